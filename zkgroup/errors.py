@@ -1,0 +1,73 @@
+"""The tree of expected errors. Each class carries the exit code that a command ends with.
+
+Exit codes: 1 failed, 2 wrong usage or unreadable input, 3 servers out of reach, 4 no such group, topic or
+partition, 5 refused, 6 checked and found wrong. The message is one line that names the thing; ``remedy`` is what
+the reader can do about it.
+"""
+
+from __future__ import annotations
+
+
+class ZkgroupError(Exception):
+    """An expected failure: shown as one line on stderr, never as a traceback."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, remedy: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.message}: {self.remedy}" if self.remedy else self.message
+
+
+class UsageError(ZkgroupError):
+    """Wrong options, wrong configuration, or an input file that cannot be read."""
+
+    exit_code = 2
+
+
+class UnreachableError(ZkgroupError):
+    """ZooKeeper or the brokers do not answer in the time given."""
+
+    exit_code = 3
+
+
+class NotFoundError(ZkgroupError):
+    """No such group, topic or partition."""
+
+    exit_code = 4
+
+
+class RefusedError(ZkgroupError):
+    """Not done, because it would harm the group or lose data."""
+
+    exit_code = 5
+
+
+class VerificationError(ZkgroupError):
+    """Checked and found wrong."""
+
+    exit_code = 6
+
+
+class MalformedZnodeError(ZkgroupError):
+    """A znode holds what no reader understands."""
+
+    def __init__(self, path: str, why: str, remedy: str | None = None) -> None:
+        super().__init__(f"znode {path}: {why}", remedy)
+        self.path = path
+        self.why = why
+
+
+class SessionLostError(ZkgroupError):
+    """The ZooKeeper session is gone, and with it every claim made under it."""
+
+
+class RebalanceFailedError(ZkgroupError):
+    """The member could not get its share and has left the group."""
+
+
+class OffsetOutOfRangeError(ZkgroupError):
+    """A stored offset lies outside the log and no reset policy was chosen."""

@@ -1,0 +1,1 @@
+"""Streams to Parquet on Spark."""

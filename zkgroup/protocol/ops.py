@@ -1,0 +1,131 @@
+"""The operations a member asks of ZooKeeper, and what comes back.
+
+They are data, so that the same state machine runs over a real session and over a simulated one. Paths are relative
+to the chroot. A batch is sent in its order, pipelined, and answered by one result per operation, in the same order.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import TypeAlias
+
+
+class Code(enum.Enum):
+    """Why an operation did not succeed."""
+
+    NO_NODE = "no node"
+    NODE_EXISTS = "node exists"
+    BAD_VERSION = "bad version"
+    NOT_EMPTY = "not empty"
+    NO_AUTH = "not authorised"
+    CONNECTION_LOSS = "connection lost"  # may or may not have been applied
+    SESSION_EXPIRED = "session expired"
+    OTHER = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """What matters of a znode's stat. Times are milliseconds since 1970; ``owner`` is 0 for a persistent node."""
+
+    czxid: int
+    mzxid: int
+    version: int
+    ctime: int
+    mtime: int
+    owner: int
+    children: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Get:
+    """Read data and stat → ``Node``. With ``watch``, the next change of the node is told as an event."""
+
+    path: str
+    watch: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Children:
+    """List the names below a node → ``tuple[str, ...]`` (unsorted)."""
+
+    path: str
+    watch: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Exists:
+    """→ ``Stat``, or None where there is no node. With ``watch``, creation, change and deletion are told."""
+
+    path: str
+    watch: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Create a node → None. Missing parents are an error (``NO_NODE``): ensure them first."""
+
+    path: str
+    data: bytes = b""
+    ephemeral: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ensure:
+    """Create a persistent node and all its missing parents → None. An existing node is left as it is."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetData:
+    """Write if the node's version is ``version`` (−1: any) → ``Stat``."""
+
+    path: str
+    data: bytes
+    version: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete if the node's version is ``version`` (−1: any) → None."""
+
+    path: str
+    version: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Only in a transaction: fail unless the node's version is ``version``."""
+
+    path: str
+    version: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """Bring the connected server up to date with its leader → None. Answered only while there is a quorum."""
+
+    path: str = "/"
+
+
+Op: TypeAlias = Get | Children | Exists | Create | Ensure | SetData | Delete | Sync
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A znode's data and stat."""
+
+    data: bytes
+    stat: Stat
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An operation that did not succeed. ``detail`` is for people."""
+
+    code: Code
+    detail: str = ""
+
+
+Result: TypeAlias = Node | Stat | tuple[str, ...] | None | Failure

@@ -1,0 +1,1 @@
+"""Real ZooKeeper and Kafka servers on this machine."""
