@@ -1,0 +1,174 @@
+"""Synchronous access to ZooKeeper, for commands and for whatever reads a registry at one go."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from zkgroup.errors import UnreachableError, ZkgroupError
+from zkgroup.protocol.ops import (
+    Check,
+    Children,
+    Code,
+    Connected,
+    Create,
+    Delete,
+    Ensure,
+    Exists,
+    Expired,
+    Failure,
+    Get,
+    Op,
+    Result,
+    SessionEvent,
+    SetData,
+    Sync,
+)
+from zkgroup.servers.zookeeper import Session, ZooKeeperSettings
+
+
+class TransactionRefused(ZkgroupError):
+    """A transaction was not applied. ``index`` is the operation that stood in its way."""
+
+    def __init__(self, index: int, path: str, failure: Failure) -> None:
+        super().__init__(f"transaction refused at {path}: {failure.code.value}")
+        self.index = index
+        self.path = path
+        self.failure = failure
+
+
+class Registry:
+    """Synchronous access for commands: pipelined reads, transactions, an ephemeral node held while it is open.
+
+    Raises ``UnreachableError`` when ZooKeeper does not answer within ``timeout`` seconds.
+    """
+
+    def __init__(self, settings: ZooKeeperSettings, timeout: float | None = None) -> None:
+        self.settings = settings
+        self.timeout = settings.connect_timeout if timeout is None else timeout
+        self._session = Session(settings, self._hear)
+        self._up = threading.Event()
+        self._down: str | None = None
+
+    def _hear(self, event: SessionEvent) -> None:
+        if isinstance(event, Connected):
+            self._up.set()
+        elif isinstance(event, Expired):
+            self._down = event.reason
+            self._up.set()
+
+    def __enter__(self) -> Self:
+        self._session.start()
+        if not self._up.wait(self.timeout) or self._down is not None:
+            reason = self._down or f"no answer within {self.timeout:g} s"
+            self.close()
+            raise UnreachableError(
+                f"ZooKeeper at {self.settings.hosts} cannot be reached ({reason})",
+                "check the address, and that the server runs",
+            )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the session."""
+        self._session.close()
+
+    @property
+    def session_id(self) -> int:
+        """The id of the session, as ``ephemeralOwner`` shows it."""
+        return self._session.session_id
+
+    @property
+    def lost(self) -> bool:
+        """Whether the session is over: ephemeral nodes made through this registry are gone, or will be."""
+        return self._down is not None
+
+    def read(self, ops: Iterable[Op]) -> list[Result]:
+        """Send all of ``ops`` pipelined and wait. A dropped connection is waited out and what failed asked again.
+
+        Writes are not repeated: their ``Failure`` with ``CONNECTION_LOSS`` says that the outcome is unknown.
+        """
+        wanted = list(ops)
+        results: list[Result] = [Failure(Code.CONNECTION_LOSS)] * len(wanted)
+        pending = list(range(len(wanted)))
+        deadline = time.monotonic() + self.timeout
+        while pending:
+            for index, result in zip(pending, self._round([wanted[i] for i in pending], deadline), strict=True):
+                results[index] = result
+            pending = [
+                i
+                for i in pending
+                if isinstance(result := results[i], Failure)
+                and result.code is Code.CONNECTION_LOSS
+                and isinstance(wanted[i], Get | Children | Exists | Sync)
+            ]
+            if pending:
+                if self._down is not None or time.monotonic() > deadline:
+                    raise self._gone()
+                time.sleep(0.05)
+        return results
+
+    def _round(self, ops: Sequence[Op], deadline: float) -> list[Result]:
+        answered = threading.Event()
+        box: list[list[Result]] = []
+        before = self._session.requests
+
+        def done(results: list[Result]) -> None:
+            box.append(results)
+            answered.set()
+
+        self._session.submit(ops, done)
+        # Ten thousand reads may take longer than one may: as long as answers come, it goes on.
+        while not answered.wait(max(0.1, deadline - time.monotonic())):
+            if self._session.requests == before:
+                raise self._gone()
+            before = self._session.requests
+            deadline = time.monotonic() + self.timeout
+        return box[0]
+
+    def _gone(self) -> UnreachableError:
+        what = f"session {self._down}" if self._down else f"no answer within {self.timeout:g} s"
+        return UnreachableError(f"ZooKeeper at {self.settings.hosts}: {what}", "check the server, then try again")
+
+    def chroot_exists(self) -> bool:
+        """Whether the chroot of the connect string is there (always true without one)."""
+        return not isinstance(self.read([Exists("/")])[0], Failure | None)
+
+    def write(self, op: Create | Ensure | SetData | Delete) -> Result:
+        """One write. A ``Failure`` is returned, not raised."""
+        return self.read([op])[0]
+
+    def transaction(self, ops: Sequence[Create | SetData | Delete | Check]) -> None:
+        """Apply ``ops`` all or none.
+
+        Raises ``TransactionRefused`` where an operation stood in the way, ``UnreachableError`` where the connection
+        was lost: then it may or may not have been applied, and the caller reads back.
+        """
+        answered = threading.Event()
+        box: list[Result] = []
+
+        def done(result: Result) -> None:
+            box.append(result)
+            answered.set()
+
+        self._session.transact(ops, done)
+        if not answered.wait(self.timeout):
+            raise self._gone()
+        failure = box[0]
+        if isinstance(failure, Failure):
+            head = failure.detail.partition(":")[0]
+            if not head.isdigit():
+                raise self._gone()
+            raise TransactionRefused(int(head), ops[int(head)].path, failure)
+
+
+def as_mapping(ops: Sequence[Op], results: Sequence[Result]) -> Mapping[str, Result]:
+    """Results by the path they are of."""
+    return {op.path: result for op, result in zip(ops, results, strict=True)}

@@ -1,0 +1,335 @@
+"""ZooKeeper, through kazoo. The only place that imports it.
+
+``Session`` is one ZooKeeper session, asynchronous: what a member runs on. It takes the operations of
+``zkgroup.protocol.ops``. For commands, ``zkgroup.servers.registry`` puts a synchronous face on it.
+
+kazoo (2.11) reconnects under a *new* session after an expiry and sends what was queued meanwhile. A ``Session``
+therefore accepts nothing once its session is lost: what was queued before is failed by kazoo itself, and the client is
+stopped and never used again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from kazoo.client import KazooClient, KazooState
+from kazoo.exceptions import (
+    AuthFailedError,
+    BadVersionError,
+    ConnectionClosedError,
+    ConnectionLoss,
+    KazooException,
+    NoAuthError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    RolledBackError,
+    SessionExpiredError,
+)
+from kazoo.protocol.serialization import Connect
+from kazoo.protocol.states import KeeperState, WatchedEvent, ZnodeStat
+from kazoo.retry import KazooRetry
+
+from zkgroup.protocol.ops import (
+    Changed,
+    Check,
+    Children,
+    Code,
+    Connected,
+    Create,
+    Delete,
+    Disconnected,
+    Ensure,
+    Exists,
+    Expired,
+    Failure,
+    Get,
+    Node,
+    Op,
+    Result,
+    SessionEvent,
+    SetData,
+    Stat,
+    Sync,
+)
+
+log = logging.getLogger(__name__)
+
+# Requests on the wire at once: enough to hide the round trip, few enough that a ping is never stuck behind them.
+WINDOW = 256
+# kazoo waits at least 10 s for its connection thread; a caller that leaves does not.
+CLOSE_TIMEOUT = 3.0
+
+_CODES: tuple[tuple[type[BaseException], Code], ...] = (
+    (NoNodeError, Code.NO_NODE),
+    (NodeExistsError, Code.NODE_EXISTS),
+    (BadVersionError, Code.BAD_VERSION),
+    (NotEmptyError, Code.NOT_EMPTY),
+    (NoAuthError, Code.NO_AUTH),
+    (AuthFailedError, Code.NO_AUTH),
+    (SessionExpiredError, Code.SESSION_EXPIRED),
+    (ConnectionLoss, Code.CONNECTION_LOSS),
+    (ConnectionClosedError, Code.CONNECTION_LOSS),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ZooKeeperSettings:
+    """How to reach a ZooKeeper. ``hosts`` is a connect string with its chroot; times are seconds."""
+
+    hosts: str
+    session_timeout: float = 6.0
+    connect_timeout: float = 5.0
+    auth: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    @property
+    def chroot(self) -> str:
+        """The chroot, ``/`` if there is none."""
+        return "/" + self.hosts.partition("/")[2].strip("/")
+
+
+def _failure(error: BaseException) -> Failure:
+    for kind, code in _CODES:
+        if isinstance(error, kind):
+            return Failure(code, type(error).__name__)
+    return Failure(Code.OTHER, f"{type(error).__name__}: {error}".rstrip(": "))
+
+
+def _stat(stat: ZnodeStat) -> Stat:
+    return Stat(stat.czxid, stat.mzxid, stat.version, stat.ctime, stat.mtime, stat.ephemeralOwner, stat.numChildren)
+
+
+def _convert(op: Op, value: object) -> Result:
+    match op:
+        case Get():
+            data, stat = cast("tuple[bytes | None, ZnodeStat]", value)
+            return Node(data or b"", _stat(stat))
+        case Children():
+            return tuple(cast("list[str]", value))
+        case Exists() | SetData():
+            return None if value is None else _stat(cast("ZnodeStat", value))
+        case _:
+            return None
+
+
+class _Batch:
+    """Operations under way in one session: at most ``WINDOW`` on the wire, answered in order."""
+
+    def __init__(self, ops: Sequence[Op], done: Callable[[list[Result]], None]) -> None:
+        self.ops = ops
+        self.results: list[Result] = [None] * len(ops)
+        self.todo = deque(range(len(ops)))
+        self.open = len(ops)
+        self.done = done
+        self.lock = threading.Lock()
+
+    def answer(self, index: int, result: Result) -> None:
+        with self.lock:
+            self.results[index] = result
+            self.open -= 1
+            finished = self.open == 0
+        if finished:
+            self.done(self.results)
+
+
+class Session:
+    """One ZooKeeper session.
+
+    ``on_event`` is called on kazoo's threads: it must only hand the event on. Events: ``Connected`` at the start and
+    after every reconnect, ``Disconnected``, ``Expired`` once and last, ``Changed`` for what is watched.
+    """
+
+    def __init__(self, settings: ZooKeeperSettings, on_event: Callable[[SessionEvent], None]) -> None:
+        self.settings = settings
+        self._on_event = on_event
+        self._client: Any = None
+        self._lock = threading.RLock()
+        self._lost = False
+        self._closing = False
+        self._negotiated = settings.session_timeout
+        self.requests = 0
+
+    @property
+    def session_id(self) -> int:
+        """The server's id of this session; 0 before it is established."""
+        client_id = self._client.client_id if self._client is not None else None
+        return client_id[0] if client_id else 0
+
+    def start(self) -> None:
+        """Begin to connect, and return at once; ``Connected`` tells when it is done."""
+        client = KazooClient(
+            hosts=self.settings.hosts,
+            timeout=self.settings.session_timeout,
+            connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=1.0),
+            auth_data=list(self.settings.auth) or None,
+        )
+        self._tap_negotiated_timeout(client._connection)
+        client.add_listener(self._listen)
+        self._client = client
+        client.start_async()
+
+    def _tap_negotiated_timeout(self, connection: Any) -> None:
+        # kazoo keeps the negotiated time-out to itself, and a member's lease depends on it. The reply to Connect
+        # is read by _invoke (kazoo 2.10, 2.11) before the listeners hear CONNECTED.
+        invoke = connection._invoke
+
+        def invoke_and_note(timeout: float, request: Any, xid: int | None = None) -> Any:
+            answer = invoke(timeout, request, xid)
+            if isinstance(request, Connect):
+                self._negotiated = answer[0].time_out / 1000.0
+            return answer
+
+        connection._invoke = invoke_and_note
+
+    def _listen(self, state: str) -> None:
+        if state == KazooState.CONNECTED:
+            self._on_event(Connected(self.session_id, self._negotiated))
+        elif state == KazooState.SUSPENDED:
+            self._on_event(Disconnected())
+        else:
+            self._lose()
+
+    def _lose(self) -> None:
+        with self._lock:
+            if self._lost:
+                return
+            self._lost = True
+        if self._closing:
+            reason = "closed"
+        elif self._client.client_state == KeeperState.AUTH_FAILED:
+            reason = "authentication failed"
+        else:
+            reason = "expired"
+        self._on_event(Expired(reason))
+
+    def _watch(self, event: WatchedEvent) -> None:
+        # kazoo also calls watchers, without a path, when the connection drops: Disconnected has told that already.
+        if event.path is not None and not self._lost:
+            self._on_event(Changed(event.path))
+
+    def submit(self, ops: Sequence[Op], done: Callable[[list[Result]], None]) -> None:
+        """Send ``ops`` in their order, pipelined; ``done`` gets one result each, on kazoo's thread.
+
+        Nothing is queued while the connection is down: it fails with ``CONNECTION_LOSS`` at once, and with
+        ``SESSION_EXPIRED`` when the session is over. Later operations are sent even if earlier ones fail.
+        """
+        if not ops:
+            done([])
+            return
+        batch = _Batch(ops, done)
+        for _ in range(min(WINDOW, len(ops))):
+            self._send_next(batch)
+
+    def _send_next(self, batch: _Batch) -> None:
+        try:
+            index = batch.todo.popleft()
+        except IndexError:
+            return
+        op = batch.ops[index]
+
+        def answered(result: Any) -> None:
+            try:
+                converted = _convert(op, result.get_nowait())
+            except KazooException as error:
+                converted = _failure(error)
+            self._send_next(batch)
+            batch.answer(index, converted)
+
+        with self._lock:
+            if self._lost:
+                refused: Failure | None = Failure(Code.SESSION_EXPIRED, "session is over")
+            elif self._client is None or not self._client.connected:
+                refused = Failure(Code.CONNECTION_LOSS, "not connected")
+            else:
+                refused = None
+                self.requests += 1
+                self._call(op).rawlink(answered)
+        if refused is not None:
+            # Not through _send_next: a long batch would recurse as deep as it is long.
+            batch.answer(index, refused)
+            while True:
+                try:
+                    index = batch.todo.popleft()
+                except IndexError:
+                    return
+                batch.answer(index, refused)
+
+    def _call(self, op: Op) -> Any:
+        client = self._client
+        match op:
+            case Get(path, watch):
+                return client.get_async(path, self._watch if watch else None)
+            case Children(path, watch):
+                return client.get_children_async(path, self._watch if watch else None)
+            case Exists(path, watch):
+                return client.exists_async(path, self._watch if watch else None)
+            case Create(path, data, ephemeral):
+                return client.create_async(path, data, ephemeral=ephemeral)
+            case Ensure(path):
+                return client.ensure_path_async(path)
+            case SetData(path, data, version):
+                return client.set_async(path, data, version)
+            case Delete(path, version):
+                return client.delete_async(path, version)
+            case Sync(path):
+                return client.sync_async(path)
+
+    def transact(self, ops: Sequence[Create | SetData | Delete | Check], done: Callable[[Result], None]) -> None:
+        """Apply ``ops`` all or none. ``done`` gets None, or the ``Failure`` whose detail starts with the index."""
+        with self._lock:
+            if self._lost or self._client is None or not self._client.connected:
+                code = Code.SESSION_EXPIRED if self._lost else Code.CONNECTION_LOSS
+                refused = Failure(code, "not connected")
+            else:
+                refused = None
+                transaction = self._client.transaction()
+                for op in ops:
+                    match op:
+                        case Create(path, data, ephemeral):
+                            transaction.create(path, data, ephemeral=ephemeral)
+                        case SetData(path, data, version):
+                            transaction.set_data(path, data, version)
+                        case Delete(path, version):
+                            transaction.delete(path, version)
+                        case Check(path, version):
+                            transaction.check(path, version)
+                transaction.commit_async().rawlink(lambda result: done(_transaction_result(result)))
+        if refused is not None:
+            done(refused)
+
+    def close(self) -> None:
+        """End the session (its ephemeral nodes go with it) and stop kazoo, within ``CLOSE_TIMEOUT``."""
+        client, self._closing = self._client, True
+        if client is None:
+            return
+
+        def stop() -> None:
+            try:
+                client.stop()
+                client.close()
+            except Exception as error:  # noqa: BLE001 - kazoo raises bare Exceptions when its thread is stuck
+                log.debug("closing the ZooKeeper client: %s", error)
+
+        closer = threading.Thread(target=stop, name="zkgroup-zk-close", daemon=True)
+        closer.start()
+        closer.join(CLOSE_TIMEOUT)
+        with self._lock:
+            self._lost = True
+
+
+def _transaction_result(result: Any) -> Result:
+    try:
+        answers = result.get_nowait()
+    except KazooException as error:
+        return _failure(error)
+    for index, answer in enumerate(answers):
+        if isinstance(answer, Exception) and not isinstance(answer, RolledBackError):
+            # Operations behind the one that failed answer "runtime inconsistency", those before "rolled back".
+            failure = _failure(answer)
+            return Failure(failure.code, f"{index}: {failure.detail}")
+    return None
