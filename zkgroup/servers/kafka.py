@@ -1,0 +1,305 @@
+"""Kafka brokers, through confluent-kafka. The only place that imports it; others take its names from here.
+
+librdkafka is used for fetching, log offsets and offsets kept in Kafka. It never sees the consumer group as a member:
+nothing subscribes, and nothing is committed behind the caller's back.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    libversion,
+)
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from zkgroup.errors import NotFoundError, UnreachableError, UsageError, ZkgroupError
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.znodes import BrokerRegistration
+
+__all__ = [
+    "OFFSET_BEGINNING",
+    "OFFSET_END",
+    "TIMESTAMP_NOT_AVAILABLE",
+    "Consumer",
+    "GroupOffsets",
+    "KafkaError",
+    "KafkaException",
+    "KafkaSettings",
+    "KafkaTopicPartition",
+    "LogRange",
+    "Message",
+    "Producer",
+    "consumer",
+    "libversion",
+    "log_offsets",
+    "producer",
+    "settings_from_brokers",
+]
+
+log = logging.getLogger(__name__)
+
+# librdkafka wants a group id even from a consumer that only assigns. Nothing is ever stored under this one.
+NO_GROUP: Final = "zkgroup-reader"
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSettings:
+    """How to reach the brokers. Picklable: export ships it to Spark's executors.
+
+    ``properties`` are librdkafka's and win over everything; they may hold passwords, so they are not shown.
+    ``legacy_release``: the release to assume of brokers (0.9 and older) that cannot be asked for their versions.
+    """
+
+    bootstrap: str
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    legacy_release: str | None = None
+
+    def base(self) -> dict[str, Any]:
+        """The properties that every client shares."""
+        conf: dict[str, Any] = {
+            "bootstrap.servers": self.bootstrap,
+            # The brokers' own logs tell why they drop idle connections; a dropped one is re-opened when needed.
+            "log.connection.close": False,
+            "socket.keepalive.enable": True,
+            "topic.metadata.refresh.interval.ms": 60_000,
+        }
+        if self.legacy_release is not None:
+            conf |= {"api.version.request": False, "broker.version.fallback": self.legacy_release}
+        return conf
+
+
+@dataclass(frozen=True, slots=True)
+class LogRange:
+    """A partition's log: ``start`` is its first offset, ``end`` the next one to be written (the high watermark)."""
+
+    start: int
+    end: int
+
+
+def settings_from_brokers(
+    brokers: Sequence[BrokerRegistration], properties: Mapping[str, str] | None = None
+) -> KafkaSettings:
+    """How to reach the brokers that are registered in ZooKeeper.
+
+    The listener is the first whose protocol is the one asked for with ``security.protocol`` (PLAINTEXT if not set).
+    A registration of version 1 is a 0.8 broker's, of version 2 a 0.9 one's (or a newer one held back by
+    ``inter.broker.protocol.version``); both are spoken to without asking for their versions.
+
+    Raises ``UnreachableError`` when no broker is registered, ``UsageError`` when none has such a listener.
+    """
+    properties = dict(properties or {})
+    protocol = properties.get("security.protocol", "PLAINTEXT").upper()
+    if not brokers:
+        raise UnreachableError(
+            "no broker is registered in ZooKeeper", "check that the brokers are up and the chroot is right"
+        )
+    found = [
+        f"{endpoint.host}:{endpoint.port}"
+        for broker in brokers
+        for endpoint in broker.endpoints
+        if endpoint.protocol == protocol
+    ]
+    if not found:
+        offered = sorted({endpoint.protocol for broker in brokers for endpoint in broker.endpoints})
+        raise UsageError(
+            f"no registered broker has a {protocol} listener (they offer {', '.join(offered) or 'none'})",
+            "set security.protocol with -X kafka.security.protocol=…",
+        )
+    oldest = min(broker.version for broker in brokers)
+    legacy = {1: "0.8.2.2", 2: "0.9.0.1"}.get(oldest)
+    return KafkaSettings(",".join(found), properties, legacy)
+
+
+def consumer(settings: KafkaSettings, *, group: str = NO_GROUP, **overrides: Any) -> Consumer:
+    """A librdkafka consumer that only ever assigns. Property names are written with underscores for dots.
+
+    Close it: nothing else ends its threads. It logs to this module's logger, from ``poll`` and ``consume``.
+    """
+    conf = settings.base()
+    conf |= {
+        "group.id": group,
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "error",
+        # The default of 1000 ms pauses a full queue for a second: it costs a factor of 12.
+        "fetch.queue.backoff.ms": 5,
+        "fetch.wait.max.ms": 100,
+        "allow.auto.create.topics": False,
+    }
+    conf |= {key.replace("_", "."): value for key, value in overrides.items()}
+    conf |= settings.properties
+    try:
+        return Consumer(conf, logger=log)
+    except (KafkaException, ValueError, TypeError) as error:
+        raise _bad_properties(error) from None
+
+
+def producer(settings: KafkaSettings, **overrides: Any) -> Producer:
+    """A librdkafka producer, for filling topics of sandboxes."""
+    conf = settings.base()
+    conf |= {key.replace("_", "."): value for key, value in overrides.items()}
+    conf |= settings.properties
+    try:
+        return Producer(conf, logger=log)
+    except (KafkaException, ValueError, TypeError) as error:
+        raise _bad_properties(error) from None
+
+
+def _bad_properties(error: Exception) -> UsageError:
+    detail = error.args[0] if error.args else error
+    text = detail.str() if isinstance(detail, KafkaError) else str(detail)
+    return UsageError(f"librdkafka refuses its configuration: {text}", "see the properties given with kafka.NAME=…")
+
+
+def log_offsets(
+    settings: KafkaSettings,
+    partitions: Iterable[TopicPartition],
+    timeout: float,
+    *,
+    read_committed: bool = False,
+) -> dict[TopicPartition, LogRange | ZkgroupError]:
+    """First and end offsets of many partitions, in two requests a broker.
+
+    A partition that the brokers do not know, or whose leader does not answer within ``timeout`` seconds, gets its own
+    error instead of a range. Raises ``UnreachableError`` when no partition could be asked at all.
+    """
+    wanted = list(dict.fromkeys(partitions))
+    if not wanted:
+        return {}
+    admin = AdminClient(settings.base() | dict(settings.properties), logger=log)
+    level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
+    deadline = time.monotonic() + timeout
+    futures = [
+        admin.list_offsets(
+            {KafkaTopicPartition(*partition): spec for partition in wanted},
+            isolation_level=level,
+            request_timeout=timeout,
+        )
+        for spec in (OffsetSpec.earliest(), OffsetSpec.latest())
+    ]
+    ends: list[dict[TopicPartition, int | ZkgroupError]] = []
+    for answers in futures:
+        found: dict[TopicPartition, int | ZkgroupError] = {}
+        for key, future in answers.items():
+            partition = TopicPartition(key.topic, key.partition)
+            try:
+                found[partition] = future.result(max(0.1, deadline + 1 - time.monotonic())).offset
+            except KafkaException as error:
+                found[partition] = partition_error(partition, error.args[0], settings)
+            except TimeoutError:
+                found[partition] = _no_answer(settings, timeout)
+        ends.append(found)
+    result: dict[TopicPartition, LogRange | ZkgroupError] = {}
+    for partition in wanted:
+        start, end = ends[0][partition], ends[1][partition]
+        if isinstance(start, ZkgroupError):
+            result[partition] = start
+        elif isinstance(end, ZkgroupError):
+            result[partition] = end
+        else:
+            result[partition] = LogRange(start, end)
+    failures = list(result.values())
+    if isinstance(failures[0], UnreachableError) and all(isinstance(f, UnreachableError) for f in failures):
+        raise failures[0]
+    return result
+
+
+def partition_error(partition: TopicPartition, error: KafkaError, settings: KafkaSettings) -> ZkgroupError:
+    """What went wrong with one partition, in words."""
+    code = error.code()
+    if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC):
+        return NotFoundError(f"the brokers know no partition {partition}", "it may be deleted, or not created yet")
+    if code in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE):
+        return UnreachableError(f"broker of {partition} at {settings.bootstrap}: {error.str()}", "check the brokers")
+    return ZkgroupError(f"partition {partition}: {error.str()}")
+
+
+def _no_answer(settings: KafkaSettings, timeout: float) -> UnreachableError:
+    return UnreachableError(
+        f"brokers at {settings.bootstrap} gave no answer within {timeout:g} s",
+        "check that they run and that this host may reach them",
+    )
+
+
+class GroupOffsets:
+    """A group's offsets kept in Kafka, read and written as the reference does: with the group's id and no member.
+
+    Used by one thread. Such commits (generation −1) are refused by the coordinator while the group has members there.
+    """
+
+    def __init__(self, settings: KafkaSettings, group: str) -> None:
+        self.settings = settings
+        self.group = group
+        self._consumer: Consumer | None = None
+        self._answers: list[tuple[KafkaError | None, list[Any]]] = []
+
+    def _open(self) -> Consumer:
+        if self._consumer is None:
+            self._consumer = consumer(self.settings, group=self.group, on_commit=self._on_commit)
+        return self._consumer
+
+    def _on_commit(self, error: KafkaError | None, partitions: list[Any]) -> None:
+        self._answers.append((error, partitions))
+
+    def fetch(self, partitions: Iterable[TopicPartition], timeout: float) -> dict[TopicPartition, int | None]:
+        """The committed offsets, None where there is none. Raises ``ZkgroupError`` if any could not be read."""
+        wanted = [KafkaTopicPartition(*partition) for partition in partitions]
+        if not wanted:
+            return {}
+        try:
+            answers = self._open().committed(wanted, timeout=timeout)
+        except KafkaException as error:
+            raise self._failed("read", error.args[0]) from None
+        result: dict[TopicPartition, int | None] = {}
+        for answer in answers:
+            if answer.error is not None:
+                raise self._failed("read", answer.error)
+            result[TopicPartition(answer.topic, answer.partition)] = answer.offset if answer.offset >= 0 else None
+        return result
+
+    def commit(self, offsets: Mapping[TopicPartition, int], timeout: float) -> None:
+        """Commit all of ``offsets`` and wait for the answer. Raises ``ZkgroupError`` if any was not taken."""
+        if not offsets:
+            return
+        client = self._open()
+        self._answers.clear()
+        try:
+            client.commit(offsets=[KafkaTopicPartition(*p, offset) for p, offset in offsets.items()], asynchronous=True)
+        except KafkaException as error:
+            raise self._failed("commit", error.args[0]) from None
+        deadline = time.monotonic() + timeout
+        while not self._answers:
+            if time.monotonic() > deadline:
+                raise _no_answer(self.settings, timeout)
+            client.poll(0.05)
+        error, partitions = self._answers.pop()
+        for refused in [error, *(partition.error for partition in partitions)]:
+            if refused is not None:
+                raise self._failed("commit", refused)
+
+    def _failed(self, what: str, error: KafkaError) -> ZkgroupError:
+        text = f"cannot {what} offsets of group {self.group} in Kafka: {error.str()}"
+        if error.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
+            return UnreachableError(text, "check the brokers")
+        return ZkgroupError(text)
+
+    def close(self) -> None:
+        """Free the client."""
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
