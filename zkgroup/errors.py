@@ -71,3 +71,11 @@ class RebalanceFailedError(ZkgroupError):
 
 class OffsetOutOfRangeError(ZkgroupError):
     """A stored offset lies outside the log and no reset policy was chosen."""
+
+
+class AssignmentRefusedError(ZkgroupError):
+    """The assignment strategy's precondition does not hold: no reference member of that release would assign."""
+
+
+class FilterLimitError(UsageError):
+    """Matching a topic filter's expression takes more work than is allowed."""

@@ -1,0 +1,202 @@
+"""Who owns what: the reference's two assignment strategies, in the variant of each release.
+
+``range`` and ``roundrobin`` give the plans of ``kafka.consumer.RangeAssignor`` and ``RoundRobinAssignor`` (Kafka 0.8.2
+to 1.1.1; before 0.8.2 range was built in and the only one). Every member computes the whole plan alone, and all must
+come to the same one, so every order below is part of the protocol.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final, Literal
+
+from zkgroup.errors import AssignmentRefusedError, UsageError
+from zkgroup.protocol.filters import TopicFilter
+from zkgroup.protocol.javahash import extend_hash, signed
+from zkgroup.protocol.names import ConsumerThreadId, TopicPartition, parse_release, thread_order
+from zkgroup.protocol.znodes import Registration
+
+Strategy = Literal["range", "roundrobin"]
+
+#: Named by the first release of each variant. They differ in roundrobin only.
+#: "0.8.2": hashes ``[topic,partition]`` and refuses unequal subscriptions. "0.10.2": hashes the same, refuses nothing.
+#: "1.1" (1.0 and 1.1): hashes ``topic-partition``, refuses nothing.
+Compat = Literal["0.8.2", "0.10.2", "1.1"]
+
+#: More consumer threads than this in one group are a mistake in a registration, and would only eat the memory.
+MAX_THREADS: Final = 1_000_000
+
+
+def compat_of(release: str) -> Compat:
+    """The variant of a release from 0.8.0 to 1.1.1, else UsageError. (0.8.0 and 0.8.1 know range only.)"""
+    version = parse_release(release)
+    if not (0, 8, 0) <= version <= (1, 1, 1):
+        raise UsageError(
+            f"Kafka {release} has no consumer whose group lives in ZooKeeper and that this plans for",
+            "give a release from 0.8.0 to 1.1.1",
+        )
+    if version < (0, 10, 2):
+        return "0.8.2"
+    return "0.10.2" if version < (1, 0, 0) else "1.1"
+
+
+def strategies_of(release: str) -> tuple[Strategy, ...]:
+    """The strategies that a release from 0.8.0 to 1.1.1 knows, its default first, else UsageError."""
+    compat_of(release)
+    return ("range",) if parse_release(release) < (0, 8, 2) else ("range", "roundrobin")
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A plan for a whole group.
+
+    ``owners`` has every partition of every topic that somebody subscribes to. ``ties`` lists groups of partitions whose
+    hash codes are equal: the reference deals those in the order of a hash table, here they are in order of topic and
+    partition, so that within such a group a reference member may see the owners swapped.
+    """
+
+    owners: dict[TopicPartition, ConsumerThreadId]
+    ties: tuple[tuple[TopicPartition, ...], ...] = ()
+
+    def of(self, consumer_id: str) -> dict[TopicPartition, ConsumerThreadId]:
+        """The share of one member."""
+        return {partition: thread for partition, thread in self.owners.items() if thread.consumer_id == consumer_id}
+
+
+def resolve(registration: Registration, topics: Iterable[str], *, exclude_internal: bool = True) -> dict[str, int]:
+    """What a registration asks for: topic → streams.
+
+    A static one is taken as it is, internal topics and topics that do not exist included. Of ``topics``, a filter takes
+    what it matches, each with the registration's streams. Raises UsageError where the expression cannot be read.
+    """
+    if registration.pattern == "static":
+        return dict(registration.subscription)
+    ((expression, streams),) = registration.subscription.items()
+    selected = TopicFilter(registration.pattern, expression).select(topics, exclude_internal=exclude_internal)
+    return dict.fromkeys(selected, streams)
+
+
+def assign(
+    strategy: Strategy,
+    compat: Compat,
+    members: Mapping[str, Mapping[str, int]],
+    partitions: Mapping[str, Sequence[int]],
+) -> Assignment:
+    """Compute the plan of a group.
+
+    ``members``: consumer id → topic → streams, filters already resolved. ``partitions``: topic → its partitions, in any
+    order; a topic that is missing has none. Raises AssignmentRefusedError where members of that variant would refuse.
+    """
+    threads = _threads_by_topic(members)
+    if strategy == "range":
+        return _range(threads, partitions)
+    if compat == "0.8.2":
+        _require_equal_subscriptions(threads)
+    return _round_robin(compat, threads, partitions)
+
+
+def _threads_by_topic(members: Mapping[str, Mapping[str, int]]) -> dict[str, list[ConsumerThreadId]]:
+    """Topic → the sorted threads subscribed to it. Topics with equal sets of threads share one list."""
+    streams_of: dict[str, dict[str, int]] = {}
+    total = 0
+    for consumer_id in sorted(members):
+        total += max(members[consumer_id].values(), default=0)
+        for topic, streams in members[consumer_id].items():
+            streams_of.setdefault(topic, {})[consumer_id] = streams
+    if total > MAX_THREADS:
+        raise AssignmentRefusedError(
+            f"the group's members ask for {total} streams",
+            f"look for a registration with a wrong number; at most {MAX_THREADS} are planned for",
+        )
+    sorted_threads: dict[tuple[tuple[str, int], ...], list[ConsumerThreadId]] = {}
+    threads: dict[str, list[ConsumerThreadId]] = {}
+    for topic in sorted(streams_of):
+        shape = tuple(streams_of[topic].items())
+        if shape not in sorted_threads:
+            sorted_threads[shape] = thread_order(
+                ConsumerThreadId(consumer_id, index) for consumer_id, count in shape for index in range(count)
+            )
+        threads[topic] = sorted_threads[shape]
+    return threads
+
+
+def _range(threads: Mapping[str, list[ConsumerThreadId]], partitions: Mapping[str, Sequence[int]]) -> Assignment:
+    owners: dict[TopicPartition, ConsumerThreadId] = {}
+    for topic, consumers in threads.items():
+        numbers = sorted(set(partitions.get(topic, ())))
+        if not consumers:
+            continue
+        each, extra = divmod(len(numbers), len(consumers))
+        start = 0
+        for position, thread in enumerate(consumers[: len(numbers)]):
+            end = start + each + (position < extra)
+            for number in numbers[start:end]:
+                owners[TopicPartition(topic, number)] = thread
+            start = end
+    return Assignment(owners)
+
+
+def _require_equal_subscriptions(threads: Mapping[str, list[ConsumerThreadId]]) -> None:
+    expected: tuple[str, list[ConsumerThreadId]] | None = None
+    for topic, consumers in threads.items():
+        if expected is None:
+            expected = topic, consumers
+        elif consumers is not expected[1] and consumers != expected[1]:
+            raise AssignmentRefusedError(
+                f"roundrobin of 0.8.2 to 0.10.1 refuses this group: {expected[0]} and {topic} are not read by the same"
+                " consumer threads",
+                "subscribe all members to the same topics, each with one number of streams, or use range",
+            )
+
+
+def _round_robin(
+    compat: Compat,
+    threads: Mapping[str, list[ConsumerThreadId]],
+    partitions: Mapping[str, Sequence[int]],
+) -> Assignment:
+    everyone = thread_order({thread for consumers in _distinct(threads) for thread in consumers})
+    if not everyone:
+        return Assignment({})
+    position_of = {thread: position for position, thread in enumerate(everyone)}
+    # Topic → the positions, ascending, at which the circle stops for it.
+    stops: dict[str, list[int]] = {}
+    shared: dict[int, list[int]] = {}
+    for topic, consumers in threads.items():
+        if id(consumers) not in shared:
+            shared[id(consumers)] = [position_of[thread] for thread in consumers]
+        stops[topic] = shared[id(consumers)]
+    hashed = sorted(_hashed_pairs(compat, threads, partitions))
+    owners: dict[TopicPartition, ConsumerThreadId] = {}
+    cursor = 0
+    for _, pair in hashed:
+        at = stops[pair.topic]
+        next_stop = bisect_left(at, cursor)
+        position = at[next_stop] if next_stop < len(at) else at[0]
+        owners[pair] = everyone[position]
+        cursor = position + 1 if position + 1 < len(everyone) else 0
+    tied = (tuple(pair for _, pair in group) for _, group in groupby(hashed, key=lambda entry: entry[0]))
+    return Assignment(owners, tuple(pairs for pairs in tied if len(pairs) > 1))
+
+
+def _distinct(threads: Mapping[str, list[ConsumerThreadId]]) -> Iterable[list[ConsumerThreadId]]:
+    return {id(consumers): consumers for consumers in threads.values()}.values()
+
+
+def _hashed_pairs(
+    compat: Compat,
+    threads: Mapping[str, list[ConsumerThreadId]],
+    partitions: Mapping[str, Sequence[int]],
+) -> list[tuple[int, TopicPartition]]:
+    before, between, after = ("", "-", "") if compat == "1.1" else ("[", ",", "]")
+    pairs = []
+    for topic, consumers in threads.items():
+        if not consumers:
+            continue
+        prefix = extend_hash(0, before + topic + between)
+        for number in set(partitions.get(topic, ())):
+            code = signed(extend_hash(prefix, f"{number}{after}"))
+            pairs.append((code, TopicPartition(topic, number)))
+    return pairs

@@ -1,0 +1,145 @@
+"""Names of the protocol: topic partitions, consumers, consumer threads, groups, topics.
+
+Formats and rules are those of the reference consumer (``kafka.consumer.ZookeeperConsumerConnector``, Kafka 0.8.0 to
+1.1.1) and of ``kafka.common.Topic``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from typing import Final, NamedTuple
+
+from zkgroup.errors import UsageError
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
+
+#: Topics of Kafka's own, as the newest reference member (0.11 and later) knows them.
+INTERNAL_TOPICS: Final[frozenset[str]] = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
+
+MAX_TOPIC_LENGTH: Final = 249
+
+_LEGAL = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
+_THREAD_INDEX = re.compile(r"0|[1-9][0-9]*", re.ASCII)
+_RELEASE = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(?:\.([0-9]{1,4}))?(?:\.[0-9]{1,4})?", re.ASCII)
+
+
+class TopicPartition(NamedTuple):
+    """One partition of a topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class ConsumerThreadId(NamedTuple):
+    """One stream of one group member: what an owner node names."""
+
+    consumer_id: str
+    index: int  # type: ignore[assignment]  # hides tuple.index(), which nobody needs here
+
+    def __str__(self) -> str:
+        return f"{self.consumer_id}-{self.index}"
+
+
+class OwnerIdentity(NamedTuple):
+    """Which registered member an owner string means; ``index`` is None where it names no thread."""
+
+    consumer_id: str
+    index: int | None  # type: ignore[assignment]
+
+
+def utf16_order(text: str) -> bytes:
+    """A sort key that orders strings as Java's ``String.compareTo`` does: by UTF-16 code units."""
+    return text.encode("utf-16-be", "surrogatepass")
+
+
+def thread_order(ids: Iterable[ConsumerThreadId]) -> list[ConsumerThreadId]:
+    """Sort thread ids as the reference does: as whole strings, so that ``c-10`` comes before ``c-2``."""
+    return sorted(ids, key=lambda thread: utf16_order(str(thread)))
+
+
+def make_consumer_id(group: str, *, consumer_id: str | None, host: str, millis: int, uuid_high64: int) -> str:
+    """The id a member registers under: ``GROUP_CONSUMERID``, or ``GROUP_HOST-MILLIS-XXXXXXXX``.
+
+    ``uuid_high64`` is the high half of a random UUID; its first eight hexadecimal digits, without leading zeros, are
+    used. Raises UsageError where the group or the consumer id is no legal name.
+    """
+    validate_group_id(group)
+    if consumer_id is not None:
+        if not _LEGAL.fullmatch(consumer_id):
+            raise UsageError(
+                f"consumer.id {consumer_id[:80]!r} is not a legal name",
+                "use letters, digits, '.', '_' and '-' only",
+            )
+        return f"{group}_{consumer_id}"
+    # A host name is not the user's to choose: what ZooKeeper or a reader could trip over is replaced.
+    safe_host = re.sub(r"[^A-Za-z0-9._-]", "_", host) or "localhost"
+    digits = format(uuid_high64 & 0xFFFF_FFFF_FFFF_FFFF, "x")[:8]
+    return f"{group}_{safe_host}-{millis}-{digits}"
+
+
+def validate_group_id(group: str) -> str:
+    """Return ``group`` if the reference takes it (``[A-Za-z0-9._-]+``, not ``.`` or ``..``), else raise UsageError."""
+    return _validated("group", group, None)
+
+
+def validate_topic(topic: str) -> str:
+    """Return ``topic`` if Kafka takes it (as a group id, and at most 249 characters), else raise UsageError."""
+    return _validated("topic", topic, MAX_TOPIC_LENGTH)
+
+
+def _validated(what: str, name: str, longest: int | None) -> str:
+    if not name:
+        raise UsageError(f"the {what} name is empty", f"give a {what} name")
+    shown = repr(name if len(name) <= 80 else name[:77] + "...")
+    if not _LEGAL.fullmatch(name):
+        raise UsageError(
+            f"{what} name {shown} has a character that Kafka does not take",
+            "use letters, digits, '.', '_' and '-' only",
+        )
+    if name in (".", ".."):
+        raise UsageError(f"{what} name {shown} is not allowed", "it would be a relative path")
+    if longest is not None and len(name) > longest:
+        raise UsageError(f"{what} name {shown} has {len(name)} characters", f"Kafka takes at most {longest}")
+    return name
+
+
+def identify_owner(owner: str, members: Collection[str]) -> OwnerIdentity | None:
+    """Tell which of the registered ``members`` an owner string means, or None.
+
+    Reference members write ``MEMBER-INDEX``; some foreign clients write the bare member id, and ids hold dashes
+    themselves, so that nothing may be cut off blindly. In this order: a member followed by ``-`` and an index; a member
+    as it is; the longest member that the string starts with, up to a character that is no letter or digit. Pass a set
+    or a mapping where there are many members.
+    """
+    head, dash, tail = owner.rpartition("-")
+    if dash and head in members and _THREAD_INDEX.fullmatch(tail) and len(tail) < 10:
+        return OwnerIdentity(head, int(tail))
+    if owner in members:
+        return OwnerIdentity(owner, None)
+    for end in range(len(owner) - 1, 0, -1):
+        if not owner[end].isalnum() and owner[:end] in members:
+            return OwnerIdentity(owner[:end], None)
+    return None
+
+
+def parse_release(release: str) -> tuple[int, int, int]:
+    """Read a Kafka release such as ``0.8.2.2`` or ``1.1.1`` into its first three numbers, else raise UsageError."""
+    match = _RELEASE.fullmatch(release.strip())
+    if match is None:
+        raise UsageError(f"{release[:40]!r} is no Kafka release", "write it like 0.8.2.2 or 1.1.1")
+    return int(match[1]), int(match[2]), int(match[3] or 0)
+
+
+def internal_topics(release: str) -> frozenset[str]:
+    """The topics that a reference member of that release leaves out of filters."""
+    version = parse_release(release)
+    if version < (0, 8, 2):
+        return frozenset()
+    if version < (0, 11, 0):
+        return frozenset({OFFSETS_TOPIC})
+    return INTERNAL_TOPICS

@@ -1,0 +1,411 @@
+"""The znodes of the registry: every path, and what is read from and written to them.
+
+Paths are relative to the chroot. Layouts are those of Kafka 0.8.0 to 3.9 (``kafka.utils.ZkUtils``, later
+``kafka.zk.ZkData``); what is written is what the reference consumer of 1.1.1 writes. Every ``decode_*`` takes the
+znode's path (for messages; the broker's also for its id) and its data, and raises nothing but MalformedZnodeError.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import orjson
+
+from zkgroup.errors import MalformedZnodeError, UsageError
+from zkgroup.protocol.jsontext import INT32_MAX, as_int, check_size, excerpt, parse_object
+from zkgroup.protocol.names import TopicPartition
+
+# --- paths ----------------------------------------------------------------------------------------------------------
+
+#: What ZooKeeper's ``PathUtils.validatePath`` refuses in a path; beyond U+FFFF Java sees surrogates, refused as well.
+_REFUSED = re.compile("[/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]")
+
+
+def child(parent: str, name: str) -> str:
+    """The path of ``name`` below ``parent``; UsageError for a name that ZooKeeper refuses or that would leave it."""
+    if not name or name in (".", "..") or _REFUSED.search(name):
+        raise UsageError(
+            f"{excerpt(name)} cannot be the name of a znode",
+            "no '/', no control characters, not empty, not '.' or '..'",
+        )
+    return f"{parent}/{name}"
+
+
+def consumers() -> str:
+    """Below it, one node a group."""
+    return "/consumers"
+
+
+def group(group_id: str) -> str:
+    return child("/consumers", group_id)
+
+
+def ids(group_id: str) -> str:
+    """Below it, one ephemeral node a registered member."""
+    return group(group_id) + "/ids"
+
+
+def member_id(group_id: str, consumer_id: str) -> str:
+    return child(ids(group_id), consumer_id)
+
+
+def owners(group_id: str) -> str:
+    return group(group_id) + "/owners"
+
+
+def owner_topic(group_id: str, topic_name: str) -> str:
+    return child(owners(group_id), topic_name)
+
+
+def owner(group_id: str, partition: TopicPartition) -> str:
+    """The ephemeral node that names the partition's owner."""
+    return f"{owner_topic(group_id, partition.topic)}/{_number(partition.partition)}"
+
+
+def offsets(group_id: str) -> str:
+    return group(group_id) + "/offsets"
+
+
+def offset_topic(group_id: str, topic_name: str) -> str:
+    return child(offsets(group_id), topic_name)
+
+
+def offset(group_id: str, partition: TopicPartition) -> str:
+    """The node that holds the group's next offset to read."""
+    return f"{offset_topic(group_id, partition.topic)}/{_number(partition.partition)}"
+
+
+def broker_ids() -> str:
+    return "/brokers/ids"
+
+
+def broker(broker_id: int) -> str:
+    return f"/brokers/ids/{_number(broker_id)}"
+
+
+def topics() -> str:
+    return "/brokers/topics"
+
+
+def topic(topic_name: str) -> str:
+    return child("/brokers/topics", topic_name)
+
+
+def partition_state(partition: TopicPartition) -> str:
+    return f"{topic(partition.topic)}/partitions/{_number(partition.partition)}/state"
+
+
+def controller() -> str:
+    return "/controller"
+
+
+def delete_topics() -> str:
+    """Below it, one node a topic that is marked for deletion."""
+    return "/admin/delete_topics"
+
+
+def _number(number: int) -> int:
+    if number < 0:
+        raise UsageError(f"{number} is no partition and no broker id", "they are 0 or more")
+    return number
+
+
+# --- registrations --------------------------------------------------------------------------------------------------
+
+Pattern = Literal["static", "white_list", "black_list"]
+_PATTERNS: Final[dict[str, Pattern]] = {
+    "static": "static",
+    "white_list": "white_list",
+    "black_list": "black_list",
+}
+_STOPS_THE_GROUP: Final = (
+    "members of the reference cannot rebalance until this node goes: stop the client that wrote it"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What a member registers: topics (or, for a filter, its one expression) and how many streams it reads each with.
+
+    ``timestamp`` is in milliseconds since 1970. ``version`` is ignored by every reader.
+    """
+
+    pattern: Pattern
+    subscription: Mapping[str, int]
+    timestamp: int | None = None
+    version: int | None = 1
+
+
+def encode_registration(registration: Registration) -> bytes:
+    """The id node's data, byte for byte as 1.1.1 writes it, but for backslashes: those are escaped once, not twice.
+
+    Raises ValueError for what must never be written, because it would stop the whole group: no streams, or a filter
+    without its one expression; also without a timestamp.
+    """
+    if registration.pattern != "static" and len(registration.subscription) != 1:
+        raise ValueError("a filter is registered as one expression")
+    if registration.timestamp is None:
+        raise ValueError("a registration is written with its timestamp")
+    for streams in registration.subscription.values():
+        if as_int(streams, low=1) is None:
+            raise ValueError(f"{streams} streams")
+    return orjson.dumps(
+        {
+            "version": 1,
+            "subscription": dict(registration.subscription),
+            "pattern": registration.pattern,
+            # A string: a number of this size breaks every reference member up to 0.11.
+            "timestamp": str(registration.timestamp),
+        }
+    )
+
+
+def decode_registration(path: str, data: bytes | None) -> Registration:
+    """Read an id node as the reference does: an unknown pattern is static, of a filter's keys the first counts.
+
+    Raises MalformedZnodeError for what stops every reference member of the group.
+    """
+    return _read_registration(path, data)[0]
+
+
+def registration_defects(data: bytes | None) -> tuple[str, ...]:
+    """What is wrong with an id node's data, one short phrase each; nothing is raised."""
+    try:
+        return tuple(_read_registration("", data)[1])
+    except MalformedZnodeError as error:
+        return (error.why,)
+
+
+def _read_registration(path: str, data: bytes | None) -> tuple[Registration, list[str]]:
+    defects: list[str] = []
+    parsed = _parse_leniently(path, data, defects)
+    written = parsed.get("pattern")
+    if not isinstance(written, str):
+        raise MalformedZnodeError(path, "has no pattern", _STOPS_THE_GROUP)
+    pattern = _PATTERNS.get(written)
+    if pattern is None:
+        defects.append(f"unknown pattern {excerpt(written)}, which everyone reads as static")
+        pattern = "static"
+    subscription = parsed.get("subscription")
+    if not isinstance(subscription, dict):
+        raise MalformedZnodeError(path, "has no subscription", _STOPS_THE_GROUP)
+    for name, streams in subscription.items():
+        if as_int(streams, low=1) is None:
+            why = f"subscribes to {excerpt(name)} with {excerpt(str(streams))} streams"
+            raise MalformedZnodeError(path, why, _STOPS_THE_GROUP)
+    if pattern != "static":
+        if not subscription:
+            defects.append("a filter without an expression, which everyone reads as a subscription to nothing")
+            pattern = "static"
+        elif len(subscription) > 1:
+            defects.append("a filter of several expressions, of which members read one")
+            subscription = dict([next(iter(subscription.items()))])
+        defects += _expression_defects(next(iter(subscription), ""))
+    version = as_int(parsed.get("version"))
+    if version != 1:
+        defects.append("version is not 1")
+    timestamp = _timestamp(parsed, defects)
+    if _has_other_numbers(parsed):
+        defects.append("holds a number that members up to 0.11 cannot read, so that they cannot rebalance")
+    return Registration(pattern, subscription, timestamp, version), defects
+
+
+def _parse_leniently(path: str, data: bytes | None, defects: list[str]) -> dict[str, Any]:
+    try:
+        return parse_object(path, data, _STOPS_THE_GROUP)
+    except MalformedZnodeError:
+        if not data or b"\\" not in data:
+            raise
+        try:
+            parsed = parse_object(path, data.replace(b"\\", b"\\\\"), _STOPS_THE_GROUP)
+        except MalformedZnodeError:
+            parsed = None
+        if parsed is None:
+            raise
+    defects.append("backslashes are not escaped (0.8.0 and 0.8.1 write so)")
+    return parsed
+
+
+def _expression_defects(expression: str) -> Iterator[str]:
+    if "\\\\" in expression:
+        yield r"backslashes are escaped twice (1.0.1 to 1.1.1 write so): \\w for \w matches no topic"
+    if any(character < " " for character in expression):
+        yield "a control character in the expression, where a backslash was not escaped"
+
+
+def _timestamp(parsed: dict[str, Any], defects: list[str]) -> int | None:
+    written = parsed.get("timestamp")
+    if written is None:
+        defects.append("no timestamp")
+        return None
+    if isinstance(written, str) and re.fullmatch(r"-?[0-9]{1,19}", written.strip(), re.ASCII):
+        return int(written)
+    number = as_int(written, -(2**63), 2**63 - 1)
+    defects.append("timestamp is a number, not a string" if number is not None else "timestamp is no time")
+    return number
+
+
+def _has_other_numbers(parsed: dict[str, Any]) -> bool:
+    """Whether a number is no 32-bit integer: Scala's parser, as the reference uses it, then fails as a whole."""
+    waiting: list[object] = [parsed]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            waiting.extend(value.values())
+        elif isinstance(value, list):
+            waiting.extend(value)
+        elif isinstance(value, int | float) and not isinstance(value, bool) and as_int(value) is None:
+            return True
+    return False
+
+
+# --- offsets --------------------------------------------------------------------------------------------------------
+
+_OFFSET = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+_OFFSET_REMEDY: Final = "set the offset again, or delete the node to start without one"
+
+
+def encode_offset(next_offset: int) -> bytes:
+    """The offset node's data: the next offset to read, in decimal. Raises ValueError for a negative one."""
+    if not 0 <= next_offset < 2**63:
+        raise ValueError(f"{next_offset} is no offset")
+    return b"%d" % next_offset
+
+
+def decode_offset(path: str, data: bytes | None) -> int | None:
+    """The next offset to read; None for −1, which stands for none. Blanks around the number are let pass."""
+    check_size(path, data or b"", _OFFSET_REMEDY)
+    text = (data or b"").decode("utf-8", "replace").strip()
+    if not text:
+        raise MalformedZnodeError(path, "is empty, not an offset", _OFFSET_REMEDY)
+    if not _OFFSET.fullmatch(text) or not -(2**63) <= int(text) < 2**63:
+        raise MalformedZnodeError(path, f"{excerpt(text)} is no offset", _OFFSET_REMEDY)
+    value = int(text)
+    if value < -1:
+        raise MalformedZnodeError(path, f"offset {value} is negative", _OFFSET_REMEDY)
+    return None if value == -1 else value
+
+
+# --- brokers, topics, partitions ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a broker listens; ``protocol`` is PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL."""
+
+    listener: str
+    protocol: str
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRegistration:
+    """A live broker. Version 1 is Kafka 0.8, 2 is 0.9 (or a newer one held back), 3 and more 0.10 or later."""
+
+    broker_id: int
+    version: int
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRegistration:
+    """A topic's partitions, in numeric order, each with the ids of the brokers that hold it."""
+
+    partitions: dict[int, tuple[int, ...]]
+    topic_id: str | None = None
+    version: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """Who leads a partition; ``leader`` is −1 where nobody does."""
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    controller_epoch: int
+
+
+_ENDPOINT = re.compile(r"([^:/]+)://\[?([0-9a-zA-Z\-%._:]*)\]?:([0-9]{1,5})", re.ASCII)
+
+
+def decode_broker(path: str, data: bytes | None) -> BrokerRegistration:
+    """Read ``/brokers/ids/B``, versions 1 to 5 and what later ones keep of them."""
+    broker_id = path.rsplit("/", 1)[-1]
+    if not re.fullmatch(r"[0-9]{1,10}", broker_id, re.ASCII):
+        raise MalformedZnodeError(path, "is not named by a broker id")
+    parsed = parse_object(path, data)
+    version = as_int(parsed.get("version"), low=1) or 1
+    rack = parsed.get("rack")
+    listed = parsed.get("endpoints")
+    endpoints: tuple[Endpoint, ...] = ()
+    if isinstance(listed, list) and listed:
+        protocols = parsed.get("listener_security_protocol_map")
+        known = protocols if isinstance(protocols, dict) else {}
+        endpoints = tuple(_endpoint(path, entry, known) for entry in listed)
+    if not endpoints:
+        host, port = parsed.get("host"), as_int(parsed.get("port"), 0, 65535)
+        if not isinstance(host, str) or not host or port is None:
+            raise MalformedZnodeError(path, "names no host and port")
+        endpoints = (Endpoint("PLAINTEXT", "PLAINTEXT", host, port),)
+    return BrokerRegistration(int(broker_id), version, endpoints, rack if isinstance(rack, str) else None)
+
+
+def _endpoint(path: str, entry: object, protocols: Mapping[str, object]) -> Endpoint:
+    match = _ENDPOINT.fullmatch(entry) if isinstance(entry, str) else None
+    if match is None or int(match[3]) > 65535:
+        raise MalformedZnodeError(path, f"{excerpt(str(entry)[:41])} is no endpoint")
+    protocol = protocols.get(match[1])
+    return Endpoint(match[1], protocol if isinstance(protocol, str) else match[1], match[2], int(match[3]))
+
+
+def decode_topic(path: str, data: bytes | None) -> TopicRegistration:
+    """Read ``/brokers/topics/T``, versions 1 to 3."""
+    parsed = parse_object(path, data)
+    written = parsed.get("partitions")
+    if not isinstance(written, dict):
+        raise MalformedZnodeError(path, "has no partitions")
+    partitions: dict[int, tuple[int, ...]] = {}
+    for name, replicas in written.items():
+        if not re.fullmatch(r"[0-9]{1,10}", name, re.ASCII) or int(name) > INT32_MAX:
+            raise MalformedZnodeError(path, f"{excerpt(name)} is no partition")
+        partitions[int(name)] = _broker_list(path, replicas, f"the replicas of partition {int(name)}")
+    topic_id = parsed.get("topic_id")
+    return TopicRegistration(
+        dict(sorted(partitions.items())),
+        topic_id if isinstance(topic_id, str) else None,
+        as_int(parsed.get("version"), low=1) or 1,
+    )
+
+
+def decode_partition_state(path: str, data: bytes | None) -> PartitionState:
+    """Read ``/brokers/topics/T/partitions/P/state``."""
+    parsed = parse_object(path, data)
+    leader = as_int(parsed.get("leader"), low=-2)
+    leader_epoch = as_int(parsed.get("leader_epoch"))
+    if leader is None or leader_epoch is None:
+        raise MalformedZnodeError(path, "names no leader with its epoch")
+    isr = _broker_list(path, parsed.get("isr"), "the in-sync replicas")
+    return PartitionState(leader, leader_epoch, isr, as_int(parsed.get("controller_epoch")) or 0)
+
+
+def decode_controller(path: str, data: bytes | None) -> int:
+    """Read ``/controller``: the id of the broker that is it (a bare number before 0.8.0's release)."""
+    if data is not None and re.fullmatch(rb"[0-9]{1,10}", data.strip()):
+        return int(data)
+    broker_id = as_int(parse_object(path, data).get("brokerid"))
+    if broker_id is None:
+        raise MalformedZnodeError(path, "has no brokerid")
+    return broker_id
+
+
+def _broker_list(path: str, value: object, what: str) -> tuple[int, ...]:
+    ids = [as_int(entry, low=0) for entry in value] if isinstance(value, list) else [None]
+    if any(entry is None for entry in ids):
+        raise MalformedZnodeError(path, f"{what} are no list of broker ids")
+    return tuple(entry for entry in ids if entry is not None)
