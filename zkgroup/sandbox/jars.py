@@ -1,0 +1,245 @@
+"""The servers' jars: ZooKeeper and Ivy out of pyspark, every Kafka release through that Ivy.
+
+The releases, their artifacts and what each needs on Java 17 were tried one by one: each started, took messages, gave
+them back, and accepted offset commits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+import urllib.parse
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from zkgroup.errors import UsageError, ZkgroupError
+from zkgroup.sandbox.java import QUICK, find_java
+from zkgroup.sandbox.paths import CACHE_VARIABLE, cache_dir
+
+IVY_SETTINGS_VARIABLE = "ZKGROUP_IVY_SETTINGS"
+DEFAULT_RELEASE = "1.1.1"
+DOWNLOAD_TIMEOUT = 600.0  # seconds, for one release
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A Kafka release that the sandbox can run.
+
+    ``member`` tells whether its jars hold the consumer that keeps its group in ZooKeeper (Kafka 2.0 dropped it).
+    ``listeners`` is false where the broker still wants ``host.name`` and ``port``.
+    """
+
+    version: str
+    scala: str
+    extra: tuple[tuple[str, str, str], ...]
+    member: bool
+    listeners: bool
+
+    @property
+    def artifact(self) -> str:
+        """The name of the jar that holds the broker."""
+        return f"kafka_{self.scala}"
+
+
+# From 0.10.1 to 0.11 the broker makes its cluster id with javax.xml.bind, which Java 11 dropped.
+_JAXB = ("javax.xml.bind", "jaxb-api", "2.3.1")
+# Kafka names a logging facade and leaves the logger to its distribution: without one a broker dies silently.
+_LOG4J = ("org.slf4j", "slf4j-log4j12", "1.7.30")
+_RELOAD4J = ("org.slf4j", "slf4j-reload4j", "1.7.36")
+
+RELEASES: dict[str, Release] = {
+    release.version: release
+    for release in (
+        Release("0.8.2.2", "2.10", (_LOG4J,), member=True, listeners=False),
+        Release("0.9.0.1", "2.10", (_LOG4J,), member=True, listeners=False),
+        Release("0.10.1.1", "2.10", (_LOG4J, _JAXB), member=True, listeners=True),
+        Release("0.10.2.2", "2.11", (_LOG4J, _JAXB), member=True, listeners=True),
+        Release("0.11.0.3", "2.11", (_LOG4J, _JAXB), member=True, listeners=True),
+        Release("1.1.1", "2.12", (_LOG4J,), member=True, listeners=True),
+        Release("2.8.2", "2.13", (_LOG4J,), member=False, listeners=True),
+        Release("3.9.1", "2.13", (_RELOAD4J,), member=False, listeners=True),
+    )
+}
+
+
+def release(version: str) -> Release:
+    """The release called ``version``. Raises ``UsageError`` that names those there are."""
+    try:
+        return RELEASES[version]
+    except KeyError:
+        known = ", ".join(RELEASES)
+        raise UsageError(f"Kafka {version} is not among the sandbox's releases", f"use one of {known}") from None
+
+
+def pyspark_jars() -> Path:
+    """pyspark's folder of jars, found without importing pyspark. Raises ``UsageError`` where it is not installed."""
+    spec = importlib.util.find_spec("pyspark")
+    for place in spec.submodule_search_locations or () if spec else ():
+        jars = Path(place) / "jars"
+        if jars.is_dir():
+            return jars
+    raise UsageError("the sandbox needs pyspark, whose jars it runs on", "pip install 'zkgroup[sandbox]'")
+
+
+def pyspark_class_path(*names: str) -> str:
+    """The class path of those of pyspark's jars whose file names begin with one of ``names``."""
+    return os.pathsep.join(str(jar) for jar in sorted(pyspark_jars().glob("*.jar")) if jar.name.startswith(names))
+
+
+def zookeeper_class_path() -> str:
+    """What a ZooKeeper server needs of pyspark's jars: a dozen of its hundreds."""
+    logging = ("slf4j-api-", "log4j-", "jackson-core-", "jackson-databind-", "jackson-annotations-")
+    return pyspark_class_path(
+        "zookeeper-", "netty-", "metrics-core-", "snappy-java-", "audience-", "commons-io-", "commons-cli-", *logging
+    )
+
+
+def kafka_class_path(version: str) -> str:
+    """The class path of a Kafka release, downloaded at its first use."""
+    return os.pathsep.join(str(jar) for jar in sorted(kafka_jars(version).glob("*.jar")))
+
+
+def kafka_jars(version: str = DEFAULT_RELEASE) -> Path:
+    """The folder with the jars of a Kafka release, downloaded at its first use.
+
+    The folder appears whole or not at all, so that two processes may ask for it at once. Raises ``UsageError`` for an
+    unknown release and ``ZkgroupError`` for a download that fails.
+    """
+    wanted = release(version)
+    folder = cache_dir() / "kafka" / version
+    if folder.is_dir():
+        return folder
+    with _download_lock(folder.parent, version):
+        if not folder.is_dir():
+            _download(wanted, folder)
+    return folder
+
+
+@contextlib.contextmanager
+def _download_lock(parent: Path, version: str) -> Iterator[None]:
+    """One download at a time: Ivy's cache is not made for two. The lock ends with the process that holds it."""
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        file = (parent / "lock").open("w")
+    except OSError as error:
+        raise ZkgroupError(
+            f"cannot write to the cache folder {parent}: {error.strerror}", f"set {CACHE_VARIABLE} to another folder"
+        ) from error
+    deadline = time.monotonic() + 2 * DOWNLOAD_TIMEOUT
+    with file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise ZkgroupError(
+                        f"another process has been downloading to {parent} for {2 * DOWNLOAD_TIMEOUT:.0f} s",
+                        f"end it, then ask for Kafka {version} again",
+                    ) from None
+                time.sleep(0.1)
+        yield
+
+
+def _download(wanted: Release, folder: Path) -> None:
+    java = find_java()
+    for left_over in folder.parent.glob("tmp-*"):  # of a process that died: this one holds the lock
+        shutil.rmtree(left_over, ignore_errors=True)
+    work = Path(tempfile.mkdtemp(prefix="tmp-", dir=folder.parent))
+    ivy_cache = folder.parent / "ivy"  # kept after a failure, so that the next try goes on from there
+    try:
+        (work / "ivy.xml").write_text(_ivy_file(wanted), encoding="utf-8")
+        command = [
+            str(java),
+            *QUICK,
+            *_proxy_options(os.environ),
+            "-cp",
+            pyspark_class_path("ivy-"),
+            "org.apache.ivy.Main",
+            *("-ivy", str(work / "ivy.xml")),
+            *("-cache", str(ivy_cache)),
+            *_settings_options(),
+            "-warn",
+            *("-retrieve", str(work / "jars" / "[artifact]-[revision](-[classifier]).[ext]")),
+        ]
+        _run_ivy(command, wanted)
+        if not (work / "jars" / f"{wanted.artifact}-{wanted.version}.jar").is_file():
+            raise _failed(wanted, "Ivy ended well but left no broker's jar")
+        (work / "jars").rename(folder)
+        shutil.rmtree(ivy_cache, ignore_errors=True)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _ivy_file(wanted: Release) -> str:
+    modules = (("org.apache.kafka", wanted.artifact, wanted.version), *wanted.extra)
+    dependencies = "\n".join(
+        f'    <dependency org="{org}" name="{name}" rev="{rev}" conf="default->default"/>' for org, name, rev in modules
+    )
+    return f"""<ivy-module version="2.0">
+  <info organisation="zkgroup" module="sandbox"/>
+  <configurations><conf name="default"/></configurations>
+  <dependencies>
+{dependencies}
+  </dependencies>
+</ivy-module>
+"""
+
+
+def _settings_options() -> list[str]:
+    """A settings file of the user's, for those who reach the registry through a mirror."""
+    settings = os.environ.get(IVY_SETTINGS_VARIABLE)
+    if not settings:
+        return []
+    if not Path(settings).is_file():
+        raise UsageError(f"no Ivy settings file {settings}", f"correct {IVY_SETTINGS_VARIABLE} or unset it")
+    return ["-settings", settings]
+
+
+def _proxy_options(environment: os._Environ[str] | dict[str, str]) -> list[str]:
+    """Java's words for the proxy that pip and curl take from the environment."""
+    options = []
+    for scheme in ("http", "https"):
+        name = f"{scheme}_proxy"
+        url = urllib.parse.urlsplit(environment.get(name) or environment.get(name.upper()) or "")
+        if url.hostname:
+            options.append(f"-D{scheme}.proxyHost={url.hostname}")
+            options.append(f"-D{scheme}.proxyPort={url.port or 80}")
+    return options
+
+
+def _run_ivy(command: Sequence[str], wanted: Release) -> None:
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=DOWNLOAD_TIMEOUT, check=False, stdin=subprocess.DEVNULL
+        )
+    except subprocess.TimeoutExpired:
+        raise _failed(wanted, f"not done after {DOWNLOAD_TIMEOUT:.0f} s") from None
+    if done.returncode != 0:
+        raise _failed(wanted, ivy_reason(done.stdout + done.stderr))
+
+
+def _failed(wanted: Release, why: str) -> ZkgroupError:
+    return ZkgroupError(
+        f"cannot download Kafka {wanted.version} (org.apache.kafka:{wanted.artifact}): {why}",
+        f"check the network and the proxy, or name a mirror in an Ivy settings file with {IVY_SETTINGS_VARIABLE};"
+        " the next try goes on from here",
+    )
+
+
+def ivy_reason(output: str) -> str:
+    """The line of Ivy's output that says why it failed."""
+    lines = [re.sub(r"[\s:]+", " ", line).strip() for line in output.replace("::", "").splitlines()]
+    for telling in ("not found.", "FAILED", "rror", "xception", "UNRESOLVED", "not found"):
+        for line in lines:
+            if telling in line:
+                return line
+    return next((line for line in reversed(lines) if line.strip(". ")), "Ivy said nothing")

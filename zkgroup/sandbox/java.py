@@ -1,0 +1,88 @@
+"""Finding a Java that can run the servers, and the line to type where there is none."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from zkgroup.errors import UsageError
+
+MINIMUM = 17
+
+_RELEASE_FILE = re.compile(r'^JAVA_VERSION="([^"]+)"', re.MULTILINE)
+_VERSION_LINE = re.compile(r'version "([^"]+)"')
+
+_INSTALLERS = (
+    ("apt-get", "apt-get install openjdk-17-jre-headless"),
+    ("dnf", "dnf install java-17-openjdk-headless"),
+    ("yum", "yum install java-17-openjdk-headless"),
+    ("apk", "apk add openjdk17-jre-headless"),
+    ("zypper", "zypper install java-17-openjdk-headless"),
+    ("pacman", "pacman -S jre17-openjdk-headless"),
+    ("brew", "brew install openjdk@17"),
+)
+
+# Small, quick to start, and not worth a compiler thread's second: these servers live for minutes.
+QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Djava.awt.headless=true")
+
+
+def find_java() -> Path:
+    """The first Java of ``JAVA_HOME`` and ``PATH`` that is recent enough.
+
+    Raises ``UsageError`` with the command that installs one where there is none.
+    """
+    too_old: list[str] = []
+    for candidate in _candidates():
+        version = java_version(candidate)
+        if version is not None and version >= MINIMUM:
+            return candidate
+        too_old.append(f"{candidate} is {'not usable' if version is None else f'Java {version}'}")
+    found = f" ({'; '.join(too_old)})" if too_old else ""
+    raise UsageError(f"Java {MINIMUM} or later is needed{found}", install_hint())
+
+
+def _candidates() -> list[Path]:
+    places: list[Path] = []
+    if home := os.environ.get("JAVA_HOME"):
+        places.append(Path(home) / "bin" / "java")
+    if on_path := shutil.which("java"):
+        places.append(Path(on_path))
+    return [place for place in dict.fromkeys(places) if place.is_file()]
+
+
+def java_version(java: Path) -> int | None:
+    """The feature release of ``java`` (8, 11, 17 …), or None where it does not run."""
+    try:
+        release = (java.resolve().parent.parent / "release").read_text(encoding="utf-8")
+    except OSError:
+        release = ""
+    if match := _RELEASE_FILE.search(release):
+        return _feature(match[1])
+    try:
+        told = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, timeout=30, check=False, stdin=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    match = _VERSION_LINE.search(told.stderr + told.stdout)
+    return _feature(match[1]) if match else None
+
+
+def _feature(version: str) -> int | None:
+    numbers = [int(part) for part in re.findall(r"\d+", version)]
+    if not numbers:
+        return None
+    return numbers[1] if numbers[0] == 1 and len(numbers) > 1 else numbers[0]  # 1.8.0_392 is Java 8
+
+
+def install_hint() -> str:
+    """The one line to type that installs a Java, as far as this machine's package manager is known."""
+    for tool, command in _INSTALLERS:
+        if shutil.which(tool):
+            sudo = "sudo " if tool != "brew" and sys.platform != "win32" and os.geteuid() != 0 else ""
+            return f"install one with: {sudo}{command}"
+    return f"install a Java runtime {MINIMUM} or later, and set JAVA_HOME or PATH to it"
