@@ -1,0 +1,111 @@
+"""Where the servers are: connect strings and the settings every command shares."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from zkgroup.config.properties import Property
+from zkgroup.errors import UsageError
+
+ZOOKEEPER_PORT: Final = 2181
+KAFKA_PORT: Final = 9092
+DEFAULT_TIMEOUT: Final = 5.0
+
+_HOST = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.%]+\]", re.ASCII)
+# What ZooKeeper refuses in a path (org.apache.zookeeper.common.PathUtils, 3.9).
+_BAD_PATH = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]|//|/\.{1,2}(?=/|\Z)")
+
+
+class Address(NamedTuple):
+    """A server's address; an IPv6 host is in brackets."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectString:
+    """ZooKeeper's ``h1:2181,h2:2181/chroot``. ``chroot`` is ``""`` where there is none, else starts with ``/``."""
+
+    addresses: tuple[Address, ...]
+    chroot: str = ""
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self.addresses)) + self.chroot
+
+    def same_as(self, other: ConnectString) -> bool:
+        """Whether both name the same ensemble and chroot; the order of the servers does not matter."""
+        return self.chroot == other.chroot and set(self.addresses) == set(other.addresses)
+
+
+def parse_connect_string(text: str, origin: str) -> ConnectString:
+    """Read a connect string; ``origin`` is where it was written, for messages. Raises ``UsageError``."""
+    servers, slash, path = text.strip().partition("/")
+    remedy = "write HOST:PORT,HOST:PORT/CHROOT"
+    if servers.rstrip().endswith(":") and path.startswith("/"):
+        raise UsageError(f"{origin}: {text[:120]!r} is a URL, not a connect string", remedy)
+    if "," in path and re.search(r",[^/]+:[0-9]+", path):
+        raise UsageError(
+            f"{origin}: {text[:120]!r} has its chroot before the last server",
+            f"{remedy}: the chroot comes once, at the end",
+        )
+    addresses = tuple(_address(part.strip(), text, origin, ZOOKEEPER_PORT, remedy) for part in servers.split(","))
+    chroot = (slash + path).rstrip("/")
+    if _BAD_PATH.search(chroot):
+        raise UsageError(f"{origin}: {chroot[:120]!r} cannot be a chroot", "write it as /name or /name/name")
+    return ConnectString(tuple(dict.fromkeys(addresses)), chroot)
+
+
+def parse_bootstrap(text: str, origin: str) -> tuple[Address, ...]:
+    """Read a list of brokers, ``HOST:PORT,HOST:PORT``. Raises ``UsageError``."""
+    remedy = "write HOST:PORT,HOST:PORT"
+    # PLAINTEXT://host:9092 is how brokers write it themselves.
+    parts = [re.sub(r"^[A-Z_]+://", "", part.strip()) for part in text.split(",")]
+    return tuple(dict.fromkeys(_address(part, text, origin, KAFKA_PORT, remedy) for part in parts))
+
+
+def _address(part: str, whole: str, origin: str, default_port: int, remedy: str) -> Address:
+    host, colon, port = part.rpartition(":")
+    if not colon or part.endswith("]"):
+        host, port = part, str(default_port)
+    if not part:
+        raise UsageError(f"{origin}: {whole[:120]!r} names an empty address", remedy)
+    if not _HOST.fullmatch(host) or not re.fullmatch(r"[0-9]{1,5}", port, re.ASCII) or not 0 < int(port) < 65536:
+        raise UsageError(f"{origin}: {part[:120]!r} is no address", remedy)
+    return Address(host, int(port))
+
+
+@dataclass(frozen=True)
+class ConnectionSettings:
+    """What was found out about the servers before anything was opened. ``timeout`` is in seconds.
+
+    ``kafka`` holds raw librdkafka properties and may hold secrets, so it is not shown. ``origins`` says for each field
+    where its value came from.
+    """
+
+    zookeeper: ConnectString | None = None
+    bootstrap: tuple[Address, ...] = ()
+    timeout: float = DEFAULT_TIMEOUT
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
+    cluster: str | None = None
+    #: A profile may ask for a confirmation before anything is changed.
+    protected: bool = False
+    #: Settings of a member, in the order of their rank, the strongest last.
+    properties: tuple[Property, ...] = field(default=(), repr=False)
+    origins: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    def require_zookeeper(self) -> ConnectString:
+        """The ZooKeeper to use, or ``UsageError``."""
+        if self.zookeeper is None:
+            raise UsageError(
+                "no ZooKeeper was named",
+                "give --zookeeper HOST:PORT/CHROOT or --cluster NAME, or set ZKGROUP_ZOOKEEPER",
+            )
+        return self.zookeeper

@@ -1,0 +1,292 @@
+"""A group member's settings: the reference's ``consumer.properties``, checked, with zkgroup's own beside them."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final, Literal
+
+from zkgroup.config.keys import BY_NAME, LATER_NAMES, RESERVED, Key, Status
+from zkgroup.config.properties import Property
+from zkgroup.errors import UsageError
+
+KAFKA_PREFIX: Final = "kafka."
+_NAME = re.compile(r"[A-Za-z0-9._-]*", re.ASCII)
+_INT32 = range(-(2**31), 2**31)
+
+
+@dataclass(frozen=True)
+class ConsumerConfig:
+    """The reference's keys, dots written as underscores, with its defaults. Fields ending in ``_ms`` are milliseconds.
+
+    Where the reference derives a default from another key, leaving the field at None (or empty) does the same; after
+    construction all fields but ``auto_offset_reset`` and ``consumer_id`` hold a value.
+    """
+
+    group_id: str = ""
+    consumer_id: str | None = None
+    client_id: str = ""
+    zookeeper_connect: str = ""
+    zookeeper_session_timeout_ms: int = 6000
+    zookeeper_connection_timeout_ms: int = -1
+    zookeeper_sync_time_ms: int = 2000
+    auto_commit_enable: bool = True
+    auto_commit_interval_ms: int = 60000
+    #: None if it was not set: then a missing offset starts at the end, and one out of range is an error.
+    auto_offset_reset: Literal["smallest", "largest"] | None = None
+    offsets_storage: Literal["zookeeper", "kafka"] = "zookeeper"
+    dual_commit_enabled: bool = None  # type: ignore[assignment]  # derived: never None once constructed
+    offsets_commit_max_retries: int = 5
+    offsets_channel_backoff_ms: int = 1000
+    offsets_channel_socket_timeout_ms: int = 10000
+    partition_assignment_strategy: Literal["range", "roundrobin"] = "range"
+    rebalance_max_retries: int = 4
+    rebalance_backoff_ms: int = -1
+    consumer_timeout_ms: int = -1
+    exclude_internal_topics: bool = True
+    refresh_leader_backoff_ms: int = 200
+    queued_max_message_chunks: int = 2
+    fetch_message_max_bytes: int = 1024 * 1024
+    fetch_min_bytes: int = 1
+    fetch_wait_max_ms: int = 100
+    socket_timeout_ms: int = 30000
+    socket_receive_buffer_bytes: int = 65536
+    num_consumer_fetchers: int = 1
+
+    # zkgroup's own (``zkgroup.*`` in a file), which the reference does not have.
+    #: After a failed rebalance try again, with growing pauses, instead of leaving the group.
+    keep_trying: bool = False
+    #: How long a rebalance waits for a reader to finish the batch in its hands.
+    quiesce_timeout_ms: int = 3000
+    #: The release whose roundrobin this member computes.
+    compat: str = "1.1"
+
+    #: Raw librdkafka properties (``kafka.NAME=…``). They may hold secrets and are never shown.
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
+    #: The keys that somebody set, by their names in the file.
+    explicit: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        def derive(name: str, unset: object, value: object) -> None:
+            if getattr(self, name) == unset:
+                object.__setattr__(self, name, value)
+
+        derive("client_id", "", self.group_id)
+        derive("zookeeper_connection_timeout_ms", -1, self.zookeeper_session_timeout_ms)
+        derive("rebalance_backoff_ms", -1, self.zookeeper_sync_time_ms)
+        derive("dual_commit_enabled", None, self.offsets_storage == "kafka")
+        object.__setattr__(self, "kafka", MappingProxyType(dict(self.kafka)))
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedConfig:
+    """A configuration and what its reader should be told about it, one line each."""
+
+    config: ConsumerConfig
+    warnings: tuple[str, ...] = ()
+
+
+def load_consumer_config(properties: Iterable[Property], *, group: str | None = None) -> LoadedConfig:
+    """Settings out of properties, the later of equal keys winning. ``group`` is the one of the command line.
+
+    Raises ``UsageError``, naming file, line, key and remedy, for values that cannot be read or contradict one another.
+    """
+    reader = _Reader(properties)
+    if group is not None:
+        reader.set_group(group)
+    reader.check_relations()
+    config = ConsumerConfig(
+        **reader.values,  # type: ignore[arg-type]  # _Reader.convert has seen to the types
+        kafka=reader.kafka,
+        explicit=frozenset(reader.given),
+    )
+    return LoadedConfig(config, tuple(reader.warnings))
+
+
+class _Reader:
+    """Takes properties one by one, then checks what they mean together."""
+
+    def __init__(self, properties: Iterable[Property]) -> None:
+        self.values: dict[str, object] = {}
+        self.given: dict[str, Property] = {}
+        self.kafka: dict[str, str] = {}
+        self.warnings: list[str] = []
+        self._kafka_given: dict[str, Property] = {}
+        for prop in properties:
+            self._take(prop)
+
+    def _take(self, prop: Property) -> None:
+        if prop.key.startswith(KAFKA_PREFIX):
+            name = prop.key.removeprefix(KAFKA_PREFIX)
+            if not name or name in RESERVED:
+                raise UsageError(f"{prop.origin}: {prop.key} cannot be set", RESERVED.get(name, "name the property"))
+            self.kafka[name] = prop.value
+            self._kafka_given[name] = prop
+            return
+        key = BY_NAME.get(prop.key)
+        if key is None:
+            self.warnings.append(f"{prop.origin}: unknown key {prop.key[:80]!r} is ignored{_suggestion(prop.key)}")
+            return
+        earlier = self.given.get(key.name)
+        if earlier is not None and earlier.value != prop.value and _same_file(earlier, prop):
+            self.warnings.append(f"{prop.origin}: {key.name} replaces the value of {earlier.origin}")
+        if key.status is Status.IGNORED:
+            self.warnings.append(f"{prop.origin}: {key.name} has no effect: {key.note}")
+        self.values[key.field] = self._convert(key, prop)
+        self.given[key.name] = prop
+
+    def _convert(self, key: Key, prop: Property) -> object:
+        text = prop.value
+        if key.kind == "bool":
+            if text not in ("true", "false"):
+                raise _bad(prop, "is neither true nor false", "write one of the two")
+            return text == "true"
+        if key.kind == "int":
+            return _integer(key, prop)
+        match key.name:
+            case "auto.offset.reset":
+                return self._reset(prop)
+            case "offsets.storage":
+                return _choice(prop, text.lower(), ("zookeeper", "kafka"))
+            case "partition.assignment.strategy":
+                return _choice(prop, text, ("range", "roundrobin"))
+            case "zkgroup.compat":
+                if not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}", text, re.ASCII):
+                    raise _bad(prop, "is no Kafka release", "write it like 0.8.2 or 1.1")
+            case "group.id" | "consumer.id" | "client.id":
+                if not _NAME.fullmatch(text) or (not text and key.name != "client.id"):
+                    raise _bad(prop, "is not a legal name", "use letters, digits, '.', '_' and '-'")
+            case _ if not text:
+                raise _bad(prop, "is empty", "give a value or remove the line")
+        return text
+
+    def _reset(self, prop: Property) -> str:
+        later = {"earliest": "smallest", "latest": "largest"}.get(prop.value)
+        if later is not None:
+            self.warnings.append(f"{prop.origin}: auto.offset.reset={prop.value} is taken as {later}")
+            return later
+        return _choice(prop, prop.value, ("smallest", "largest"))
+
+    def set_group(self, group: str) -> None:
+        """Take the command line's group."""
+        prop = self.given.get("group.id")
+        if prop is not None and prop.value != group:
+            raise UsageError(
+                f"{prop.origin}: group.id={prop.value} contradicts --group {group}", "remove one of the two"
+            )
+        self.values["group_id"] = group
+
+    def check_relations(self) -> None:
+        """What contradicts is an error; what is accepted but surely not meant is a warning."""
+        config = ConsumerConfig(**self.values)  # type: ignore[arg-type]
+        if config.fetch_wait_max_ms > config.socket_timeout_ms:
+            raise self._contradiction("fetch.wait.max.ms", ">", "socket.timeout.ms", config)
+        for name in sorted(self._kafka_given.keys() & self._mapped_names()):
+            raise UsageError(
+                f"{self._kafka_given[name].origin}: kafka.{name} contradicts {self._mapped_names()[name].key} "
+                f"({self._mapped_names()[name].origin})",
+                "remove one of the two",
+            )
+        if "dual.commit.enabled" in self.given and config.dual_commit_enabled and config.offsets_storage != "kafka":
+            self._warn("dual.commit.enabled", "has no effect: offsets.storage is zookeeper")
+        if "auto.commit.interval.ms" in self.given and not config.auto_commit_enable:
+            self._warn("auto.commit.interval.ms", "has no effect: auto.commit.enable is false")
+        patience = config.rebalance_max_retries * config.rebalance_backoff_ms
+        tuned = [key for key in _PATIENCE if key in self.given]
+        if tuned and patience < config.zookeeper_session_timeout_ms:
+            self._warn(
+                tuned[0],
+                f"makes rebalance.max.retries × rebalance.backoff.ms ({patience} ms) shorter than "
+                f"zookeeper.session.timeout.ms ({config.zookeeper_session_timeout_ms} ms): a rebalance may give up "
+                "before a dead member's claims expire",
+            )
+        if 0 <= config.consumer_timeout_ms < config.fetch_wait_max_ms:
+            self._warn("consumer.timeout.ms", f"is shorter than fetch.wait.max.ms ({config.fetch_wait_max_ms})")
+        for prop in self.given.values():
+            self._note_clamped(BY_NAME[prop.key], prop, config)
+
+    def _mapped_names(self) -> dict[str, Property]:
+        """librdkafka properties that reference keys already decide."""
+        targets = {name: BY_NAME[name].target for name in self.given}
+        return {t.name: self.given[key] for key, t in targets.items() if t is not None and t.client == "fetch"}
+
+    def _note_clamped(self, key: Key, prop: Property, config: ConsumerConfig) -> None:
+        if key.target is None or key.kind != "int":
+            return
+        wanted = _wanted(key, config)
+        taken = min(max(wanted, key.target.low), key.target.high)
+        if taken != wanted:
+            self.warnings.append(
+                f"{prop.origin}: {key.name} becomes {key.target.name}={taken}, the nearest librdkafka takes"
+            )
+
+    def _warn(self, name: str, text: str) -> None:
+        prop = self.given.get(name)
+        self.warnings.append(f"{prop.origin + ': ' if prop else ''}{name} {text}")
+
+    def _contradiction(self, left: str, sign: str, right: str, config: ConsumerConfig) -> UsageError:
+        shown = [f"{name}={getattr(config, BY_NAME[name].field)}" for name in (left, right)]
+        origins = [self.given[name].origin for name in (left, right) if name in self.given]
+        return UsageError(f"{origins[0]}: {shown[0]} {sign} {shown[1]}", f"lower {left} or raise {right}")
+
+
+_PATIENCE = ("zookeeper.session.timeout.ms", "rebalance.max.retries", "rebalance.backoff.ms", "zookeeper.sync.time.ms")
+
+
+def librdkafka_properties(config: ConsumerConfig, client: Literal["fetch", "offsets"] = "fetch") -> dict[str, str]:
+    """librdkafka's properties for the client that fetches, or for the one that commits offsets to Kafka.
+
+    Only what somebody set is mapped: librdkafka's own defaults are better than the reference's. Raw ``kafka.*``
+    properties come last and win; those the configuration contradicts were refused when it was loaded.
+    """
+    mapped: dict[str, str] = {}
+    for name in sorted(config.explicit):
+        key = BY_NAME[name]
+        if key.target is None or key.target.client != client or key.kind != "int":
+            continue
+        mapped[key.target.name] = str(min(max(_wanted(key, config), key.target.low), key.target.high))
+    if config.client_id:
+        mapped["client.id"] = config.client_id
+    return mapped | dict(config.kafka)
+
+
+def _wanted(key: Key, config: ConsumerConfig) -> int:
+    if key.name == "queued.max.message.chunks":
+        return config.queued_max_message_chunks * config.fetch_message_max_bytes // 1024
+    value = getattr(config, key.field)
+    assert isinstance(value, int)
+    return value
+
+
+def _integer(key: Key, prop: Property) -> int:
+    # Integer.parseInt takes a sign and decimal digits, nothing else.
+    if not re.fullmatch(r"[+-]?[0-9]{1,10}", prop.value, re.ASCII) or int(prop.value) not in _INT32:
+        raise _bad(prop, "is no 32-bit integer", "write decimal digits only")
+    number = int(prop.value)
+    if number < key.lowest:
+        raise _bad(prop, "is too small", f"at least {key.lowest}")
+    return number
+
+
+def _choice(prop: Property, value: str, allowed: tuple[str, ...]) -> str:
+    if value not in allowed:
+        raise _bad(prop, "is unknown", f"use {' or '.join(allowed)}")
+    return value
+
+
+def _bad(prop: Property, why: str, remedy: str) -> UsageError:
+    return UsageError(f"{prop.origin}: {prop.key}={prop.value[:80]} {why}", remedy)
+
+
+def _same_file(first: Property, second: Property) -> bool:
+    return first.origin.rpartition(", line ")[0] == second.origin.rpartition(", line ")[0] != ""
+
+
+def _suggestion(name: str) -> str:
+    if name in LATER_NAMES:
+        return f" (the name here is {LATER_NAMES[name]})"
+    near = difflib.get_close_matches(name, BY_NAME, n=1, cutoff=0.8)
+    return f" (is {near[0]} meant?)" if near else ""

@@ -1,0 +1,190 @@
+"""Connection settings out of their layers: flags over environment over cluster profile over ``consumer.properties``.
+
+A cluster that a flag names ranks as a flag: ``-c prod`` is not overruled by an exported ``ZKGROUP_ZOOKEEPER``.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from zkgroup.config.connection import (
+    DEFAULT_TIMEOUT,
+    ConnectionSettings,
+    ConnectString,
+    parse_bootstrap,
+    parse_connect_string,
+)
+from zkgroup.config.consumer import KAFKA_PREFIX
+from zkgroup.config.profiles import Profile, config_file, read_profiles
+from zkgroup.config.properties import Property, read_properties
+from zkgroup.errors import UsageError
+
+ENV_ZOOKEEPER: Final = "ZKGROUP_ZOOKEEPER"
+ENV_CLUSTER: Final = "ZKGROUP_CLUSTER"
+ENV_TIMEOUT: Final = "ZKGROUP_CONNECT_TIMEOUT"
+SANDBOX: Final = "sandbox"
+COMMAND_LINE: Final = "--property"
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """What the command line gave, before and after the command's name, each as often as it was given."""
+
+    zookeeper: tuple[str, ...] = ()
+    bootstrap_server: tuple[str, ...] = ()
+    cluster: tuple[str, ...] = ()
+    consumer_config: tuple[str, ...] = ()
+    property: tuple[str, ...] = field(default=(), repr=False)
+    connect_timeout: tuple[float, ...] = ()
+
+
+class _Candidate(NamedTuple):
+    text: str
+    origin: str
+
+
+def resolve_connection(
+    flags: Flags, environ: Mapping[str, str], find_sandbox: Callable[[str], str]
+) -> ConnectionSettings:
+    """Settle every setting and remember where it came from. Reads ``config.toml`` and ``consumer.properties``.
+
+    ``find_sandbox`` turns a sandbox's name (``""``: the usual one) into its ZooKeeper connect string. Raises
+    ``UsageError`` for what is contradictory, unknown or unreadable.
+    """
+    by_flag = _only(flags.cluster, "--cluster")
+    cluster = by_flag or environ.get(ENV_CLUSTER) or None
+    profile = _profile(cluster, environ, find_sandbox) if cluster else Profile(origin="no profile")
+    own = [_parse_assignment(text) for text in flags.property]
+    properties = [*_file_properties(flags, profile), *profile.properties, *own]
+    zookeeper, zookeeper_origin = _zookeeper(flags, environ, profile, properties, bool(by_flag))
+    origins = {"zookeeper": zookeeper_origin} if zookeeper else {}
+    warnings = _overruled(flags, zookeeper, zookeeper_origin, properties)
+    bootstrap_text = _only(flags.bootstrap_server, "--bootstrap-server")
+    bootstrap = parse_bootstrap(bootstrap_text, "--bootstrap-server") if bootstrap_text else ()
+    if bootstrap:
+        origins["bootstrap"] = "--bootstrap-server"
+    elif profile.bootstrap_server:
+        bootstrap = parse_bootstrap(profile.bootstrap_server, profile.origin)
+        origins["bootstrap"] = profile.origin
+    timeout, origins["timeout"] = _timeout(flags, environ, profile, properties)
+    kafka = {p.key.removeprefix(KAFKA_PREFIX): p.value for p in properties if p.key.startswith(KAFKA_PREFIX)}
+    return ConnectionSettings(
+        zookeeper=zookeeper,
+        bootstrap=bootstrap,
+        timeout=timeout,
+        kafka=kafka,
+        cluster=cluster,
+        protected=profile.protected,
+        properties=tuple(properties),
+        origins=origins,
+        warnings=tuple(warnings),
+    )
+
+
+def _profile(cluster: str, environ: Mapping[str, str], find_sandbox: Callable[[str], str]) -> Profile:
+    name, colon, rest = cluster.partition(":")
+    if name == SANDBOX:
+        if colon and not rest:
+            raise UsageError(f"--cluster {cluster} names no sandbox", "write sandbox or sandbox:NAME")
+        return Profile(origin=f"{cluster}", zookeeper=find_sandbox(rest))
+    path, asked_for = config_file(environ)
+    profiles = read_profiles(path, must_exist=asked_for)
+    found = profiles.get(cluster)
+    if found is None:
+        known = sorted(profiles)
+        near = difflib.get_close_matches(cluster, known, n=1)
+        remedy = f"known: {', '.join([*known, SANDBOX])}" + (f" (is {near[0]} meant?)" if near else "")
+        raise UsageError(f"no cluster profile {cluster!r} in {path}", remedy)
+    return found
+
+
+def _file_properties(flags: Flags, profile: Profile) -> list[Property]:
+    path = _only(flags.consumer_config, "--consumer-config") or profile.consumer_config
+    return read_properties(Path(path).expanduser()) if path else []
+
+
+def _parse_assignment(text: str) -> Property:
+    key, sign, value = text.partition("=")
+    if not sign or not key.strip():
+        # The text may be a secret that lost its key: it is not repeated.
+        raise UsageError("--property wants KEY=VALUE", "for example -X auto.offset.reset=smallest")
+    return Property(key.strip(), value.strip(), COMMAND_LINE)
+
+
+def _zookeeper(
+    flags: Flags, environ: Mapping[str, str], profile: Profile, properties: Sequence[Property], profile_is_flag: bool
+) -> tuple[ConnectString | None, str]:
+    settings = [p for p in properties if p.key == "zookeeper.connect"]
+    typed = [_Candidate(text, "--zookeeper") for text in flags.zookeeper]
+    typed += [_Candidate(p.value, f"{COMMAND_LINE} zookeeper.connect") for p in settings if p.origin == COMMAND_LINE]
+    parsed = [(parse_connect_string(candidate.text, candidate.origin), candidate) for candidate in typed]
+    for value, candidate in parsed[1:]:
+        if not value.same_as(parsed[0][0]):
+            raise UsageError(
+                f"two different ZooKeepers on one command line, {parsed[0][0]} ({parsed[0][1].origin}) and {value} "
+                f"({candidate.origin})",
+                "give one",
+            )
+    if parsed:
+        return parsed[0][0], parsed[0][1].origin
+    candidates: list[_Candidate] = []
+    if environ.get(ENV_ZOOKEEPER):
+        candidates.append(_Candidate(environ[ENV_ZOOKEEPER], ENV_ZOOKEEPER))
+    if profile.zookeeper:
+        candidates.insert(0 if profile_is_flag else len(candidates), _Candidate(profile.zookeeper, profile.origin))
+    candidates += [_Candidate(p.value, p.origin) for p in reversed(settings)]
+    if not candidates:
+        return None, ""
+    return parse_connect_string(*candidates[0]), candidates[0].origin
+
+
+def _overruled(flags: Flags, zookeeper: ConnectString | None, origin: str, properties: Sequence[Property]) -> list[str]:
+    """Somebody who names a file by hand expects its ZooKeeper: say so when the environment or a profile wins."""
+    if zookeeper is None or not flags.consumer_config or origin.startswith("--"):
+        return []
+    return [
+        f"{p.origin}: zookeeper.connect is overruled by {origin} ({zookeeper})"
+        for p in properties
+        if p.key == "zookeeper.connect"
+        and p.origin not in (COMMAND_LINE, origin)
+        and not parse_connect_string(p.value, p.origin).same_as(zookeeper)
+    ]
+
+
+def _timeout(
+    flags: Flags, environ: Mapping[str, str], profile: Profile, properties: Sequence[Property]
+) -> tuple[float, str]:
+    typed = _only(tuple(map(str, flags.connect_timeout)), "--connect-timeout")
+    if typed:
+        return _seconds(typed, "--connect-timeout"), "--connect-timeout"
+    if environ.get(ENV_TIMEOUT):
+        return _seconds(environ[ENV_TIMEOUT], ENV_TIMEOUT), ENV_TIMEOUT
+    if profile.connect_timeout is not None:
+        return _seconds(str(profile.connect_timeout), profile.origin), profile.origin
+    for prop in reversed(properties):
+        if prop.key == "zookeeper.connection.timeout.ms" and prop.value.isascii() and prop.value.isdigit():
+            return _seconds(str(int(prop.value) / 1000), prop.origin), prop.origin
+    return DEFAULT_TIMEOUT, "default"
+
+
+def _seconds(text: str, origin: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value <= 3600:
+        raise UsageError(f"{origin}: {text[:40]!r} is no time to wait", "give seconds, more than 0 and at most 3600")
+    return value
+
+
+def _only(values: Sequence[str], name: str) -> str | None:
+    different = list(dict.fromkeys(values))
+    if len(different) > 1:
+        raise UsageError(f"{name} was given twice, as {different[0]} and {different[1]}", "give it once")
+    if different and not different[0]:
+        raise UsageError(f"{name} is empty", "give a value or leave it out")
+    return different[0] if different else None

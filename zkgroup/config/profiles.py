@@ -1,0 +1,123 @@
+"""Cluster profiles in ``config.toml``.
+
+[clusters.prod]
+zookeeper = "zk1:2181,zk2:2181/kafka"
+bootstrap-server = "broker1:9092"            # for what needs no ZooKeeper
+connect-timeout = 10                         # seconds
+consumer-config = "/etc/kafka/consumer.properties"
+protected = true                             # changes ask for a confirmation
+[clusters.prod.kafka]                        # librdkafka's properties
+"security.protocol" = "SASL_SSL"
+[clusters.prod.properties]                   # the reference's keys
+"auto.offset.reset" = "smallest"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from zkgroup.config.properties import Property
+from zkgroup.errors import UsageError
+
+ENV_CONFIG: Final = "ZKGROUP_CONFIG"
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One cluster's settings; None where the file has none."""
+
+    origin: str
+    zookeeper: str | None = None
+    bootstrap_server: str | None = None
+    connect_timeout: float | None = None
+    consumer_config: str | None = None
+    protected: bool = False
+    properties: tuple[Property, ...] = ()
+
+
+def config_file(environ: Mapping[str, str]) -> tuple[Path, bool]:
+    """Where ``config.toml`` is, and whether somebody asked for that very file."""
+    asked_for = environ.get(ENV_CONFIG)
+    if asked_for:
+        return Path(asked_for).expanduser(), True
+    xdg = environ.get("XDG_CONFIG_HOME", "")
+    # The XDG specification has relative paths ignored.
+    base = Path(xdg) if xdg.startswith("/") else Path(environ.get("HOME") or "/", ".config")
+    return base / "zkgroup" / "config.toml", False
+
+
+def read_profiles(path: Path, *, must_exist: bool) -> dict[str, Profile]:
+    """All profiles by their names; none where there is no file. Raises ``UsageError`` for what cannot be read."""
+    import tomllib  # 9 ms at start-up that only profiles need
+
+    try:
+        data = tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        if must_exist:
+            raise UsageError(f"no file {path}", f"{ENV_CONFIG} names it: correct or unset it") from None
+        return {}
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}", "check its permissions") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} is no UTF-8 text", "TOML is written in UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path}: {error}", "correct the TOML") from None
+    unknown = data.keys() - {"clusters"}
+    if unknown:
+        raise UsageError(f"{path}: unknown key {min(unknown)!r}", "profiles stand under [clusters.NAME]")
+    clusters = _table(data.get("clusters", {}), f"{path}: clusters")
+    return {name: _profile(_table(value, f"{path}: clusters.{name}"), name, path) for name, value in clusters.items()}
+
+
+def _profile(table: Mapping[str, Any], name: str, path: Path) -> Profile:
+    where = f"{path}: clusters.{name}"
+    if name.partition(":")[0] == "sandbox":
+        raise UsageError(f"{where} has a reserved name", "--cluster sandbox means the sandbox: call it otherwise")
+    unknown = sorted(table.keys() - _FIELDS.keys())
+    if unknown:
+        # A misspelt `protected` must not pass in silence.
+        raise UsageError(f"{where}: unknown key {unknown[0]!r}", f"known: {', '.join(_FIELDS)}")
+    values: dict[str, Any] = {}
+    for key, value in table.items():
+        wanted, accepts = _FIELDS[key]
+        if not accepts(value):
+            raise UsageError(f"{where}: {key} has a value of the wrong type", f"give {wanted}")
+        values[key.replace("-", "_")] = value
+    properties = [
+        Property(f"{prefix}{key}", _scalar(value, f"{where}.{section}: {key}"), f"{where}.{section}")
+        for section, prefix in (("properties", ""), ("kafka", "kafka."))
+        for key, value in values.pop(section, {}).items()
+    ]
+    return Profile(origin=f"profile {name} in {path}", properties=tuple(properties), **values)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+_FIELDS: Final[dict[str, tuple[str, Callable[[object], bool]]]] = {
+    "zookeeper": ("a text", _is_text),
+    "bootstrap-server": ("a text", _is_text),
+    "connect-timeout": ("seconds", lambda value: isinstance(value, int | float) and not isinstance(value, bool)),
+    "consumer-config": ("a path", _is_text),
+    "protected": ("true or false", lambda value: isinstance(value, bool)),
+    "kafka": ("a table", lambda value: isinstance(value, dict)),
+    "properties": ("a table", lambda value: isinstance(value, dict)),
+}
+
+
+def _table(value: object, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise UsageError(f"{where} is no table", "write [clusters.NAME]")
+    return value
+
+
+def _scalar(value: object, where: str) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str | int | float):
+        return str(value)
+    raise UsageError(f"{where} is neither text nor number nor truth value", 'quote dotted keys: "a.b" = …')
