@@ -1,0 +1,112 @@
+"""The servers' configuration files and command lines. Pure, but for the jars it looks up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from zkgroup.sandbox.jars import Release
+from zkgroup.sandbox.java import QUICK
+from zkgroup.sandbox.probe import HOST
+
+# ZooKeeper 3.9 logs through log4j 2, Kafka to 2.8 through log4j 1, 3.9 through its successor reload4j.
+LOG4J2 = """\
+rootLogger.level = {level}
+rootLogger.appenderRef.out.ref = out
+appender.out.type = Console
+appender.out.name = out
+appender.out.layout.type = PatternLayout
+appender.out.layout.pattern = %d{{ISO8601}} %-5p %m (%c{{1}})%n%xEx
+"""
+LOG4J1 = """\
+log4j.rootLogger={level}, out
+log4j.appender.out=org.apache.log4j.ConsoleAppender
+log4j.appender.out.Target={target}
+log4j.appender.out.layout=org.apache.log4j.PatternLayout
+log4j.appender.out.layout.ConversionPattern=%d %p %m (%c{{1}})%n
+"""
+
+
+def properties_file(properties: Mapping[str, object]) -> str:
+    """A Java properties file. Backslashes are doubled: Java takes them for escapes."""
+    return "".join(f"{key}={str(value).replace(chr(92), chr(92) * 2)}\n" for key, value in properties.items())
+
+
+def zookeeper_properties(port: int, data: Path, tick_ms: int) -> dict[str, object]:
+    """A ZooKeeper for tests. Its session time-outs lie between 2 and 20 ticks."""
+    return {
+        "tickTime": tick_ms,
+        "dataDir": data,
+        "clientPort": port,
+        "clientPortAddress": HOST,
+        "maxClientCnxns": 0,
+        "4lw.commands.whitelist": "*",
+        "admin.enableServer": "false",
+    }
+
+
+def zookeeper_command(java: Path, class_path: str, folder: Path, heap_mb: int) -> list[str]:
+    """The command that runs the ZooKeeper whose files lie in ``folder``."""
+    return [
+        str(java),
+        *QUICK,
+        f"-Xmx{heap_mb}m",
+        f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}",
+        "-Dzookeeper.jmx.log4j.disable=true",
+        "-Dzookeeper.forceSync=no",  # the data need not outlive a power cut
+        "-cp",
+        class_path,
+        "org.apache.zookeeper.server.ZooKeeperServerMain",
+        str(folder / "zoo.cfg"),
+    ]
+
+
+def broker_properties(
+    release: Release, broker_id: int, port: int, logs: Path, connect: str, brokers: int
+) -> dict[str, object]:
+    """A broker for tests: little memory, one copy of everything, nothing deleted by age."""
+    properties: dict[str, object] = {
+        "broker.id": broker_id,
+        "log.dirs": logs,
+        "zookeeper.connect": connect,
+        "zookeeper.session.timeout.ms": 6000,
+        "zookeeper.connection.timeout.ms": 20000,
+        "num.network.threads": 2,
+        "num.io.threads": 4,
+        # A consumer that asks for a deleted topic would make it again.
+        "auto.create.topics.enable": "false",
+        "delete.topic.enable": "true",
+        # Tests write messages of years ago; the default is a week. A hundred years:
+        "log.retention.hours": 876000,
+        # 10 MB are set aside for each index of each partition otherwise.
+        "log.index.size.max.bytes": 1048576,
+        "log.cleaner.dedupe.buffer.size": 16777216,
+        "offsets.topic.replication.factor": 1,
+        "offsets.topic.num.partitions": 4,
+        "transaction.state.log.replication.factor": 1,
+        "transaction.state.log.min.isr": 1,
+        "transaction.state.log.num.partitions": 4,
+        "group.initial.rebalance.delay.ms": 0,
+        # With nobody to hand leadership to, a broker that is asked to end only waits.
+        "controlled.shutdown.enable": "true" if brokers > 1 else "false",
+        "controlled.shutdown.retry.backoff.ms": 500,
+    }
+    if release.listeners:
+        properties["listeners"] = f"PLAINTEXT://{HOST}:{port}"
+    else:
+        properties |= {"host.name": HOST, "advertised.host.name": HOST, "port": port}
+    return properties
+
+
+def broker_command(java: Path, class_path: str, folder: Path, heap_mb: int) -> list[str]:
+    """The command that runs the broker whose files lie in ``folder``."""
+    return [
+        str(java),
+        *QUICK,
+        f"-Xmx{heap_mb}m",
+        f"-Dlog4j.configuration=file:{folder / 'log4j.properties'}",
+        "-cp",
+        class_path,
+        "kafka.Kafka",
+        str(folder / "server.properties"),
+    ]

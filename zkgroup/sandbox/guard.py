@@ -1,0 +1,79 @@
+"""The guard: a small process that ends servers whose owner has died. Runs as a script, on the standard library alone.
+
+It reads lines from its standard input, a pipe whose other end the owner holds:
+
+    +PID      end this process when the pipe ends (each server says so itself, before it becomes a server)
+    -PID      forget it
+    rm PATH   remove this folder when the pipe ends
+    release   leave everything as it is, and go
+
+The kernel closes the pipe however the owner dies, SIGKILL included; no other way is as sure, and portable. (Linux's
+parent-death signal fires when the parent's *thread* ends.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+
+def start_token(pid: int) -> str | None:
+    """What tells a process from a later one with the same id: when it started. None: no process, or a zombie."""
+    state, started = _look(pid)
+    return None if state in ("Z", "X") else started
+
+
+def is_paused(pid: int) -> bool:
+    """Whether the process is stopped by a signal."""
+    return _look(pid)[0] == "T"
+
+
+def _look(pid: int) -> tuple[str | None, str | None]:
+    if sys.platform != "linux":
+        return _look_by_ps(pid)
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None, None
+    fields = stat.rpartition(")")[2].split()  # the name before it may hold spaces
+    return fields[0], fields[19]
+
+
+def _look_by_ps(pid: int) -> tuple[str | None, str | None]:
+    shown = subprocess.run(
+        ["ps", "-o", "state=,lstart=", "-p", str(pid)], capture_output=True, text=True, timeout=10, check=False
+    )
+    state, _, started = shown.stdout.strip().partition(" ")
+    return state[:1] or None, started.strip() or None
+
+
+def main() -> None:
+    """Listen until the pipe ends, then end what is left."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    processes: dict[int, str | None] = {}
+    folders: list[str] = []
+    for line in sys.stdin:
+        word = line.rstrip("\n")
+        if word == "release":
+            return
+        if word.startswith("+"):
+            processes[int(word[1:])] = start_token(int(word[1:]))
+        elif word.startswith("-"):
+            processes.pop(int(word[1:]), None)
+        elif word.startswith("rm "):
+            folders.append(word[3:])
+    for pid, started in processes.items():
+        if started is not None and start_token(pid) == started:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,185 @@
+"""Processes that can be found again, are never mistaken for another, and end with their owner if they should."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from zkgroup.sandbox import guard
+from zkgroup.sandbox.guard import start_token
+
+POLL = 0.02  # seconds between looks at something that is about to happen
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessId:
+    """A process id and when the process started, so that a recycled id is never taken for it."""
+
+    pid: int
+    started: str
+
+    def alive(self) -> bool:
+        """Whether this very process is there (a zombie is not)."""
+        return start_token(self.pid) == self.started
+
+    def signal(self, number: int) -> bool:
+        """Send a signal; False if the process is gone."""
+        if not self.alive():
+            return False
+        try:
+            os.kill(self.pid, number)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def wait_gone(self, timeout: float) -> bool:
+        """Wait until the process is gone; False if it still is there after ``timeout`` seconds."""
+        deadline = time.monotonic() + timeout
+        while self.alive():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(POLL)
+        return True
+
+    def end(self, patience: float) -> None:
+        """Ask the process to end, and after ``patience`` seconds make it."""
+        if self.signal(signal.SIGTERM):
+            self.signal(signal.SIGCONT)  # a paused one hears nothing
+            if not self.wait_gone(patience):
+                self.kill()
+
+    def kill(self) -> None:
+        """End the process at once, and wait until it is gone."""
+        if self.signal(signal.SIGKILL):
+            self.wait_gone(10.0)
+
+
+class Guard:
+    """The owner's end of the guard's pipe: see ``zkgroup.sandbox.guard``."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        """Start the guard's process, in a session of its own: Ctrl-C is not for it."""
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", guard.__file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            text=True,
+        )
+
+    def _pipe(self) -> IO[str]:
+        if self._process is None or self._process.stdin is None:
+            raise RuntimeError("the guard is not started")
+        return self._process.stdin
+
+    def fileno(self) -> int:
+        """The pipe's file descriptor, for a child that reports itself."""
+        return self._pipe().fileno()
+
+    def say(self, word: str) -> None:
+        """Send one line. A guard that was killed hears nothing, which changes nothing for a living owner."""
+        with contextlib.suppress(BrokenPipeError):
+            self._pipe().write(word + "\n")
+            self._pipe().flush()
+
+    def close(self, *, release: bool = False) -> None:
+        """Let the guard end what is left, or with ``release`` leave it running."""
+        if self._process is None:
+            return
+        if release:
+            self.say("release")
+        with contextlib.suppress(BrokenPipeError):
+            self._pipe().close()
+        self._process.wait(timeout=30)
+        self._process = None
+
+
+# Before it becomes the server, the child tells the guard its id: an owner that dies right here leaves nothing behind.
+_REPORT = 'echo "+$$"; exec "$@" >&2'
+
+
+class Process:
+    """A child process with its log."""
+
+    def __init__(self, child: subprocess.Popen[bytes], guard: Guard | None) -> None:
+        self._child = child
+        self._guard = guard
+        # The start time is read before anything can reap the child, so it is there even if the child has ended.
+        self.id = ProcessId(child.pid, start_token(child.pid) or "ended")
+
+    def alive(self) -> bool:
+        """Whether the process runs (or is paused)."""
+        return self._child.poll() is None
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit status, negative for a signal; None while it runs."""
+        return self._child.poll()
+
+    def signal(self, number: int) -> None:
+        """Send a signal, if the process still is there."""
+        self._child.send_signal(number)
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until the process is gone; False if it still is there after ``timeout`` seconds."""
+        try:
+            self._child.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return False
+        if self._guard is not None:
+            self._guard.say(f"-{self._child.pid}")
+        return True
+
+    def end(self, patience: float) -> None:
+        """Ask the process to end, and after ``patience`` seconds make it."""
+        self.signal(signal.SIGTERM)
+        self.signal(signal.SIGCONT)  # a paused one hears nothing
+        if not self.wait(patience):
+            self.kill()
+
+    def kill(self) -> None:
+        """End the process at once, and wait until it is gone."""
+        self.signal(signal.SIGKILL)
+        self.wait(30.0)
+
+
+def spawn(
+    command: Sequence[str],
+    *,
+    folder: Path,
+    log: Path,
+    guard: Guard | None,
+    environment: Mapping[str, str] | None = None,
+) -> Process:
+    """Start ``command`` in ``folder`` in a session of its own, its output appended to ``log``.
+
+    With a ``guard`` the process ends when its owner does.
+    """
+    with log.open("ab") as output:
+        child = subprocess.Popen(
+            list(command) if guard is None else ["sh", "-c", _REPORT, "sh", *command],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=output if guard is None else guard.fileno(),
+            stderr=output,
+            start_new_session=True,
+            env=None if environment is None else dict(environment),
+        )
+    return Process(child, guard)
+
+
+def current_process() -> ProcessId:
+    """This process."""
+    return ProcessId(os.getpid(), start_token(os.getpid()) or "")

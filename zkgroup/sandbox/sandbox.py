@@ -1,0 +1,262 @@
+"""A sandbox: a real ZooKeeper and real Kafka brokers on free loopback ports, with a folder of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from zkgroup.errors import RefusedError, UsageError, ZkgroupError
+from zkgroup.protocol import znodes
+from zkgroup.protocol.ops import Exists, Stat
+from zkgroup.sandbox import configuration
+from zkgroup.sandbox.jars import DEFAULT_RELEASE, kafka_class_path, release, zookeeper_class_path
+from zkgroup.sandbox.java import find_java
+from zkgroup.sandbox.paths import sandbox_folder
+from zkgroup.sandbox.probe import HOST, known_brokers, zookeeper_serves
+from zkgroup.sandbox.processes import POLL, Guard, current_process
+from zkgroup.sandbox.server import Server
+from zkgroup.sandbox.state import SandboxState, ServerState, locked, read_state, write_state
+from zkgroup.servers.registry import Registry
+from zkgroup.servers.zookeeper import ZooKeeperSettings
+
+START_TIMEOUT = 60.0  # seconds for each server: it takes a few, on a busy machine more
+
+
+class Sandbox:
+    """A ZooKeeper and ``brokers`` brokers of one Kafka release, started by ``start`` and ended by ``stop``.
+
+    ``owned``: everything ends with this process, however it ends, and the folder goes too. Otherwise the servers run
+    on by themselves, and ``zkgroup.sandbox.lifecycle.stop`` ends them. ``zookeeper``: the address (host:port, no
+    chroot) of a ZooKeeper to use instead of one of its own. ``chroot`` (``/path``) is where the cluster lives.
+    ``tick_ms``: ZooKeeper grants session time-outs of 2 to 20 ticks. ``properties`` are added to every broker's.
+    Ports that are not given are chosen; with ``broker_port`` the brokers take it and those that follow.
+    """
+
+    def __init__(
+        self,
+        name: str = "default",
+        *,
+        kafka: str = DEFAULT_RELEASE,
+        brokers: int = 1,
+        zookeeper: str | None = None,
+        chroot: str = "",
+        tick_ms: int = 500,
+        owned: bool = True,
+        folder: Path | None = None,
+        properties: Mapping[str, str] | None = None,
+        zookeeper_port: int | None = None,
+        broker_port: int | None = None,
+        heap_mb: int = 256,
+    ) -> None:
+        if not 0 <= brokers <= 9:
+            raise UsageError(f"a sandbox of {brokers} brokers is not to be had", "ask for 1 to 9")
+        if chroot and not chroot.startswith("/"):
+            raise UsageError(f"chroot {chroot!r} is no path", "begin it with a slash")
+        self.name = name
+        self.release = release(kafka)
+        self.chroot = chroot.rstrip("/")
+        self.folder = sandbox_folder(name) if folder is None else folder
+        self.owned = owned
+        self._tick_ms = tick_ms
+        self._count = brokers
+        self._properties = dict(properties or {})
+        self._zookeeper_address = zookeeper
+        self._zookeeper_port = zookeeper_port
+        self._broker_port = broker_port
+        self._heap_mb = heap_mb
+        self._guard = Guard()
+        self._zookeeper: Server | None = None
+        self._brokers: dict[int, Server] = {}
+        self._started = False
+
+    # What others connect to
+
+    @property
+    def zookeeper(self) -> Server:
+        """The ZooKeeper. Raises ``ZkgroupError`` where the sandbox uses that of another, or is not started."""
+        if self._zookeeper is None:
+            raise ZkgroupError(f"sandbox {self.name} has no ZooKeeper of its own running", "start it first")
+        return self._zookeeper
+
+    @property
+    def address(self) -> str:
+        """The ZooKeeper's host and port."""
+        return self._zookeeper_address or f"{HOST}:{self.zookeeper.port}"
+
+    @property
+    def connect(self) -> str:
+        """The ZooKeeper connect string, with the chroot."""
+        return self.address + self.chroot
+
+    @property
+    def bootstrap(self) -> str:
+        """The brokers, as a bootstrap list."""
+        return ",".join(f"{HOST}:{broker.port}" for broker in self._brokers.values())
+
+    @property
+    def broker_ids(self) -> tuple[int, ...]:
+        """The brokers' ids: 1, 2, …"""
+        return tuple(self._brokers)
+
+    def broker(self, broker_id: int = 1) -> Server:
+        """A broker by its id."""
+        try:
+            return self._brokers[broker_id]
+        except KeyError:
+            raise ZkgroupError(f"sandbox {self.name} has no broker {broker_id} running", "start it first") from None
+
+    @property
+    def guard(self) -> Guard | None:
+        """What ends processes that belong to the sandbox when its owner dies; None where they run on."""
+        return self._guard if self.owned else None
+
+    def registry(self, timeout: float = 10.0) -> Registry:
+        """A registry on the sandbox's ZooKeeper, to be used as a context manager."""
+        return Registry(ZooKeeperSettings(self.connect, connect_timeout=timeout))
+
+    # Starting and stopping
+
+    def start(self) -> Self:
+        """Start everything and wait until the brokers serve. What was begun is ended again where something fails."""
+        with locked(self.name) if self.folder == sandbox_folder(self.name) else contextlib.nullcontext():
+            left = read_state(self.folder)
+            if left is not None and left.alive:
+                raise RefusedError(f"sandbox {self.name} runs already", "stop it first, or give another --name")
+            shutil.rmtree(self.folder, ignore_errors=True)  # what a crash left
+            self.folder.mkdir(parents=True, mode=0o700)
+            self._guard.start()
+            self._guard.say(f"rm {self.folder}")
+            try:
+                self._start_servers()
+                self._record()
+            except BaseException:
+                self._end_everything()
+                raise
+            if not self.owned:
+                self._guard.close(release=True)
+            self._started = True
+        return self
+
+    def _start_servers(self) -> None:
+        java = find_java()
+        zookeeper_jars = zookeeper_class_path()
+        kafka_jars = kafka_class_path(self.release.version) if self._count else ""
+        if self._zookeeper_address is None:
+            self._zookeeper = self._zookeeper_server(java, zookeeper_jars)
+            self._zookeeper.start(START_TIMEOUT)
+        for broker_id in range(1, self._count + 1):
+            self._brokers[broker_id] = self._broker_server(java, kafka_jars, broker_id)
+        for broker in self._brokers.values():
+            broker.launch()
+        for broker in self._brokers.values():
+            broker.wait(START_TIMEOUT)
+        self._wait_for_all()
+
+    def _zookeeper_server(self, java: Path, class_path: str) -> Server:
+        folder = self.folder / "zookeeper"
+
+        def prepare(port: int) -> Sequence[str]:
+            properties = configuration.zookeeper_properties(port, folder / "data", self._tick_ms)
+            (folder / "zoo.cfg").write_text(configuration.properties_file(properties), encoding="utf-8")
+            (folder / "log4j2.properties").write_text(configuration.LOG4J2.format(level="INFO"), encoding="utf-8")
+            return configuration.zookeeper_command(java, class_path, folder, 256)
+
+        return Server("ZooKeeper", folder, prepare, zookeeper_serves, self._guard, self._zookeeper_port)
+
+    def _broker_server(self, java: Path, class_path: str, broker_id: int) -> Server:
+        folder = self.folder / f"broker-{broker_id}"
+
+        def prepare(port: int) -> Sequence[str]:
+            own = configuration.broker_properties(
+                self.release, broker_id, port, folder / "data", self.connect, self._count
+            )
+            file = configuration.properties_file(own | self._properties)
+            (folder / "server.properties").write_text(file, encoding="utf-8")
+            log4j = configuration.LOG4J1.format(level="INFO", target="System.out")
+            (folder / "log4j.properties").write_text(log4j, encoding="utf-8")
+            return configuration.broker_command(java, class_path, folder, self._heap_mb)
+
+        def serves(port: int) -> bool:
+            return broker_id in known_brokers(port)
+
+        port = None if self._broker_port is None else self._broker_port + broker_id - 1
+        return Server(f"Kafka {self.release.version} broker {broker_id}", folder, prepare, serves, self._guard, port)
+
+    def _wait_for_all(self) -> None:
+        """Each broker must know all others: until then a client may be told of half a cluster."""
+        deadline = time.monotonic() + START_TIMEOUT
+        for broker in self._brokers.values():
+            while known_brokers(broker.port) != set(self._brokers):
+                if time.monotonic() > deadline:
+                    raise ZkgroupError(f"{broker.name} does not know all brokers", f"see its log {broker.log}")
+                time.sleep(POLL)
+
+    def start_broker(self, broker_id: int = 1) -> None:
+        """Start a broker that was stopped or killed, on its port and data.
+
+        The registration of one that was killed lives as long as its session (6 s): it is waited for, as the broker
+        itself would refuse to start.
+        """
+        broker = self.broker(broker_id)
+        if broker.running:
+            return
+        deadline = time.monotonic() + START_TIMEOUT
+        with self.registry() as registry:
+            while isinstance(registry.read([Exists(znodes.broker(broker_id))])[0], Stat):
+                if time.monotonic() > deadline:
+                    raise ZkgroupError(f"{broker.name} is still registered", "is it started elsewhere?")
+                time.sleep(POLL)
+        broker.start(START_TIMEOUT)
+        self._record()
+
+    def start_zookeeper(self) -> None:
+        """Start the ZooKeeper that was stopped or killed, on its port and data."""
+        self.zookeeper.start(START_TIMEOUT)
+        self._record()
+
+    def stop(self) -> None:
+        """End every process and remove the folder. May be called again, and after a failed start."""
+        if self._started:
+            with locked(self.name) if self.folder == sandbox_folder(self.name) else contextlib.nullcontext():
+                self._end_everything()
+        self._started = False
+
+    def _end_everything(self) -> None:
+        for server in (*self._brokers.values(), *([self._zookeeper] if self._zookeeper else [])):
+            server.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self._guard.close()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # What is written down
+
+    @property
+    def state(self) -> SandboxState:
+        """The sandbox as it is written down for other processes."""
+        running = [(None, self._zookeeper), *self._brokers.items()]
+        servers = tuple(
+            ServerState(server.name, HOST, server.port, server.id, str(server.log), broker_id)
+            for broker_id, server in running
+            if server is not None and server.id is not None
+        )
+        owner = current_process() if self.owned else None
+        return SandboxState(
+            self.name, self.release.version, self.connect, self.bootstrap, str(self.folder), servers, (), owner
+        )
+
+    def _record(self) -> None:
+        before = read_state(self.folder)
+        write_state(replace(self.state, members=before.members if before else ()))

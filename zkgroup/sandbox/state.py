@@ -1,0 +1,150 @@
+"""What is written down of a sandbox, so that other processes find it, use it and end it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from zkgroup.errors import ZkgroupError
+from zkgroup.sandbox.paths import STATE_VARIABLE, sandbox_folder, state_dir
+from zkgroup.sandbox.processes import ProcessId
+
+STATE_FILE = "state.json"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """One server: a ZooKeeper (``broker_id`` None) or a broker."""
+
+    name: str
+    host: str
+    port: int
+    process: ProcessId
+    log: str
+    broker_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemberState:
+    """One reference member that runs detached."""
+
+    name: str
+    group: str
+    release: str
+    process: ProcessId
+    log: str
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxState:
+    """A sandbox as its state file tells.
+
+    ``connect`` is the ZooKeeper connect string with the chroot, ``bootstrap`` the brokers' list. ``owner`` is the
+    process with which everything ends, None where the servers run detached.
+    """
+
+    name: str
+    kafka: str
+    connect: str
+    bootstrap: str
+    folder: str
+    servers: tuple[ServerState, ...]
+    members: tuple[MemberState, ...] = ()
+    owner: ProcessId | None = None
+
+    @property
+    def zookeeper(self) -> ServerState | None:
+        """The ZooKeeper, None where the sandbox uses that of another."""
+        return next((server for server in self.servers if server.broker_id is None), None)
+
+    @property
+    def brokers(self) -> tuple[ServerState, ...]:
+        """The brokers, by id."""
+        return tuple(server for server in self.servers if server.broker_id is not None)
+
+    @property
+    def alive(self) -> bool:
+        """Whether any of the servers runs."""
+        return any(server.process.alive() for server in self.servers)
+
+
+def write_state(state: SandboxState) -> None:
+    """Write the state file, whole or not at all."""
+    folder = Path(state.folder)
+    handle, temporary = tempfile.mkstemp(prefix=".state-", dir=folder)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        json.dump(asdict(state), file, indent=1)
+    Path(temporary).replace(folder / STATE_FILE)
+
+
+def read_state(folder: Path) -> SandboxState | None:
+    """The state written in ``folder``, None where there is none. Raises ``ZkgroupError`` for a damaged file."""
+    path = folder / STATE_FILE
+    try:
+        return _decode(json.loads(path.read_text(encoding="utf-8")))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        why = f"cannot read {path}: {error.strerror}"
+        raise ZkgroupError(why, f"set {STATE_VARIABLE} to another folder") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise ZkgroupError(f"{path} is damaged", f"remove the folder {folder}") from error
+
+
+def _decode(raw: dict[str, Any]) -> SandboxState:
+    servers = tuple(ServerState(**{**one, "process": ProcessId(**one["process"])}) for one in raw["servers"])
+    members = tuple(MemberState(**{**one, "process": ProcessId(**one["process"])}) for one in raw["members"])
+    owner = ProcessId(**raw["owner"]) if raw["owner"] else None
+    return SandboxState(**{**raw, "servers": servers, "members": members, "owner": owner})
+
+
+def find(name: str = "default") -> SandboxState | None:
+    """The running sandbox called ``name``; None where there is none or all its servers are gone."""
+    state = read_state(sandbox_folder(name))
+    return state if state is not None and state.alive else None
+
+
+def all_states() -> list[SandboxState]:
+    """Every sandbox that is written down, running or not, by name."""
+    parent = state_dir() / "sandbox"
+    folders = sorted(parent.iterdir()) if parent.is_dir() else []
+    return [state for folder in folders if (state := read_state(folder)) is not None]
+
+
+def forget_member(state: SandboxState, name: str) -> SandboxState:
+    """``state`` without the member called ``name``."""
+    return replace(state, members=tuple(member for member in state.members if member.name != name))
+
+
+@contextlib.contextmanager
+def locked(name: str, timeout: float = 90.0) -> Iterator[None]:
+    """Hold the sandbox called ``name``: who starts, stops or changes it waits for the other."""
+    parent = state_dir() / "sandbox"
+    try:
+        parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        file = (parent / f".{name}.lock").open("w")
+    except OSError as error:
+        raise ZkgroupError(
+            f"cannot write to the state folder {parent}: {error.strerror}", f"set {STATE_VARIABLE} to another folder"
+        ) from error
+    deadline = time.monotonic() + timeout
+    with file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise ZkgroupError(
+                        f"sandbox {name} is being started or stopped by another process", "wait for it, or end it"
+                    ) from None
+                time.sleep(0.05)
+        yield

@@ -1,0 +1,132 @@
+"""Making, widening and deleting topics through ZooKeeper, which works on every release, and filling them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from zkgroup.errors import NotFoundError, UnreachableError, ZkgroupError
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import Children, Code, Create, Ensure, Exists, Failure, Get, Node, Op, Result, SetData
+from zkgroup.sandbox.processes import POLL
+from zkgroup.servers.kafka import KafkaError, KafkaSettings, Message, producer
+from zkgroup.servers.registry import Registry
+
+
+def plan_replicas(partitions: range, brokers: Sequence[int], replication: int) -> dict[str, list[int]]:
+    """Replicas of each partition, preferred leader first, the leaders dealt out in turn."""
+    return {str(p): [brokers[(p + i) % len(brokers)] for i in range(replication)] for p in partitions}
+
+
+def create_topic(
+    registry: Registry, topic: str, partitions: int = 1, *, replication: int = 1, timeout: float = 30.0
+) -> None:
+    """Make ``topic`` by writing its registration: the controller does the rest. Waits until every partition is led.
+
+    Raises ``ZkgroupError`` if the topic exists or the brokers do not take it up in ``timeout`` seconds.
+    """
+    replicas = plan_replicas(range(partitions), _brokers(registry), replication)
+    data = json.dumps({"version": 1, "partitions": replicas}, separators=(",", ":")).encode()
+    _done(registry.write(Create(znodes.topic(topic), data)), f"cannot create topic {topic}")
+    wait_until_led(registry, topic, range(partitions), timeout)
+
+
+def add_partitions(registry: Registry, topic: str, total: int, *, timeout: float = 30.0) -> None:
+    """Widen ``topic`` to ``total`` partitions, and wait until the new ones are led."""
+    path = znodes.topic(topic)
+    node = registry.read([Get(path)])[0]
+    if not isinstance(node, Node):
+        raise NotFoundError(f"no topic {topic}")
+    registration = json.loads(node.data)
+    there = len(registration["partitions"])
+    replication = len(registration["partitions"]["0"])
+    registration["partitions"] |= plan_replicas(range(there, total), _brokers(registry), replication)
+    data = json.dumps(registration, separators=(",", ":")).encode()
+    _done(registry.write(SetData(path, data, node.stat.version)), f"cannot widen topic {topic}")
+    wait_until_led(registry, topic, range(there, total), timeout)
+
+
+def delete_topic(registry: Registry, topic: str, *, timeout: float = 30.0) -> None:
+    """Ask the controller to delete ``topic``, and wait until it is gone."""
+    _done(registry.write(Ensure(f"{znodes.delete_topics()}/{topic}")), f"cannot delete topic {topic}")
+    _wait(lambda: registry.read([Exists(znodes.topic(topic))])[0] is None, timeout, f"topic {topic} was not deleted")
+
+
+def wait_until_led(registry: Registry, topic: str, partitions: range, timeout: float) -> None:
+    """Wait until each of ``partitions`` has a leader."""
+    states: list[Op] = [Get(znodes.partition_state(TopicPartition(topic, p))) for p in partitions]
+
+    def led() -> bool:
+        return all(isinstance(n, Node) and json.loads(n.data)["leader"] >= 0 for n in registry.read(states))
+
+    _wait(led, timeout, f"topic {topic}: not every partition got a leader")
+
+
+def _brokers(registry: Registry) -> list[int]:
+    answer = registry.read([Children(znodes.broker_ids())])[0]
+    if not isinstance(answer, tuple) or not answer:
+        raise UnreachableError("no broker is registered", "wait until one is, or start one")
+    return sorted(int(name) for name in answer)
+
+
+def _done(result: Result, what: str) -> None:
+    if isinstance(result, Failure):
+        why = "it exists" if result.code is Code.NODE_EXISTS else f"{result.code.value} {result.detail}"
+        raise ZkgroupError(f"{what}: {why}")
+
+
+def _wait(condition: Callable[[], bool], timeout: float, otherwise: str) -> None:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            raise ZkgroupError(f"{otherwise} within {timeout:g} s", "see the brokers' logs")
+        time.sleep(POLL)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A message to produce. ``partition`` None: librdkafka chooses; ``timestamp_ms`` None: now."""
+
+    value: bytes | None
+    key: bytes | None = None
+    partition: int | None = None
+    timestamp_ms: int | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+def produce(settings: KafkaSettings, topic: str, records: Sequence[Record], *, timeout: float = 60.0) -> None:
+    """Send ``records`` and wait until the brokers have them all. Raises ``ZkgroupError`` if one was not taken."""
+    refused: list[KafkaError] = []
+
+    def heard(error: KafkaError | None, _message: Message) -> None:
+        if error is not None:
+            refused.append(error)
+
+    client = producer(settings, linger_ms=5, acks=-1, queue_buffering_max_messages=1_000_000)
+    deadline = time.monotonic() + timeout
+    for record in records:
+        extra: dict[str, object] = {"headers": list(record.headers)} if record.headers else {}
+        while True:
+            try:
+                client.produce(
+                    topic,
+                    record.value,
+                    record.key,
+                    partition=-1 if record.partition is None else record.partition,
+                    timestamp=record.timestamp_ms or 0,
+                    on_delivery=heard,
+                    **extra,
+                )
+                break
+            except BufferError:
+                client.poll(0.1)
+                if time.monotonic() > deadline:
+                    raise ZkgroupError(f"topic {topic} did not take its messages in {timeout:g} s") from None
+    left = client.flush(max(1.0, deadline - time.monotonic()))
+    if refused:
+        raise ZkgroupError(f"{len(refused)} messages to {topic} were not taken: {refused[0].str()}")
+    if left:
+        raise ZkgroupError(f"topic {topic} did not take its messages in {timeout:g} s")
