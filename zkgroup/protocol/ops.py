@@ -128,4 +128,34 @@ class Failure:
     detail: str = ""
 
 
-Result: TypeAlias = Node | Stat | tuple[str, ...] | None | Failure
+Result: TypeAlias = Node | Stat | tuple[str, ...] | Failure | None
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """The session is established, or its connection is back. ``timeout`` is the negotiated one, in seconds."""
+
+    session_id: int
+    timeout: float
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnected:
+    """The connection dropped; the session may live on. Watches set before are gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """The session is over (expired, closed by somebody, or refused). It never comes back."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A watched node was created, changed or deleted, or a watched list of children changed."""
+
+    path: str
+
+
+SessionEvent: TypeAlias = Connected | Disconnected | Expired | Changed

@@ -25,7 +25,7 @@ from confluent_kafka import (
     libversion,
 )
 from confluent_kafka import TopicPartition as KafkaTopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from zkgroup.errors import NotFoundError, UnreachableError, UsageError, ZkgroupError
 from zkgroup.protocol.names import TopicPartition
@@ -190,7 +190,7 @@ def log_offsets(
             isolation_level=level,
             request_timeout=timeout,
         )
-        for spec in (OffsetSpec.earliest(), OffsetSpec.latest())
+        for spec in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
     ]
     ends: list[dict[TopicPartition, int | ZkgroupError]] = []
     for answers in futures:
@@ -287,8 +287,8 @@ class GroupOffsets:
             if time.monotonic() > deadline:
                 raise _no_answer(self.settings, timeout)
             client.poll(0.05)
-        error, partitions = self._answers.pop()
-        for refused in [error, *(partition.error for partition in partitions)]:
+        overall, committed = self._answers.pop()
+        for refused in [overall, *(partition.error for partition in committed)]:
             if refused is not None:
                 raise self._failed("commit", refused)
 

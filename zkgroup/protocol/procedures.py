@@ -1,0 +1,236 @@
+"""What a member does with ZooKeeper, step by step: register, read the registry, claim, release.
+
+Each is a generator that yields operations and is sent their results. None of them does I/O, and each may be started
+again from its beginning after the connection was lost in the middle: what it did before does no harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from zkgroup.errors import ZkgroupError
+from zkgroup.protocol import znodes
+from zkgroup.protocol.assignors import resolve
+from zkgroup.protocol.names import ConsumerThreadId, TopicPartition
+from zkgroup.protocol.offsets import Procedure
+from zkgroup.protocol.ops import (
+    Children,
+    Code,
+    Create,
+    Delete,
+    Ensure,
+    Exists,
+    Failure,
+    Get,
+    Node,
+    Op,
+    Result,
+    Stat,
+)
+from zkgroup.protocol.znodes import Registration
+
+
+class RegistryReadError(ZkgroupError):
+    """The registry cannot be read as it is; a later attempt may succeed."""
+
+
+class OwnIdMissingError(ZkgroupError):
+    """Our own id node is gone: register again."""
+
+
+class OwnerConflictError(ZkgroupError):
+    """Partitions of our share are owned by somebody else. ``paths`` are the owner nodes in the way."""
+
+    def __init__(self, message: str, paths: tuple[str, ...]) -> None:
+        super().__init__(message, "see who holds them with: zkgroup owners")
+        self.paths = paths
+
+
+class RegistryRefusedError(ZkgroupError):
+    """ZooKeeper does not let us do what a member must do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """What a rebalance is computed from: members → {topic: streams}, and topics → partitions in numeric order.
+
+    Two equal registries give equal plans.
+    """
+
+    members: Mapping[str, Mapping[str, int]]
+    partitions: Mapping[str, tuple[int, ...]]
+
+
+def _check(results: Iterable[Result], what: str) -> None:
+    for result in results:
+        if isinstance(result, Failure) and result.code in (Code.NO_AUTH, Code.OTHER):
+            raise RegistryRefusedError(f"ZooKeeper refuses to {what}: {result.code.value} {result.detail}".rstrip())
+
+
+def register(group: str, consumer_id: str, data: bytes, session_id: int) -> Procedure[bool]:
+    """Create our id node and watch it. False where another session holds it (it is watched then, too)."""
+    path = znodes.member_id(group, consumer_id)
+    for _ in range(3):
+        created, stat = yield (Create(path, data, ephemeral=True), Exists(path, watch=True))
+        _check((stat,), f"read {path}")
+        if isinstance(stat, Stat):
+            return stat.owner == session_id
+        if isinstance(created, Failure) and created.code is Code.NO_NODE:
+            _check((yield (Ensure(znodes.ids(group)),)), f"create {znodes.ids(group)}")
+        else:
+            _check((created,), f"create {path}")
+    raise RegistryReadError(f"{path} comes and goes while it is created")
+
+
+def unregister(group: str, consumer_id: str, session_id: int) -> Procedure[None]:
+    """Delete our id node, if it is ours."""
+    path = znodes.member_id(group, consumer_id)
+    (stat,) = yield (Exists(path),)
+    if isinstance(stat, Stat) and stat.owner == session_id:
+        yield (Delete(path, stat.version),)
+
+
+def any_broker() -> Procedure[bool]:
+    """Whether a broker is registered. If none is, the list is watched; otherwise it is not, since members have no use
+    for the events of brokers that come and go."""
+    path = znodes.broker_ids()
+    (listed,) = yield (Children(path),)
+    if isinstance(listed, tuple) and listed:
+        return True
+    listed, _ = yield (Children(path, watch=True), Exists(path, watch=True))
+    _check((listed,), f"list {path}")
+    return isinstance(listed, tuple) and bool(listed)
+
+
+def read_registry(
+    group: str, consumer_id: str, mine: Registration, strategy: str, *, exclude_internal: bool
+) -> Procedure[Registry]:
+    """Read members, subscriptions and partitions, watching what makes us rebalance.
+
+    Watched: the list of members, the data of the topics we subscribe to, and for filters the list of topics.
+    range needs the partitions of our own topics only; roundrobin those of every topic that anybody subscribes to.
+
+    Raises OwnIdMissingError; RegistryReadError where a member vanishes meanwhile (a later attempt finds it settled);
+    MalformedZnodeError for an id node that stops the reference, and so us, or for a broken topic node.
+    """
+    filtering = mine.pattern != "static"
+    listed, topic_list = yield (
+        Children(znodes.ids(group), watch=True),
+        Children(znodes.topics(), watch=filtering),
+    )
+    _check((listed, topic_list), f"read group {group}")
+    ids = sorted(listed) if isinstance(listed, tuple) else []
+    if consumer_id not in ids:
+        raise OwnIdMissingError(f"our id {consumer_id} is gone from the group")
+    nodes = yield tuple(Get(znodes.member_id(group, member)) for member in ids)
+    _check(nodes, f"read the members of group {group}")
+    registrations: dict[str, Registration] = {}
+    for member, node in zip(ids, nodes, strict=True):
+        path = znodes.member_id(group, member)
+        if not isinstance(node, Node):
+            raise RegistryReadError(f"member {member} left while the group was read")
+        registrations[member] = znodes.decode_registration(path, node.data)
+    all_topics = sorted(topic_list) if isinstance(topic_list, tuple) else []
+    own_topics = resolve(mine, all_topics, exclude_internal=exclude_internal)
+    candidates: Sequence[str] = sorted(own_topics) if strategy == "range" else all_topics
+    members = {
+        member: resolve(registration, candidates, exclude_internal=exclude_internal)
+        for member, registration in registrations.items()
+    }
+    members[consumer_id] = own_topics
+    if strategy == "range":
+        members = {m: {t: n for t, n in topics.items() if t in own_topics} for m, topics in members.items()}
+    wanted = sorted({topic for topics in members.values() for topic in topics})
+    partitions = yield from _read_partitions(wanted, own_topics)
+    return Registry({m: topics for m, topics in members.items() if topics}, partitions)
+
+
+def _read_partitions(wanted: Sequence[str], own: Mapping[str, int]) -> Procedure[dict[str, tuple[int, ...]]]:
+    """Partitions of topics, none for a topic that is not there (yet). Our own topics are watched, there or not."""
+    nodes = yield tuple(Get(znodes.topic(topic), watch=topic in own) for topic in wanted)
+    _check(nodes, "read the topics")
+    absent = [t for t, node in zip(wanted, nodes, strict=True) if isinstance(node, Failure) and t in own]
+    if absent:
+        found = yield tuple(Exists(znodes.topic(topic), watch=True) for topic in absent)
+        if any(isinstance(stat, Stat) for stat in found):
+            raise RegistryReadError("a topic was created while the registry was read")
+    return {
+        topic: tuple(znodes.decode_topic(znodes.topic(topic), node.data).partitions)
+        for topic, node in zip(wanted, nodes, strict=True)
+        if isinstance(node, Node)
+    }
+
+
+def claim(group: str, share: Mapping[TopicPartition, ConsumerThreadId], session_id: int) -> Procedure[None]:
+    """Create our owner nodes and watch them.
+
+    Raises OwnerConflictError where others are in the way; what was created by then stays: roll it back with
+    ``release``.
+    """
+    wanted = dict(share)
+    for _ in range(3):
+        ops: list[Op] = []
+        for partition, thread in wanted.items():
+            path = znodes.owner(group, partition)
+            ops.append(Create(path, str(thread).encode(), ephemeral=True))
+            # Behind the create, so that one round trip both claims and shows whose node it is.
+            ops.append(Get(path, watch=True))
+        results = yield tuple(ops)
+        _check(results, f"claim partitions of group {group}")
+        missing: set[str] = set()
+        stale: list[Op] = []
+        again: dict[TopicPartition, ConsumerThreadId] = {}
+        blockers: list[tuple[str, str]] = []
+        for (partition, thread), created, node in zip(wanted.items(), results[::2], results[1::2], strict=True):
+            path = znodes.owner(group, partition)
+            if isinstance(node, Node):
+                if node.stat.owner == session_id and node.data == str(thread).encode():
+                    continue
+                if node.stat.owner == session_id:
+                    # Ours, for another of our streams: left behind by an attempt that was cut off.
+                    stale.append(Delete(path, node.stat.version))
+                    again[partition] = thread
+                else:
+                    blockers.append((path, node.data.decode("utf-8", "replace")))
+                continue
+            again[partition] = thread
+            if isinstance(created, Failure) and created.code is Code.NO_NODE:
+                missing.add(znodes.owner_topic(group, partition.topic))
+        if blockers:
+            path, holder = blockers[0]
+            raise OwnerConflictError(
+                f"{len(blockers)} of {len(share)} partitions are owned by others, first {path} by {holder[:120]}",
+                tuple(path for path, _ in blockers),
+            )
+        if not again:
+            return
+        if missing or stale:
+            yield (*(Ensure(path) for path in sorted(missing)), *stale)
+        wanted = again
+    raise RegistryReadError(f"owner nodes of group {group} come and go while they are claimed")
+
+
+def release(group: str, partitions: Iterable[TopicPartition], session_id: int) -> Procedure[None]:
+    """Delete the owner nodes of ``partitions`` that are our session's, and no others."""
+    paths = [znodes.owner(group, partition) for partition in partitions]
+    stats = yield tuple(Exists(path) for path in paths)
+    ours = tuple(
+        Delete(path, stat.version)
+        for path, stat in zip(paths, stats, strict=True)
+        if isinstance(stat, Stat) and stat.owner == session_id
+    )
+    if ours:
+        _check((yield ours), f"release partitions of group {group}")
+
+
+def still_owned(group: str, partitions: Sequence[TopicPartition], session_id: int) -> Procedure[bool]:
+    """Whether all of ``partitions`` are still our session's; they are watched again."""
+    stats = yield tuple(Exists(znodes.owner(group, partition), watch=True) for partition in partitions)
+    return all(isinstance(stat, Stat) and stat.owner == session_id for stat in stats)
+
+
+def watch_gone(paths: Sequence[str]) -> Procedure[tuple[str, ...]]:
+    """Watch nodes that are in the way; returns those that are still there."""
+    stats = yield tuple(Exists(path, watch=True) for path in paths)
+    return tuple(path for path, stat in zip(paths, stats, strict=True) if isinstance(stat, Stat))
