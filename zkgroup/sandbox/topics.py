@@ -108,7 +108,6 @@ def produce(settings: KafkaSettings, topic: str, records: Sequence[Record], *, t
     client = producer(settings, linger_ms=5, acks=-1, queue_buffering_max_messages=1_000_000)
     deadline = time.monotonic() + timeout
     for record in records:
-        extra: dict[str, object] = {"headers": list(record.headers)} if record.headers else {}
         while True:
             try:
                 client.produce(
@@ -118,7 +117,7 @@ def produce(settings: KafkaSettings, topic: str, records: Sequence[Record], *, t
                     partition=-1 if record.partition is None else record.partition,
                     timestamp=record.timestamp_ms or 0,
                     on_delivery=heard,
-                    **extra,
+                    headers=list(record.headers),
                 )
                 break
             except BufferError:

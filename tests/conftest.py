@@ -1,0 +1,116 @@
+"""Fixtures for all tests: real servers, started once for the whole run, and the small tools around them.
+
+``zookeeper`` and ``cluster`` are shared: a test takes names of its own from ``unique`` and does them no harm. A test
+that stops, pauses or overloads a server makes a private one with ``make_sandbox``. Plain helpers (``wait_until`` …) are in ``support``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+from support import numbered
+
+from zkgroup.sandbox.jars import kafka_jars
+from zkgroup.sandbox.paths import STATE_VARIABLE
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.sandbox.topics import Record, create_topic, produce
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Sandboxes and backups of tests never mix with those of the person who runs them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(STATE_VARIABLE, str(tmp_path_factory.mktemp("state")))
+        for name in [name for name in os.environ if name.startswith("ZKGROUP_") and name not in _KEPT]:
+            patch.delenv(name)
+        yield
+
+
+_KEPT = (STATE_VARIABLE, "ZKGROUP_CACHE_DIR", "ZKGROUP_IVY_SETTINGS")
+
+
+@pytest.fixture(scope="session")
+def zookeeper(_own_state: None) -> Iterator[Sandbox]:
+    """A shared ZooKeeper without brokers."""
+    with Sandbox("tests-zookeeper", brokers=0) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture(scope="session")
+def cluster(zookeeper: Sandbox) -> Iterator[Sandbox]:
+    """A shared 1.1.1 broker on the shared ZooKeeper, under the chroot ``/cluster``."""
+    with Sandbox("tests", zookeeper=zookeeper.address, chroot="/cluster") as sandbox:
+        yield sandbox
+
+
+@pytest.fixture(scope="session")
+def kafka(cluster: Sandbox) -> KafkaSettings:
+    """How to reach the shared broker."""
+    return KafkaSettings(cluster.bootstrap)
+
+
+@pytest.fixture(scope="session")
+def registry(cluster: Sandbox) -> Iterator[Registry]:
+    """A registry on the shared cluster, for tests to look and to prepare. It is not the one under test."""
+    with cluster.registry(timeout=30.0) as registry:
+        yield registry
+
+
+@pytest.fixture
+def make_sandbox() -> Iterator[Callable[..., Sandbox]]:
+    """``make_sandbox(**options)`` starts a private sandbox, which ends with the test."""
+    made: list[Sandbox] = []
+
+    def make(**options: Any) -> Sandbox:
+        name = options.pop("name", None) or f"test-{os.getpid()}-{next(_numbers)}"
+        sandbox = Sandbox(name, **options)
+        made.append(sandbox)
+        return sandbox.start()
+
+    yield make
+    for sandbox in made:
+        sandbox.stop()
+
+
+@pytest.fixture
+def unique() -> Callable[[str], str]:
+    """``unique("orders")`` is a name that no other test uses, for a topic or a group."""
+    return lambda stem="name": f"{stem}-{os.getpid()}-{next(_numbers)}"
+
+
+@pytest.fixture
+def make_topic(registry: Registry, unique: Callable[[str], str]) -> Callable[..., str]:
+    """``make_topic(partitions, stem="topic")`` makes a topic of its own on the shared cluster, and returns its name."""
+
+    def make(partitions: int = 1, stem: str = "topic") -> str:
+        name = unique(stem)
+        create_topic(registry, name, partitions)
+        return name
+
+    return make
+
+
+@pytest.fixture
+def fill(kafka: KafkaSettings) -> Callable[..., list[Record]]:
+    """``fill(topic, n, partitions=1)`` produces ``n`` numbered messages in turn, and returns them."""
+
+    def send(topic: str, n: int, partitions: int = 1, *, settings: KafkaSettings | None = None) -> list[Record]:
+        records = numbered(n, partitions)
+        produce(settings or kafka, topic, records)
+        return records
+
+    return send
+
+
+@pytest.fixture(scope="session")
+def reference_jars() -> Callable[[Sequence[str]], list[str]]:
+    """``reference_jars(versions)``: the folders with the jars of these Kafka releases, downloaded if need be."""
+    return lambda versions: [str(kafka_jars(version)) for version in versions]

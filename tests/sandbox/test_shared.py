@@ -1,0 +1,19 @@
+"""The shared fixtures: a topic is made, filled, and read back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.servers.kafka import KafkaSettings, LogRange, log_offsets
+
+
+def test_shared_cluster_takes_messages(
+    cluster: Sandbox, kafka: KafkaSettings, make_topic: Callable[..., str], fill: Callable[..., object]
+) -> None:
+    """A topic made through ZooKeeper holds exactly what was produced to it, partition by partition."""
+    topic = make_topic(3)
+    fill(topic, 10, 3)
+    partitions = [TopicPartition(topic, p) for p in range(3)]
+    assert list(log_offsets(kafka, partitions, 10.0).values()) == [LogRange(0, 4), LogRange(0, 3), LogRange(0, 3)]

@@ -1,0 +1,29 @@
+"""What tests share besides fixtures: waiting for a condition, and messages to produce."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import pytest
+
+from zkgroup.sandbox.topics import Record
+
+T = TypeVar("T")
+
+
+def wait_until(condition: Callable[[], T], timeout: float = 30.0, what: str = "the condition") -> T:
+    """Call ``condition`` until it returns something true, and return that; fail after ``timeout`` seconds."""
+    deadline = time.monotonic() + timeout
+    while True:
+        if value := condition():
+            return value
+        if time.monotonic() > deadline:
+            pytest.fail(f"{what}: not within {timeout:g} s; last seen: {value!r}")
+        time.sleep(0.02)
+
+
+def numbered(n: int, partitions: int = 1, start: int = 0) -> list[Record]:
+    """``n`` messages ``m000000``, ``m000001``, …, dealt out to ``partitions`` in turn."""
+    return [Record(b"m%06d" % i, b"k%d" % i, i % partitions) for i in range(start, start + n)]
