@@ -1,0 +1,34 @@
+"""The command line. Each command is a module of its own here, imported when it is called.
+
+To add one: write a module with a function (or a ``typer.Typer`` called ``app`` for a command with subcommands) and name
+it in ``COMMANDS``. The function takes ``ctx: typer.Context`` and hands it to ``_context`` to get at the servers.
+"""
+
+from __future__ import annotations
+
+import typer
+
+from ._frame import Lazy, ZkGroup
+from ._options import declare_root
+
+COMMANDS = (
+    Lazy("owners", "owners:owners", "Who owns each partition of a group."),
+    Lazy("version", "version:version", "The versions of zkgroup and of what it runs on.", connects=False),
+)
+
+
+class Commands(ZkGroup):
+    """All commands."""
+
+    table = COMMANDS
+
+
+app = typer.Typer(
+    cls=Commands,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    subcommand_metavar="COMMAND …",
+    context_settings={"help_option_names": ["--help", "-h"], "max_content_width": 110},
+)
+app.callback()(declare_root)

@@ -1,0 +1,68 @@
+"""From a command's context to open servers: settings settled, warnings shown, connections opened and closed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import typer
+
+from zkgroup.config import ConnectionSettings, ConsumerConfig, load_consumer_config, resolve_connection
+from zkgroup.errors import UnreachableError, UsageError
+
+from ._errors import say
+from ._options import Given
+
+if TYPE_CHECKING:
+    from zkgroup.servers.registry import Registry
+
+
+def connection(ctx: typer.Context) -> ConnectionSettings:
+    """Where the servers are: flags over environment over profile over ``consumer.properties``."""
+    given = ctx.ensure_object(Given)
+    settings = resolve_connection(given.flags, os.environ, _sandbox_zookeeper)
+    _warn(given, settings.warnings)
+    return settings
+
+
+def consumer_config(ctx: typer.Context, settings: ConnectionSettings, group: str | None = None) -> ConsumerConfig:
+    """A member's settings; ``group`` is the one of the command line. Warns on stderr of what is ignored."""
+    loaded = load_consumer_config(settings.properties, group=group)
+    _warn(ctx.ensure_object(Given), loaded.warnings)
+    return loaded.config
+
+
+def _warn(given: Given, warnings: tuple[str, ...]) -> None:
+    if not given.quiet:
+        for warning in warnings:
+            say(warning, kind="warning")
+
+
+def _sandbox_zookeeper(name: str) -> str:
+    from zkgroup.sandbox import state  # only who asks for a sandbox needs it
+
+    found = state.find(name) if name else state.find()
+    if found is None:
+        what = f"--name {name} " if name else ""
+        raise UnreachableError(
+            f"sandbox {name or 'default'} does not run", f"start it: zkgroup sandbox start {what}".strip()
+        )
+    return found.connect
+
+
+@contextmanager
+def open_registry(settings: ConnectionSettings) -> Iterator[Registry]:
+    """A connection to ZooKeeper, checked to have the chroot. Raises ``UnreachableError`` and ``UsageError``."""
+    from zkgroup.servers.registry import Registry  # kazoo takes 20–50 ms
+    from zkgroup.servers.zookeeper import ZooKeeperSettings
+
+    address = settings.require_zookeeper()
+    with Registry(ZooKeeperSettings(str(address), connect_timeout=settings.timeout)) as registry:
+        if address.chroot and not registry.chroot_exists():
+            raise UsageError(
+                f"ZooKeeper at {','.join(map(str, address.addresses))} has no chroot {address.chroot}",
+                "check the path after the last server, as the brokers' zookeeper.connect has it",
+            )
+        yield registry

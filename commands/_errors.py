@@ -1,0 +1,126 @@
+"""The one place where errors become a line on stderr and an exit code."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import select
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import TextIO
+
+import typer
+
+from zkgroup.errors import ZkgroupError
+
+from ._signals import Terminated, exit_code_of
+from ._text import one_line
+
+PROGRAM = "zkgroup"
+
+
+def exit_code_for(work: Callable[[], object], verbosity: Callable[[], int]) -> int:
+    """Run ``work`` and return the exit code; what went wrong stands in one line on stderr.
+
+    An int that ``work`` returns is the code. A reader that closed our stdout is no error. ``verbosity`` of 2 shows the
+    traceback of what nobody expected.
+    """
+    _ready_streams()
+    try:
+        result = work()
+        sys.stdout.flush()
+        code = result if type(result) is int else 0
+    except BaseException as error:  # noqa: BLE001  # the process ends here, and _settle tells why
+        code = _settle(error, verbosity)
+    _close_stdout()
+    return code
+
+
+def _settle(error: BaseException, verbosity: Callable[[], int]) -> int:
+    match error:
+        case typer.Exit():
+            return error.exit_code
+        case SystemExit():
+            return error.code if isinstance(error.code, int) else int(error.code is not None)
+        case KeyboardInterrupt():
+            return exit_code_of(signal.SIGINT)
+        case Terminated():
+            return exit_code_of(error.signum)
+        case BrokenPipeError() if reader_is_gone(1) or reader_is_gone(2):
+            return 0
+        case ZkgroupError():
+            say(str(error))
+            return error.exit_code
+        case typer.TyperException():
+            say(_usage(error))
+            return error.exit_code
+        case typer.Abort() | EOFError():
+            say("aborted")
+            return 1
+        case OSError() if error.strerror:
+            if verbosity() >= 2:
+                traceback.print_exception(error)
+            say(
+                f"{error.filename}: {error.strerror}" if error.filename else f"input or output failed: {error.strerror}"
+            )
+            return 1
+        case Exception():
+            if verbosity() >= 2:
+                traceback.print_exception(error)
+            say(f"unexpected {type(error).__name__}: {error}: run it with -vv to see where")
+            return 1
+        case _:
+            raise error
+
+
+def say(message: str, *, kind: str = "") -> None:
+    """One line on stderr: ``zkgroup: message``, or ``zkgroup: warning: message``."""
+    # Nobody may read stderr any more: the exit code still tells.
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"{PROGRAM}: {kind and kind + ': '}{one_line(message)}\n")
+        sys.stderr.flush()
+
+
+def _usage(error: typer.TyperException) -> str:
+    """What was wrong on the command line, and where its help is."""
+    message = error.format_message().rstrip(".")
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else PROGRAM
+    return f"{message[:1].lower()}{message[1:]}: see '{path} --help'"
+
+
+def reader_is_gone(descriptor: int) -> bool:
+    """Whether whoever read from our stdout or stderr has closed it: not every broken pipe is one of these."""
+    poll = select.poll()
+    try:
+        poll.register(descriptor, 0)
+        return any(event & (select.POLLERR | select.POLLHUP | select.POLLNVAL) for _, event in poll.poll(0))
+    except OSError:
+        return True
+
+
+def _ready_streams() -> None:
+    """stdout takes any text, in UTF-8 unless a terminal wants something else; a closed one takes it to nowhere."""
+    if sys.stdout is None:
+        sys.stdout = _nowhere()
+    if sys.stderr is None:
+        sys.stderr = _nowhere()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding=None if stream.isatty() else "utf-8", errors="backslashreplace")
+
+
+def _nowhere() -> TextIO:
+    return Path(os.devnull).open("w", encoding="utf-8")  # lives as long as the process
+
+
+def _close_stdout() -> None:
+    """Write out what is buffered; what nobody takes must not make the interpreter complain when it ends."""
+    try:
+        sys.stdout.flush()
+    except (OSError, KeyboardInterrupt, Terminated):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -1,0 +1,171 @@
+"""The frame around all commands: a group that imports a command when it is called, and one way out for every error."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from zkgroup.errors import UsageError
+
+from ._errors import PROGRAM, exit_code_for
+from ._logging import configure_logging
+from ._options import Given, connection_parameters, logging_parameters
+from ._signals import raise_on_termination
+
+
+@dataclass(frozen=True, slots=True)
+class Lazy:
+    """A command that is imported when it is called.
+
+    ``target`` is ``module:attribute`` within this package: a function, or a ``typer.Typer`` with commands of its own.
+    ``connects``: whether it takes the connection options.
+    """
+
+    name: str
+    target: str
+    help: str
+    connects: bool = True
+    aliases: tuple[str, ...] = ()
+
+
+class ZkCommand(TyperCommand):
+    """A command with ``-v`` and ``--quiet``; its help groups the options by what they are for."""
+
+    def __init__(self, name: str | None, *, params: list[Any] | None = None, **settings: Any) -> None:
+        super().__init__(name, params=[*(params or []), *self.shared_parameters()], **settings)
+
+    def shared_parameters(self) -> list[Any]:
+        """What is added to the command's own parameters."""
+        return logging_parameters()
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; what it returns, if anything, is the exit code."""
+        configure_logging(ctx.ensure_object(Given))
+        return super().invoke(ctx)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Arguments, the command's own options, then the shared ones."""
+        write_sections(self, ctx, formatter)
+
+
+class ConnectedCommand(ZkCommand):
+    """A command that takes the connection options."""
+
+    def shared_parameters(self) -> list[Any]:
+        """The connection options, then those for messages."""
+        return [*connection_parameters(), *logging_parameters()]
+
+
+def write_sections(command: Any, ctx: Any, formatter: Any) -> None:
+    """Write a command's parameters as help, a section for each kind."""
+    sections: dict[str, list[tuple[str, str]]] = {}
+    for param in command.get_params(ctx):
+        record = param.get_help_record(ctx)
+        if record is not None:
+            argument = param.param_type_name == "argument"
+            title = "Arguments" if argument else getattr(param, "rich_help_panel", None) or "Options"
+            sections.setdefault(title, []).append(record)
+    for title in sorted(sections, key=lambda title: (title != "Arguments", title != "Options")):
+        with formatter.section(title):
+            formatter.write_dl(sections[title])
+
+
+class ZkGroup(TyperGroup):
+    """The group of all commands. ``table`` lists them; subclasses set it."""
+
+    table: tuple[Lazy, ...] = ()
+
+    def __init__(self, *, params: list[Any] | None = None, **settings: Any) -> None:
+        shared = [*connection_parameters(), *logging_parameters()]
+        super().__init__(params=[*(params or []), *shared], **settings)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The documented names."""
+        return [lazy.name for lazy in self.table]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Import a command by its name or an alias."""
+        for lazy in self.table:
+            if cmd_name == lazy.name or cmd_name in lazy.aliases:
+                return load(lazy)
+        return None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command, or say which names are near."""
+        command = self.get_command(ctx, args[0])
+        if command is None and not ctx.resilient_parsing:
+            near = difflib.get_close_matches(args[0], self.list_commands(ctx), n=3)
+            remedy = f"is {' or '.join(near)} meant?" if near else f"see '{ctx.command_path} --help'"
+            raise UsageError(f"no command {args[0]!r}", remedy)
+        return command and args[0], command, args[1:]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """The commands with their lines from the table (none is imported), then the options."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(lazy.name, lazy.help) for lazy in self.table])
+        write_sections(self, ctx, formatter)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """Names from the table and the options, without importing the commands."""
+        from typer._click.shell_completion import CompletionItem
+
+        names = [CompletionItem(lazy.name, help=lazy.help) for lazy in self.table if lazy.name.startswith(incomplete)]
+        return names + super(TyperGroup, self).shell_complete(ctx, incomplete)
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:  # the command's own value where not standalone
+        """Parse, run, and leave the process with the exit code."""
+        arguments = list(sys.argv[1:] if args is None else args)
+        given = Given()
+
+        def work() -> object:
+            # Typer's own handling of errors prints several lines; this is what it wraps.
+            self._main_shell_completion({}, PROGRAM, complete_var)
+            with self.make_context(PROGRAM, arguments, obj=given, **extra) as ctx:
+                return self.invoke(ctx)
+
+        if not standalone_mode:
+            return work()
+        raise_on_termination()
+        sys.exit(exit_code_for(work, lambda: given.verbosity))
+
+
+def load(lazy: Lazy) -> Any:
+    """Import a command and make it one of Typer's, with the shared options added."""
+    module, _, attribute = lazy.target.partition(":")
+    found = getattr(importlib.import_module(f"{__package__}.{module}"), attribute)
+    cls = ConnectedCommand if lazy.connects else ZkCommand
+    if isinstance(found, typer.Typer):
+        _adopt(found, cls)
+        app = found
+        command = typer.main.get_group(app)
+    else:
+        app = typer.Typer(add_completion=False, rich_markup_mode=None)
+        app.command(lazy.name, cls=cls)(found)
+        command = typer.main.get_command(app)  # type: ignore[assignment]
+    command.name = lazy.name
+    return command
+
+
+def _adopt(app: typer.Typer, cls: type[ZkCommand]) -> None:
+    """Give every command below ``app`` the shared options."""
+    app.rich_markup_mode = None
+    for info in app.registered_commands:
+        info.cls = info.cls if info.cls is not None and issubclass(info.cls, ZkCommand) else cls
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            _adopt(group.typer_instance, cls)

@@ -1,0 +1,182 @@
+"""Options that many commands share, and what the command line gave of them.
+
+The connection options stand before or after a command's name. They are declared once, here, and added to every command
+that connects; what was given, on either side, is collected in ``Given`` (the context's object).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final, TypeAlias
+
+import typer
+
+from zkgroup.config.layers import ENV_CLUSTER, ENV_TIMEOUT, ENV_ZOOKEEPER, Flags
+
+from ._render import Output
+
+CONNECTION: Final = "Connection (before or after the command's name)"
+LOGGING: Final = "Messages"
+
+OutputOption: TypeAlias = Annotated[Output, typer.Option("--output", help="How rows are shown.")]
+GroupArgument: TypeAlias = Annotated[
+    str, typer.Argument(metavar="GROUP", help="The consumer group.", show_default=False)
+]
+TopicsOption: TypeAlias = Annotated[
+    list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic; repeatable.", show_default=False)
+]
+
+
+@dataclass
+class Given:
+    """What the command line gave of the shared options, collected while it is parsed."""
+
+    values: dict[str, list[Any]] = field(default_factory=dict)
+    verbosity: int = 0
+    quiet: bool = False
+
+    def add(self, name: str, values: list[Any]) -> None:
+        """Remember values in the order they were written."""
+        self.values.setdefault(name, []).extend(values)
+
+    @property
+    def flags(self) -> Flags:
+        """For the layering of settings."""
+        return Flags(**{name: tuple(values) for name, values in self.values.items()})
+
+
+def _collect(ctx: typer.Context, param: typer.CallbackParam, value: Any) -> Any:
+    if value and param.name is not None:
+        ctx.ensure_object(Given).add(param.name, value)
+    return value
+
+
+def _count(ctx: typer.Context, value: int) -> int:
+    ctx.ensure_object(Given).verbosity += value
+    return value
+
+
+def _silence(ctx: typer.Context, value: bool) -> bool:
+    given = ctx.ensure_object(Given)
+    given.quiet = given.quiet or value
+    return value
+
+
+def _connection(*names: str, metavar: str, help: str) -> Any:
+    return typer.Option(
+        *names,
+        metavar=metavar,
+        help=help,
+        callback=_collect,
+        expose_value=False,
+        show_default=False,
+        rich_help_panel=CONNECTION,
+    )
+
+
+def _declare_connection(
+    zookeeper: Annotated[
+        list[str] | None,
+        _connection(
+            "--zookeeper",
+            "-z",
+            metavar="CONNECT",
+            help=f"ZooKeeper, as HOST:PORT,HOST:PORT/CHROOT. [env: {ENV_ZOOKEEPER}]",
+        ),
+    ] = None,
+    cluster: Annotated[
+        list[str] | None,
+        _connection(
+            "--cluster",
+            "-c",
+            metavar="NAME",
+            help=f"A profile in config.toml, or sandbox[:NAME]. [env: {ENV_CLUSTER}]",
+        ),
+    ] = None,
+    bootstrap_server: Annotated[
+        list[str] | None,
+        _connection("--bootstrap-server", metavar="LIST", help="Brokers, instead of those registered in ZooKeeper."),
+    ] = None,
+    consumer_config: Annotated[
+        list[str] | None, _connection("--consumer-config", metavar="FILE", help="A consumer.properties file.")
+    ] = None,
+    property: Annotated[
+        list[str] | None,
+        _connection(
+            "--property",
+            "-X",
+            metavar="KEY=VALUE",
+            help="A key of consumer.properties; kafka.NAME=VALUE is handed to librdkafka. Repeatable.",
+        ),
+    ] = None,
+    connect_timeout: Annotated[
+        list[float] | None,
+        _connection(
+            "--connect-timeout",
+            metavar="SECONDS",
+            help=f"How long to wait for ZooKeeper and brokers; 5 by default. [env: {ENV_TIMEOUT}]",
+        ),
+    ] = None,
+) -> None: ...
+
+
+def _declare_logging(
+    verbose: Annotated[
+        int,
+        typer.Option(
+            "--verbose",
+            "-v",
+            count=True,
+            help="Say what is being done; -vv says more.",
+            callback=_count,
+            expose_value=False,
+            show_default=False,
+            rich_help_panel=LOGGING,
+        ),
+    ] = 0,
+    quiet: Annotated[
+        bool,
+        typer.Option(
+            "--quiet",
+            help="No warnings.",
+            callback=_silence,
+            expose_value=False,
+            show_default=False,
+            rich_help_panel=LOGGING,
+        ),
+    ] = False,
+) -> None: ...
+
+
+def _show_version(value: bool) -> bool:
+    if value:
+        from zkgroup import __version__
+
+        print(f"zkgroup {__version__}")  # noqa: T201  # this is the command's output
+        raise typer.Exit
+    return value
+
+
+def declare_root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version and leave.", is_eager=True, callback=_show_version),
+    ] = False,
+) -> None:
+    """Operate Kafka consumer groups that live in ZooKeeper."""
+
+
+def _parameters(declaration: Any) -> list[Any]:
+    app = typer.Typer(add_completion=False)
+    app.command()(declaration)
+    return list(typer.main.get_command(app).params)
+
+
+def connection_parameters() -> list[Any]:
+    """Fresh parameters for the connection options."""
+    return _parameters(_declare_connection)
+
+
+def logging_parameters() -> list[Any]:
+    """Fresh parameters for ``-v`` and ``--quiet``."""
+    return _parameters(_declare_logging)

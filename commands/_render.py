@@ -1,0 +1,182 @@
+"""Rows → table, JSON or CSV. Every command that shows rows shows them through here.
+
+A table is aligned text with a header line; on a terminal Rich prints it. JSON is one array with a row on each line; CSV
+has a header row. A missing value is ``-`` in a table, ``null`` in JSON and empty in CSV. Times are ISO 8601 in UTC.
+Control characters in values are made visible in tables and wherever stdout is a terminal.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal, TextIO, TypeAlias
+
+import orjson
+
+from ._text import escape, json_escape, width
+
+Output: TypeAlias = Literal["table", "json", "csv"]
+Row: TypeAlias = Mapping[str, Any] | object
+
+GAP = "  "
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Column:
+    """A column: the key in JSON and CSV and the head in tables. ``convert`` is applied to values that are not None."""
+
+    name: str
+    convert: Callable[[Any], Any] | None = None
+
+
+def iso_utc(millis: int | None) -> str | None:
+    """Milliseconds since 1970 as ISO 8601 in UTC; None, and what no calendar has, as None."""
+    if millis is None:
+        return None
+    try:
+        moment = datetime.fromtimestamp(millis // 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return None
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{millis % 1000:03d}Z"
+
+
+def time_column(name: str) -> Column:
+    """A column whose values are milliseconds since 1970."""
+    return Column(name, iso_utc)
+
+
+def print_rows(
+    rows: Iterable[Row], columns: Sequence[Column | str], output: Output, *, stream: TextIO | None = None
+) -> None:
+    """Show rows (dataclasses or mappings that have the columns) on stdout."""
+    stream = sys.stdout if stream is None else stream
+    terminal = stream.isatty()
+    declared = [Column(column) if isinstance(column, str) else column for column in columns]
+    values = (_values(row, declared) for row in rows)
+    names = [column.name for column in declared]
+    if output == "table" and terminal:
+        _print_rich_table(list(values), names, stream)
+        return
+    for line in format_rows(values, names, output):
+        stream.write((json_escape(line) if output == "json" else escape(line[:-1]) + "\n") if terminal else line)
+
+
+def print_object(value: Mapping[str, Any], output: Literal["json"] = "json", *, stream: TextIO | None = None) -> None:
+    """Show one thing as one JSON object."""
+    stream = sys.stdout if stream is None else stream
+    text = json_text(value, indent=True) + "\n"
+    stream.write(json_escape(text) if stream.isatty() else text)
+
+
+def format_rows(rows: Iterable[Sequence[Any]], names: Sequence[str], output: Output) -> Iterator[str]:
+    """Lines, each with its end. JSON and CSV are made row by row; a table needs all of them first."""
+    match output:
+        case "json":
+            return _json_lines(rows, names)
+        case "csv":
+            return _csv_lines(rows, names)
+        case "table":
+            return _table_lines(list(rows), names)
+
+
+def json_text(value: object, *, indent: bool = False) -> str:
+    """A value as JSON text. Dataclasses become objects, times ISO 8601; what is no Unicode is escaped first."""
+    option = orjson.OPT_NON_STR_KEYS | orjson.OPT_UTC_Z | (orjson.OPT_INDENT_2 if indent else 0)
+    try:
+        return orjson.dumps(value, option=option).decode()
+    except orjson.JSONEncodeError:
+        return orjson.dumps(_encodable(value), option=option).decode()
+
+
+def _encodable(value: object) -> object:
+    """Lone surrogates stand for bytes that were no UTF-8: made visible, as orjson refuses them."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, Mapping):
+        return {_encodable(key): _encodable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_encodable(item) for item in value]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _encodable(dataclasses.asdict(value))
+    return value
+
+
+def _values(row: Row, columns: Sequence[Column]) -> list[Any]:
+    found = [row[c.name] if isinstance(row, Mapping) else getattr(row, c.name) for c in columns]
+    return [
+        value if value is None or column.convert is None else column.convert(value)
+        for value, column in zip(found, columns, strict=True)
+    ]
+
+
+def _json_lines(rows: Iterable[Sequence[Any]], names: Sequence[str]) -> Iterator[str]:
+    start = "[\n"
+    for row in rows:
+        yield start + json_text(dict(zip(names, row, strict=True)))
+        start = ",\n"
+    yield "[]\n" if start == "[\n" else "\n]\n"
+
+
+def _csv_lines(rows: Iterable[Sequence[Any]], names: Sequence[str]) -> Iterator[str]:
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    yield ",".join(names) + "\n"
+    for row in rows:
+        writer.writerow(["" if value is None else _plain(value) for value in row])
+        yield buffer.getvalue()
+        buffer.seek(0)
+        buffer.truncate()
+
+
+def _plain(value: object) -> str:
+    """A value in a cell: lists with commas, mappings as ``key=value``, truth in lower case."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, datetime):
+        return iso_utc(round(value.timestamp() * 1000)) or ""
+    if isinstance(value, Mapping):
+        return ",".join(f"{key}={_plain(item)}" for key, item in value.items())
+    if isinstance(value, list | tuple | set | frozenset):
+        return ",".join(map(_plain, value))
+    return str(value)
+
+
+def _cell(value: object) -> str:
+    return "-" if value is None else escape(_plain(value)) or "-"
+
+
+def _is_number(value: object) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+def _table_lines(rows: Sequence[Sequence[Any]], names: Sequence[str]) -> Iterator[str]:
+    cells = [list(names)] + [list(map(_cell, row)) for row in rows]
+    numeric = [all(map(_is_number, column)) for column in zip(*rows, strict=True)] if rows else [False] * len(names)
+    widths = [max(map(width, column)) for column in zip(*cells, strict=True)]
+    last = len(names) - 1
+    for line in cells:
+        parts = []
+        for index, (text, room, right) in enumerate(zip(line, widths, numeric, strict=True)):
+            fill = " " * (room - width(text))
+            parts.append(fill + text if right else text if index == last else text + fill)
+        yield GAP.join(parts) + "\n"
+
+
+def _print_rich_table(rows: Sequence[Sequence[Any]], names: Sequence[str], stream: TextIO) -> None:
+    from rich.console import Console  # 50 ms that only a terminal is worth
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    numeric = [all(map(_is_number, column)) for column in zip(*rows, strict=True)] if rows else [False] * len(names)
+    for name, right in zip(names, numeric, strict=True):
+        table.add_column(name, justify="right" if right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(_cell(value), style="dim" if value is None else "") for value in row))
+    Console(file=stream, highlight=False, emoji=False, markup=False).print(table)
