@@ -1,1 +1,9 @@
-"""A member of a consumer group."""
+"""A member of a consumer group.
+
+from zkgroup.connector import Connector
+"""
+
+from zkgroup.connector.connector import Connector, RebalanceListener, Statistics
+from zkgroup.connector.stream import Batch, Record, Stream, StreamStatistics
+
+__all__ = ["Batch", "Connector", "RebalanceListener", "Record", "Statistics", "Stream", "StreamStatistics"]

@@ -1,0 +1,33 @@
+"""Which brokers there are, as ZooKeeper tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from zkgroup.protocol import znodes
+from zkgroup.protocol.ops import Children, Get, Node, Op, Result
+from zkgroup.servers.kafka import KafkaSettings, settings_from_brokers
+
+
+class Brokers:
+    """Reads the registered brokers when asked for them. Thread-safe if ``read`` is."""
+
+    def __init__(self, read: Callable[[Sequence[Op]], list[Result]], properties: Mapping[str, str]) -> None:
+        self._read = read
+        self._properties = dict(properties)
+
+    def settings(self) -> KafkaSettings:
+        """How to reach the brokers that are registered now.
+
+        Raises UnreachableError where there is none, or ZooKeeper does not answer; MalformedZnodeError.
+        """
+        (listed,) = self._read([Children(znodes.broker_ids())])
+        ids = sorted((name for name in listed if name.isdigit()), key=int) if isinstance(listed, tuple) else []
+        paths = [znodes.broker(int(name)) for name in ids]
+        nodes = self._read([Get(path) for path in paths]) if paths else []
+        brokers = [
+            znodes.decode_broker(path, node.data)
+            for path, node in zip(paths, nodes, strict=True)
+            if isinstance(node, Node)
+        ]
+        return settings_from_brokers(brokers, self._properties)
