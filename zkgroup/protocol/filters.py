@@ -1,42 +1,70 @@
-"""Topic filters: white lists and black lists of topics, as the reference reads them."""
+"""Topic filters: white lists and black lists of topics, as the reference reads them.
+
+The reference (``kafka.consumer.TopicFilter``, 0.8.0 to 1.1.1) matches whole topic names with Java's regular
+expressions. zkgroup has a parser and a matcher of its own for them (``regex_syntax``, ``regex_match``) rather than a
+translation for Python's ``re``, because all members of a group must select the same topics, and because ``re`` can
+neither be stopped in an exploding expression nor be told to. Work is counted in steps, not in time: no clock, no
+thread, and the same outcome everywhere.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
-from zkgroup.errors import UsageError
+from zkgroup.errors import FilterLimitError, UsageError
 from zkgroup.protocol.names import INTERNAL_TOPICS
+from zkgroup.protocol.regex_match import Allowance, Matcher
+from zkgroup.protocol.regex_syntax import parse
+from zkgroup.protocol.regex_tree import PatternError
 
 FilterKind = Literal["white_list", "black_list"]
 
+#: Steps for one name, about half a second; and what every name adds to that when many are matched.
+STEPS: Final = 1_000_000
+STEPS_PER_NAME: Final = 1_000
 
-def normalise(raw: str) -> str:
-    """The reference's normalisation (``kafka.consumer.TopicFilter``, 0.8.0 to 1.1.1)."""
-    return raw.strip().replace(",", "|").replace(" ", "").strip("\"'")
+_BLANKS: Final = "".join(map(chr, range(0x21)))  # what Java's String.trim takes off
+_QUOTES: Final = "\"'"
+
+
+def normalise(expression: str) -> str:
+    """The reference's normalisation: trim, ``,`` becomes ``|``, drop blanks, drop quotes at both ends of the whole.
+
+    Every reader applies it again to what was registered, so it is applied until nothing changes.
+    """
+    while True:
+        once = expression.strip(_BLANKS).replace(",", "|").replace(" ", "").strip(_QUOTES)
+        if once == expression:
+            return once
+        expression = once
 
 
 @dataclass(frozen=True)
 class TopicFilter:
-    """Which topics a member takes: those that match the expression, or (black list) all others."""
+    """Which topics a member takes: those that match the expression, or (black list) all others.
+
+    Raises UsageError for an expression that Java refuses, or whose meaning in Java cannot be had exactly here.
+    ``expression`` is kept in normalised form, which is what is registered.
+    """
 
     kind: FilterKind
     expression: str
-    _compiled: re.Pattern[str] = field(init=False, repr=False, compare=False)
+    _matcher: Matcher = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "expression", normalise(self.expression))
-        try:
-            compiled = re.compile(self.expression)
-        except re.error as error:
-            raise UsageError(f"regular expression {self.expression[:80]!r}: {error}") from None
-        object.__setattr__(self, "_compiled", compiled)
+        object.__setattr__(self, "_matcher", _compile(self.expression))
 
     def matches(self, topic: str) -> bool:
-        """Whether the filter takes the topic (internal topics are not looked at here)."""
-        return (self._compiled.fullmatch(topic) is not None) == (self.kind == "white_list")
+        """Whether the filter takes the topic; internal topics are not looked at here.
+
+        A name that Kafka would never give a topic, beyond printable ASCII, is taken by no filter of either kind. Raises
+        FilterLimitError where matching takes more than a million steps.
+        """
+        return self._takes(topic, Allowance(STEPS))
 
     def select(
         self,
@@ -45,6 +73,43 @@ class TopicFilter:
         exclude_internal: bool = True,
         internal: Collection[str] = INTERNAL_TOPICS,
     ) -> tuple[str, ...]:
-        """Those of ``topics`` that the filter takes, sorted."""
-        left_out: Collection[str] = internal if exclude_internal else ()
-        return tuple(sorted(t for t in set(topics) if t not in left_out and self.matches(t)))
+        """Those of ``topics`` that the filter takes, sorted. Raises FilterLimitError as ``matches`` does.
+
+        ``internal`` are the topics that ``exclude_internal`` leaves out: which ones depends on the reader's release.
+        """
+        names = set(topics)
+        allowance = Allowance(STEPS + STEPS_PER_NAME * len(names))
+        if exclude_internal:
+            names.difference_update(internal)
+        return tuple(sorted(name for name in names if self._takes(name, allowance)))
+
+    def _takes(self, topic: str, allowance: Allowance) -> bool:
+        if not (topic.isascii() and topic.isprintable()):
+            return False
+        try:
+            return self._matcher.matches(topic, allowance) == (self.kind == "white_list")
+        except FilterLimitError:
+            raise FilterLimitError(
+                f"regular expression {_shown(self.expression)} takes too much work to match {topic[:80]!r}",
+                "write it without nested repetition, look-around and back-references",
+            ) from None
+
+
+def _compile(expression: str) -> Matcher:
+    try:
+        expression.encode()
+        return Matcher(parse(expression))
+    except UnicodeEncodeError:
+        raise UsageError(f"regular expression {_shown(expression)} is no valid text", "write it in UTF-8") from None
+    except PatternError as error:
+        what = "is not supported" if error.valid_in_java else "is invalid"
+        at = f" (at character {error.position})" if error.position else ""
+        raise UsageError(
+            f"regular expression {_shown(expression)} {what}: {error.why}{at}",
+            "filters are Java regular expressions; ',' means '|', and blanks are dropped",
+        ) from None
+
+
+def _shown(expression: str) -> str:
+    shown = re.sub(r"[^ -~]", "?", expression)
+    return f"'{shown}'" if len(shown) <= 80 else f"'{shown[:77]}...'"
