@@ -1,7 +1,8 @@
 """Fixtures for all tests: real servers, started once for the whole run, and the small tools around them.
 
 ``zookeeper`` and ``cluster`` are shared: a test takes names of its own from ``unique`` and does them no harm. A test
-that stops, pauses or overloads a server makes a private one with ``make_sandbox``. Plain helpers (``wait_until`` …) are in ``support``.
+that stops, pauses or overloads a server makes a private one with ``make_sandbox``. Helpers that are no
+fixtures (``wait_until`` …) are in ``support``.
 """
 
 from __future__ import annotations

@@ -26,6 +26,9 @@ log4j.appender.out.layout=org.apache.log4j.PatternLayout
 log4j.appender.out.layout.ConversionPattern=%d %p %m (%c{{1}})%n
 """
 
+# What a broker logs once it takes requests and is registered.
+STARTED = "started (KafkaServer)"
+
 
 def properties_file(properties: Mapping[str, object]) -> str:
     """A Java properties file. Backslashes are doubled: Java takes them for escapes."""

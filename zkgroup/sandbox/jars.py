@@ -34,7 +34,8 @@ class Release:
     """A Kafka release that the sandbox can run.
 
     ``member`` tells whether its jars hold the consumer that keeps its group in ZooKeeper (Kafka 2.0 dropped it).
-    ``listeners`` is false where the broker still wants ``host.name`` and ``port``.
+    ``listeners`` is false where the broker still wants ``host.name`` and ``port``; ``tells_brokers`` where its metadata
+    names no brokers before there are topics.
     """
 
     version: str
@@ -42,6 +43,7 @@ class Release:
     extra: tuple[tuple[str, str, str], ...]
     member: bool
     listeners: bool
+    tells_brokers: bool = True
 
     @property
     def artifact(self) -> str:
@@ -58,7 +60,7 @@ _RELOAD4J = ("org.slf4j", "slf4j-reload4j", "1.7.36")
 RELEASES: dict[str, Release] = {
     release.version: release
     for release in (
-        Release("0.8.2.2", "2.10", (_LOG4J,), member=True, listeners=False),
+        Release("0.8.2.2", "2.10", (_LOG4J,), member=True, listeners=False, tells_brokers=False),
         Release("0.9.0.1", "2.10", (_LOG4J,), member=True, listeners=False),
         Release("0.10.1.1", "2.10", (_LOG4J, _JAXB), member=True, listeners=True),
         Release("0.10.2.2", "2.11", (_LOG4J, _JAXB), member=True, listeners=True),

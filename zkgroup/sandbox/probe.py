@@ -47,10 +47,10 @@ def zookeeper_serves(port: int, timeout: float = 1.0) -> bool:
     return b"Mode:" in answer
 
 
-def known_brokers(port: int, timeout: float = 1.0) -> frozenset[int]:
+def known_brokers(port: int, timeout: float = 1.0) -> frozenset[int] | None:
     """The broker ids in the metadata of the broker at ``port``: its own, once its controller has made it known.
 
-    Empty where it does not answer.
+    None where it does not answer. 0.8 knows no brokers while there are no topics.
     """
     request = struct.pack(">hhih", 3, 0, 1, -1) + struct.pack(">i", 0)  # Metadata v0, no client id, all topics
     try:
@@ -59,7 +59,7 @@ def known_brokers(port: int, timeout: float = 1.0) -> frozenset[int]:
             (length,) = struct.unpack(">i", _receive(connection, 4))
             answer = _receive(connection, length)
     except OSError:
-        return frozenset()
+        return None
     (count,) = struct.unpack_from(">i", answer, 4)
     at, found = 8, set()
     for _ in range(count):

@@ -183,16 +183,22 @@ class Sandbox:
             return configuration.broker_command(java, class_path, folder, self._heap_mb)
 
         def serves(port: int) -> bool:
-            return broker_id in known_brokers(port)
+            known = known_brokers(port)
+            if known is not None and not self.release.tells_brokers:
+                return configuration.STARTED in server.new_log()
+            return known is not None and broker_id in known
 
         port = None if self._broker_port is None else self._broker_port + broker_id - 1
-        return Server(f"Kafka {self.release.version} broker {broker_id}", folder, prepare, serves, self._guard, port)
+        server = Server(f"Kafka {self.release.version} broker {broker_id}", folder, prepare, serves, self._guard, port)
+        return server
 
     def _wait_for_all(self) -> None:
         """Each broker must know all others: until then a client may be told of half a cluster."""
+        if not self.release.tells_brokers:
+            return
         deadline = time.monotonic() + START_TIMEOUT
         for broker in self._brokers.values():
-            while known_brokers(broker.port) != set(self._brokers):
+            while known_brokers(broker.port) != frozenset(self._brokers):
                 if time.monotonic() > deadline:
                     raise ZkgroupError(f"{broker.name} does not know all brokers", f"see its log {broker.log}")
                 time.sleep(POLL)
