@@ -25,6 +25,7 @@ from zkgroup.protocol.regex_tree import (
     Node,
     PatternError,
     Repeat,
+    refers_uncertainly,
     width,
 )
 
@@ -42,6 +43,8 @@ def parse(expression: str) -> Node:
     tree = parser.alternation()
     if parser.peek() == ")":
         parser.invalid("unmatched ')'")
+    if refers_uncertainly(tree):
+        parser.unsupported("a back-reference to a group that need not have matched before it")
     return tree
 
 

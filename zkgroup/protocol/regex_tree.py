@@ -146,3 +146,27 @@ def width(node: Node) -> tuple[int, int] | None:
     if isinstance(node, Alternate):
         return min(low for low, _ in known), max(high for _, high in known)
     return sum(low for low, _ in known), sum(high for _, high in known)
+
+
+def refers_uncertainly(node: Node, sure: frozenset[int] = frozenset()) -> bool:
+    """Whether a back-reference does not follow its group on every way through the expression.
+
+    Java then reads what a failed attempt left behind, or what an iteration left out, as its implementation has it.
+    """
+    if isinstance(node, BackReference):
+        return node.number not in sure
+    if isinstance(node, Concat):
+        for part in node.parts:
+            if refers_uncertainly(part, sure):
+                return True
+            sure |= _surely_set(part)
+        return False
+    return any(refers_uncertainly(child, sure) for child in children(node))
+
+
+def _surely_set(node: Node) -> frozenset[int]:
+    if isinstance(node, Capture):
+        return _surely_set(node.body) | {node.number}
+    if isinstance(node, Concat):
+        return frozenset[int]().union(*map(_surely_set, node.parts))
+    return frozenset()
