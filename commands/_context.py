@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 def connection(ctx: typer.Context) -> ConnectionSettings:
     """Where the servers are: flags over environment over profile over ``consumer.properties``."""
-    given = ctx.ensure_object(Given)
-    settings = resolve_connection(given.flags, os.environ, _sandbox_zookeeper)
-    _warn(given, settings.warnings)
+    settings = resolve_connection(ctx.ensure_object(Given).flags, os.environ, _sandbox_zookeeper)
+    warn(ctx, settings.warnings)
     return settings
 
 
 def consumer_config(ctx: typer.Context, settings: ConnectionSettings, group: str | None = None) -> ConsumerConfig:
     """A member's settings; ``group`` is the one of the command line. Warns on stderr of what is ignored."""
     loaded = load_consumer_config(settings.properties, group=group)
-    _warn(ctx.ensure_object(Given), loaded.warnings)
+    warn(ctx, loaded.warnings)
     return loaded.config
 
 
-def _warn(given: Given, warnings: tuple[str, ...]) -> None:
-    if not given.quiet:
+def warn(ctx: typer.Context, warnings: Iterable[str]) -> None:
+    """Show warnings on stderr, one line each, unless ``--quiet``."""
+    if not ctx.ensure_object(Given).quiet:
         for warning in warnings:
             say(warning, kind="warning")
 

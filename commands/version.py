@@ -19,7 +19,7 @@ def version(
     output: Annotated[Output, typer.Option("--output", help="How it is shown.")] = "table",
 ) -> None:
     """The versions of zkgroup, of Python and of the libraries."""
-    found = {"zkgroup": __version__, "python": platform.python_version()}
+    found: dict[str, str | None] = {"zkgroup": __version__, "python": platform.python_version()}
     found |= {name: _installed(name) for name in LIBRARIES}
     if output == "json":
         print_object(found)
