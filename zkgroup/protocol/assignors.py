@@ -72,11 +72,27 @@ def resolve(registration: Registration, topics: Iterable[str], *, exclude_intern
     A static one is taken as it is, internal topics and topics that do not exist included. Of ``topics``, a filter takes
     what it matches, each with the registration's streams. Raises UsageError where the expression cannot be read.
     """
-    if registration.pattern == "static":
-        return dict(registration.subscription)
-    ((expression, streams),) = registration.subscription.items()
-    selected = TopicFilter(registration.pattern, expression).select(topics, exclude_internal=exclude_internal)
-    return dict.fromkeys(selected, streams)
+    return resolve_all({"": registration}, topics, exclude_internal=exclude_internal)[""]
+
+
+def resolve_all(
+    registrations: Mapping[str, Registration], topics: Iterable[str], *, exclude_internal: bool = True
+) -> dict[str, dict[str, int]]:
+    """``resolve`` for a whole group, consumer id by consumer id; a filter that several members share is run once."""
+    names = tuple(topics)
+    selected: dict[tuple[str, str], tuple[str, ...]] = {}
+    resolved: dict[str, dict[str, int]] = {}
+    for consumer_id, registration in registrations.items():
+        if registration.pattern == "static":
+            resolved[consumer_id] = dict(registration.subscription)
+            continue
+        ((expression, streams),) = registration.subscription.items()
+        key = (registration.pattern, expression)
+        if key not in selected:
+            topic_filter = TopicFilter(registration.pattern, expression)
+            selected[key] = topic_filter.select(names, exclude_internal=exclude_internal)
+        resolved[consumer_id] = dict.fromkeys(selected[key], streams)
+    return resolved
 
 
 def assign(

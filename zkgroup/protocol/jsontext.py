@@ -1,7 +1,7 @@
 """Reading JSON that others wrote into a znode: everything unreadable becomes one MalformedZnodeError.
 
-orjson is what makes this safe: it refuses invalid UTF-8, NaN and nesting beyond 1,024 levels with one kind of error,
-and reads an integer of any length without a fuss.
+orjson is what makes this safe: it refuses invalid UTF-8, NaN, nesting beyond 1,024 levels and numbers out of all
+bounds, all with one kind of error.
 """
 
 from __future__ import annotations

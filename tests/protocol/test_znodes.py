@@ -1,0 +1,484 @@
+"""Znodes: paths, and what is written to and read from them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zkgroup.errors import MalformedZnodeError, UsageError
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.znodes import (
+    BrokerRegistration,
+    Endpoint,
+    PartitionState,
+    Registration,
+    TopicRegistration,
+    decode_broker,
+    decode_controller,
+    decode_offset,
+    decode_partition_state,
+    decode_registration,
+    decode_topic,
+    encode_offset,
+    encode_registration,
+    registration_defects,
+)
+
+PATH = "/consumers/g/ids/c"
+STREAMS = st.integers(1, 2**31 - 1)
+NAMES = st.text(st.characters(codec="utf-8"), max_size=30)
+REGISTRATIONS = st.one_of(
+    st.builds(Registration, st.just("static"), st.dictionaries(NAMES, STREAMS), st.integers(0, 2**63 - 1)),
+    st.builds(
+        Registration,
+        st.sampled_from(["white_list", "black_list"]),
+        st.dictionaries(NAMES, STREAMS, min_size=1, max_size=1),
+        st.integers(0, 2**63 - 1),
+    ),
+)
+
+
+# --- paths
+
+
+def test_paths() -> None:
+    """Every path of the registry, relative to the chroot."""
+    partition = TopicPartition("t.a-b_c", 3)
+    assert znodes.consumers() == "/consumers"
+    assert znodes.group("g") == "/consumers/g"
+    assert znodes.ids("g") == "/consumers/g/ids"
+    assert znodes.member_id("g", "g_host-1-ab") == "/consumers/g/ids/g_host-1-ab"
+    assert znodes.owners("g") == "/consumers/g/owners"
+    assert znodes.owner_topic("g", "t") == "/consumers/g/owners/t"
+    assert znodes.owner("g", partition) == "/consumers/g/owners/t.a-b_c/3"
+    assert znodes.offsets("g") == "/consumers/g/offsets"
+    assert znodes.offset_topic("g", "t") == "/consumers/g/offsets/t"
+    assert znodes.offset("g", partition) == "/consumers/g/offsets/t.a-b_c/3"
+    assert znodes.broker_ids() == "/brokers/ids"
+    assert znodes.broker(7) == "/brokers/ids/7"
+    assert znodes.topics() == "/brokers/topics"
+    assert znodes.topic("t") == "/brokers/topics/t"
+    assert znodes.partition_state(partition) == "/brokers/topics/t.a-b_c/partitions/3/state"
+    assert znodes.controller() == "/controller"
+    assert znodes.delete_topics() == "/admin/delete_topics"
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "a/b", "/", "a\x00", "a\n", "\x7f", "\x9f", "\ud800", "\ue000", "\U0001f600"]
+)
+def test_a_name_never_leaves_its_place(name: str) -> None:
+    """A name that ZooKeeper refuses, or that is another path, makes no path."""
+    for path in (znodes.group, znodes.topic, lambda n: znodes.member_id("g", n), lambda n: znodes.offset_topic("g", n)):
+        with pytest.raises(UsageError):
+            path(name)
+
+
+@given(st.text())
+def test_a_path_has_as_many_parts_as_it_should(name: str) -> None:
+    """Whatever a group is called, its path has two parts, or there is none."""
+    try:
+        path = znodes.group(name)
+    except UsageError:
+        return
+    assert path.split("/") == ["", "consumers", name]
+    assert name not in (".", "..")
+
+
+def test_negative_numbers_make_no_path() -> None:
+    """A partition −1 is a mistake, not a node."""
+    with pytest.raises(UsageError):
+        znodes.offset("g", TopicPartition("t", -1))
+
+
+# --- registrations
+
+
+def test_a_registration_is_written_as_the_reference_writes_it() -> None:
+    """Key order, spacing, and the time stamp as a string are those of 1.1.1."""
+    written = encode_registration(Registration("static", {"b": 2, "a": 1}, 1411294187842))
+    assert written == b'{"version":1,"subscription":{"b":2,"a":1},"pattern":"static","timestamp":"1411294187842"}'
+
+
+def test_backslashes_are_escaped_once() -> None:
+    """A filter's backslashes are valid JSON, which every release reads (1.1.1 itself escapes them twice)."""
+    written = encode_registration(Registration("white_list", {r"\w+\.log": 1}, 5))
+    assert rb'{"\\w+\\.log":1}' in written
+
+
+@given(REGISTRATIONS)
+def test_registrations_survive_the_round_trip(registration: Registration) -> None:
+    """What is written is read back the same, and any JSON reader understands it."""
+    written = encode_registration(registration)
+    assert decode_registration(PATH, written) == registration
+    assert json.loads(written)["timestamp"] == str(registration.timestamp)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        Registration("static", {"t": 0}, 1),
+        Registration("static", {"t": -1}, 1),
+        Registration("static", {"t": True}, 1),
+        Registration("static", {"t": 2**31}, 1),
+        Registration("static", {"t": 1}, None),
+        Registration("white_list", {}, 1),
+        Registration("black_list", {"a": 1, "b": 1}, 1),
+    ],
+)
+def test_what_would_stop_the_group_is_never_written(bad: Registration) -> None:
+    """A registration that reference members cannot read is refused at the source."""
+    with pytest.raises(ValueError, match=r".+"):
+        encode_registration(bad)
+
+
+@pytest.mark.parametrize(
+    ("data", "expected", "defect"),
+    [
+        (
+            rb'{ "pattern":"white_list", "subscription":{ "\w+\.a" : 2 }, "timestamp":"7", "version":1 }',
+            Registration("white_list", {r"\w+\.a": 2}, 7),
+            "not escaped",
+        ),
+        (
+            rb'{"version":1,"subscription":{"\\\\w+":2},"pattern":"white_list","timestamp":"7"}',
+            Registration("white_list", {r"\\w+": 2}, 7),
+            "escaped twice",
+        ),
+        (
+            rb'{"version":1,"subscription":{"\bx":2},"pattern":"white_list","timestamp":"7"}',
+            Registration("white_list", {"\bx": 2}, 7),
+            "control character",
+        ),
+        (
+            b'{"version":1,"subscription":{"t":1},"pattern":"fancy","timestamp":"7"}',
+            Registration("static", {"t": 1}, 7),
+            "unknown pattern 'fancy'",
+        ),
+        (
+            b'{"version":1,"subscription":{"t":1},"pattern":"static","timestamp":1411294187842}',
+            Registration("static", {"t": 1}, 1411294187842),
+            "timestamp is a number",
+        ),
+        (
+            b'{"version":1,"subscription":{"t":1},"pattern":"static"}',
+            Registration("static", {"t": 1}, None),
+            "no timestamp",
+        ),
+        (
+            b'{"version":1,"subscription":{"t":1},"pattern":"static","timestamp":"noon"}',
+            Registration("static", {"t": 1}, None),
+            "timestamp is no time",
+        ),
+        (
+            b'{"subscription":{"t":1},"pattern":"static","timestamp":"7"}',
+            Registration("static", {"t": 1}, 7, None),
+            "version is not 1",
+        ),
+        (
+            b'{"version":1,"subscription":{"a.*":1,"b.*":2},"pattern":"black_list","timestamp":"7"}',
+            Registration("black_list", {"a.*": 1}, 7),
+            "several expressions",
+        ),
+        (
+            b'{"version":1,"subscription":{},"pattern":"white_list","timestamp":"7"}',
+            Registration("static", {}, 7),
+            "without an expression",
+        ),
+        (
+            b'{"version":1,"subscription":{"t":1},"pattern":"static","timestamp":"7","load":0.5}',
+            Registration("static", {"t": 1}, 7),
+            "members up to 0.11 cannot read",
+        ),
+    ],
+)
+def test_what_others_write_is_read_and_its_defect_named(data: bytes, expected: Registration, defect: str) -> None:
+    """The leniencies of the reference's readers, each with the name of what is wrong."""
+    assert decode_registration(PATH, data) == expected
+    assert any(defect in found for found in registration_defects(data))
+
+
+def test_harmless_registrations_have_no_defects() -> None:
+    """0.8.0's blanks and sorted keys, unknown keys, and a subscription to nothing are all fine."""
+    old = b'{ "pattern":"static", "subscription":{ "t" : 1 }, "timestamp":"7", "version":1 }'
+    assert decode_registration(PATH, old) == Registration("static", {"t": 1}, 7)
+    for data in (old, b'{"version":1,"subscription":{},"pattern":"static","timestamp":"7","x":[1,{"y":null}]}'):
+        assert registration_defects(data) == ()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        None,
+        b"hello",
+        b"null",
+        b"[]",
+        b"{}",
+        b'"text"',
+        b'{"subscription":{"t":1}}',
+        b'{"pattern":"static"}',
+        b'{"pattern":null,"subscription":{"t":1}}',
+        b'{"pattern":"static","subscription":["t"]}',
+        b'{"pattern":"static","subscription":{"t":0}}',
+        b'{"pattern":"static","subscription":{"t":-3}}',
+        b'{"pattern":"static","subscription":{"t":"1"}}',
+        b'{"pattern":"static","subscription":{"t":1.0}}',
+        b'{"pattern":"static","subscription":{"t":true}}',
+        b'{"pattern":"static","subscription":{"t":2147483648}}',
+        b'{"pattern":"white_list","subscription":{".*":0}}',
+        b'{"pattern":"static","subscription":{"t":1}} trailing',
+    ],
+)
+def test_what_stops_every_member_is_malformed(data: bytes | None) -> None:
+    """A node that makes every reference member's rebalance fail is named as such, with what to do."""
+    with pytest.raises(MalformedZnodeError) as caught:
+        decode_registration(PATH, data)
+    assert PATH in str(caught.value)
+    assert caught.value.remedy is not None
+    assert registration_defects(data) == (caught.value.why,)
+
+
+# --- offsets
+
+
+@given(st.integers(0, 2**63 - 1), st.text(" \t\n\r", max_size=3), st.text(" \t\n\r", max_size=3))
+def test_offsets_survive_the_round_trip(offset: int, before: str, after: str) -> None:
+    """A written offset is read back, with or without blanks around it."""
+    data = encode_offset(offset)
+    assert data == str(offset).encode()
+    assert decode_offset("/o", before.encode() + data + after.encode()) == offset
+
+
+def test_minus_one_is_no_offset() -> None:
+    """−1 stands for none; it is no error."""
+    assert decode_offset("/o", b" -1\n") is None
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", None, b"  ", b"x", b"1 2", b"1.0", b"1_000", b"0x10", b"-2", b"9223372036854775808", b"\xff", "٣".encode()],
+)
+def test_what_is_no_offset_is_malformed(data: bytes | None) -> None:
+    """Empty nodes, words, fractions, and digits that only Python reads are errors with a remedy."""
+    with pytest.raises(MalformedZnodeError) as caught:
+        decode_offset("/consumers/g/offsets/t/0", data)
+    assert "/consumers/g/offsets/t/0" in str(caught.value)
+    assert caught.value.remedy is not None
+
+
+@pytest.mark.parametrize("offset", [-1, 2**63])
+def test_no_impossible_offset_is_written(offset: int) -> None:
+    """What no reader takes is never written."""
+    with pytest.raises(ValueError, match="no offset"):
+        encode_offset(offset)
+
+
+# --- brokers, topics, partitions
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (
+            b'{"jmx_port":-1,"timestamp":"1416974968782","host":"h1","version":1,"port":9092}',
+            BrokerRegistration(3, 1, (Endpoint("PLAINTEXT", "PLAINTEXT", "h1", 9092),)),
+        ),
+        (
+            b'{"version":2,"host":"h1","port":9092,"jmx_port":-1,"timestamp":"1","endpoints":["PLAINTEXT://h1:9092","SSL://h1:9093"]}',
+            BrokerRegistration(
+                3, 2, (Endpoint("PLAINTEXT", "PLAINTEXT", "h1", 9092), Endpoint("SSL", "SSL", "h1", 9093))
+            ),
+        ),
+        (
+            b'{"version":3,"host":null,"port":-1,"jmx_port":-1,"timestamp":"1","endpoints":["SASL_SSL://h-1.x:9093"],"rack":"r1"}',
+            BrokerRegistration(3, 3, (Endpoint("SASL_SSL", "SASL_SSL", "h-1.x", 9093),), "r1"),
+        ),
+        (
+            b'{"listener_security_protocol_map":{"CLIENT":"SSL","INSIDE":"PLAINTEXT"},"endpoints":["CLIENT://h:1","INSIDE://[::1]:2"],"host":null,"port":-1,"version":4}',
+            BrokerRegistration(3, 4, (Endpoint("CLIENT", "SSL", "h", 1), Endpoint("INSIDE", "PLAINTEXT", "::1", 2))),
+        ),
+        (
+            b'{"features":{},"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT"},"endpoints":["PLAINTEXT://h:1"],"jmx_port":-1,"port":1,"host":"h","version":5,"timestamp":"1"}',
+            BrokerRegistration(3, 5, (Endpoint("PLAINTEXT", "PLAINTEXT", "h", 1),)),
+        ),
+        (
+            b'{"version":2,"host":"h","port":9092,"endpoints":[]}',
+            BrokerRegistration(3, 2, (Endpoint("PLAINTEXT", "PLAINTEXT", "h", 9092),)),
+        ),
+    ],
+)  # fmt: skip
+def test_broker_registrations(data: bytes, expected: BrokerRegistration) -> None:
+    """Versions 1 to 5, with and without a plain listener; the id is the node's name."""
+    assert decode_broker("/brokers/ids/3", data) == expected
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"{}",
+        b'{"host":"h","port":"9092"}',
+        b'{"host":null,"port":-1}',
+        b'{"host":"h","port":99999}',
+        b'{"host":"h","port":1,"endpoints":["h:1"]}',
+        b'{"host":"h","port":1,"endpoints":[1]}',
+        b'{"host":"h","port":1,"endpoints":["SSL://h:99999"]}',
+    ],
+)
+def test_a_broker_without_address_is_malformed(data: bytes) -> None:
+    """A broker that tells no host and port is an error, not a broker at None."""
+    with pytest.raises(MalformedZnodeError):
+        decode_broker("/brokers/ids/3", data)
+
+
+def test_a_broker_is_named_by_its_id() -> None:
+    """A child of /brokers/ids that is no number is malformed."""
+    with pytest.raises(MalformedZnodeError):
+        decode_broker("/brokers/ids/x", b'{"host":"h","port":1}')
+
+
+def test_topic_partitions_are_in_numeric_order() -> None:
+    """Keys are strings, and 10 comes after 9."""
+    data = json.dumps({"version": 1, "partitions": {str(p): [p, 1] for p in (10, 9, 0, 2)}}).encode()
+    decoded = decode_topic("/brokers/topics/t", data)
+    assert decoded == TopicRegistration({0: (0, 1), 2: (2, 1), 9: (9, 1), 10: (10, 1)})
+    assert list(decoded.partitions) == [0, 2, 9, 10]
+
+
+def test_newer_topic_registrations() -> None:
+    """Version 2 adds reassignment, version 3 the topic's id."""
+    data = (
+        b'{"removing_replicas":{},"partitions":{"0":[1]},"topic_id":"N0pRxq5ETJuYZ7x","adding_replicas":{},"version":3}'
+    )
+    assert decode_topic("/t", data) == TopicRegistration({0: (1,)}, "N0pRxq5ETJuYZ7x", 3)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"{}",
+        b'{"partitions":[]}',
+        b'{"partitions":{"x":[1]}}',
+        b'{"partitions":{"0":1}}',
+        b'{"partitions":{"0":["1"]}}',
+        b'{"partitions":{"-1":[1]}}',
+        b'{"partitions":{"99999999999":[1]}}',
+    ],
+)
+def test_malformed_topics(data: bytes) -> None:
+    """A topic whose partitions cannot be told is malformed."""
+    with pytest.raises(MalformedZnodeError):
+        decode_topic("/brokers/topics/t", data)
+
+
+def test_partition_states() -> None:
+    """Leader, epochs and in-sync replicas; leader −1 is none; later keys are ignored."""
+    data = b'{"controller_epoch":1,"leader":2,"version":1,"leader_epoch":0,"isr":[2,1]}'
+    assert decode_partition_state("/s", data) == PartitionState(2, 0, (2, 1), 1)
+    data = b'{"controller_epoch":9,"leader":-1,"version":1,"leader_epoch":4,"isr":[],"leader_recovery_state":0}'
+    assert decode_partition_state("/s", data) == PartitionState(-1, 4, (), 9)
+
+
+@pytest.mark.parametrize(
+    "data", [b"{}", b'{"leader":1}', b'{"leader":"1","leader_epoch":0,"isr":[]}', b'{"leader":1,"leader_epoch":0}']
+)
+def test_malformed_partition_states(data: bytes) -> None:
+    """A state without leader, epoch or replicas is malformed."""
+    with pytest.raises(MalformedZnodeError):
+        decode_partition_state("/s", data)
+
+
+def test_controllers() -> None:
+    """The controller's id, from JSON of either version, or as a bare number."""
+    assert decode_controller("/controller", b'{"version":1,"brokerid":3,"timestamp":"1"}') == 3
+    assert (
+        decode_controller("/controller", b'{"version":2,"brokerid":4,"timestamp":"1","kraftControllerEpoch":-1}') == 4
+    )
+    assert decode_controller("/controller", b"5") == 5
+    with pytest.raises(MalformedZnodeError):
+        decode_controller("/controller", b'{"version":1}')
+
+
+# --- whatever is in there
+
+DECODERS: list[Callable[[str, bytes | None], object]] = [
+    decode_registration,
+    decode_broker,
+    decode_topic,
+    decode_partition_state,
+    decode_offset,
+    decode_controller,
+]
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+KEYS = st.sampled_from(
+    ["version", "subscription", "pattern", "timestamp", "host", "port", "endpoints", "listener_security_protocol_map"]
+    + ["rack", "partitions", "topic_id", "leader", "leader_epoch", "isr", "controller_epoch", "brokerid"]
+)
+
+
+def check_all(data: bytes | None) -> None:
+    """Every decoder either understands the data or says in a short line that it does not."""
+    errors: list[MalformedZnodeError] = []
+    for decode in DECODERS:
+        try:
+            decode("/brokers/ids/1", data)
+        except MalformedZnodeError as error:
+            errors.append(error)
+    assert all(len(error.why) < 160 and "\n" not in str(error) for error in errors)
+    assert all(len(defect) < 160 for defect in registration_defects(data))
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes(data: bytes) -> None:
+    """No bytes make a decoder raise anything but MalformedZnodeError."""
+    check_all(data)
+
+
+@given(st.dictionaries(KEYS, JSON_VALUES))
+def test_any_json(value: dict[str, object]) -> None:
+    """No JSON with the right keys and wrong values does either."""
+    check_all(json.dumps(value).encode("utf-8", "surrogatepass"))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"[" * 100_000,
+        b'{"partitions":' * 100_000,
+        b'{"pattern":"static","subscription":' + b'{"a":' * 900 + b"1" + b"}" * 901,
+        b"9" * 100_000,
+        b'{"leader":' + b"9" * 100_000 + b',"leader_epoch":0,"isr":[]}',
+        b'{"pattern":"static","subscription":{"t":' + b"9" * 30 + b"}}",
+        b'{"pattern":"static","subscription":{"t":NaN}}',
+        b'{"pattern":"static","subscription":{"t":1e999}}',
+        b'{"pattern":"\xff\xfe","subscription":{}}',
+        b"\xef\xbb\xbf{}",
+        b'{"pattern":"static","subscription":{"' + b"x" * 100_000 + b'":0}}',
+        b'{"host":"h","port":1,"endpoints":["' + b"x" * 100_000 + b'"]}',
+        b'{"\\ud800":1}',
+        b"\\" * 100_000,
+    ],
+    ids=lambda data: repr(data[:20]),
+)
+def test_hostile_data(data: bytes) -> None:
+    """Deep nesting, huge numbers, NaN, broken UTF-8 and long strings end in a short error."""
+    check_all(data)
+
+
+def test_a_hundred_megabytes_are_refused_at_once() -> None:
+    """Nothing larger than 1 MiB is parsed."""
+    data = b'{"a":"' + b"x" * 100_000_000 + b'"}'
+    started = time.process_time()
+    for decode in DECODERS:
+        with pytest.raises(MalformedZnodeError, match=r"more than 1 MiB|no offset"):
+            decode("/brokers/ids/1", data)
+    assert time.process_time() - started < 1

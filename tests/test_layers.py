@@ -1,0 +1,179 @@
+"""The layers point one way: what may import what, read from the sources with ``ast``."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+#: Layer → the layers it may import from, its own included.
+ALLOWED = {
+    "errors": {"errors"},
+    "config": {"config", "errors"},
+    "protocol": {"protocol", "config", "errors"},
+    "servers": {"servers", "protocol", "config", "errors"},
+    "connector": {"connector", "servers", "protocol", "config", "errors"},
+    "groups": {"groups", "servers", "protocol", "config", "errors"},
+    "export": {"export", "connector", "groups", "servers", "protocol", "config", "errors"},
+    "sandbox": {"sandbox", "connector", "groups", "servers", "protocol", "config", "errors"},
+}
+
+#: Foreign package → where alone it may be imported.
+AT_HOME = {
+    "kazoo": ("zkgroup/servers/zookeeper.py",),
+    "confluent_kafka": ("zkgroup/servers/kafka.py",),
+    "pyspark": ("zkgroup/export/",),
+    "pyarrow": ("zkgroup/export/",),
+    "typer": ("commands/",),
+    "rich": ("commands/",),
+    "click": ("commands/",),
+}
+
+#: What would make the protocol impure.
+IMPURE = {
+    "asyncio", "concurrent", "datetime", "io", "multiprocessing", "os", "pathlib", "queue", "random", "select",
+    "selectors", "signal", "socket", "subprocess", "sys", "tempfile", "threading", "time", "uuid",
+}  # fmt: skip
+
+
+class Import(NamedTuple):
+    """One imported module, and where it is written."""
+
+    file: str
+    line: int
+    module: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} imports {self.module}"
+
+
+def sources() -> list[Path]:
+    """Every module of the package and of ``commands/``."""
+    return sorted([*(ROOT / "zkgroup").rglob("*.py"), *(ROOT / "commands").rglob("*.py")])
+
+
+def imports_of(source: str, file: str) -> Iterator[Import]:
+    """All imports of a module, also those inside functions and for type checking, as absolute names."""
+    package = file.removesuffix(".py").removesuffix("/__init__").split("/")
+    if not file.endswith("/__init__.py"):
+        package = package[:-1]
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(file, node.lineno, alias.name)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            yield Import(file, node.lineno, module)
+            for alias in node.names:
+                yield Import(file, node.lineno, f"{module}.{alias.name}")
+
+
+def all_imports() -> list[Import]:
+    found: list[Import] = []
+    for path in sources():
+        file = path.relative_to(ROOT).as_posix()
+        found += imports_of(path.read_text(encoding="utf-8"), file)
+    return found
+
+
+def layer_of(file: str) -> str:
+    """The layer a file belongs to: its folder below ``zkgroup``, or its own name; ``commands`` stands above all."""
+    parts = file.split("/")
+    return "commands" if parts[0] == "commands" else parts[1].removesuffix(".py")
+
+
+def wrong_layers(imports: list[Import]) -> list[Import]:
+    """Imports that point to the right, or from the core to ``commands``."""
+    wrong = []
+    for entry in imports:
+        parts = entry.module.split(".")
+        layer = layer_of(entry.file)
+        if parts[0] == "commands" and layer != "commands":
+            wrong.append(entry)
+        if parts[0] != "zkgroup" or len(parts) < 2 or layer in ("commands", "__main__", "__init__"):
+            continue
+        if parts[1] not in ALLOWED[layer] and parts[1] not in ("__version__",):
+            wrong.append(entry)
+    return wrong
+
+
+def away_from_home(imports: list[Import]) -> list[Import]:
+    """Imports of a foreign package outside of the only place it may be imported in."""
+    return [
+        entry
+        for entry in imports
+        if (homes := AT_HOME.get(entry.module.split(".")[0])) is not None
+        and not any(entry.file == home or (home.endswith("/") and entry.file.startswith(home)) for home in homes)
+    ]
+
+
+def impure(imports: list[Import]) -> list[Import]:
+    """Imports in the protocol of what does I/O, reads a clock, starts threads or draws random numbers."""
+    return [
+        entry
+        for entry in imports
+        if entry.file.startswith("zkgroup/protocol/") and entry.module.split(".")[0] in IMPURE
+    ]
+
+
+def commands_imports(imports: list[Import]) -> list[Import]:
+    """Absolute imports among the modules of ``commands/``, which mypy and the installed package name differently."""
+    return [
+        entry for entry in imports if entry.file.startswith("commands/") and entry.module.startswith("zkgroup.commands")
+    ]
+
+
+def test_there_is_something_to_read() -> None:
+    """The sources are found, so that the tests below are about something."""
+    names = {path.relative_to(ROOT).as_posix() for path in sources()}
+    assert {"zkgroup/protocol/names.py", "zkgroup/servers/zookeeper.py", "commands/__init__.py"} <= names
+
+
+def test_layers_point_one_way() -> None:
+    """protocol ← servers ← {connector, groups} ← {export, sandbox} ← commands, config and errors below all."""
+    assert [str(entry) for entry in wrong_layers(all_imports())] == []
+
+
+def test_foreign_packages_stay_at_home() -> None:
+    """kazoo, confluent_kafka, pyspark, typer and rich are each imported in one place only."""
+    assert [str(entry) for entry in away_from_home(all_imports())] == []
+
+
+def test_protocol_is_pure() -> None:
+    """The protocol imports nothing that does I/O, reads a clock, starts a thread or draws random numbers."""
+    assert [str(entry) for entry in impure(all_imports())] == []
+
+
+def test_commands_import_each_other_relatively() -> None:
+    """``commands/`` is installed under another name than mypy knows it by: only relative imports work for both."""
+    assert [str(entry) for entry in commands_imports(all_imports())] == []
+
+
+@pytest.mark.parametrize(
+    ("file", "source", "check"),
+    [
+        ("zkgroup/protocol/x.py", "from zkgroup.servers import kafka", wrong_layers),
+        ("zkgroup/servers/x.py", "from ..connector import stream", wrong_layers),
+        ("zkgroup/servers/x.py", "from .. import connector", wrong_layers),
+        ("zkgroup/groups/x.py", "import zkgroup.connector.stream", wrong_layers),
+        ("zkgroup/errors.py", "from zkgroup import config", wrong_layers),
+        ("zkgroup/export/x.py", "from zkgroup.sandbox import state", wrong_layers),
+        ("zkgroup/config/x.py", "import commands", wrong_layers),
+        ("zkgroup/groups/x.py", "def f():\n    from kazoo.client import KazooClient", away_from_home),
+        ("zkgroup/servers/fetch.py", "import confluent_kafka", away_from_home),
+        ("zkgroup/sandbox/x.py", "from pyspark import SparkContext", away_from_home),
+        ("zkgroup/groups/x.py", "import rich.table", away_from_home),
+        ("zkgroup/protocol/x.py", "import time", impure),
+        ("zkgroup/protocol/x.py", "if True:\n    from os import path", impure),
+        ("commands/x.py", "from zkgroup.commands import _context", commands_imports),
+    ],
+)
+def test_a_violation_is_seen(file: str, source: str, check) -> None:
+    """Each rule finds the violation it is there for, also inside functions and written relatively."""
+    assert check(list(imports_of(source, file)))
