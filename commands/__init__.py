@@ -13,6 +13,7 @@ from ._options import declare_root
 
 COMMANDS = (
     Lazy("owners", "owners:owners", "Who owns each partition of a group."),
+    Lazy("completions", "completions:completions", "The completion script for bash, zsh or fish.", connects=False),
     Lazy("version", "version:version", "The versions of zkgroup and of what it runs on.", connects=False),
 )
 

@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from zkgroup.servers.registry import Registry
 
 
-def connection(ctx: typer.Context) -> ConnectionSettings:
+def connection(ctx: typer.Context, *, quiet: bool = False) -> ConnectionSettings:
     """Where the servers are: flags over environment over profile over ``consumer.properties``."""
     settings = resolve_connection(ctx.ensure_object(Given).flags, os.environ, _sandbox_zookeeper)
-    warn(ctx, settings.warnings)
+    if not quiet:
+        warn(ctx, settings.warnings)
     return settings
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
 import sys
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import typer
+from typer.completion import completion_init  # type: ignore[attr-defined]  # Typer marks few names as its own
 from typer.core import TyperCommand, TyperGroup
 
 from zkgroup.errors import UsageError
@@ -18,6 +21,8 @@ from ._errors import PROGRAM, exit_code_for
 from ._logging import configure_logging
 from ._options import Given, connection_parameters, logging_parameters
 from ._signals import raise_on_termination
+
+COMPLETE_VARIABLE = "_ZKGROUP_COMPLETE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,10 @@ class ZkCommand(TyperCommand):
         """Run the command; what it returns, if anything, is the exit code."""
         configure_logging(ctx.ensure_object(Given))
         return super().invoke(ctx)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """What Typer offers, with help that fits on a line."""
+        return shorten_help(super().shell_complete(ctx, incomplete))
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Arguments, the command's own options, then the shared ones."""
@@ -117,7 +126,7 @@ class ZkGroup(TyperGroup):
         from typer._click.shell_completion import CompletionItem
 
         names = [CompletionItem(lazy.name, help=lazy.help) for lazy in self.table if lazy.name.startswith(incomplete)]
-        return names + super(TyperGroup, self).shell_complete(ctx, incomplete)
+        return shorten_help([*names, *super(TyperGroup, self).shell_complete(ctx, incomplete)])
 
     def main(
         self,
@@ -134,7 +143,10 @@ class ZkGroup(TyperGroup):
 
         def work() -> object:
             # Typer's own handling of errors prints several lines; this is what it wraps.
-            self._main_shell_completion({}, PROGRAM, complete_var)
+            if os.environ.get(COMPLETE_VARIABLE):
+                configure_logging(Given(quiet=True))
+                completion_init()
+                self._main_shell_completion({}, PROGRAM, COMPLETE_VARIABLE)
             with self.make_context(PROGRAM, arguments, obj=given, **extra) as ctx:
                 return self.invoke(ctx)
 
@@ -142,6 +154,14 @@ class ZkGroup(TyperGroup):
             return work()
         raise_on_termination()
         sys.exit(exit_code_for(work, lambda: given.verbosity))
+
+
+def shorten_help(items: list[Any]) -> list[Any]:
+    """Typer breaks longer lines, and its scripts cannot bear that."""
+    for item in items:
+        if item.help:
+            item.help = textwrap.shorten(item.help.partition(" [")[0], 60, placeholder=" …")
+    return items
 
 
 def load(lazy: Lazy) -> Any:

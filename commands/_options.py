@@ -13,6 +13,7 @@ import typer
 
 from zkgroup.config.layers import ENV_CLUSTER, ENV_TIMEOUT, ENV_ZOOKEEPER, Flags
 
+from ._completing import complete_cluster, complete_group
 from ._render import Output
 
 CONNECTION: Final = "Connection (before or after the command's name)"
@@ -20,7 +21,8 @@ LOGGING: Final = "Messages"
 
 OutputOption: TypeAlias = Annotated[Output, typer.Option("--output", help="How rows are shown.")]
 GroupArgument: TypeAlias = Annotated[
-    str, typer.Argument(metavar="GROUP", help="The consumer group.", show_default=False)
+    str,
+    typer.Argument(metavar="GROUP", help="The consumer group.", show_default=False, autocompletion=complete_group),
 ]
 TopicsOption: TypeAlias = Annotated[
     list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic; repeatable.", show_default=False)
@@ -62,12 +64,13 @@ def _silence(ctx: typer.Context, value: bool) -> bool:
     return value
 
 
-def _connection(*names: str, metavar: str, help: str) -> Any:
+def _connection(*names: str, metavar: str, help: str, autocompletion: Any = None) -> Any:
     return typer.Option(
         *names,
         metavar=metavar,
         help=help,
         callback=_collect,
+        autocompletion=autocompletion,
         expose_value=False,
         show_default=False,
         rich_help_panel=CONNECTION,
@@ -91,6 +94,7 @@ def _declare_connection(
             "-c",
             metavar="NAME",
             help=f"A profile in config.toml, or sandbox[:NAME]. [env: {ENV_CLUSTER}]",
+            autocompletion=complete_cluster,
         ),
     ] = None,
     bootstrap_server: Annotated[
@@ -148,8 +152,8 @@ def _declare_logging(
 ) -> None: ...
 
 
-def _show_version(value: bool) -> bool:
-    if value:
+def _show_version(ctx: typer.Context, value: bool) -> bool:
+    if value and not ctx.resilient_parsing:
         from zkgroup import __version__
 
         print(f"zkgroup {__version__}")  # noqa: T201  # this is the command's output

@@ -1,0 +1,1 @@
+complete --command zkgroup --no-files --arguments "(env _ZKGROUP_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=get-args _TYPER_COMPLETE_ARGS=(commandline -cp) zkgroup)" --condition "env _ZKGROUP_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=is-args _TYPER_COMPLETE_ARGS=(commandline -cp) zkgroup"
