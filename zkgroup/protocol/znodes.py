@@ -107,6 +107,16 @@ def delete_topics() -> str:
     return "/admin/delete_topics"
 
 
+def export_state(group_id: str) -> str:
+    """Below it, what exports of the group keep while they are under way. Not the reference's: no member looks there."""
+    return group(group_id) + "/zkgroup/export"
+
+
+def export_lock(group_id: str) -> str:
+    """Ephemeral: the group's one running export."""
+    return export_state(group_id) + "/lock"
+
+
 def _number(number: int) -> int:
     if number < 0:
         raise UsageError(f"{number} is no partition and no broker id", "they are 0 or more")

@@ -1,0 +1,275 @@
+"""Reading a range of offsets of one partition, exactly and in bounded memory.
+
+A range ``[start, end)`` is complete when a message at or behind ``end`` arrives, or an end-of-partition event at or
+behind ``end``. Neither the number of messages nor the consumer's position tells: compacted messages, control records of
+transactions and aborted messages leave holes that no one sees, at the range's end too.
+
+What was seen with librdkafka 2.16 and is dealt with here:
+
+- ``consume(n, timeout)`` waits for n messages *or* the time-out; an end-of-partition event does not cut it short.
+- A missing topic, a dead broker, or a response above ``receive.message.max.bytes`` make no sound at all: whoever waits
+  needs a deadline, and must then ask what is wrong.
+- A tail whose last segments were emptied answers every fetch with nothing, below the high watermark, without any event.
+- Messages of the oldest format have the timestamp ``(0, 0)``, and producers without a clock write −1.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+from zkgroup.errors import NotFoundError, OffsetOutOfRangeError, UnreachableError, ZkgroupError
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.servers.kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    KafkaSettings,
+    KafkaTopicPartition,
+    Message,
+    consumer,
+)
+
+# 500 messages a call is the cheapest; more is slower (the processor's cache).
+_BATCH_MESSAGES = 500
+_BATCH_BYTES = 8 << 20
+# What librdkafka may fetch ahead. With it, a batch and a row group, a task stays below 250 MB.
+_QUEUE_KBYTES = 8 << 10
+_FETCH_BYTES = 8 << 20
+# The largest response that is taken: a message above the broker's usual limits must not make the reader fall silent.
+_RESPONSE_BYTES = 1_000_000_000
+# Short, since an end-of-partition event does not end the wait, and what comes within it is held at once.
+_WAIT = 0.005
+_ASK = 10.0  # seconds for one question to the brokers
+
+# Errors that librdkafka tells of and recovers from by itself: they only count when nothing comes any more.
+_PASSING = frozenset(
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,
+        KafkaError._TIMED_OUT,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+    }
+)
+
+
+class Source(Protocol):
+    """The part of a consumer that reading a range uses."""
+
+    def assign(self, partitions: list[KafkaTopicPartition], /) -> None: ...
+    def consume(self, num_messages: int, timeout: float) -> list[Message]: ...
+    def get_watermark_offsets(
+        self, partition: KafkaTopicPartition, timeout: float, cached: bool
+    ) -> tuple[int, int] | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """Offsets ``[start, end)`` that the log counts and that nothing can be read from any more."""
+
+    start: int
+    end: int
+
+
+def range_consumer(settings: KafkaSettings) -> Consumer:
+    """A consumer for ``RangeReader``: bounded in bytes, telling of every end of partition. Close it."""
+    return consumer(
+        settings,
+        enable_partition_eof=True,
+        isolation_level="read_committed",
+        queued_max_messages_kbytes=_QUEUE_KBYTES,
+        fetch_max_bytes=_FETCH_BYTES,
+        receive_message_max_bytes=_RESPONSE_BYTES,
+    )
+
+
+class RangeReader:
+    """Reads ranges, one after the other, with one consumer; used by one thread.
+
+    ``patience``: seconds without a message after which the brokers are asked what is wrong.
+    """
+
+    def __init__(self, source: Source, patience: float = 30.0) -> None:
+        self._source = source
+        self._patience = patience
+        self._size = _BATCH_MESSAGES // 16  # messages to ask for; follows their size
+        self.hole: Hole | None = None
+
+    def batches(self, partition: TopicPartition, start: int, end: int) -> Iterator[list[Message]]:
+        """Yield the messages with ``start`` ≤ offset < ``end``, in order, in non-empty lists bounded in bytes.
+
+        When it is exhausted, ``hole`` tells of a tail that has vanished from the log. Raises
+        ``OffsetOutOfRangeError`` where the log no longer holds the range, ``NotFoundError`` where the partition is
+        gone, ``UnreachableError`` where nothing comes and the brokers do not say why, ``ZkgroupError`` for what
+        librdkafka cannot read.
+        """
+        self.hole = None
+        position = start
+        self._source.assign([KafkaTopicPartition(partition.topic, partition.partition, start)])
+        silence = _Silence(self._patience)
+        while position < end:
+            batch = self._source.consume(num_messages=min(self._size, end - position), timeout=_WAIT)
+            events: list[Message] = []
+            if any(map(Message.error, batch)):
+                events = [message for message in batch if message.error() is not None]
+                batch = [message for message in batch if message.error() is None]
+            heard = bool(batch or events)
+            complete = bool(batch) and _offset(batch[-1]) >= end
+            if complete:
+                batch = [message for message in batch if _offset(message) < end]
+            if batch:
+                position = _follow(partition, position, batch)
+                self._adapt(batch)
+                yield batch
+                batch = []  # not held while the next is fetched: it may be large
+                silence = _Silence(self._patience)
+            for event in events:
+                complete |= self._heed(partition, position, end, event, silence)
+            if complete:
+                return
+            if not heard and silence.over():
+                self._inquire(partition, position, end, silence)
+                if silence.was_empty:
+                    self.hole = Hole(position, end)
+                    return
+                # Once more from where it fell silent: what is taken for empty would be lost.
+                self._source.assign([KafkaTopicPartition(partition.topic, partition.partition, position)])
+                silence = _Silence(self._patience, was_empty=True)
+
+    def _adapt(self, batch: list[Message]) -> None:
+        # len(Message) is its value's. Keys and headers of note come with every message: one tells of them.
+        last = batch[-1]
+        headers = cast("list[tuple[str, bytes | None]]", last.headers() or [])
+        extra = len(last.key() or b"") + sum(len(value or b"") for _, value in headers)
+        mean = sum(map(len, batch)) // len(batch) + extra
+        wanted = min(_BATCH_MESSAGES, max(1, _BATCH_BYTES // (mean + 100)))
+        self._size = min(wanted, self._size * 4)
+
+    def _heed(self, partition: TopicPartition, position: int, end: int, event: Message, silence: _Silence) -> bool:
+        """Take notice of an event; True if it completes the range."""
+        error = event.error()
+        assert error is not None
+        code = error.code()
+        if code == KafkaError._PARTITION_EOF:
+            at = _offset(event)
+            silence.ended_at = at
+            return at >= end
+        if code in _PASSING:
+            silence.error = error
+            return False
+        if code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            low, high = self._watermarks(partition)
+            raise _out_of_range(partition, position, end, low, high)
+        if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
+            raise _gone(partition)
+        raise ZkgroupError(f"reading {partition} at offset {position}: {error.str()} ({error.name()})")
+
+    def _inquire(self, partition: TopicPartition, position: int, end: int, silence: _Silence) -> None:
+        """After a silence: raise what is wrong, or return because ``[position, end)`` seems to be empty."""
+        low, high = self._watermarks(partition)
+        if low > position or high < end:
+            raise _out_of_range(partition, position, end, low, high)
+        if silence.ended_at is not None:
+            raise ZkgroupError(
+                f"{partition} ends at offset {silence.ended_at}, below {end} where it ended when it was looked at",
+                "a leader without the latest messages was elected, or a transaction is open since long ago",
+            )
+        if silence.error is None and self._answers_at(partition, end):
+            return
+        why = f" ({silence.error.str()})" if silence.error is not None else ""
+        raise UnreachableError(
+            f"{partition} gives nothing at offset {position} for {self._patience:g} s{why}",
+            "check the brokers, then try again",
+        )
+
+    def _answers_at(self, partition: TopicPartition, offset: int) -> bool:
+        """Whether the log answers behind the silent stretch, so that the stretch itself must be empty."""
+        self._source.assign([KafkaTopicPartition(partition.topic, partition.partition, offset)])
+        deadline = time.monotonic() + _ASK
+        while time.monotonic() < deadline:
+            for message in self._source.consume(num_messages=1, timeout=_WAIT):
+                error = message.error()
+                if (error is None or error.code() == KafkaError._PARTITION_EOF) and _offset(message) >= offset:
+                    return True
+        return False
+
+    def _watermarks(self, partition: TopicPartition) -> tuple[int, int]:
+        try:
+            answer = self._source.get_watermark_offsets(
+                KafkaTopicPartition(partition.topic, partition.partition), timeout=_ASK, cached=False
+            )
+        except KafkaException as raised:
+            error = raised.args[0]
+            if error.code() in (
+                KafkaError.UNKNOWN_TOPIC_OR_PART,
+                KafkaError._UNKNOWN_PARTITION,
+                KafkaError._UNKNOWN_TOPIC,
+            ):
+                raise _gone(partition) from None
+            raise UnreachableError(
+                f"the log of {partition}: {error.str()}", "check the brokers, then try again"
+            ) from None
+        if answer is None:
+            raise UnreachableError(f"the leader of {partition} does not answer", "check the brokers, then try again")
+        return answer
+
+
+class _Silence:
+    """How long nothing came, and what was heard meanwhile.
+
+    Counted in waits, not by the clock: the time for which this process was stopped, or busy elsewhere, is no silence.
+    """
+
+    def __init__(self, patience: float, *, was_empty: bool = False) -> None:
+        self._waits = max(1, round(patience / _WAIT))
+        self.was_empty = was_empty
+        self.error: KafkaError | None = None
+        self.ended_at: int | None = None
+
+    def over(self) -> bool:
+        """Count one more wait; whether it was the last."""
+        self._waits -= 1
+        return self._waits <= 0
+
+
+def _offset(message: Message) -> int:
+    offset = message.offset()
+    assert offset is not None
+    return offset
+
+
+def _follow(partition: TopicPartition, position: int, batch: list[Message]) -> int:
+    """The position behind ``batch``, which must go on where the last one ended: nothing twice, nothing foreign."""
+    first, last = _offset(batch[0]), _offset(batch[-1])
+    if first < position or last - first + 1 < len(batch) or batch[0].partition() != partition.partition:
+        raise ZkgroupError(f"{partition}: offsets {first} to {last} came at position {position}", "report this")
+    return last + 1
+
+
+def _out_of_range(partition: TopicPartition, position: int, end: int, low: int, high: int) -> OffsetOutOfRangeError:
+    if low > position:
+        lost = min(low, end) - position
+        return OffsetOutOfRangeError(
+            f"{partition}: offsets {position} to {min(low, end) - 1} ({lost} offsets) were deleted from the log, "
+            f"which now starts at {low}",
+            "retention overtook the reader: choose where to go on",
+        )
+    return OffsetOutOfRangeError(
+        f"{partition}: the log ends at {high}, below {end} where it ended when it was looked at",
+        "it was truncated, or deleted and made again",
+    )
+
+
+def _gone(partition: TopicPartition) -> NotFoundError:
+    return NotFoundError(f"the brokers know no partition {partition}", "the topic was deleted, or lost partitions")
