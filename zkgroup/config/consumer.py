@@ -6,7 +6,6 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Final, Literal
 
 from zkgroup.config.keys import BY_NAME, LATER_NAMES, RESERVED, Key, Status
@@ -78,7 +77,7 @@ class ConsumerConfig:
         derive("zookeeper_connection_timeout_ms", -1, self.zookeeper_session_timeout_ms)
         derive("rebalance_backoff_ms", -1, self.zookeeper_sync_time_ms)
         derive("dual_commit_enabled", None, self.offsets_storage == "kafka")
-        object.__setattr__(self, "kafka", MappingProxyType(dict(self.kafka)))
+        object.__setattr__(self, "kafka", dict(self.kafka))
 
 
 @dataclass(frozen=True, slots=True)

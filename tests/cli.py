@@ -1,0 +1,57 @@
+"""Running the installed ``zkgroup`` as its users do: as a process."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+ZKGROUP = str(Path(sys.executable).parent / "zkgroup")
+
+
+def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of this run without anything that a person's configuration could change in a test."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "XDG_CONFIG_HOME")}
+    return kept | {"ZKGROUP_CONFIG": os.devnull, "COLUMNS": "120"} | dict(extra or {})
+
+
+def run(
+    *args: str, env: Mapping[str, str] | None = None, timeout: float = 60.0, input: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run ``zkgroup`` to its end, with stdout and stderr caught as text."""
+    return subprocess.run(
+        [ZKGROUP, *args],
+        env=environment(env),
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        input=input,
+        check=False,
+    )
+
+
+def run_on_terminal(*args: str, env: Mapping[str, str] | None = None) -> tuple[int, str]:
+    """Run ``zkgroup`` with a terminal for its stdout and stderr; the exit code and what the terminal got."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [ZKGROUP, *args],
+        stdin=subprocess.DEVNULL,
+        stdout=theirs,
+        stderr=theirs,
+        env=environment({"TERM": "xterm", **(env or {})}),
+    ) as process:
+        os.close(theirs)
+        shown = b""
+        while True:
+            try:
+                chunk = os.read(ours, 65536)
+            except OSError:  # EIO: the last writer is gone
+                break
+            if not chunk:
+                break
+            shown += chunk
+        os.close(ours)
+        return process.wait(60), shown.decode()

@@ -1,0 +1,253 @@
+"""A member's configuration: defaults, checks, warnings, and what librdkafka gets of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer
+
+from zkgroup.config import ConsumerConfig, librdkafka_properties, load_consumer_config, parse_properties
+from zkgroup.config.consumer import LoadedConfig
+from zkgroup.config.keys import BY_NAME, KEYS, OWN_KEYS, RESERVED, Status
+from zkgroup.errors import UsageError
+
+
+def load(text: str, group: str | None = None) -> LoadedConfig:
+    return load_consumer_config(parse_properties(text.encode(), "c.properties"), group=group)
+
+
+def test_defaults_are_the_references() -> None:
+    """An empty file gives every default of the reference, the derived ones included."""
+    loaded = load("", "g")
+    assert loaded.warnings == ()
+    config = loaded.config
+    assert dataclasses.asdict(config) == {
+        "group_id": "g",
+        "consumer_id": None,
+        "client_id": "g",
+        "zookeeper_connect": "",
+        "zookeeper_session_timeout_ms": 6000,
+        "zookeeper_connection_timeout_ms": 6000,
+        "zookeeper_sync_time_ms": 2000,
+        "auto_commit_enable": True,
+        "auto_commit_interval_ms": 60000,
+        "auto_offset_reset": None,
+        "offsets_storage": "zookeeper",
+        "dual_commit_enabled": False,
+        "offsets_commit_max_retries": 5,
+        "offsets_channel_backoff_ms": 1000,
+        "offsets_channel_socket_timeout_ms": 10000,
+        "partition_assignment_strategy": "range",
+        "rebalance_max_retries": 4,
+        "rebalance_backoff_ms": 2000,
+        "consumer_timeout_ms": -1,
+        "exclude_internal_topics": True,
+        "refresh_leader_backoff_ms": 200,
+        "queued_max_message_chunks": 2,
+        "fetch_message_max_bytes": 1048576,
+        "fetch_min_bytes": 1,
+        "fetch_wait_max_ms": 100,
+        "socket_timeout_ms": 30000,
+        "socket_receive_buffer_bytes": 65536,
+        "num_consumer_fetchers": 1,
+        "keep_trying": False,
+        "quiesce_timeout_ms": 3000,
+        "compat": "1.1",
+        "kafka": {},
+        "explicit": frozenset(),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "value"),
+    [
+        ("zookeeper.session.timeout.ms=9000", "zookeeper_connection_timeout_ms", 9000),
+        ("zookeeper.sync.time.ms=500", "rebalance_backoff_ms", 500),
+        ("zookeeper.sync.time.ms=500\nrebalance.backoff.ms=700", "rebalance_backoff_ms", 700),
+        ("offsets.storage=kafka", "dual_commit_enabled", True),
+        ("offsets.storage=KAFKA\ndual.commit.enabled=false", "dual_commit_enabled", False),
+        ("client.id=c", "client_id", "c"),
+        ("auto.offset.reset=smallest", "auto_offset_reset", "smallest"),
+        ("auto.offset.reset=largest", "auto_offset_reset", "largest"),
+        ("consumer.timeout.ms=-1", "consumer_timeout_ms", -1),
+        ("fetch.min.bytes=+5", "fetch_min_bytes", 5),
+        ("zkgroup.keep.trying=true", "keep_trying", True),
+        ("zkgroup.compat=0.8.2", "compat", "0.8.2"),
+    ],
+)
+def test_values_and_what_follows_from_them(text: str, field: str, value: object) -> None:
+    """Set values are taken, and derived defaults follow the keys they derive from."""
+    assert getattr(load(text, "g").config, field) == value
+
+
+def test_every_key_has_a_field_with_its_documented_default() -> None:
+    """The table of keys and the dataclass cannot drift apart."""
+    fields = {field.name: field for field in dataclasses.fields(ConsumerConfig)}
+    defaults = ConsumerConfig()
+    for key in KEYS + OWN_KEYS:
+        assert key.field in fields, key.name
+        if key.default not in ("none", "generated", "largest") and " " not in key.default:
+            shown = getattr(defaults, key.field)
+            assert key.default == (str(shown).lower() if isinstance(shown, bool) else str(shown)), key.name
+    assert set(fields) == {key.field for key in KEYS + OWN_KEYS} | {"kafka", "explicit"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a=1\nfetch.wait.max.ms=40000", r"line 2: fetch.wait.max.ms=40000 > socket.timeout.ms=30000: lower fetch"),
+        ("socket.timeout.ms=50", r"line 1: fetch.wait.max.ms=100 > socket.timeout.ms=50: lower fetch"),
+        (
+            "partition.assignment.strategy=sticky",
+            r"line 1: partition.assignment.strategy=sticky is unknown: use range or",
+        ),
+        ("offsets.storage=hbase", r"offsets.storage=hbase is unknown: use zookeeper or kafka"),
+        ("auto.offset.reset=anything", r"auto.offset.reset=anything is unknown: use smallest or largest"),
+        ("auto.commit.enable=yes", r"auto.commit.enable=yes is neither true nor false"),
+        ("auto.commit.enable=True", r"neither true nor false"),
+        ("zookeeper.session.timeout.ms=6s", r"zookeeper.session.timeout.ms=6s is no 32-bit integer"),
+        ("zookeeper.session.timeout.ms=4294967296", r"no 32-bit integer"),
+        ("zookeeper.session.timeout.ms=0", r"is too small: at least 1"),
+        ("consumer.timeout.ms=-2", r"is too small: at least -1"),
+        ("rebalance.backoff.ms=-1", r"is too small"),
+        ("group.id=a b", r"group.id=a b is not a legal name"),
+        ("group.id=", r"group.id= is not a legal name"),
+        ("consumer.id=a/b", r"not a legal name"),
+        ("zookeeper.connect=", r"zookeeper.connect= is empty"),
+        ("zkgroup.compat=new", r"no Kafka release"),
+        ("kafka.=1", r"kafka\. cannot be set: name the property"),
+        ("kafka.enable.auto.commit=true", r"kafka.enable.auto.commit cannot be set: use auto.commit.enable"),
+        ("kafka.group.id=x", r"kafka.group.id cannot be set: use --group"),
+        (
+            "socket.timeout.ms=1000\nkafka.socket.timeout.ms=2000",
+            r"line 2: kafka.socket.timeout.ms contradicts socket.timeout.ms \(c.properties, line 1\): remove one",
+        ),
+    ],
+)
+def test_what_cannot_be_meant_is_an_error(text: str, message: str) -> None:
+    """Each message names file, line and key and says what to do; the exit code is 2."""
+    with pytest.raises(UsageError, match=message) as caught:
+        load(text, "g")
+    assert str(caught.value).startswith("c.properties, line ")
+    assert caught.value.exit_code == 2
+
+
+def test_the_files_group_must_be_the_command_lines() -> None:
+    """A group on the command line may repeat the file's, but not contradict it."""
+    assert load("group.id=g", "g").config.group_id == "g"
+    assert load("group.id=g").config.group_id == "g"
+    with pytest.raises(UsageError, match=r"c.properties, line 1: group.id=g contradicts --group other: remove one"):
+        load("group.id=g", "other")
+
+
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        ("no.such.key=1", "c.properties, line 1: unknown key 'no.such.key' is ignored"),
+        ("auto.offset.rest=smallest", "unknown key 'auto.offset.rest' is ignored (is auto.offset.reset meant?)"),
+        (
+            "enable.auto.commit=true",
+            "unknown key 'enable.auto.commit' is ignored (the name here is auto.commit.enable)",
+        ),
+        ("zk.connect=h", "(the name here is zookeeper.connect)"),
+        ("num.consumer.fetchers=4", "num.consumer.fetchers has no effect: librdkafka keeps one connection"),
+        ("dual.commit.enabled=true", "dual.commit.enabled has no effect: offsets.storage is zookeeper"),
+        (
+            "auto.commit.enable=false\nauto.commit.interval.ms=5",
+            "line 2: auto.commit.interval.ms has no effect: auto.commit.enable is false",
+        ),
+        ("rebalance.max.retries=1", "line 1: rebalance.max.retries makes rebalance.max.retries × rebalance.backoff.ms"),
+        ("consumer.timeout.ms=50", "consumer.timeout.ms is shorter than fetch.wait.max.ms (100)"),
+        ("auto.offset.reset=earliest", "line 1: auto.offset.reset=earliest is taken as smallest"),
+        ("fetch.min.bytes=0", "line 1: fetch.min.bytes becomes fetch.min.bytes=1, the nearest librdkafka takes"),
+        (
+            "socket.timeout.ms=1\nsocket.timeout.ms=9000",
+            "line 2: socket.timeout.ms replaces the value of c.properties, line 1",
+        ),
+    ],
+)
+def test_what_is_surely_not_meant_is_a_warning(text: str, warning: str) -> None:
+    """Warnings are data: the core prints nothing."""
+    warnings = load(text, "g").warnings
+    assert [found for found in warnings if warning in found], warnings
+
+
+def test_a_flag_replaces_a_files_value_in_silence() -> None:
+    """Only repetition within one file is suspicious."""
+    properties = [*parse_properties(b"fetch.min.bytes=5", "f"), *parse_properties(b"fetch.min.bytes=6", "--property")]
+    loaded = load_consumer_config(properties, group="g")
+    assert (loaded.config.fetch_min_bytes, loaded.warnings) == (6, ())
+
+
+def test_librdkafka_gets_what_was_set_and_nothing_else() -> None:
+    """Unset keys leave librdkafka its defaults, which are faster than the reference's."""
+    assert librdkafka_properties(ConsumerConfig()) == {}
+    loaded = load(
+        "client.id=c\nfetch.min.bytes=7\nfetch.wait.max.ms=200\nfetch.message.max.bytes=2097152\n"
+        "socket.receive.buffer.bytes=1000\nsocket.timeout.ms=400000\nqueued.max.message.chunks=3\n"
+        "refresh.leader.backoff.ms=300\noffsets.channel.socket.timeout.ms=5000\noffsets.channel.backoff.ms=50\n"
+        "kafka.security.protocol=ssl",
+        "g",
+    )
+    assert librdkafka_properties(loaded.config) == {
+        "client.id": "c",
+        "fetch.min.bytes": "7",
+        "fetch.wait.max.ms": "200",
+        "fetch.message.max.bytes": "2097152",
+        "socket.receive.buffer.bytes": "1000",
+        "socket.timeout.ms": "300000",
+        "queued.max.messages.kbytes": "6144",
+        "topic.metadata.refresh.fast.interval.ms": "300",
+        "security.protocol": "ssl",
+    }
+    assert librdkafka_properties(loaded.config, "offsets") == {
+        "client.id": "c",
+        "socket.timeout.ms": "5000",
+        "retry.backoff.ms": "50",
+        "security.protocol": "ssl",
+    }
+
+
+@pytest.mark.parametrize("value", ["lowest", "highest"])
+def test_librdkafka_takes_every_mapped_value(value: str) -> None:
+    """The ranges in the table are librdkafka's own: a client starts with the outermost legal values."""
+    for key in KEYS:
+        if key.target is None or key.kind != "int" or key.name in ("fetch.wait.max.ms", "queued.max.message.chunks"):
+            continue
+        number = max(key.lowest, 0) if value == "lowest" else 2**31 - 1
+        extra = "fetch.wait.max.ms=0\n" if key.name == "socket.timeout.ms" else ""
+        config = load(f"{extra}{key.name}={number}", "g").config
+        properties: dict[str, Any] = dict(librdkafka_properties(config, key.target.client))
+        Consumer({"group.id": "g", **properties}).close()
+
+
+def test_secrets_do_not_show() -> None:
+    """Raw librdkafka properties may hold passwords: neither repr nor a message has their values."""
+    config = load("kafka.sasl.password=hunter2", "g").config
+    assert "hunter2" not in repr(config)
+    assert config.kafka == {"sasl.password": "hunter2"}
+    with pytest.raises(UsageError) as caught:
+        load("kafka.group.id=hunter2", "g")
+    assert "hunter2" not in str(caught.value)
+
+
+def test_the_configuration_is_frozen() -> None:
+    """Settings do not change under a running member, and can be sent to another process."""
+    given = {"a": "1"}
+    config = ConsumerConfig(group_id="g", kafka=given)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.group_id = "other"  # type: ignore[misc]
+    given["a"] = "2"
+    assert config.kafka == {"a": "1"}
+    assert pickle.loads(pickle.dumps(config)) == config
+
+
+def test_reserved_properties_name_a_way_out() -> None:
+    """Whoever is refused learns what to use instead, and the keys named there exist."""
+    for remedy in RESERVED.values():
+        name = remedy.removeprefix("use ")
+        assert name == remedy or name.startswith("--") or name in BY_NAME
+    assert {key.status for key in KEYS} == set(Status)

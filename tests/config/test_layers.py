@@ -1,0 +1,247 @@
+"""Which setting wins, and where it says it came from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from zkgroup.config import ConnectionSettings, Flags, parse_bootstrap, parse_connect_string, resolve_connection
+from zkgroup.config.profiles import config_file
+from zkgroup.errors import UnreachableError, UsageError
+
+PROFILES = """
+[clusters.prod]
+zookeeper = "profile:2181/prod"
+bootstrap-server = "broker:9092"
+connect-timeout = 7
+protected = true
+[clusters.prod.kafka]
+"security.protocol" = "SSL"
+"ssl.enabled" = true
+[clusters.prod.properties]
+"fetch.min.bytes" = 5
+[clusters.staging]
+zookeeper = "staging"
+"""
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    """An environment whose config.toml has two profiles."""
+    path = tmp_path / "config.toml"
+    path.write_text(PROFILES)
+    return {"ZKGROUP_CONFIG": str(path)}
+
+
+def no_sandbox(name: str) -> str:
+    raise UnreachableError(f"sandbox {name or 'default'} does not run")
+
+
+def resolve(environ: dict[str, str], **flags: tuple[object, ...]) -> ConnectionSettings:
+    return resolve_connection(Flags(**flags), environ, no_sandbox)  # type: ignore[arg-type]
+
+
+def file(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "consumer.properties"
+    path.write_text(text)
+    return str(path)
+
+
+def test_nothing_given(tmp_path: Path) -> None:
+    """Without any setting there is no ZooKeeper, which only who needs one complains of."""
+    settings = resolve({"HOME": str(tmp_path)})
+    assert (settings.zookeeper, settings.bootstrap, settings.timeout, settings.protected) == (None, (), 5.0, False)
+    with pytest.raises(UsageError, match="no ZooKeeper was named: give --zookeeper"):
+        settings.require_zookeeper()
+
+
+def test_flag_over_environment_over_profile_over_file(environ: dict[str, str], tmp_path: Path) -> None:
+    """The layers, taken away from the top one by one."""
+    path = file(tmp_path, "zookeeper.connect=file:2181/f")
+    below = environ | {"ZKGROUP_ZOOKEEPER": "env", "ZKGROUP_CLUSTER": "prod"}
+
+    settings = resolve(below, zookeeper=("flag",), consumer_config=(path,))
+    assert (str(settings.zookeeper), settings.origins["zookeeper"]) == ("flag:2181", "--zookeeper")
+    settings = resolve(below, property=("zookeeper.connect=flag2",), consumer_config=(path,))
+    assert (str(settings.zookeeper), settings.origins["zookeeper"]) == ("flag2:2181", "--property zookeeper.connect")
+    settings = resolve(below, consumer_config=(path,))
+    assert (str(settings.zookeeper), settings.origins["zookeeper"]) == ("env:2181", "ZKGROUP_ZOOKEEPER")
+    del below["ZKGROUP_ZOOKEEPER"]
+    settings = resolve(below, consumer_config=(path,))
+    assert str(settings.zookeeper) == "profile:2181/prod"
+    assert settings.origins["zookeeper"].startswith("profile prod in ")
+    del below["ZKGROUP_CLUSTER"]
+    settings = resolve(below, consumer_config=(path,))
+    assert (str(settings.zookeeper), settings.origins["zookeeper"]) == ("file:2181/f", f"{path}, line 1")
+
+
+def test_a_cluster_named_by_a_flag_is_not_overruled_by_the_environment(environ: dict[str, str]) -> None:
+    """Any flag beats the environment: who types -c prod gets prod."""
+    settings = resolve(environ | {"ZKGROUP_ZOOKEEPER": "env", "ZKGROUP_CLUSTER": "staging"}, cluster=("prod",))
+    assert (str(settings.zookeeper), settings.cluster) == ("profile:2181/prod", "prod")
+
+
+def test_what_a_profile_gives(environ: dict[str, str]) -> None:
+    """A profile's brokers, time-out, protection and properties."""
+    settings = resolve(environ, cluster=("prod",), property=("kafka.ssl.enabled=false", "group.id=g"))
+    assert list(map(str, settings.bootstrap)) == ["broker:9092"]
+    assert (settings.timeout, settings.protected) == (7.0, True)
+    assert settings.kafka == {"security.protocol": "SSL", "ssl.enabled": "false"}
+    assert [(prop.key, prop.value) for prop in settings.properties if not prop.key.startswith("kafka.")] == [
+        ("fetch.min.bytes", "5"),
+        ("group.id", "g"),
+    ]
+    assert "SSL" not in repr(settings)
+
+
+def test_a_profiles_file_and_its_own_properties(tmp_path: Path) -> None:
+    """A profile may name a consumer.properties; its own properties and then -X win over that."""
+    path = file(tmp_path, "fetch.min.bytes=1\nrebalance.max.retries=9")
+    config = tmp_path / "c.toml"
+    config.write_text(f'[clusters.a]\nconsumer-config = "{path}"\n[clusters.a.properties]\n"fetch.min.bytes" = 2')
+    settings = resolve({"ZKGROUP_CONFIG": str(config)}, cluster=("a",), property=("fetch.min.bytes=3",))
+    assert [prop.value for prop in settings.properties if prop.key == "fetch.min.bytes"] == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"zookeeper": ("a", "b")}, r"two different ZooKeepers on one command line, a:2181 .* and b:2181"),
+        ({"zookeeper": ("a/x", "a/y")}, r"two different ZooKeepers"),
+        ({"zookeeper": ("a",), "property": ("zookeeper.connect=b",)}, r"b:2181 \(--property zookeeper.connect\)"),
+        ({"cluster": ("prod", "staging")}, r"--cluster was given twice, as prod and staging"),
+        ({"cluster": ("prd",)}, r"no cluster profile 'prd' in .*: known: prod, staging, sandbox \(is prod meant\?\)"),
+        ({"cluster": ("sandbox:",)}, r"names no sandbox"),
+        ({"consumer_config": ("/no/such",)}, r"cannot read /no/such: No such file"),
+        ({"property": ("novalue",)}, r"--property wants KEY=VALUE"),
+        ({"zookeeper": ("",)}, r"--zookeeper: '' names an empty address"),
+        ({"connect_timeout": (0.0,)}, r"--connect-timeout: '0.0' is no time to wait"),
+    ],
+)
+def test_contradictions_and_mistakes(
+    environ: dict[str, str], flags: dict[str, tuple[object, ...]], message: str
+) -> None:
+    """Each is a usage error that names the option and what to do."""
+    with pytest.raises(UsageError, match=message):
+        resolve(environ, **flags)
+
+
+def test_the_same_zookeeper_twice_is_fine(environ: dict[str, str]) -> None:
+    """The same ensemble in another order or with its ports spelt out is no contradiction."""
+    assert str(resolve(environ, zookeeper=("a,b/c", "b:2181,a:2181/c/")).zookeeper) == "a:2181,b:2181/c"
+
+
+def test_a_file_named_by_hand_but_overruled_is_told(environ: dict[str, str], tmp_path: Path) -> None:
+    """Who names a file expects its ZooKeeper, so the environment does not win in silence."""
+    path = file(tmp_path, "zookeeper.connect=file")
+    settings = resolve(environ | {"ZKGROUP_ZOOKEEPER": "env"}, consumer_config=(path,))
+    assert settings.warnings == (f"{path}, line 1: zookeeper.connect is overruled by ZKGROUP_ZOOKEEPER (env:2181)",)
+    same = resolve(environ | {"ZKGROUP_ZOOKEEPER": "file:2181"}, consumer_config=(path,))
+    assert same.warnings == ()
+
+
+def test_the_time_out(environ: dict[str, str], tmp_path: Path) -> None:
+    """Flag, environment, profile, the reference's key, 5 seconds."""
+    path = file(tmp_path, "zookeeper.connection.timeout.ms=2500")
+    env = environ | {"ZKGROUP_CONNECT_TIMEOUT": "3"}
+    assert resolve(env, connect_timeout=(1.5,), cluster=("prod",)).timeout == 1.5
+    assert resolve(env, cluster=("prod",)).timeout == 3.0
+    assert resolve(environ, cluster=("prod",), consumer_config=(path,)).timeout == 7.0
+    assert resolve(environ, cluster=("staging",), consumer_config=(path,)).timeout == 2.5
+    with pytest.raises(UsageError, match="ZKGROUP_CONNECT_TIMEOUT: 'soon' is no time to wait"):
+        resolve(environ | {"ZKGROUP_CONNECT_TIMEOUT": "soon"})
+
+
+@pytest.mark.parametrize(("cluster", "asked"), [("sandbox", ""), ("sandbox:two", "two")])
+def test_the_sandbox_is_looked_up(cluster: str, asked: str) -> None:
+    """--cluster sandbox[:NAME] asks the sandbox for its ZooKeeper, and needs no config.toml."""
+    asked_for: list[str] = []
+
+    def find(name: str) -> str:
+        asked_for.append(name)
+        return "localhost:1234/x"
+
+    settings = resolve_connection(Flags(cluster=(cluster,)), {"ZKGROUP_CLUSTER": "absent"}, find)
+    assert (str(settings.zookeeper), settings.cluster, asked_for) == ("localhost:1234/x", cluster, [asked])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[clusters.a]\nprotcted = true", r"clusters.a: unknown key 'protcted': known: zookeeper, bootstrap-server"),
+        ("[clusters.a]\nprotected = 'yes'", r"clusters.a: protected has a value of the wrong type: give true or false"),
+        ("[clusters.a]\nzookeeper = 2181", r"zookeeper has a value of the wrong type: give a text"),
+        ("[clusters.a]\nconnect-timeout = true", r"connect-timeout has a value of the wrong type: give seconds"),
+        ("[clusters.a.kafka]\nsecurity.protocol = 'SSL'", r"quote dotted keys"),
+        ("[clusters]\na = 1", r"clusters.a is no table"),
+        ("[clusters.sandbox]\n", r"reserved name"),
+        ("[cluster.a]\n", r"unknown key 'cluster': profiles stand under"),
+        ("[clusters.a", r"config.toml: .*: correct the TOML"),
+    ],
+)
+def test_a_profile_with_mistakes(tmp_path: Path, text: str, message: str) -> None:
+    """What is misspelt in config.toml is an error that names the file, never ignored."""
+    path = tmp_path / "config.toml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=message):
+        resolve({"ZKGROUP_CONFIG": str(path)}, cluster=("a",))
+
+
+def test_where_profiles_are_looked_for(tmp_path: Path) -> None:
+    """$ZKGROUP_CONFIG, then the XDG folder (if absolute), then ~/.config; only the first must exist."""
+    assert config_file({"ZKGROUP_CONFIG": "/a/b", "XDG_CONFIG_HOME": "/x"}) == (Path("/a/b"), True)
+    assert config_file({"XDG_CONFIG_HOME": "/x", "HOME": "/h"}) == (Path("/x/zkgroup/config.toml"), False)
+    assert config_file({"XDG_CONFIG_HOME": "x", "HOME": "/h"}) == (Path("/h/.config/zkgroup/config.toml"), False)
+    with pytest.raises(UsageError, match=r"no file .*absent: ZKGROUP_CONFIG names it"):
+        resolve({"ZKGROUP_CONFIG": str(tmp_path / "absent")}, cluster=("a",))
+    with pytest.raises(UsageError, match="no cluster profile 'a'"):
+        resolve({"HOME": str(tmp_path)}, cluster=("a",))
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("h", "h:2181"),
+        (" h1:1 , h2 ", "h1:1,h2:2181"),
+        ("h:1/a/b", "h:1/a/b"),
+        ("h:1/", "h:1"),
+        ("h:1/a/", "h:1/a"),
+        ("[::1]:2182,[fe80::1]/x", "[::1]:2182,[fe80::1]:2181/x"),
+        ("h,h:2181", "h:2181"),
+        ("h/a,b", "h:2181/a,b"),
+    ],
+)
+def test_connect_strings(text: str, shown: str) -> None:
+    """What ZooKeeper takes, in one normal form."""
+    assert str(parse_connect_string(text, "-z")) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "names an empty address"),
+        ("h:1,,h:2", "names an empty address"),
+        ("h:x", "'h:x' is no address"),
+        ("h:0", "'h:0' is no address"),
+        ("h:65536", "no address"),
+        ("h h", "no address"),
+        ("/chroot", "names an empty address"),
+        ("h1:1/a,h2:2/a", "has its chroot before the last server"),
+        ("h:1/a//b", "cannot be a chroot"),
+        ("h:1/a/../b", "cannot be a chroot"),
+        ("h:1/a\x1b", "cannot be a chroot"),
+        ("zk://h:1/a", "is a URL"),
+    ],
+)
+def test_what_is_no_connect_string(text: str, message: str) -> None:
+    """The option it came from, what is wrong, and the right form."""
+    with pytest.raises(UsageError, match=rf"-z: .*{message}.*: write "):
+        parse_connect_string(text, "-z")
+
+
+def test_brokers() -> None:
+    """Lists of brokers, also as brokers write their listeners."""
+    assert list(map(str, parse_bootstrap("a, b:1,SASL_SSL://c:2", "f"))) == ["a:9092", "b:1", "c:2"]
+    with pytest.raises(UsageError, match="f: 'a:b' is no address"):
+        parse_bootstrap("a:b", "f")

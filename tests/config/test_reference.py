@@ -1,0 +1,24 @@
+"""docs/configuration.md says what the code does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from zkgroup.config.layers import ENV_CLUSTER, ENV_TIMEOUT, ENV_ZOOKEEPER
+from zkgroup.config.profiles import _FIELDS
+from zkgroup.config.reference import updated
+
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"
+
+
+def test_the_tables_are_those_of_the_code() -> None:
+    """Whoever changes a key runs ``python -m zkgroup.config.reference docs/configuration.md``."""
+    text = DOCS.read_text("utf-8")
+    assert updated(text) == text
+
+
+def test_every_variable_and_profile_key_is_documented() -> None:
+    """Nothing that can be set is left out."""
+    text = DOCS.read_text("utf-8")
+    for name in (ENV_ZOOKEEPER, ENV_CLUSTER, ENV_TIMEOUT, "ZKGROUP_CONFIG", *_FIELDS):
+        assert name in text, name
