@@ -13,6 +13,7 @@ from ._options import declare_root
 
 COMMANDS = (
     Lazy("owners", "owners:owners", "Who owns each partition of a group."),
+    Lazy("export", "export:export", "A group's messages as Parquet files, each exactly once."),
     Lazy("completions", "completions:completions", "The completion script for bash, zsh or fish.", connects=False),
     Lazy("version", "version:version", "The versions of zkgroup and of what it runs on.", connects=False),
 )

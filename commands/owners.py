@@ -38,8 +38,10 @@ def owners(
 
     One row for every partition of every topic that a member subscribes to, and for every partition that somebody owns.
     """
-    from zkgroup.groups.snapshot import ownership_defects, read_group  # kazoo, orjson: not for --help
+    from zkgroup.groups.snapshot import ownership_defects, read_group  # brings kazoo, which --help must not
+    from zkgroup.protocol import znodes
 
+    znodes.group(group)  # a name that no group can have is refused before anything is opened
     with open_registry(connection(ctx)) as registry:
         snapshot = read_group(registry, group)
     if topic:

@@ -1,0 +1,256 @@
+"""The frame: options on both sides of a command's name, errors on one line, exit codes, streams that close."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cli import ZKGROUP, environment, run
+from support import wait_until
+
+from zkgroup.commands import COMMANDS, app
+from zkgroup.commands._errors import exit_code_for
+from zkgroup.commands._frame import load
+from zkgroup.commands._signals import StopRequest, Terminated
+from zkgroup.errors import RefusedError, UnreachableError
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ([], "missing command: see 'zkgroup --help'"),
+        (["nonsense"], "no command 'nonsense': see 'zkgroup --help'"),
+        (["owner"], "no command 'owner': is owners meant?"),
+        (["--nonsense"], "no such option: --nonsense: see 'zkgroup --help'"),
+        (["owners"], "missing argument 'GROUP': see 'zkgroup owners --help'"),
+        (
+            ["owners", "g", "--output", "xml"],
+            "invalid value for '--output': 'xml' is not one of 'table', 'json', 'csv'",
+        ),
+        (["owners", "g"], "no ZooKeeper was named: give --zookeeper"),
+        (["-z", "a", "owners", "g", "-z", "b"], "two different ZooKeepers on one command line, a:2181"),
+        (["-c", "nowhere", "owners", "g"], "no cluster profile 'nowhere' in /dev/null: known: sandbox"),
+        (["owners", "g", "-X", "secret"], "--property wants KEY=VALUE"),
+        (["owners", "a/b", "-z", "localhost:1"], "'a/b' cannot be the name of a znode"),
+        (["version", "extra"], "got unexpected extra argument(s) (extra)"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_2(args: list[str], message: str) -> None:
+    """Nothing on stdout, one line on stderr that says what and what to do, exit code 2."""
+    result = run(*args)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("zkgroup: " + message), result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_an_unreachable_zookeeper_is_one_line_and_3_within_its_time() -> None:
+    """The address is named, and the time given is kept."""
+    result = run("--connect-timeout", "0.5", "owners", "g", "-z", "127.0.0.1:1", timeout=10)
+    assert (result.returncode, result.stdout) == (3, "")
+    assert result.stderr.startswith("zkgroup: ZooKeeper at 127.0.0.1:1 cannot be reached (no answer within 0.5 s): ")
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_sandbox_that_does_not_run() -> None:
+    """--cluster sandbox names the command that starts it."""
+    result = run("owners", "g", "-c", "sandbox:absent")
+    assert result.returncode == 3
+    assert result.stderr == "zkgroup: sandbox absent does not run: start it: zkgroup sandbox start --name absent\n"
+
+
+def test_a_flag_before_the_name_beats_the_environment() -> None:
+    """What stands before the command's name is not lost to the environment's value after it."""
+    env = {"ZKGROUP_ZOOKEEPER": "127.0.0.1:2", "ZKGROUP_CONNECT_TIMEOUT": "0.2"}
+    for args in (["-z", "127.0.0.1:1", "owners", "g"], ["owners", "g", "-z", "127.0.0.1:1"]):
+        assert "ZooKeeper at 127.0.0.1:1 cannot" in run(*args, env=env).stderr
+    assert "ZooKeeper at 127.0.0.1:2 cannot" in run("owners", "g", env=env).stderr
+
+
+def test_control_characters_never_reach_the_terminal() -> None:
+    """A name with an escape sequence is shown as text."""
+    result = run("owners", "g\x1b[2J", "-z", "localhost:1")
+    assert result.returncode == 2
+    assert "\x1b" not in result.stderr
+    assert "\\x1b[2J" in result.stderr
+
+
+def test_warnings_can_be_silenced(tmp_path: Path) -> None:
+    """Warnings go to stderr, one line each, and --quiet on either side of the name leaves only the error."""
+    (tmp_path / "c.properties").write_text("zookeeper.connect=other:2181")
+    args = ["owners", "g", "--consumer-config", str(tmp_path / "c.properties"), "--connect-timeout", "0.2"]
+    env = {"ZKGROUP_ZOOKEEPER": "127.0.0.1:1"}
+    lines = run(*args, env=env).stderr.splitlines()
+    assert len(lines) == 2
+    assert lines[0].startswith("zkgroup: warning: ")
+    assert "zookeeper.connect is overruled by ZKGROUP_ZOOKEEPER" in lines[0]
+    assert len(run(*args, "--quiet", env=env).stderr.splitlines()) == 1
+    assert len(run("--quiet", *args, env=env).stderr.splitlines()) == 1
+
+
+def test_more_messages_on_request() -> None:
+    """-vv lets kazoo speak, on stderr, with times."""
+    result = run("owners", "g", "-z", "127.0.0.1:1", "--connect-timeout", "0.2", "-vv")
+    assert "Z DEBUG kazoo" in result.stderr or "Z INFO kazoo" in result.stderr
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize("args", [["--help"], ["-h"], ["owners", "--help"], ["version", "-h"]])
+def test_help_goes_to_stdout(args: list[str]) -> None:
+    """Help that was asked for is data."""
+    result = run(*args)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.startswith("Usage: zkgroup")
+
+
+def test_every_command_is_there_and_in_the_help() -> None:
+    """Each line of the table loads, has help, and takes the shared options without a clash."""
+    shown = run("--help").stdout
+    for lazy in COMMANDS:
+        assert f"  {lazy.name} " in shown
+        command = load(lazy)
+        leaves = [command] if not hasattr(command, "commands") else list(command.commands.values())
+        for leaf in leaves:
+            options = [option for param in leaf.params for option in param.opts if option.startswith("-")]
+            assert len(options) == len(set(options)), (lazy.name, options)
+            assert {"--verbose", "--quiet"} <= set(options)
+            assert ("--zookeeper" in options) == lazy.connects
+
+
+def test_python_dash_m() -> None:
+    """``python -m zkgroup`` is the same program."""
+    result = subprocess.run(
+        [sys.executable, "-m", "zkgroup", "--version"], capture_output=True, text=True, env=environment(), check=True
+    )
+    assert result.stdout.startswith("zkgroup 0.")
+
+
+def test_a_closed_pipe_is_no_error() -> None:
+    """Whoever stops reading early gets no complaint, and the exit code is 0, also when the interpreter ends."""
+    ours, theirs = os.pipe()
+    os.close(ours)
+    result = subprocess.run(
+        [ZKGROUP, "version"], stdout=theirs, stderr=subprocess.PIPE, env=environment(), timeout=60, check=False
+    )
+    os.close(theirs)
+    assert (result.returncode, result.stderr) == (0, b"")
+
+
+def test_a_full_disk_is_an_error() -> None:
+    """Output that could not be written is not passed over in silence."""
+    with Path("/dev/full").open("w") as full:
+        result = subprocess.run(
+            [ZKGROUP, "version"], stdout=full, stderr=subprocess.PIPE, env=environment(), text=True, check=False
+        )
+    assert (result.returncode, result.stderr) == (1, "zkgroup: input or output failed: No space left on device\n")
+
+
+def test_without_stdout_nothing_breaks() -> None:
+    """Started with stdout closed, as some daemons do."""
+    command = f"exec '{ZKGROUP}' version >&-"
+    result = subprocess.run(["bash", "-c", command], capture_output=True, env=environment(), check=False)
+    assert (result.returncode, result.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_signals_end_it_quietly(signum: signal.Signals, code: int) -> None:
+    """An interrupted command says nothing and tells by its exit code."""
+    with subprocess.Popen(
+        [ZKGROUP, "-v", "-v", "owners", "g", "-z", "127.0.0.1:1", "--connect-timeout", "60"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        # kazoo's first line: the command is at work, beyond its imports.
+        assert "kazoo" in process.stderr.readline()
+        process.send_signal(signum)
+        _, rest = process.communicate(timeout=30)
+    assert process.returncode == code
+    assert "Traceback" not in rest
+
+
+def settled(capsys: pytest.CaptureFixture[str], error: BaseException, verbosity: int = 0) -> tuple[int, str]:
+    def work() -> None:
+        raise error
+
+    code = exit_code_for(work, lambda: verbosity)
+    return code, capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (RefusedError("group g is active", "stop it"), 5, "group g is active: stop it"),
+        (UnreachableError("no\nanswer"), 3, "no answer"),
+        (PermissionError(13, "Permission denied", "/x"), 1, "/x: Permission denied"),
+        (ValueError("\x1b[1m"), 1, "unexpected ValueError: \\x1b[1m: run it with -vv to see where"),
+        (Terminated(15), 143, ""),
+        (KeyboardInterrupt(), 130, ""),
+        (SystemExit(7), 7, ""),
+    ],
+)
+def test_errors_become_a_line_and_a_code(
+    capsys: pytest.CaptureFixture[str], error: BaseException, code: int, line: str
+) -> None:
+    """Expected and unexpected errors: one line at most, never a traceback."""
+    assert settled(capsys, error) == (code, f"zkgroup: {line}\n" if line else "")
+
+
+def test_a_traceback_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+    """-vv shows where an unexpected error came from, before its line."""
+    code, shown = settled(capsys, ValueError("x"), verbosity=2)
+    assert code == 1
+    assert shown.startswith("Traceback")
+    assert shown.endswith("zkgroup: unexpected ValueError: x: run it with -vv to see where\n")
+
+
+def test_a_broken_pipe_elsewhere_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """Only our own stdout or stderr closed by its reader is a quiet end; a server's socket is not."""
+    code, shown = settled(capsys, BrokenPipeError(32, "Broken pipe"))
+    assert (code, shown) == (1, "zkgroup: input or output failed: Broken pipe\n")
+
+
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    before = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for signum, handler in before.items():
+        signal.signal(signum, handler)
+
+
+@pytest.mark.usefixtures("handlers")
+def test_the_first_signal_asks_and_the_second_interrupts() -> None:
+    """A clean leave gets its chance once; whoever insists is obeyed. Handlers are as before afterwards."""
+    before = signal.getsignal(signal.SIGTERM)
+    told: list[int] = []
+    with StopRequest(lambda: told.append(1)) as stop:
+        assert (bool(stop), stop.exit_code) == (False, 0)
+        os.kill(os.getpid(), signal.SIGTERM)
+        wait_until(lambda: stop, 5)
+        assert (stop.exit_code, told) == (143, [1])
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+@pytest.mark.usefixtures("handlers")
+def test_an_ignored_signal_stays_ignored() -> None:
+    """What nohup and background jobs ignore is not taken up again."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with StopRequest() as stop:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        assert not stop
+
+
+def test_the_app_can_be_called_by_its_users() -> None:
+    """``app`` is importable as the entry point names it."""
+    assert importlib.import_module("zkgroup.commands").app is app
