@@ -298,6 +298,8 @@ class Connector:
         """Commit what is consumed (with auto-commit), release the share, leave the group. Raises the error that made
         the member leave by itself, or that kept it from leaving cleanly."""
         if self._member is not None and self._thread.ident is not None:
+            for stream in self._streams:
+                stream.forsake()
             self._events.put(ev.Leave())
             self._thread.join(self._member.settings.leave_timeout + 5.0)
         for stream in self._streams:

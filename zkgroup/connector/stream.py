@@ -94,6 +94,7 @@ class Stream(Generic[K, V]):
         self._taken: int | None = None  # the generation that the fetcher reads
         self._quiet: Callable[[], None] | None = None
         self._iterated: tuple[Batch, int] | None = None  # the batch being iterated, and how many are done
+        self._reader = 0
         self._ended = False
         self._error: Exception | None = None
         self._ends: dict[TopicPartition, int] = {}
@@ -136,6 +137,17 @@ class Stream(Generic[K, V]):
             self._ledger.abandon()
             self._ended, self._error = True, error
             self._cond.notify_all()
+
+    def forsake(self) -> None:
+        """The calling thread will not read on. If it is the reader, what it has in hand does not count as consumed, and
+        a rebalance need not wait for it."""
+        with self._cond:
+            if self._reader != threading.get_ident():
+                return
+            self._mark_iterated()
+            self._ledger.abandon()
+            self._iterated = None
+            self._tell_quiet()
 
     def close(self) -> None:
         """Free the fetcher. The reader, if it is inside, comes out within a slice."""
@@ -180,9 +192,12 @@ class Stream(Generic[K, V]):
         with self._cond:
             self._ledger.mark()
             self._iterated = None
-            if self._quiet is not None:
-                done, self._quiet = self._quiet, None
-                done()
+            self._tell_quiet()
+
+    def _tell_quiet(self) -> None:
+        if self._quiet is not None:
+            done, self._quiet = self._quiet, None
+            done()
 
     def batch(self, timeout: float | None = None) -> Batch | None:
         """The next batch; what was handed out before counts as consumed now. None after ``timeout`` seconds without a
@@ -191,6 +206,7 @@ class Stream(Generic[K, V]):
         Raises the error that made the member leave.
         """
         self.mark()
+        self._reader = threading.get_ident()
         deadline = None if timeout is None else time.monotonic() + timeout
         wait = 0.0
         while True:

@@ -13,7 +13,7 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.events import Reply, Send
 from zkgroup.protocol.lease import Lease
 from zkgroup.protocol.offsets import Procedure
-from zkgroup.protocol.ops import Code, Create, Delete, Ensure, Failure, Op, Result, SetData, Sync
+from zkgroup.protocol.ops import WRITES, Code, Failure, Op, Result, Sync
 
 T = TypeVar("T")
 _Then: TypeAlias = Callable[[Sequence[Result]], None]
@@ -96,7 +96,7 @@ class Conversation:
 
     def _ask(self, ops: tuple[Op, ...], then: _Then) -> None:
         """Send now, or, where it writes and the lease has run out, once a sync has shown that the session lives."""
-        writes = any(isinstance(op, Create | SetData | Delete | Ensure) for op in ops)
+        writes = any(isinstance(op, WRITES) for op in ops)
         if not writes or self.lease.holds(self.now):
             self._send(ops, then)
             return

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zkgroup.protocol.ops import Code, Create, Delete, Ensure, Failure, Op, Result, SetData, Sync
+from zkgroup.protocol.ops import WRITES, Code, Failure, Op, Result, Sync
 
 BEATS_PER_TIMEOUT = 6
 
@@ -49,7 +49,7 @@ class Lease:
     def renew(self, ops: Sequence[Op], results: Sequence[Result], sent_at: float) -> None:
         """Learn from answered operations that were sent at ``sent_at``."""
         for op, result in zip(ops, results, strict=True):
-            if not isinstance(op, Sync | Create | SetData | Delete | Ensure):
+            if not isinstance(op, (Sync, *WRITES)):
                 continue
             if isinstance(result, Failure) and result.code in (Code.CONNECTION_LOSS, Code.SESSION_EXPIRED, Code.OTHER):
                 continue

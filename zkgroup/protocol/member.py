@@ -165,7 +165,7 @@ class Member:
         self._touched: set[TopicPartition] = set()  # owner nodes that this session may have created
         self._dirty = ""  # why to rebalance
         self._verify = False  # watches were lost with the connection
-        self._suspects: set[str] = set()  # owner nodes of ours that changed
+        self._unwatched: set[TopicPartition] = set()  # owner nodes of ours to look at: not watched yet, or changed
         self._blockers: set[str] = set()  # owner nodes in our way
         self._attempts = 0
         self._began = 0.0
@@ -254,6 +254,7 @@ class Member:
                     self._go(self._register)
             case Disconnected():
                 self.talk.disconnect()
+                self._unwatched = set(self.share)
             case Expired(reason):
                 self._expired(reason)
             case Changed(path):
@@ -285,7 +286,7 @@ class Member:
         self.talk.end()
         self._answers.clear()
         self._collecting = False
-        self._suspects.clear()
+        self._unwatched.clear()
         self._blockers.clear()
         self._timers = {name: at for name, at in self._timers.items() if name in ("leave", "connect")}
 
@@ -297,7 +298,9 @@ class Member:
                 self._retry_soon()
         elif path.startswith(znodes.owners(group) + "/"):
             # Also told, late, of nodes that we deleted ourselves and have created anew: look before acting.
-            self._suspects.add(path)
+            topic, _, number = path.removeprefix(znodes.owners(group) + "/").partition("/")
+            if number.isdigit() and (partition := TopicPartition(topic, int(number))) in self.share:
+                self._unwatched.add(partition)
         elif path == znodes.member_id(group, self.settings.consumer_id):
             if self.phase is Phase.WAITING:
                 self._go(self._register)
@@ -395,7 +398,7 @@ class Member:
             self._look()
         elif self._verify:
             self._verify_all()
-        elif self._suspects:
+        elif self._unwatched:
             self._verify_owners()
         elif self._tokens:
             self._collect()
@@ -480,12 +483,13 @@ class Member:
         self.talk.run(self._releasing, lambda _: self._released(), self._release_failed)
 
     def _releasing(self) -> Procedure[None]:
+        sure = self.share.keys() - self._unwatched
         self.share = {}
-        return do.release(self.settings.group, sorted(self._touched), self.session_id)
+        return do.release(self.settings.group, sorted(self._touched), self.session_id, surely_ours=sure)
 
     def _released(self) -> None:
         self._touched.clear()
-        self._suspects.clear()
+        self._unwatched.clear()
         self.book.forget()
         if self._leaving:
             self._unregister()
@@ -535,6 +539,7 @@ class Member:
 
         def claimed() -> None:
             self.share = share
+            self._unwatched = set(share)
             if self._dirty:
                 # The plan is old already. Nothing was started, so there is nothing to stop or commit.
                 self._go(self._release_next)
@@ -696,13 +701,13 @@ class Member:
 
     def _verify_all(self) -> None:
         """After a reconnect: watches were lost, so changes may have been missed. Read again; act if it differs."""
-        before, owned = self.registry, sorted(self.share)
+        before, share = self.registry, dict(self.share)
         self._verify = False
-        self._suspects.clear()
+        self._unwatched.clear()
 
         def reading() -> Procedure[bool]:
             registry = yield from self._reading()
-            kept = yield from do.still_owned(self.settings.group, owned, self.session_id)
+            kept = yield from do.still_owned(self.settings.group, share, self.session_id)
             return registry == before and kept
 
         def verified(same: bool) -> None:
@@ -715,17 +720,17 @@ class Member:
         self.talk.run(reading, verified, failed)
 
     def _verify_owners(self) -> None:
-        paths, self._suspects = self._suspects, set()
-        owned = [p for p in self.share if znodes.owner(self.settings.group, p) in paths]
-        if not owned:
-            return
+        """Watch owner nodes and see that they are still ours. Done after a claim, too, when reading has begun."""
+        share = {p: self.share[p] for p in self._unwatched if p in self.share}
+        self._unwatched.clear()
 
         def verified(kept: bool) -> None:
             if not kept:
+                self._unwatched |= share.keys() & self.share.keys()
                 self._dirty = "an owner node of ours was changed by somebody else"
 
         self.talk.run(
-            lambda: do.still_owned(self.settings.group, owned, self.session_id), verified, lambda _: verified(False)
+            lambda: do.still_owned(self.settings.group, share, self.session_id), verified, lambda _: verified(False)
         )
 
     def _commit_while_owning(self, consumed: Mapping[TopicPartition, int]) -> None:

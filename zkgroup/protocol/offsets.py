@@ -14,7 +14,20 @@ from typing import TypeAlias, TypeVar
 from zkgroup.errors import MalformedZnodeError, ZkgroupError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Code, Create, Ensure, Exists, Failure, Get, Node, Op, Result, SetData, Stat
+from zkgroup.protocol.ops import (
+    Code,
+    Create,
+    Ensure,
+    Exists,
+    Failure,
+    Get,
+    Node,
+    Op,
+    Result,
+    SetData,
+    Stat,
+    Transaction,
+)
 
 T = TypeVar("T")
 #: A conversation with ZooKeeper: yields operations, is sent their results, returns its outcome. Pure.
@@ -22,6 +35,8 @@ Procedure: TypeAlias = Generator[tuple[Op, ...], Sequence[Result], T]
 
 #: How often a commit tries to get past foreign writes of the same node before it says so.
 ROUNDS = 4
+#: Offsets written in one transaction.
+CHUNK = 250
 
 
 class CommitError(ZkgroupError):
@@ -108,6 +123,9 @@ class OffsetBook:
             return doubtful
         for partition in wanted:
             self._entries[partition].sent = offsets[partition]
+        wanted = yield from self._write_together(wanted, offsets)
+        if not wanted:
+            return doubtful
         results = yield tuple(self._operation(p, offsets[p]) for p in wanted)
         for partition, result in zip(wanted, results, strict=True):
             entry = self._entries[partition]
@@ -130,11 +148,28 @@ class OffsetBook:
             doubtful += yield from self._write(offsets)
         return doubtful
 
+    def _write_together(
+        self, wanted: Sequence[TopicPartition], offsets: Mapping[TopicPartition, int]
+    ) -> Procedure[list[TopicPartition]]:
+        """Write in transactions; returns what was in those that were refused, of which nothing was written."""
+        chunks = [wanted[i : i + CHUNK] for i in range(0, len(wanted), CHUNK)]
+        results = yield tuple(Transaction(tuple(self._operation(p, offsets[p]) for p in chunk)) for chunk in chunks)
+        refused: list[TopicPartition] = []
+        for chunk, result in zip(chunks, results, strict=True):
+            if isinstance(result, Failure):
+                refused += chunk
+                continue
+            for partition in chunk:
+                entry = self._entries[partition]
+                entry.version = 0 if entry.version is None else entry.version + 1
+                entry.value, entry.sent = offsets[partition], None
+        return refused
+
     def _differs(self, partition: TopicPartition, offset: int) -> bool:
         entry = self._entries.get(partition)
         return entry is not None and entry.value != offset and (entry.hold is None or offset > entry.hold)
 
-    def _operation(self, partition: TopicPartition, offset: int) -> Op:
+    def _operation(self, partition: TopicPartition, offset: int) -> Create | SetData:
         path, data = znodes.offset(self.group, partition), znodes.encode_offset(offset)
         version = self._entries[partition].version
         return Create(path, data) if version is None else SetData(path, data, version)

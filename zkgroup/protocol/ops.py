@@ -109,7 +109,21 @@ class Sync:
     path: str = "/"
 
 
-Op: TypeAlias = Get | Children | Exists | Create | Ensure | SetData | Delete | Sync
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """Apply all of ``ops`` or none → None, or the ``Failure`` of the first that stood in the way (``index``)."""
+
+    ops: tuple[Create | SetData | Delete | Check, ...]
+
+    @property
+    def path(self) -> str:
+        """The first path, for messages."""
+        return self.ops[0].path
+
+
+Op: TypeAlias = Get | Children | Exists | Create | Ensure | SetData | Delete | Sync | Transaction
+#: What goes through the leader and its quorum: answered only while the session lives.
+WRITES = (Create, Ensure, SetData, Delete, Transaction)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +136,11 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An operation that did not succeed. ``detail`` is for people."""
+    """An operation that did not succeed. ``detail`` is for people; ``index`` is the culprit in a transaction."""
 
     code: Code
     detail: str = ""
+    index: int | None = None
 
 
 Result: TypeAlias = Node | Stat | tuple[str, ...] | Failure | None

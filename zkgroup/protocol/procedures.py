@@ -6,8 +6,10 @@ again from its beginning after the connection was lost in the middle: what it di
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from typing import TypeVar
 
 from zkgroup.errors import ZkgroupError
 from zkgroup.protocol import znodes
@@ -24,11 +26,13 @@ from zkgroup.protocol.ops import (
     Failure,
     Get,
     Node,
-    Op,
     Result,
     Stat,
+    Transaction,
 )
 from zkgroup.protocol.znodes import Registration
+
+T = TypeVar("T")
 
 
 class RegistryReadError(ZkgroupError):
@@ -162,58 +166,90 @@ def _read_partitions(wanted: Sequence[str], own: Mapping[str, int]) -> Procedure
     }
 
 
+#: Operations in one transaction: few round trips, and far below the megabyte that a request may have.
+CHUNK = 250
+
+
 def claim(group: str, share: Mapping[TopicPartition, ConsumerThreadId], session_id: int) -> Procedure[None]:
-    """Create our owner nodes and watch them.
+    """Create our owner nodes, in transactions: one that is refused has claimed nothing.
 
     Raises OwnerConflictError where others are in the way; what was created by then stays: roll it back with
     ``release``.
     """
     wanted = dict(share)
-    for _ in range(3):
-        ops: list[Op] = []
-        for partition, thread in wanted.items():
-            path = znodes.owner(group, partition)
-            ops.append(Create(path, str(thread).encode(), ephemeral=True))
-            # Behind the create, so that one round trip both claims and shows whose node it is.
-            ops.append(Get(path, watch=True))
-        results = yield tuple(ops)
-        _check(results, f"claim partitions of group {group}")
-        missing: set[str] = set()
-        stale: list[Op] = []
-        again: dict[TopicPartition, ConsumerThreadId] = {}
-        blockers: list[tuple[str, str]] = []
-        for (partition, thread), created, node in zip(wanted.items(), results[::2], results[1::2], strict=True):
-            path = znodes.owner(group, partition)
-            if isinstance(node, Node):
-                if node.stat.owner == session_id and node.data == str(thread).encode():
-                    continue
-                if node.stat.owner == session_id:
-                    # Ours, for another of our streams: left behind by an attempt that was cut off.
-                    stale.append(Delete(path, node.stat.version))
-                    again[partition] = thread
-                else:
-                    blockers.append((path, node.data.decode("utf-8", "replace")))
-                continue
-            again[partition] = thread
-            if isinstance(created, Failure) and created.code is Code.NO_NODE:
-                missing.add(znodes.owner_topic(group, partition.topic))
-        if blockers:
-            path, holder = blockers[0]
-            raise OwnerConflictError(
-                f"{len(blockers)} of {len(share)} partitions are owned by others, first {path} by {holder[:120]}",
-                tuple(path for path, _ in blockers),
-            )
-        if not again:
+    for _ in range(4):
+        chunks = list(batched(wanted.items(), CHUNK))
+        results = yield tuple(
+            Transaction(tuple(_owner_node(group, partition, thread) for partition, thread in chunk)) for chunk in chunks
+        )
+        refused = [item for chunk, r in zip(chunks, results, strict=True) if isinstance(r, Failure) for item in chunk]
+        if not refused:
             return
-        if missing or stale:
-            yield (*(Ensure(path) for path in sorted(missing)), *stale)
-        wanted = again
+        _check((r for r in results if isinstance(r, Failure) and r.code is Code.NO_AUTH), f"claim in group {group}")
+        wanted = yield from _clear_the_way(group, dict(refused), len(share), session_id)
+        if not wanted:
+            return
     raise RegistryReadError(f"owner nodes of group {group} come and go while they are claimed")
 
 
-def release(group: str, partitions: Iterable[TopicPartition], session_id: int) -> Procedure[None]:
-    """Delete the owner nodes of ``partitions`` that are our session's, and no others."""
-    paths = [znodes.owner(group, partition) for partition in partitions]
+def _owner_node(group: str, partition: TopicPartition, thread: ConsumerThreadId) -> Create:
+    return Create(znodes.owner(group, partition), str(thread).encode(), ephemeral=True)
+
+
+def _clear_the_way(
+    group: str, refused: Mapping[TopicPartition, ConsumerThreadId], total: int, session_id: int
+) -> Procedure[dict[TopicPartition, ConsumerThreadId]]:
+    """Look why claims were refused, mend what is ours to mend, and return what is still to be claimed."""
+    nodes = yield tuple(Get(znodes.owner(group, partition)) for partition in refused)
+    _check(nodes, f"read the owners of group {group}")
+    blockers = [
+        (znodes.owner(group, partition), node.data.decode("utf-8", "replace"))
+        for partition, node in zip(refused, nodes, strict=True)
+        if isinstance(node, Node) and node.stat.owner != session_id
+    ]
+    if blockers:
+        path, holder = blockers[0]
+        raise OwnerConflictError(
+            f"{len(blockers)} of {total} partitions are owned by others, first {path} by {holder[:120]}",
+            tuple(path for path, _ in blockers),
+        )
+    again = {
+        partition: thread
+        for (partition, thread), node in zip(refused.items(), nodes, strict=True)
+        if not isinstance(node, Node) or node.data != str(thread).encode()
+    }
+    # Ours, but for another of our streams: left behind by an attempt that was cut off.
+    stale = tuple(
+        Delete(znodes.owner(group, partition), node.stat.version)
+        for partition, node in zip(refused, nodes, strict=True)
+        if isinstance(node, Node) and partition in again
+    )
+    parents = sorted({znodes.owner_topic(group, partition.topic) for partition in again})
+    if again:
+        _check((yield (*(Ensure(path) for path in parents), *stale)), f"make way for claims in group {group}")
+    return again
+
+
+def release(
+    group: str, partitions: Iterable[TopicPartition], session_id: int, *, surely_ours: Collection[TopicPartition] = ()
+) -> Procedure[None]:
+    """Delete the owner nodes of ``partitions`` that are our session's, and no others.
+
+    ``surely_ours``: nodes that are watched, and of which no change was told since they were seen to be ours.
+    """
+    wanted = list(partitions)
+    doubtful = [partition for partition in wanted if partition not in surely_ours]
+    sure = list(batched((partition for partition in wanted if partition in surely_ours), CHUNK))
+    if sure:
+        results = yield tuple(
+            Transaction(tuple(Delete(znodes.owner(group, partition), 0) for partition in chunk)) for chunk in sure
+        )
+        for chunk, result in zip(sure, results, strict=True):
+            if isinstance(result, Failure):
+                doubtful += chunk
+    if not doubtful:
+        return
+    paths = [znodes.owner(group, partition) for partition in doubtful]
     stats = yield tuple(Exists(path) for path in paths)
     ours = tuple(
         Delete(path, stat.version)
@@ -224,13 +260,20 @@ def release(group: str, partitions: Iterable[TopicPartition], session_id: int) -
         _check((yield ours), f"release partitions of group {group}")
 
 
-def still_owned(group: str, partitions: Sequence[TopicPartition], session_id: int) -> Procedure[bool]:
-    """Whether all of ``partitions`` are still our session's; they are watched again."""
-    stats = yield tuple(Exists(znodes.owner(group, partition), watch=True) for partition in partitions)
-    return all(isinstance(stat, Stat) and stat.owner == session_id for stat in stats)
+def still_owned(group: str, share: Mapping[TopicPartition, ConsumerThreadId], session_id: int) -> Procedure[bool]:
+    """Whether all of ``share`` is our session's; its owner nodes are watched from now on."""
+    nodes = yield tuple(Exists(znodes.owner(group, partition), watch=True) for partition in share)
+    return all(isinstance(node, Stat) and node.owner == session_id for node in nodes)
 
 
 def watch_gone(paths: Sequence[str]) -> Procedure[tuple[str, ...]]:
     """Watch nodes that are in the way; returns those that are still there."""
     stats = yield tuple(Exists(path, watch=True) for path in paths)
     return tuple(path for path, stat in zip(paths, stats, strict=True) if isinstance(stat, Stat))
+
+
+def batched(items: Iterable[T], size: int) -> Iterator[tuple[T, ...]]:
+    """``items`` in tuples of at most ``size``."""
+    iterator = iter(items)
+    while chunk := tuple(islice(iterator, size)):
+        yield chunk

@@ -26,6 +26,7 @@ from zkgroup.protocol.ops import (
     SessionEvent,
     SetData,
     Sync,
+    Transaction,
 )
 from zkgroup.servers.zookeeper import Session, ZooKeeperSettings
 
@@ -151,22 +152,11 @@ class Registry:
         Raises ``TransactionRefused`` where an operation stood in the way, ``UnreachableError`` where the connection
         was lost: then it may or may not have been applied, and the caller reads back.
         """
-        answered = threading.Event()
-        box: list[Result] = []
-
-        def done(result: Result) -> None:
-            box.append(result)
-            answered.set()
-
-        self._session.transact(ops, done)
-        if not answered.wait(self.timeout):
-            raise self._gone()
-        failure = box[0]
+        failure = self._round([Transaction(tuple(ops))], time.monotonic() + self.timeout)[0]
         if isinstance(failure, Failure):
-            head = failure.detail.partition(":")[0]
-            if not head.isdigit():
+            if failure.index is None:
                 raise self._gone()
-            raise TransactionRefused(int(head), ops[int(head)].path, failure)
+            raise TransactionRefused(failure.index, ops[failure.index].path, failure)
 
 
 def as_mapping(ops: Sequence[Op], results: Sequence[Result]) -> Mapping[str, Result]:
