@@ -1,7 +1,7 @@
 """The group's side of an export: what ZooKeeper tells of it, the lock, and the commit.
 
-``/consumers/G/zkgroup/export/lock`` is ephemeral and keeps two exports of a group apart; its siblings are free for what a
-resumable export may keep. The lock is a courtesy that spares work. What makes the commit safe is the version of every
+``/consumers/G/zkgroup/export/lock`` is ephemeral and keeps two exports of a group apart; its siblings are free for what
+a resumable export may keep. The lock is a courtesy that spares work. What makes the commit safe is the version of every
 offset node, read when the export was planned: a node that anybody has touched since refuses the whole commit.
 """
 
@@ -158,7 +158,9 @@ class ExportGroup:
         deadline = time.monotonic() + self._registry.settings.session_timeout + 2.0
         told = False
         while True:
-            ensured, refused = self._registry.read([Ensure(parent), Create(path, data, ephemeral=True)])
+            # Not at one go: making missing parents takes several requests.
+            ensured = self._registry.write(Ensure(parent))
+            refused = self._registry.write(Create(path, data, ephemeral=True))
             if refused is None or self._holds(path):
                 return
             failure = refused if isinstance(refused, Failure) else Failure(Code.OTHER)
