@@ -56,8 +56,8 @@ def known_brokers(port: int, timeout: float = 1.0) -> frozenset[int] | None:
     try:
         with socket.create_connection((HOST, port), timeout) as connection:
             connection.sendall(struct.pack(">i", len(request)) + request)
-            (length,) = struct.unpack(">i", _receive(connection, 4))
-            answer = _receive(connection, length)
+            (length,) = struct.unpack(">i", receive(connection, 4))
+            answer = receive(connection, length)
     except OSError:
         return None
     (count,) = struct.unpack_from(">i", answer, 4)
@@ -69,7 +69,8 @@ def known_brokers(port: int, timeout: float = 1.0) -> frozenset[int] | None:
     return frozenset(found)
 
 
-def _receive(connection: socket.socket, length: int) -> bytes:
+def receive(connection: socket.socket, length: int) -> bytes:
+    """Exactly ``length`` bytes. Raises ``ConnectionError`` if the other side ends first."""
     data = b""
     while len(data) < length:
         part = connection.recv(length - len(data))

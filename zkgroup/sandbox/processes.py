@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -107,7 +107,8 @@ class Guard:
 
 
 # Before it becomes the server, the child tells the guard its id: an owner that dies right here leaves nothing behind.
-_REPORT = 'echo "+$$"; exec "$@" >&2'
+# What was its standard output until then is the guard's pipe.
+_REPORT = 'out=$1; shift; echo "+$$"; exec "$@" >>"$out"'
 
 
 class Process:
@@ -156,26 +157,22 @@ class Process:
 
 
 def spawn(
-    command: Sequence[str],
-    *,
-    folder: Path,
-    log: Path,
-    guard: Guard | None,
-    environment: Mapping[str, str] | None = None,
+    command: Sequence[str], *, folder: Path, log: Path, guard: Guard | None, output: Path | None = None
 ) -> Process:
-    """Start ``command`` in ``folder`` in a session of its own, its output appended to ``log``.
+    """Start ``command`` in ``folder`` in a session of its own.
 
-    With a ``guard`` the process ends when its owner does.
+    Its errors are appended to ``log``, its output to ``output`` (the log, if not given). With a ``guard`` the process
+    ends when its owner does.
     """
-    with log.open("ab") as output:
+    output = output or log
+    with log.open("ab") as errors, output.open("ab") as printed:
         child = subprocess.Popen(
-            list(command) if guard is None else ["sh", "-c", _REPORT, "sh", *command],
+            list(command) if guard is None else ["sh", "-c", _REPORT, "sh", str(output), *command],
             cwd=folder,
             stdin=subprocess.DEVNULL,
-            stdout=output if guard is None else guard.fileno(),
-            stderr=output,
+            stdout=printed if guard is None else guard.fileno(),
+            stderr=errors,
             start_new_session=True,
-            env=None if environment is None else dict(environment),
         )
     return Process(child, guard)
 

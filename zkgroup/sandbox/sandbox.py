@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 from zkgroup.protocol import znodes
@@ -17,6 +17,7 @@ from zkgroup.protocol.ops import Exists, Stat
 from zkgroup.sandbox import configuration
 from zkgroup.sandbox.jars import DEFAULT_RELEASE, kafka_class_path, release, zookeeper_class_path
 from zkgroup.sandbox.java import find_java
+from zkgroup.sandbox.member import MemberOptions, ReferenceMember
 from zkgroup.sandbox.paths import sandbox_folder
 from zkgroup.sandbox.probe import HOST, known_brokers, zookeeper_serves
 from zkgroup.sandbox.processes import POLL, Guard, current_process
@@ -73,6 +74,7 @@ class Sandbox:
         self._guard = Guard()
         self._zookeeper: Server | None = None
         self._brokers: dict[int, Server] = {}
+        self._members: list[ReferenceMember] = []
         self._started = False
 
     # What others connect to
@@ -119,6 +121,13 @@ class Sandbox:
     def registry(self, timeout: float = 10.0) -> Registry:
         """A registry on the sandbox's ZooKeeper, to be used as a context manager."""
         return Registry(ZooKeeperSettings(self.connect, connect_timeout=timeout))
+
+    def member(self, group: str, subscription: str, **options: Any) -> ReferenceMember:
+        """A reference member of ``group``, to be started; it ends with the sandbox. Options: ``MemberOptions``."""
+        wanted = MemberOptions(self.connect, group, subscription, **options)
+        member = ReferenceMember(wanted, self.folder / "members" / wanted.name, self.guard)
+        self._members.append(member)
+        return member
 
     # Starting and stopping
 
@@ -234,6 +243,8 @@ class Sandbox:
         self._started = False
 
     def _end_everything(self) -> None:
+        for member in self._members:
+            member.kill()
         for server in (*self._brokers.values(), *([self._zookeeper] if self._zookeeper else [])):
             server.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
