@@ -1,0 +1,210 @@
+"""``zkgroup owners`` on a real ZooKeeper."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterator, Mapping
+
+import pytest
+from cli import run
+
+from zkgroup.protocol import znodes
+from zkgroup.protocol.ops import Create, Ensure, Exists, Failure
+from zkgroup.protocol.znodes import Registration, encode_registration
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.servers.registry import Registry
+
+STAMP = 1411294187842
+Build = Callable[..., str]
+
+
+def static(**topics: int) -> bytes:
+    return encode_registration(Registration("static", topics, STAMP))
+
+
+@pytest.fixture
+def build(registry: Registry, unique: Callable[[str], str]) -> Iterator[Build]:
+    """``build(members, owners)`` writes a group's nodes and returns its name; they go with the test."""
+    made: list[Registry] = []
+
+    def make(
+        members: Mapping[str, bytes] | None = None, owners: Mapping[tuple[str, int | str], str] | None = None
+    ) -> str:
+        group = unique("owned")
+        session = Registry(registry.settings, 30.0)
+        session.__enter__()
+        made.append(session)
+        parents = [znodes.group(group)]
+        if members is not None:
+            parents.append(znodes.ids(group))
+        parents += [znodes.owner_topic(group, topic) for topic, _ in owners or ()]
+        for path in parents:
+            assert session.write(Ensure(path)) is None
+        for name, data in (members or {}).items():
+            path = znodes.member_id(group, name.replace("G", group))
+            assert not isinstance(session.write(Create(path, data, ephemeral=True)), Failure)
+        for (topic, partition), owner in (owners or {}).items():
+            path = f"{znodes.owner_topic(group, topic)}/{partition}"
+            data = owner.replace("G", group).encode()
+            assert not isinstance(session.write(Create(path, data, ephemeral=True)), Failure)
+        return group
+
+    yield make
+    for session in made:
+        session.close()
+
+
+def owners(cluster: Sandbox, *args: str) -> tuple[int, list[dict[str, object]], str]:
+    """Run it with JSON rows: exit code, rows, stderr."""
+    result = run("owners", *args, "-z", cluster.connect, "--output", "json")
+    return result.returncode, json.loads(result.stdout) if result.stdout else [], result.stderr
+
+
+def test_who_owns_what(cluster: Sandbox, build: Build, make_topic: Callable[..., str]) -> None:
+    """Every partition of the subscribed topics, in numeric order, with its owner, the member behind it and its host."""
+    topic = make_topic(11)
+    first, second = "G_host-one-1411294187842-ab12cd34", "G_two-1411294187842-1"
+    claims = {(topic, n): f"{first if n < 6 else second}-0" for n in range(11)}
+    group = build({first: static(**{topic: 1}), second: static(**{topic: 1})}, claims)
+    code, rows, stderr = owners(cluster, group, "--verify")
+    assert (code, stderr) == (0, "")
+    assert [row["partition"] for row in rows] == list(range(11))
+    since = rows[0].pop("since")
+    assert isinstance(since, str)
+    assert since.startswith("20")
+    assert since.endswith("Z")
+    assert rows[0] == {
+        "topic": topic,
+        "partition": 0,
+        "owner": f"{first}-0".replace("G", group),
+        "member": first.replace("G", group),
+        "host": "host-one",
+        "registered": True,
+    }
+    assert rows[10]["host"] == "two"
+
+
+def test_formats(cluster: Sandbox, build: Build, make_topic: Callable[..., str]) -> None:
+    """A table for grep and awk, and CSV, of the same rows; an unowned partition has - or nothing."""
+    topic = make_topic(2)
+    group = build({"G_c": static(**{topic: 1})}, {(topic, 0): "G_c-0"})
+    lines = run("owners", group, "-z", cluster.connect).stdout.splitlines()
+    assert lines[0].split() == ["topic", "partition", "owner", "member", "host", "registered", "since"]
+    assert lines[1].split()[:6] == [topic, "0", f"{group}_c-0", f"{group}_c", "-", "true"]
+    assert lines[2].split() == [topic, "1", "-", "-", "-", "false", "-"]
+    rows = list(csv.DictReader(io.StringIO(run("owners", group, "-z", cluster.connect, "--output", "csv").stdout)))
+    assert rows[1] == {
+        "topic": topic, "partition": "1", "owner": "", "member": "", "host": "", "registered": "false", "since": "",
+    }  # fmt: skip
+
+
+def test_a_filter_is_applied_to_the_topics_that_exist(
+    cluster: Sandbox, build: Build, make_topic: Callable[..., str]
+) -> None:
+    """A white list's partitions are those of the topics it matches, Java's expression meant."""
+    topic = make_topic(2, "filtered")
+    pattern = r"\p{Alpha}+-" + topic.partition("-")[2]
+    data = encode_registration(Registration("white_list", {pattern: 1}, STAMP))
+    group = build({"G_c": data}, {(topic, 0): "G_c-0", (topic, 1): "G_c-0"})
+    code, rows, stderr = owners(cluster, group, "--verify")
+    assert (code, stderr) == (0, "")
+    assert [(row["topic"], row["partition"]) for row in rows] == [(topic, 0), (topic, 1)]
+
+
+@pytest.mark.parametrize(
+    ("claim", "defect"),
+    [
+        (None, "1 has no owner"),
+        ("G_gone-0", "1 is owned by G_gone-0, which is not registered"),
+        ("G_other-0", "1 is owned by G_other-0, which does not subscribe to the topic"),
+        ("G_c-1", "1 is owned by G_c-1, whose member has 1 streams"),
+        ("", "1: the owner node is empty"),
+    ],
+)
+def test_verify_finds_what_is_wrong(
+    cluster: Sandbox, build: Build, make_topic: Callable[..., str], claim: str | None, defect: str
+) -> None:
+    """--verify still shows the rows, says what is wrong in one line, and exits with 6; without it the exit is 0."""
+    topic = make_topic(2)
+    claims = {(topic, 0): "G_c-0"} | ({} if claim is None else {(topic, 1): claim})
+    group = build({"G_c": static(**{topic: 1}), "G_other": static(elsewhere=1)}, claims)
+    code, rows, stderr = owners(cluster, group, "--verify")
+    assert code == 6
+    assert len(rows) == 2
+    assert stderr == f"zkgroup: group {group} is not owned as it should be: {topic}-{defect.replace('G', group)}\n"
+    assert owners(cluster, group)[0] == 0
+
+
+def test_half_built_groups_are_shown_as_they_are(
+    cluster: Sandbox, registry: Registry, build: Build, make_topic: Callable[..., str]
+) -> None:
+    """Anything may be missing or broken: rows are shown for what is there, warnings name the rest, nothing is made."""
+    empty = build()
+    assert owners(cluster, empty) == (0, [], "")
+    assert registry.read([Exists(znodes.ids(empty))])[0] is None
+
+    topic = make_topic(1)
+    broken = {
+        "G_text": b"no JSON",
+        "G_none": b"",
+        "G_re": b'{"version":1,"subscription":{"(":1},"pattern":"white_list"}',
+    }
+    group = build(
+        {**broken, "G_c": static(**{topic: 1}), "G_lost": static(absent=1)},
+        {(topic, 0): "G_c-0", ("deleted", 3): "G_c-0", ("deleted", "leader-x"): "G_c", ("deleted", "1-7"): "host:uuid"},
+    )
+    code, rows, stderr = owners(cluster, group)
+    assert code == 0
+    assert [(row["topic"], row["partition"], row["registered"]) for row in rows] == [
+        ("deleted", 3, True),
+        ("deleted", 7, False),
+        (topic, 0, True),
+    ]
+    lines = stderr.splitlines()
+    assert all(line.startswith("zkgroup: warning: ") for line in lines)
+    for name in ("text", "none", "re"):
+        assert [line for line in lines if f"member {group}_{name}: " in line], lines
+    assert [line for line in lines if "/deleted/leader-x is not named by a partition" in line], lines
+    assert owners(cluster, group, "--verify")[0] == 6
+
+
+def test_one_topic(cluster: Sandbox, build: Build, make_topic: Callable[..., str]) -> None:
+    """--topic keeps what was asked for; a topic that does not concern the group exits with 4."""
+    one, two = make_topic(1), make_topic(1)
+    group = build({"G_c": static(**{one: 1, two: 1})}, {(one, 0): "G_c-0", (two, 0): "G_c-0"})
+    code, rows, _ = owners(cluster, group, "--topic", two)
+    assert (code, [row["topic"] for row in rows]) == (0, [two])
+    code, rows, stderr = owners(cluster, group, "--topic", "nonsense")
+    assert (code, rows) == (4, [])
+    assert stderr.startswith(
+        f"zkgroup: group {group} neither subscribes to topic 'nonsense' nor owns any of it: its topics: "
+    )
+
+
+def test_an_unknown_group(cluster: Sandbox, build: Build) -> None:
+    """Exit code 4, with the names that are near."""
+    group = build()
+    code, rows, stderr = owners(cluster, group + "x")
+    assert (code, rows) == (4, [])
+    assert stderr.startswith(f"zkgroup: no group '{group}x' in ZooKeeper at ")
+    assert f"is {group} " in stderr
+
+
+def test_a_wrong_chroot_is_named(cluster: Sandbox, zookeeper: Sandbox) -> None:
+    """One that does not exist, and one that exists but holds no Kafka."""
+    result = run("owners", "g", "-z", f"{zookeeper.address}/no/such")
+    assert result.returncode == 2
+    assert result.stderr.startswith(f"zkgroup: ZooKeeper at {zookeeper.address} has no chroot /no/such: ")
+    result = run("owners", "g", "-z", f"{zookeeper.address}/zookeeper")
+    assert result.returncode == 4
+    assert "has no /consumers: check the chroot" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_group_with_a_strange_name(cluster: Sandbox, registry: Registry, unique: Callable[[str], str]) -> None:
+    """Foreign clients write names that Kafka would refuse; they can still be looked at."""
+    group = unique("so und so é")
+    assert registry.write(Ensure(znodes.group(group))) is None
+    assert owners(cluster, group)[0] == 0

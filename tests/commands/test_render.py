@@ -1,0 +1,174 @@
+"""Rows as tables, JSON and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from cli import run_on_terminal
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zkgroup.commands._render import Column, Output, iso_utc, print_object, print_rows, time_column
+from zkgroup.commands._text import escape, json_escape, one_line, width
+
+
+def shown(rows: Sequence[Any], columns: Sequence[Column | str], output: Output) -> str:
+    stream = io.StringIO()
+    print_rows(rows, columns, output, stream=stream)
+    return stream.getvalue()
+
+
+@dataclass(frozen=True)
+class Row:
+    topic: str
+    partition: int
+    owner: str | None
+    registered: bool
+    since: int | None
+
+
+ROWS = [Row("orders", 0, "g_h-1", True, 1411294187842), Row("日本", 10, None, False, None)]
+COLUMNS = ("topic", "partition", "owner", "registered", time_column("since"))
+
+
+def test_a_table_is_aligned_text() -> None:
+    """Numbers to the right, wide characters counted as two columns, - for what is missing, no blanks at line ends."""
+    assert shown(ROWS, COLUMNS, "table") == (
+        "topic   partition  owner  registered  since\n"
+        "orders          0  g_h-1  true        2014-09-21T10:09:47.842Z\n"
+        "日本           10  -      false       -\n"
+    )
+
+
+def test_json_is_one_array_a_row_a_line() -> None:
+    """Keys in the columns' order, numbers as numbers, truth as truth, null for what is missing."""
+    text = shown(ROWS, COLUMNS, "json")
+    assert text == (
+        '[\n{"topic":"orders","partition":0,"owner":"g_h-1","registered":true,"since":"2014-09-21T10:09:47.842Z"},\n'
+        '{"topic":"日本","partition":10,"owner":null,"registered":false,"since":null}\n]\n'
+    )
+    assert len(json.loads(text)) == 2
+
+
+def test_csv_has_a_header_and_empty_cells() -> None:
+    """What is missing is empty; truth is written as in JSON."""
+    assert shown(ROWS, COLUMNS, "csv") == (
+        "topic,partition,owner,registered,since\norders,0,g_h-1,true,2014-09-21T10:09:47.842Z\n日本,10,,false,\n"
+    )
+
+
+@pytest.mark.parametrize(("output", "text"), [("table", "a  b\n"), ("json", "[]\n"), ("csv", "a,b\n")])
+def test_no_rows(output: Output, text: str) -> None:
+    """An empty result is still a table, an array, a file with a header."""
+    assert shown([], ["a", "b"], output) == text
+
+
+def test_lists_mappings_and_times() -> None:
+    """Lists are commas, mappings key=value in a cell; JSON keeps them. Times are UTC."""
+    row = {"l": ["a", "b"], "m": {"t": 2}, "d": datetime(2020, 1, 2, 3, 4, 5, 6000, UTC), "f": 0.5, "e": ""}
+    assert shown([row], list(row), "table").splitlines()[1].split() == [
+        "a,b",
+        "t=2",
+        "2020-01-02T03:04:05.006Z",
+        "0.5",
+        "-",
+    ]
+    assert shown([row], list(row), "csv").splitlines()[1] == '"a,b",t=2,2020-01-02T03:04:05.006Z,0.5,'
+    assert json.loads(shown([row], ["l", "m", "f", "e"], "json")) == [
+        {"l": ["a", "b"], "m": {"t": 2}, "f": 0.5, "e": ""}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("millis", "text"),
+    [(0, "1970-01-01T00:00:00.000Z"), (-1, "1969-12-31T23:59:59.999Z"), (None, None), (2**62, None)],
+)
+def test_times(millis: int | None, text: str | None) -> None:
+    """Milliseconds to ISO 8601; what no calendar has counts as missing."""
+    assert iso_utc(millis) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "safe"),
+    [
+        ("plain", "plain"),
+        ("a\x1b[31mb\x07", "a\\x1b[31mb\\x07"),
+        ("a\nb\tc\rd", "a\\nb\\tc\\rd"),
+        ("\x9b1m", "\\x9b1m"),
+        ("abc\u202edef", "abc\\u202edef"),
+        ("\udcff", "\\udcff"),
+        ("ü日😀", "ü日😀"),
+    ],
+)
+def test_control_characters_are_made_visible(text: str, safe: str) -> None:
+    """Whatever a terminal would obey is shown as an escape; other text stays as it is."""
+    assert escape(text) == safe
+    assert shown([{"a": text}], ["a"], "table") == f"a\n{safe}\n"
+
+
+def test_messages_are_one_line() -> None:
+    """Line breaks in an error become blanks."""
+    assert one_line(" a\n  b\r\n\x1b ") == "a b \\x1b"
+
+
+@given(st.lists(st.tuples(st.text(), st.none() | st.integers(-(2**53), 2**53)), max_size=5))
+def test_json_and_csv_give_back_what_they_were_given(rows: list[tuple[str, int | None]]) -> None:
+    """Any text in any cell survives both, and escaping for a terminal does not change JSON's meaning."""
+    given_rows = [{"s": s.encode("utf-8", "replace").decode(), "n": n} for s, n in rows]
+    text = shown(given_rows, ["s", "n"], "json")
+    assert json.loads(text) == given_rows
+    assert json.loads(json_escape(text)) == given_rows
+    if not any("\0" in row["s"] or "\r" in row["s"] for row in given_rows):
+        read = list(csv.DictReader(io.StringIO(shown(given_rows, ["s", "n"], "csv"), newline="")))
+        assert read == [{"s": row["s"], "n": "" if row["n"] is None else str(row["n"])} for row in given_rows]
+
+
+@given(
+    st.lists(st.lists(st.text(max_size=8) | st.none() | st.integers(), min_size=3, max_size=3), min_size=1, max_size=4)
+)
+def test_table_columns_line_up(rows: list[list[str | int | None]]) -> None:
+    """Whatever the cells hold, a table has one line a row and every column starts where its head does."""
+    lines = shown([dict(zip("abc", row, strict=True)) for row in rows], ["a", "b", "c"], "table").split("\n")[:-1]
+    assert len(lines) == len(rows) + 1
+    heads = [line[: line.index("c")] if index == 0 else "" for index, line in enumerate(lines)]
+    numeric = all(row[2] is None or isinstance(row[2], int) for row in rows)
+    for line, row in zip(lines[1:], rows, strict=True):
+        cell = "-" if row[2] is None or row[2] == "" else escape(str(row[2]))
+        assert line.endswith(cell)
+        if not numeric:
+            assert width(line) - width(cell) == width(heads[0])
+
+
+def test_text_that_is_no_unicode() -> None:
+    """Bytes that were no UTF-8 arrive as lone surrogates: JSON shows them escaped instead of failing."""
+    assert json.loads(shown([{"a": "x\udcff", "b": ["\udcfe"]}], ["a", "b"], "json")) == [
+        {"a": "x\\udcff", "b": ["\\udcfe"]}
+    ]
+
+
+def test_one_thing_is_one_object() -> None:
+    """Commands that show one thing print one JSON object."""
+    stream = io.StringIO()
+    print_object({"group": "g", "members": [{"member": "m"}]}, stream=stream)
+    assert json.loads(stream.getvalue()) == {"group": "g", "members": [{"member": "m"}]}
+    assert stream.getvalue().endswith("}\n")
+
+
+def test_on_a_terminal() -> None:
+    """Rich prints the table there, with a bold head; NO_COLOR and JSON bring no colour."""
+    code, text = run_on_terminal("version")
+    assert code == 0
+    assert "\x1b[1m" in text
+    assert "zkgroup" in text
+    code, text = run_on_terminal("version", env={"NO_COLOR": "1"})
+    assert code == 0
+    assert "\x1b[3" not in text
+    code, text = run_on_terminal("version", "--output", "json")
+    assert json.loads(text)["zkgroup"]
