@@ -161,6 +161,11 @@ def test_what_would_stop_the_group_is_never_written(bad: Registration) -> None:
             "unknown pattern 'fancy'",
         ),
         (
+            b'{"version":1,"subscription":{"t":1},"pattern":null,"timestamp":"7"}',
+            Registration("static", {"t": 1}, 7),
+            "pattern is null",
+        ),
+        (
             b'{"version":1,"subscription":{"t":1},"pattern":"static","timestamp":1411294187842}',
             Registration("static", {"t": 1}, 1411294187842),
             "timestamp is a number",
@@ -193,7 +198,7 @@ def test_what_would_stop_the_group_is_never_written(bad: Registration) -> None:
         (
             b'{"version":1,"subscription":{"t":1},"pattern":"static","timestamp":"7","load":0.5}',
             Registration("static", {"t": 1}, 7),
-            "members up to 0.11 cannot read",
+            "members up to 0.11 cannot rebalance",
         ),
     ],
 )
@@ -223,7 +228,7 @@ def test_harmless_registrations_have_no_defects() -> None:
         b'"text"',
         b'{"subscription":{"t":1}}',
         b'{"pattern":"static"}',
-        b'{"pattern":null,"subscription":{"t":1}}',
+        b'{"pattern":1,"subscription":{"t":1}}',
         b'{"pattern":"static","subscription":["t"]}',
         b'{"pattern":"static","subscription":{"t":0}}',
         b'{"pattern":"static","subscription":{"t":-3}}',

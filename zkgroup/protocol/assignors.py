@@ -8,7 +8,7 @@ come to the same one, so every order below is part of the protocol.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final, Literal
@@ -16,7 +16,7 @@ from typing import Final, Literal
 from zkgroup.errors import AssignmentRefusedError, UsageError
 from zkgroup.protocol.filters import TopicFilter
 from zkgroup.protocol.javahash import extend_hash, signed
-from zkgroup.protocol.names import ConsumerThreadId, TopicPartition, parse_release, thread_order
+from zkgroup.protocol.names import INTERNAL_TOPICS, ConsumerThreadId, TopicPartition, parse_release, thread_order
 from zkgroup.protocol.znodes import Registration
 
 Strategy = Literal["range", "roundrobin"]
@@ -66,17 +66,28 @@ class Assignment:
         return {partition: thread for partition, thread in self.owners.items() if thread.consumer_id == consumer_id}
 
 
-def resolve(registration: Registration, topics: Iterable[str], *, exclude_internal: bool = True) -> dict[str, int]:
+def resolve(
+    registration: Registration,
+    topics: Iterable[str],
+    *,
+    exclude_internal: bool = True,
+    internal: Collection[str] = INTERNAL_TOPICS,
+) -> dict[str, int]:
     """What a registration asks for: topic → streams.
 
     A static one is taken as it is, internal topics and topics that do not exist included. Of ``topics``, a filter takes
-    what it matches, each with the registration's streams. Raises UsageError where the expression cannot be read.
+    what it matches, each with the registration's streams, and leaves out the internal ones; which those are depends on
+    the reader's release (``names.internal_topics``). Raises UsageError where the expression cannot be read.
     """
-    return resolve_all({"": registration}, topics, exclude_internal=exclude_internal)[""]
+    return resolve_all({"": registration}, topics, exclude_internal=exclude_internal, internal=internal)[""]
 
 
 def resolve_all(
-    registrations: Mapping[str, Registration], topics: Iterable[str], *, exclude_internal: bool = True
+    registrations: Mapping[str, Registration],
+    topics: Iterable[str],
+    *,
+    exclude_internal: bool = True,
+    internal: Collection[str] = INTERNAL_TOPICS,
 ) -> dict[str, dict[str, int]]:
     """``resolve`` for a whole group, consumer id by consumer id; a filter that several members share is run once."""
     names = tuple(topics)
@@ -90,7 +101,7 @@ def resolve_all(
         key = (registration.pattern, expression)
         if key not in selected:
             topic_filter = TopicFilter(registration.pattern, expression)
-            selected[key] = topic_filter.select(names, exclude_internal=exclude_internal)
+            selected[key] = topic_filter.select(names, exclude_internal=exclude_internal, internal=internal)
         resolved[consumer_id] = dict.fromkeys(selected[key], streams)
     return resolved
 

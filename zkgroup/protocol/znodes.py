@@ -192,13 +192,7 @@ def registration_defects(data: bytes | None) -> tuple[str, ...]:
 def _read_registration(path: str, data: bytes | None) -> tuple[Registration, list[str]]:
     defects: list[str] = []
     parsed = _parse_leniently(path, data, defects)
-    written = parsed.get("pattern")
-    if not isinstance(written, str):
-        raise MalformedZnodeError(path, "has no pattern", _STOPS_THE_GROUP)
-    pattern = _PATTERNS.get(written)
-    if pattern is None:
-        defects.append(f"unknown pattern {excerpt(written)}, which everyone reads as static")
-        pattern = "static"
+    pattern = _pattern(path, parsed, defects)
     subscription = parsed.get("subscription")
     if not isinstance(subscription, dict):
         raise MalformedZnodeError(path, "has no subscription", _STOPS_THE_GROUP)
@@ -219,8 +213,21 @@ def _read_registration(path: str, data: bytes | None) -> tuple[Registration, lis
         defects.append("version is not 1")
     timestamp = _timestamp(parsed, defects)
     if _has_other_numbers(parsed):
-        defects.append("holds a number that members up to 0.11 cannot read, so that they cannot rebalance")
+        defects.append("a number that is no 32-bit integer: members up to 0.11 cannot rebalance")
     return Registration(pattern, subscription, timestamp, version), defects
+
+
+def _pattern(path: str, parsed: dict[str, Any], defects: list[str]) -> Pattern:
+    written = parsed.get("pattern")
+    if isinstance(written, str) and written in _PATTERNS:
+        return _PATTERNS[written]
+    if isinstance(written, str):
+        defects.append(f"unknown pattern {excerpt(written)}, which everyone reads as static")
+    elif "pattern" in parsed and written is None:
+        defects.append("pattern is null: members from 1.0 on cannot rebalance, older ones read it as static")
+    else:
+        raise MalformedZnodeError(path, "has no pattern", _STOPS_THE_GROUP)
+    return "static"
 
 
 def _parse_leniently(path: str, data: bytes | None, defects: list[str]) -> dict[str, Any]:
