@@ -4,6 +4,17 @@ from zkgroup.connector import Connector
 """
 
 from zkgroup.connector.connector import Connector, RebalanceListener, Statistics
+from zkgroup.connector.start import StartAt, parse_start
 from zkgroup.connector.stream import Batch, Record, Stream, StreamStatistics
 
-__all__ = ["Batch", "Connector", "RebalanceListener", "Record", "Statistics", "Stream", "StreamStatistics"]
+__all__ = [
+    "Batch",
+    "Connector",
+    "RebalanceListener",
+    "Record",
+    "StartAt",
+    "Statistics",
+    "Stream",
+    "StreamStatistics",
+    "parse_start",
+]

@@ -10,10 +10,16 @@ from zkgroup.servers.kafka import KafkaSettings, settings_from_brokers
 
 
 class Brokers:
-    """Reads the registered brokers when asked for them. Thread-safe if ``read`` is."""
+    """Reads the registered brokers when asked for them, unless they are ``given``. Thread-safe if ``read`` is."""
 
-    def __init__(self, read: Callable[[Sequence[Op]], list[Result]], properties: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        read: Callable[[Sequence[Op]], list[Result]],
+        properties: Mapping[str, str],
+        given: KafkaSettings | None = None,
+    ) -> None:
         self._read = read
+        self._given = given
         self._properties = dict(properties)
 
     def settings(self) -> KafkaSettings:
@@ -21,6 +27,8 @@ class Brokers:
 
         Raises UnreachableError where there is none, or ZooKeeper does not answer; MalformedZnodeError.
         """
+        if self._given is not None:
+            return self._given
         (listed,) = self._read([Children(znodes.broker_ids())])
         ids = sorted((name for name in listed if name.isdigit()), key=int) if isinstance(listed, tuple) else []
         paths = [znodes.broker(int(name)) for name in ids]

@@ -20,6 +20,7 @@ from typing import Any, Literal, Protocol, Self, TypeVar, cast
 
 from zkgroup.config import ConsumerConfig, librdkafka_properties
 from zkgroup.connector.brokers import Brokers
+from zkgroup.connector.start import StartAt, resolve_start
 from zkgroup.connector.stream import Stream, StreamStatistics
 from zkgroup.errors import UnreachableError, UsageError, ZkgroupError
 from zkgroup.protocol import events as ev
@@ -29,7 +30,7 @@ from zkgroup.protocol.member import Counters, Member, MemberSettings, Phase
 from zkgroup.protocol.names import ConsumerThreadId, TopicPartition, make_consumer_id, validate_topic
 from zkgroup.protocol.ops import Op, Result, SessionEvent
 from zkgroup.protocol.znodes import Registration
-from zkgroup.servers.kafka import GroupOffsets, LogRange, log_offsets
+from zkgroup.servers.kafka import GroupOffsets, KafkaSettings
 from zkgroup.servers.zookeeper import Session, ZooKeeperSettings
 
 log = logging.getLogger(__name__)
@@ -89,6 +90,9 @@ class Connector:
 
     One of ``streams``, ``streams_by_filter`` and ``merged_streams`` is called, once: it joins the group and returns
     when the member has its share, or raises what kept it from it. ``close()`` commits, releases and leaves.
+
+    ``start``: where to begin in partitions without a stored offset, instead of ``auto.offset.reset``. ``kafka``: how to
+    reach the brokers, instead of what they have registered in ZooKeeper.
     """
 
     def __init__(
@@ -97,6 +101,8 @@ class Connector:
         zookeeper: ZooKeeperSettings,
         *,
         listener: RebalanceListener | None = None,
+        start: StartAt | None = None,
+        kafka: KafkaSettings | None = None,
         host: str | None = None,
         clock: Callable[[], float] = boot_clock,
     ) -> None:
@@ -112,12 +118,13 @@ class Connector:
         )
         self._zookeeper = zookeeper
         self._listener = listener
+        self._start = start
         self._clock = clock
         self._member: Member | None = None
         self._streams: list[Stream[Any, Any]] = []
         self._stream_of: Callable[[TopicPartition, ConsumerThreadId], int] = lambda _, thread: thread.index
         self._session: Session | None = None
-        self._brokers = Brokers(self._read, dict(config.kafka))
+        self._brokers = Brokers(self._read, dict(config.kafka), kafka)
         self._offsets: GroupOffsets | None = None
         self._events: queue.SimpleQueue[ev.Event | _StreamQuiet] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._loop, name=f"zkgroup-{config.group_id}", daemon=True)
@@ -484,9 +491,5 @@ class Connector:
     def _look_up(
         self, partitions: Sequence[TopicPartition], reset: Literal["smallest", "largest"]
     ) -> dict[TopicPartition, int | None]:
-        found: dict[TopicPartition, int | None] = {}
-        for partition, answer in log_offsets(self._brokers.settings(), partitions, BROKER_TIMEOUT).items():
-            if not isinstance(answer, LogRange):
-                raise answer
-            found[partition] = answer.start if reset == "smallest" else answer.end
-        return found
+        start = self._start or StartAt("earliest" if reset == "smallest" else "latest")
+        return dict(resolve_start(self._brokers.settings(), partitions, start, BROKER_TIMEOUT))

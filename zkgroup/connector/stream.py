@@ -194,6 +194,14 @@ class Stream(Generic[K, V]):
             self._iterated = None
             self._tell_quiet()
 
+    def mark_first(self, batch: Batch, count: int) -> None:
+        """The first ``count`` messages of the batch in hand are done with, and the reader does not want the rest."""
+        with self._cond:
+            if self._ledger.busy:
+                self._ledger.mark(_partial(batch, count))
+                self._ledger.abandon()
+            self._tell_quiet()
+
     def _tell_quiet(self) -> None:
         if self._quiet is not None:
             done, self._quiet = self._quiet, None

@@ -47,14 +47,22 @@ __all__ = [
     "consumer",
     "libversion",
     "log_offsets",
+    "offsets_for_time",
     "producer",
     "settings_from_brokers",
+    "topics",
 ]
 
 log = logging.getLogger(__name__)
 
 # librdkafka wants a group id even from a consumer that only assigns. Nothing is ever stored under this one.
 NO_GROUP: Final = "zkgroup-reader"
+_UNREACHABLE: Final = (
+    KafkaError._TIMED_OUT,
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._RESOLVE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,12 +227,55 @@ def log_offsets(
     return result
 
 
+def offsets_for_time(
+    settings: KafkaSettings, partitions: Iterable[TopicPartition], millis: int, timeout: float
+) -> dict[TopicPartition, int | None]:
+    """The first offset whose message is not older than ``millis`` (since 1970), for many partitions in one round.
+
+    None where there is none: on 0.10 and later that means behind the last message. 0.8 and 0.9 have no time index: they
+    answer with the start of a segment, and None means before the first one (so: the log's start).
+
+    Raises ``ZkgroupError`` where a partition cannot be asked.
+    """
+    wanted = list(dict.fromkeys(partitions))
+    if not wanted:
+        return {}
+    admin = AdminClient(settings.base() | dict(settings.properties), logger=log)
+    spec = OffsetSpec.for_timestamp(millis)
+    answers = admin.list_offsets({KafkaTopicPartition(*p): spec for p in wanted}, request_timeout=timeout)
+    found: dict[TopicPartition, int | None] = {}
+    for key, future in answers.items():
+        partition = TopicPartition(key.topic, key.partition)
+        try:
+            offset = future.result(timeout + 1).offset
+        except KafkaException as error:
+            raise partition_error(partition, error.args[0], settings) from None
+        except TimeoutError:
+            raise _no_answer(settings, timeout) from None
+        found[partition] = offset if offset >= 0 else None
+    return found
+
+
+def topics(settings: KafkaSettings, timeout: float) -> dict[str, tuple[int, ...]]:
+    """All topics that the brokers know, and their partitions in numeric order.
+
+    Raises ``UnreachableError`` where no broker answers within ``timeout`` seconds.
+    """
+    try:
+        metadata = AdminClient(settings.base() | dict(settings.properties), logger=log).list_topics(timeout=timeout)
+    except KafkaException as error:
+        if error.args[0].code() in _UNREACHABLE:
+            raise _no_answer(settings, timeout) from None
+        raise ZkgroupError(f"brokers at {settings.bootstrap}: {error.args[0].str()}") from None
+    return {name: tuple(sorted(topic.partitions)) for name, topic in metadata.topics.items() if topic.error is None}
+
+
 def partition_error(partition: TopicPartition, error: KafkaError, settings: KafkaSettings) -> ZkgroupError:
     """What went wrong with one partition, in words."""
     code = error.code()
     if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC):
         return NotFoundError(f"the brokers know no partition {partition}", "it may be deleted, or not created yet")
-    if code in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE):
+    if code in _UNREACHABLE:
         return UnreachableError(f"broker of {partition} at {settings.bootstrap}: {error.str()}", "check the brokers")
     return ZkgroupError(f"partition {partition}: {error.str()}")
 
@@ -294,7 +345,7 @@ class GroupOffsets:
 
     def _failed(self, what: str, error: KafkaError) -> ZkgroupError:
         text = f"cannot {what} offsets of group {self.group} in Kafka: {error.str()}"
-        if error.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
+        if error.code() in _UNREACHABLE:
             return UnreachableError(text, "check the brokers")
         return ZkgroupError(text)
 

@@ -1,0 +1,94 @@
+"""Where reading starts: earliest, latest, an offset, so many from the end, a time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+from zkgroup.errors import UsageError
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.servers.kafka import KafkaSettings, LogRange, log_offsets, offsets_for_time
+
+
+@dataclass(frozen=True, slots=True)
+class StartAt:
+    """A place in a partition. ``value``: an offset, how many messages before the end, or milliseconds since 1970."""
+
+    kind: Literal["earliest", "latest", "offset", "tail", "time"]
+    value: int = 0
+
+
+def parse_start(text: str) -> StartAt:
+    """Read ``earliest``, ``latest``, ``N``, ``-N`` (the last N) or ``@TIME`` (ISO 8601, UTC if it names no zone, or
+    milliseconds since 1970). Raises UsageError."""
+    match text:
+        case "earliest" | "beginning" | "smallest":
+            return StartAt("earliest")
+        case "latest" | "end" | "largest":
+            return StartAt("latest")
+    if re.fullmatch(r"[0-9]{1,19}", text, re.ASCII):
+        return StartAt("offset", int(text))
+    if re.fullmatch(r"-[0-9]{1,19}", text, re.ASCII):
+        return StartAt("tail", -int(text))
+    if re.fullmatch(r"@[0-9]{1,15}", text, re.ASCII):
+        return StartAt("time", int(text[1:]))
+    if text.startswith("@"):
+        try:
+            moment = datetime.fromisoformat(text[1:])
+        except ValueError:
+            pass
+        else:
+            if moment.tzinfo is None:
+                moment = moment.replace(tzinfo=UTC)
+            return StartAt("time", int(moment.timestamp() * 1000))
+    raise UsageError(
+        f"{text[:80]!r} is no place to start at", "write earliest, latest, N, -N, or @TIME such as @2024-05-01T12:00"
+    )
+
+
+def resolve_start(
+    settings: KafkaSettings, partitions: Iterable[TopicPartition], start: StartAt, timeout: float
+) -> dict[TopicPartition, int]:
+    """The offset in each partition. One that is given, and out of a log, is returned as it is.
+
+    Raises UnreachableError, NotFoundError, or what else keeps a partition from being asked.
+    """
+    wanted = list(partitions)
+    times: Mapping[TopicPartition, int | None] = {}
+    if start.kind == "time":
+        times = offsets_for_time(settings, wanted, start.value, timeout)
+    return {
+        partition: _place(start, log, times.get(partition), legacy=settings.legacy_release is not None)
+        for partition, log in log_ranges(settings, wanted, timeout).items()
+    }
+
+
+def log_ranges(
+    settings: KafkaSettings, partitions: Sequence[TopicPartition], timeout: float
+) -> dict[TopicPartition, LogRange]:
+    """As ``log_offsets``, but the first partition that cannot be asked raises its error."""
+    ranges: dict[TopicPartition, LogRange] = {}
+    for partition, answer in log_offsets(settings, partitions, timeout).items():
+        if not isinstance(answer, LogRange):
+            raise answer
+        ranges[partition] = answer
+    return ranges
+
+
+def _place(start: StartAt, log: LogRange, at_time: int | None, *, legacy: bool) -> int:
+    match start.kind:
+        case "earliest":
+            return log.start
+        case "latest":
+            return log.end
+        case "offset":
+            return start.value
+        case "tail":
+            return max(log.start, log.end - start.value)
+        case "time":
+            if at_time is not None:
+                return max(at_time, log.start)
+            return log.start if legacy else log.end
