@@ -94,9 +94,9 @@ class Fetcher:
         fetched = Fetched()
         if not messages:
             return fetched
-        errors = list(map(Message.error, messages))
-        if errors.count(None) != len(errors):
-            messages = self._sort_out(messages, errors, fetched)
+        # any(), not a comparison with None: KafkaError's == fails on it.
+        if any(map(Message.error, messages)):
+            messages = self._sort_out(messages, fetched)
             if not messages:
                 return fetched
         fetched.messages = messages
@@ -106,11 +106,10 @@ class Fetcher:
         self._size = max(size, self._size * 0.8 + size * 0.2)
         return fetched
 
-    def _sort_out(
-        self, messages: Iterable[Message], errors: Iterable[KafkaError | None], into: Fetched
-    ) -> list[Message]:
+    def _sort_out(self, messages: Iterable[Message], into: Fetched) -> list[Message]:
         kept = []
-        for message, error in zip(messages, errors, strict=True):
+        for message in messages:
+            error = message.error()
             if error is None:
                 kept.append(message)
                 continue
