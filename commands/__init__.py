@@ -12,8 +12,10 @@ from ._frame import Lazy, ZkGroup
 from ._options import declare_root
 
 COMMANDS = (
+    Lazy("consume", "consume:consume", "Print messages, as a member of a group or without one."),
     Lazy("owners", "owners:owners", "Who owns each partition of a group."),
     Lazy("export", "export:export", "A group's messages as Parquet files, each exactly once."),
+    Lazy("sandbox", "sandbox:app", "Real ZooKeeper and Kafka servers on this machine.", connects=False),
     Lazy("completions", "completions:completions", "The completion script for bash, zsh or fish.", connects=False),
     Lazy("version", "version:version", "The versions of zkgroup and of what it runs on.", connects=False),
 )
