@@ -43,7 +43,7 @@ public class ReferenceMember {
         for (Object stream : streams(connector, args[1], args[2], Integer.parseInt(args[3]))) {
             threads.add(new Reader((KafkaStream) stream, args[4].equals("records")));
         }
-        System.err.println("started with " + threads.size() + " streams");
+        System.err.println("reference member started with " + threads.size() + " streams");
         for (Object thread : threads) ((Thread) thread).start();
         for (Object thread : threads) ((Thread) thread).join();
         System.exit(0);
@@ -73,14 +73,20 @@ public class ReferenceMember {
 
         public void run() {
             try {
-                Iterator messages = ((Iterable) this.stream).iterator();
-                while (messages.hasNext()) print((MessageAndMetadata) messages.next());
+                read();
             } catch (ConsumerTimeoutException end) {
                 System.err.println("no message within consumer.timeout.ms");
+            } catch (IOException closed) {
+                System.exit(0); // nobody reads any more: leave cleanly
             } catch (Throwable error) {
                 error.printStackTrace();
                 Runtime.getRuntime().halt(1); // as a crash: whoever waits for this member shall see it
             }
+        }
+
+        void read() throws IOException {
+            Iterator messages = ((Iterable) this.stream).iterator();
+            while (messages.hasNext()) print((MessageAndMetadata) messages.next());
         }
 
         // A line goes out by one write, before the next message is asked for: nothing is counted as consumed (and

@@ -17,10 +17,12 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.configuration import LOG4J1, properties_file
 from zkgroup.sandbox.jars import DEFAULT_RELEASE, RELEASES, kafka_class_path, pyspark_class_path, release
 from zkgroup.sandbox.java import QUICK, find_java
-from zkgroup.sandbox.processes import POLL, Guard, Process, spawn
+from zkgroup.sandbox.processes import POLL, Guard, Process, ProcessId, spawn
 from zkgroup.sandbox.server import telling_line
 
 PROGRAM = Path(__file__).with_name("ReferenceMember.java")
+# What the program says on stderr once it has its streams.
+STREAMS_MARK = "reference member started with "
 
 # The reference gives up after four tries 2 s apart, and commits once a minute: too little and too seldom to watch.
 _HANDY = {"rebalance.max.retries": "20", "rebalance.backoff.ms": "500", "auto.commit.interval.ms": "1000"}
@@ -129,6 +131,20 @@ class ReferenceMember:
         return self._running().id.pid
 
     @property
+    def process_id(self) -> ProcessId:
+        """The process last started, for others to find."""
+        return self._running().id
+
+    @property
+    def has_streams(self) -> bool:
+        """Whether it has registered and gone through its first rebalance."""
+        return STREAMS_MARK in self.logged()
+
+    def logged(self) -> str:
+        """Its log so far."""
+        return self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
+
+    @property
     def running(self) -> bool:
         """Whether the process is there (paused or not)."""
         return self._process is not None and self._process.alive()
@@ -195,9 +211,9 @@ class ReferenceMember:
             ended = not self.running
             if (ended and self.printed < messages) or time.monotonic() > deadline:
                 what = "ended" if ended else f"did not get there within {timeout:g} s"
-                log = self.log.read_text(errors="replace") if self.log.exists() else ""
                 raise ZkgroupError(
-                    f"member {self.id} {what}: {seen} messages of {messages}", f"its log says: {telling_line(log)}"
+                    f"member {self.id} {what}: {seen} messages of {messages}",
+                    f"its log says: {telling_line(self.logged())}",
                 )
             time.sleep(POLL)
 

@@ -39,3 +39,10 @@ def sandbox_folder(name: str) -> Path:
     if not _NAME.match(name):
         raise UsageError(f"{name!r} cannot name a sandbox", "use letters, digits, '.', '_' and '-', at most 64")
     return state_dir() / "sandbox" / name
+
+
+def sandbox_names() -> list[str]:
+    """The names of all sandboxes that have left a trace, running or not."""
+    parent = state_dir() / "sandbox"
+    found = parent.iterdir() if parent.is_dir() else ()
+    return sorted(folder.name for folder in found if folder.is_dir() and _NAME.match(folder.name))

@@ -143,13 +143,13 @@ class Sandbox:
             self._guard.say(f"rm {self.folder}")
             try:
                 self._start_servers()
+                self._started = True
                 self._record()
             except BaseException:
                 self._end_everything()
                 raise
             if not self.owned:
                 self._guard.close(release=True)
-            self._started = True
         return self
 
     def _start_servers(self) -> None:
@@ -158,11 +158,14 @@ class Sandbox:
         kafka_jars = kafka_class_path(self.release.version) if self._count else ""
         if self._zookeeper_address is None:
             self._zookeeper = self._zookeeper_server(java, zookeeper_jars)
-            self._zookeeper.start(START_TIMEOUT)
+            self._zookeeper.launch()
+            self._record()
+            self._zookeeper.wait(START_TIMEOUT)
         for broker_id in range(1, self._count + 1):
             self._brokers[broker_id] = self._broker_server(java, kafka_jars, broker_id)
         for broker in self._brokers.values():
             broker.launch()
+        self._record()
         for broker in self._brokers.values():
             broker.wait(START_TIMEOUT)
         self._wait_for_all()
@@ -240,7 +243,6 @@ class Sandbox:
         if self._started:
             with locked(self.name) if self.folder == sandbox_folder(self.name) else contextlib.nullcontext():
                 self._end_everything()
-        self._started = False
 
     def _end_everything(self) -> None:
         for member in self._members:
@@ -249,6 +251,7 @@ class Sandbox:
             server.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
         self._guard.close()
+        self._started = False
 
     def __enter__(self) -> Self:
         return self.start()
@@ -269,9 +272,15 @@ class Sandbox:
             for broker_id, server in running
             if server is not None and server.id is not None
         )
-        owner = current_process() if self.owned else None
         return SandboxState(
-            self.name, self.release.version, self.connect, self.bootstrap, str(self.folder), servers, (), owner
+            name=self.name,
+            kafka=self.release.version,
+            connect=self.connect,
+            bootstrap=self.bootstrap,
+            folder=str(self.folder),
+            servers=servers,
+            owner=current_process() if self.owned else None,
+            ready=self._started,
         )
 
     def _record(self) -> None:

@@ -1,9 +1,9 @@
 """Ending a ZooKeeper session from outside, as its expiry would: for tests of what its owner then does.
 
 A session belongs to whoever knows its id and its password, and the password follows from the id: ZooKeeper (3.4 to 3.9,
-``ZooKeeperServer.generatePasswd``) takes it from ``java.util.Random``, seeded with the id and a constant. So the session
-of any member can be ended, a reference member's too. The server drops the owner's connection when the session is taken
-over; the owner reconnects and is told that its session has expired.
+``ZooKeeperServer.generatePasswd``) takes it from ``java.util.Random``, seeded with the id and a constant. So any
+member's session can be ended, a reference member's too. The server drops the owner's connection when the session is
+taken over; the owner reconnects and is told that its session has expired.
 """
 
 from __future__ import annotations

@@ -9,12 +9,12 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from zkgroup.errors import ZkgroupError
-from zkgroup.sandbox.paths import STATE_VARIABLE, sandbox_folder, state_dir
+from zkgroup.sandbox.paths import STATE_VARIABLE, sandbox_folder, sandbox_names, state_dir
 from zkgroup.sandbox.processes import ProcessId
 
 STATE_FILE = "state.json"
@@ -48,7 +48,8 @@ class SandboxState:
     """A sandbox as its state file tells.
 
     ``connect`` is the ZooKeeper connect string with the chroot, ``bootstrap`` the brokers' list. ``owner`` is the
-    process with which everything ends, None where the servers run detached.
+    process with which everything ends, None where the servers run detached. It is written down as soon as its first
+    server is launched; ``ready`` tells whether all serve.
     """
 
     name: str
@@ -59,6 +60,7 @@ class SandboxState:
     servers: tuple[ServerState, ...]
     members: tuple[MemberState, ...] = ()
     owner: ProcessId | None = None
+    ready: bool = False
 
     @property
     def zookeeper(self) -> ServerState | None:
@@ -107,21 +109,14 @@ def _decode(raw: dict[str, Any]) -> SandboxState:
 
 
 def find(name: str = "default") -> SandboxState | None:
-    """The running sandbox called ``name``; None where there is none or all its servers are gone."""
+    """The running sandbox called ``name``; None where there is none, it is not ready, or all its servers are gone."""
     state = read_state(sandbox_folder(name))
-    return state if state is not None and state.alive else None
+    return state if state is not None and state.ready and state.alive else None
 
 
 def all_states() -> list[SandboxState]:
     """Every sandbox that is written down, running or not, by name."""
-    parent = state_dir() / "sandbox"
-    folders = sorted(parent.iterdir()) if parent.is_dir() else []
-    return [state for folder in folders if (state := read_state(folder)) is not None]
-
-
-def forget_member(state: SandboxState, name: str) -> SandboxState:
-    """``state`` without the member called ``name``."""
-    return replace(state, members=tuple(member for member in state.members if member.name != name))
+    return [state for name in sandbox_names() if (state := read_state(sandbox_folder(name))) is not None]
 
 
 @contextlib.contextmanager

@@ -1,0 +1,231 @@
+"""``zkgroup sandbox``: real servers on this machine, for a first try and for tests."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from zkgroup.errors import UsageError, ZkgroupError
+
+from ._errors import say
+from ._options import Given, OutputOption
+from ._render import print_rows
+from ._signals import StopRequest
+
+if TYPE_CHECKING:
+    from zkgroup.sandbox.member import MemberOptions
+
+app = typer.Typer(add_completion=False, help="Real ZooKeeper and Kafka servers on this machine.")
+
+COLUMNS = ("sandbox", "process", "release", "address", "pid", "state", "log")
+
+NameOption = Annotated[str, typer.Option("--name", metavar="NAME", help="Which sandbox; there may be several.")]
+
+
+def _note(ctx: typer.Context, message: str) -> None:
+    if not ctx.ensure_object(Given).quiet:
+        say(message)
+
+
+def _key_values(pairs: list[str] | None, option: str) -> dict[str, str]:
+    found = {}
+    for pair in pairs or ():
+        key, equals, value = pair.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(f"{option} {pair!r} is no KEY=VALUE", "write it as in a properties file")
+        found[key.strip()] = value.strip()
+    return found
+
+
+@app.command(short_help="Start ZooKeeper and Kafka brokers.")
+def start(
+    ctx: typer.Context,
+    name: NameOption = "default",
+    kafka: Annotated[str, typer.Option("--kafka", metavar="VERSION", help="The brokers' release.")] = "1.1.1",
+    brokers: Annotated[int, typer.Option("--brokers", metavar="N", min=1, max=3, help="How many brokers.")] = 1,
+    chroot: Annotated[str, typer.Option("--chroot", metavar="PATH", help="The cluster's path in ZooKeeper.")] = "",
+    tick_ms: Annotated[
+        int, typer.Option("--tick-ms", metavar="N", min=50, help="ZooKeeper's tick: sessions may last 2 to 20 of them.")
+    ] = 500,
+    zookeeper_port: Annotated[
+        int | None, typer.Option(metavar="PORT", min=1, max=65535, help="ZooKeeper's port.", show_default="a free one")
+    ] = None,
+    broker_port: Annotated[
+        int | None,
+        typer.Option(metavar="PORT", min=1, max=65533, help="The first broker's port.", show_default="a free one"),
+    ] = None,
+    broker_property: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="Added to the brokers' server.properties; repeatable."),
+    ] = None,
+    output: OutputOption = "table",
+) -> None:
+    """Start a ZooKeeper and Kafka brokers on free loopback ports. They run on until 'sandbox stop'.
+
+    Other commands find them by --cluster sandbox, or --cluster sandbox:NAME.
+    """
+    from zkgroup.sandbox.lifecycle import process_rows
+    from zkgroup.sandbox.sandbox import Sandbox
+
+    sandbox = Sandbox(
+        name,
+        kafka=kafka,
+        brokers=brokers,
+        chroot=chroot,
+        tick_ms=tick_ms,
+        owned=False,
+        zookeeper_port=zookeeper_port,
+        broker_port=broker_port,
+        properties=_key_values(broker_property, "--broker-property"),
+    )
+    sandbox.start()
+    print_rows(process_rows(sandbox.state), COLUMNS, output)
+    called = "" if name == "default" else f":{name}"
+    _note(ctx, f"use it with 'zkgroup --cluster sandbox{called} …': ZooKeeper {sandbox.connect}")
+
+
+@app.command()
+def status(
+    ctx: typer.Context,
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="NAME", help="Only this sandbox.", show_default=False)
+    ] = None,
+    output: OutputOption = "table",
+) -> None:
+    """Show the sandboxes and their processes."""
+    from zkgroup.sandbox.lifecycle import process_rows, running
+    from zkgroup.sandbox.state import all_states
+
+    states = all_states() if name is None else [running(name)]
+    print_rows([row for state in states for row in process_rows(state)], COLUMNS, output)
+    if not states:
+        _note(ctx, "no sandbox runs; start one with: zkgroup sandbox start")
+    for state in states:
+        if not state.alive:
+            called = "" if state.name == "default" else f" --name {state.name}"
+            say(f"sandbox {state.name} has ended without being stopped: zkgroup sandbox stop{called}", kind="warning")
+
+
+@app.command(short_help="Stop a sandbox and remove its data.")
+def stop(
+    ctx: typer.Context,
+    name: NameOption = "default",
+    all_of_them: Annotated[bool, typer.Option("--all", help="Every sandbox.")] = False,
+) -> None:
+    """Stop a sandbox: its members leave, its servers end, its data is removed."""
+    from zkgroup.sandbox.lifecycle import stop as stop_sandbox
+    from zkgroup.sandbox.paths import sandbox_names
+
+    names = sandbox_names() if all_of_them else [name]
+    stopped = [one for one in names if stop_sandbox(one) is not None]
+    for one in stopped:
+        _note(ctx, f"sandbox {one} is stopped")
+    if not stopped:
+        _note(ctx, "no sandbox runs" if all_of_them else f"sandbox {name} does not run")
+
+
+@app.command(short_help="Run a member of a group with Kafka's own consumer.")
+def member(
+    ctx: typer.Context,
+    group: Annotated[str, typer.Option("--group", metavar="GROUP", help="The group it joins.", show_default=False)],
+    topics: Annotated[
+        list[str] | None, typer.Argument(metavar="[TOPIC…]", help="The topics it reads.", show_default=False)
+    ] = None,
+    name: NameOption = "default",
+    whitelist: Annotated[
+        str | None, typer.Option(metavar="RE", help="Read the topics that match instead.", show_default=False)
+    ] = None,
+    blacklist: Annotated[
+        str | None, typer.Option(metavar="RE", help="Read the topics that do not match.", show_default=False)
+    ] = None,
+    streams: Annotated[int, typer.Option(metavar="N", min=1, help="Its consumer threads.")] = 1,
+    strategy: Annotated[
+        Literal["range", "roundrobin"], typer.Option(help="How the group's partitions are dealt out.")
+    ] = "range",
+    release: Annotated[
+        str, typer.Option(metavar="VERSION", help="The consumer's release, 0.8.2.2 to 1.1.1; any broker will do.")
+    ] = "1.1.1",
+    from_beginning: Annotated[
+        bool, typer.Option("--from-beginning", help="Start at the earliest message where no offset is stored.")
+    ] = False,
+    records: Annotated[
+        bool, typer.Option("--records", help="Print topic, partition, offset, key and value, with tabs between.")
+    ] = False,
+    id: Annotated[
+        str | None, typer.Option("--id", metavar="ID", help="Its consumer.id.", show_default="a random one")
+    ] = None,
+    property: Annotated[
+        list[str] | None,
+        typer.Option("--property", "-X", metavar="KEY=VALUE", help="A key of consumer.properties; repeatable."),
+    ] = None,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Run in the background, until 'sandbox stop'; see its log in 'status'.")
+    ] = False,
+) -> int:
+    """Run a member of a group with the reference's own consumer: Kafka's Scala code, in any of its releases.
+
+    It prints what it consumes, one message a line, until Ctrl-C. Then it commits and leaves the group.
+    """
+    from zkgroup.sandbox.lifecycle import running, start_member
+    from zkgroup.sandbox.member import MemberOptions
+
+    given = [
+        (kind, value)
+        for kind, value in (("topics", ",".join(topics or ())), ("whitelist", whitelist), ("blacklist", blacklist))
+        if value
+    ]
+    if len(given) != 1:
+        raise UsageError("a member reads topics, or a whitelist, or a blacklist", "give exactly one of them")
+    state = running(name)
+    kind, subscription = given[0]
+    options = MemberOptions(
+        connect=state.connect,
+        group=group,
+        subscription=subscription,
+        kind=kind,  # type: ignore[arg-type]  # one of the three above
+        release=release,
+        streams=streams,
+        strategy=strategy,
+        from_beginning=from_beginning,
+        output="records" if records else "values",
+        properties=_key_values(property, "--property"),
+        **({"name": id} if id else {}),
+    )
+    if detach:
+        started = start_member(name, options)
+        _note(ctx, f"member {started.name} runs; it prints to {started.log}")
+        return 0
+    return _run_in_foreground(options, name, ctx.ensure_object(Given).verbosity)
+
+
+def _run_in_foreground(options: MemberOptions, name: str, verbosity: int) -> int:
+    from zkgroup.sandbox.lifecycle import member_folder, running
+    from zkgroup.sandbox.processes import Guard
+
+    folder = member_folder(running(name), options)
+    command = options.command(folder, level="INFO" if verbosity else "WARN")
+    guard = Guard()
+    guard.start()
+    try:
+        with StopRequest() as stop_request:
+            child = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+            guard.say(f"+{child.pid}")
+            asked = False
+            while child.poll() is None:
+                if stop_request and not asked:
+                    asked = True
+                    child.terminate()
+                try:
+                    child.wait(0.1)
+                except subprocess.TimeoutExpired:
+                    continue
+            guard.say(f"-{child.pid}")
+        if not stop_request and child.returncode != 0:
+            raise ZkgroupError(f"member {options.member_id} ended with status {child.returncode}", "see what it said")
+        return stop_request.exit_code
+    finally:
+        guard.close()  # ends the member too, should it still run
+        shutil.rmtree(folder, ignore_errors=True)

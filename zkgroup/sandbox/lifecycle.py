@@ -1,0 +1,126 @@
+"""Sandboxes that run on by themselves: found, joined and ended by other processes than the one that started them."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
+from zkgroup.sandbox.guard import is_paused
+from zkgroup.sandbox.member import MemberOptions, ReferenceMember
+from zkgroup.sandbox.paths import sandbox_folder
+from zkgroup.sandbox.processes import POLL, ProcessId
+from zkgroup.sandbox.server import telling_line
+from zkgroup.sandbox.state import MemberState, SandboxState, find, locked, read_state, write_state
+
+MEMBER_START = 30.0  # seconds for a member to have its streams
+MEMBER_LEAVE = 10.0  # seconds for all members together to leave their groups
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRow:
+    """One process of a sandbox. ``state``: running, starting, paused or gone."""
+
+    sandbox: str
+    process: str
+    release: str | None
+    address: str | None
+    pid: int
+    state: str
+    log: str
+
+
+def process_rows(state: SandboxState) -> Iterator[ProcessRow]:
+    """What a sandbox consists of: ZooKeeper, brokers, detached members."""
+    for server in state.servers:
+        version = None if server.broker_id is None else state.kafka
+        name = "zookeeper" if server.broker_id is None else f"broker {server.broker_id}"
+        address = f"{server.host}:{server.port}"
+        condition = _condition(server.process, ready=state.ready)
+        yield ProcessRow(state.name, name, version, address, server.process.pid, condition, server.log)
+    for member in state.members:
+        condition = _condition(member.process, ready=True)
+        yield ProcessRow(state.name, member.name, member.release, None, member.process.pid, condition, member.log)
+
+
+def _condition(process: ProcessId, *, ready: bool) -> str:
+    if not process.alive():
+        return "gone"
+    if is_paused(process.pid):
+        return "paused"
+    return "running" if ready else "starting"
+
+
+def running(name: str) -> SandboxState:
+    """The running sandbox called ``name``. Raises ``UnreachableError`` that tells how to get one."""
+    state = find(name)
+    if state is not None:
+        return state
+    left = read_state(sandbox_folder(name))
+    called = "" if name == "default" else f" --name {name}"
+    if left is not None and left.alive:
+        raise UnreachableError(f"sandbox {name} is still being started", "wait until it is")
+    what = "does not run" if left is None else "has ended without being stopped"
+    raise UnreachableError(f"sandbox {name} {what}", f"start it: zkgroup sandbox start{called}")
+
+
+def stop(name: str) -> SandboxState | None:
+    """End all processes of the sandbox called ``name``, and remove its folder.
+
+    Members leave their groups first, so that nothing waits for them. Returns what it was, None where there was none.
+    """
+    folder = sandbox_folder(name)
+    if not folder.is_dir():
+        return None
+    with locked(name):
+        state = read_state(folder)
+        if state is not None:
+            _end_members(state)
+            for server in reversed(state.servers):  # brokers before their ZooKeeper
+                server.process.kill()
+        shutil.rmtree(folder, ignore_errors=True)
+    return state
+
+
+def _end_members(state: SandboxState) -> None:
+    for member in state.members:
+        if member.process.signal(signal.SIGTERM):
+            member.process.signal(signal.SIGCONT)
+    deadline = time.monotonic() + MEMBER_LEAVE
+    for member in state.members:
+        if not member.process.wait_gone(max(0.0, deadline - time.monotonic())):
+            member.process.kill()
+
+
+def start_member(name: str, options: MemberOptions) -> MemberState:
+    """Start a reference member that runs on by itself in the sandbox called ``name``; wait until it has its streams.
+
+    Raises ``ZkgroupError`` with the telling line of its log where it ends before.
+    """
+    with locked(name):
+        state = running(name)
+        if any(member.name == options.member_id and member.process.alive() for member in state.members):
+            raise RefusedError(f"member {options.member_id} runs already", "give another --id")
+        member = ReferenceMember(options, member_folder(state, options))
+        member.start()
+        written = MemberState(options.member_id, options.group, options.release, member.process_id, str(member.output))
+        before = tuple(other for other in state.members if other.name != written.name)
+        write_state(replace(state, members=(*before, written)))
+        deadline = time.monotonic() + MEMBER_START
+        while not member.has_streams:
+            if not member.running or time.monotonic() > deadline:
+                what = "did not get its streams in time" if member.running else "ended while starting"
+                member.kill()
+                write_state(replace(state, members=before))
+                raise ZkgroupError(f"member {member.id} {what}", f"its log says: {telling_line(member.logged())}")
+            time.sleep(POLL)
+    return written
+
+
+def member_folder(state: SandboxState, options: MemberOptions) -> Path:
+    """Where a member of this sandbox keeps its files."""
+    return Path(state.folder) / "members" / options.name
