@@ -237,11 +237,20 @@ def _failed(wanted: Release, why: str) -> ZkgroupError:
     )
 
 
+_REASONS = (
+    (re.compile(r"Server access error at url \w+://([^/\s]+)\S* \((?:[\w.]+: )?(.+)\)"), "{0}: {1}"),
+    (re.compile(r"Host (\S+) not found"), "host {0} not found"),
+    (re.compile(r"^\s*:: (\S+#\S+?);(\S+?): not found", re.MULTILINE), "{0} {1} is not in the registry"),
+    (re.compile(r"^\s*:: (\S+#\S+!\S+)", re.MULTILINE), "{0} is not in the registry"),
+)
+
+
 def ivy_reason(output: str) -> str:
-    """The line of Ivy's output that says why it failed."""
-    lines = [re.sub(r"[\s:]+", " ", line).strip() for line in output.replace("::", "").splitlines()]
-    for telling in ("not found.", "FAILED", "rror", "xception", "UNRESOLVED", "not found"):
-        for line in lines:
-            if telling in line:
-                return line
-    return next((line for line in reversed(lines) if line.strip(". ")), "Ivy said nothing")
+    """Why Ivy (2.5) failed, out of the page that it prints."""
+    for pattern, words in _REASONS:
+        if match := pattern.search(output):
+            return words.format(*match.groups())
+    lines = [line.strip() for line in output.splitlines()]
+    return next(
+        (line for line in reversed(lines) if any(c.isalpha() for c in line.partition("(")[0])), "no reason given"
+    )
