@@ -1,0 +1,53 @@
+"""Run benchmarks and print their table.
+
+python -m benchmarks                       all of them
+python -m benchmarks --only rebalance --rounds 3
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+from benchmarks.consume import Bench, count_only, memory, values
+from benchmarks.measure import Row, machine
+from benchmarks.rebalance import rebalance
+from zkgroup.sandbox.sandbox import Sandbox
+
+KINDS = ("count", "values", "memory", "rebalance")
+
+
+def main() -> None:
+    """Start a sandbox, measure, print."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--only", action="append", choices=KINDS, help="repeatable; all by default")
+    parser.add_argument("--rounds", type=int, default=5, help="counted runs of each (5)")
+    parser.add_argument("--messages", type=int, default=5_000_000, help="in the topic (5 million)")
+    parser.add_argument("--size", type=int, default=100, help="bytes of a value (100)")
+    parser.add_argument("--partitions", type=int, default=1000, help="to rebalance (1000)")
+    options = parser.parse_args()
+    wanted = options.only or KINDS
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory() as folder, Sandbox("benchmarks", heap_mb=1024) as sandbox:
+        bench = Bench(sandbox, Path(folder), options.messages)
+        if {"count", "values", "memory"} & set(wanted):
+            bench.fill(options.size)
+        if "count" in wanted:
+            rows.append(count_only(bench, options.rounds))
+        if "values" in wanted:
+            rows += values(bench, options.rounds)
+        if "memory" in wanted:
+            rows.append(memory(bench, min(2, options.rounds)))
+        if "rebalance" in wanted:
+            rows += rebalance(sandbox, options.rounds, options.partitions)
+    what = f"{options.messages:,} messages of {options.size} bytes, 4 partitions, Kafka {sandbox.release.version}"
+    print(f"{what}; {machine()}.")
+    print("Medians of runs taken in turn, in brackets the least and the most.\n")
+    print("| work | peer | peer | zkgroup | ratio | goal | met |\n|---|---|---|---|---|---|---|")
+    for row in rows:
+        print(row.line())
+
+
+if __name__ == "__main__":
+    main()
