@@ -52,21 +52,66 @@ def known_brokers(port: int, timeout: float = 1.0) -> frozenset[int] | None:
 
     None where it does not answer. 0.8 knows no brokers while there are no topics.
     """
-    request = struct.pack(">hhih", 3, 0, 1, -1) + struct.pack(">i", 0)  # Metadata v0, no client id, all topics
+    metadata = _metadata(HOST, port, timeout)
+    return None if metadata is None else metadata[0]
+
+
+def led_partitions(host: str, port: int, topic: str, timeout: float = 1.0) -> frozenset[int]:
+    """The partitions of ``topic`` that have a leader, as far as the broker at ``port`` knows; empty without answer."""
+    metadata = _metadata(host, port, timeout)
+    return frozenset() if metadata is None else metadata[1].get(topic, frozenset())
+
+
+def _metadata(host: str, port: int, timeout: float) -> tuple[frozenset[int], dict[str, frozenset[int]]] | None:
+    """Broker ids, and the led partitions of every topic. Asking for all topics makes none, as asking for one may."""
+    request = struct.pack(">hhihi", 3, 0, 1, -1, 0)  # Metadata v0, no client id, all topics
     try:
-        with socket.create_connection((HOST, port), timeout) as connection:
+        with socket.create_connection((host, port), timeout) as connection:
             connection.sendall(struct.pack(">i", len(request)) + request)
             (length,) = struct.unpack(">i", receive(connection, 4))
-            answer = receive(connection, length)
+            answer = _Reader(receive(connection, length))
     except OSError:
         return None
-    (count,) = struct.unpack_from(">i", answer, 4)
-    at, found = 8, set()
-    for _ in range(count):
-        broker, host_length = struct.unpack_from(">ih", answer, at)
-        found.add(broker)
-        at += 4 + 2 + host_length + 4
-    return frozenset(found)
+    answer.take("i")  # the correlation id
+    brokers = set()
+    for _ in range(answer.take("i")):
+        brokers.add(answer.take("i"))
+        answer.text()
+        answer.take("i")
+    topics = {}
+    for _ in range(answer.take("i")):
+        answer.take("h")
+        name, led = answer.text(), set()
+        for _ in range(answer.take("i")):
+            answer.take("h")
+            partition, leader = answer.take("i"), answer.take("i")
+            if leader >= 0:
+                led.add(partition)
+            for _ in ("replicas", "in sync"):
+                for _ in range(answer.take("i")):
+                    answer.take("i")
+        topics[name] = frozenset(led)
+    return frozenset(brokers), topics
+
+
+class _Reader:
+    """Takes an answer apart from its beginning on."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def take(self, kind: str) -> int:
+        """The next number: ``h`` has two bytes, ``i`` four."""
+        (number,) = struct.unpack_from(">" + kind, self._data, self._at)
+        self._at += struct.calcsize(">" + kind)
+        return int(number)
+
+    def text(self) -> str:
+        """The next text, its length in two bytes before it."""
+        length = self.take("h")
+        self._at += length
+        return self._data[self._at - length : self._at].decode()
 
 
 def receive(connection: socket.socket, length: int) -> bytes:

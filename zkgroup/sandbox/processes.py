@@ -89,7 +89,9 @@ class Guard:
         return self._pipe().fileno()
 
     def say(self, word: str) -> None:
-        """Send one line. A guard that was killed hears nothing, which changes nothing for a living owner."""
+        """Send one line. One that was killed or closed hears nothing, which changes nothing for a living owner."""
+        if self._process is None:
+            return
         with contextlib.suppress(BrokenPipeError):
             self._pipe().write(word + "\n")
             self._pipe().flush()

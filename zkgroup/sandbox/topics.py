@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from zkgroup.errors import NotFoundError, UnreachableError, ZkgroupError
 from zkgroup.protocol import znodes
-from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Children, Code, Create, Ensure, Exists, Failure, Get, Node, Op, Result, SetData
+from zkgroup.protocol.ops import Children, Code, Create, Ensure, Exists, Failure, Get, Node, Result, SetData
+from zkgroup.sandbox.probe import led_partitions
 from zkgroup.sandbox.processes import POLL
 from zkgroup.servers.kafka import KafkaError, KafkaSettings, Message, producer
 from zkgroup.servers.registry import Registry
@@ -50,19 +50,26 @@ def add_partitions(registry: Registry, topic: str, total: int, *, timeout: float
 
 
 def delete_topic(registry: Registry, topic: str, *, timeout: float = 30.0) -> None:
-    """Ask the controller to delete ``topic``, and wait until it is gone."""
+    """Ask the controller to delete ``topic``, and wait until no broker knows of it."""
     _done(registry.write(Ensure(f"{znodes.delete_topics()}/{topic}")), f"cannot delete topic {topic}")
     _wait(lambda: registry.read([Exists(znodes.topic(topic))])[0] is None, timeout, f"topic {topic} was not deleted")
+    endpoints = [broker.endpoints[0] for broker in _registrations(registry)]
+    _wait(
+        lambda: not any(led_partitions(end.host, end.port, topic) for end in endpoints),
+        timeout,
+        f"topic {topic} is still known to a broker",
+    )
 
 
 def wait_until_led(registry: Registry, topic: str, partitions: range, timeout: float) -> None:
-    """Wait until each of ``partitions`` has a leader."""
-    states: list[Op] = [Get(znodes.partition_state(TopicPartition(topic, p))) for p in partitions]
+    """Wait until every broker knows a leader for each of ``partitions``: whichever a client asks, it is told of all."""
+    wanted = set(partitions)
+    endpoints = [broker.endpoints[0] for broker in _registrations(registry)]
 
-    def led() -> bool:
-        return all(isinstance(n, Node) and json.loads(n.data)["leader"] >= 0 for n in registry.read(states))
+    def known() -> bool:
+        return all(wanted <= led_partitions(end.host, end.port, topic) for end in endpoints)
 
-    _wait(led, timeout, f"topic {topic}: not every partition got a leader")
+    _wait(known, timeout, f"topic {topic}: not every broker knows a leader for every partition")
 
 
 def _brokers(registry: Registry) -> list[int]:
@@ -70,6 +77,14 @@ def _brokers(registry: Registry) -> list[int]:
     if not isinstance(answer, tuple) or not answer:
         raise UnreachableError("no broker is registered", "wait until one is, or start one")
     return sorted(int(name) for name in answer)
+
+
+def _registrations(registry: Registry) -> list[znodes.BrokerRegistration]:
+    paths = [znodes.broker(broker) for broker in _brokers(registry)]
+    nodes = registry.read([Get(path) for path in paths])
+    return [
+        znodes.decode_broker(path, node.data) for path, node in zip(paths, nodes, strict=True) if isinstance(node, Node)
+    ]
 
 
 def _done(result: Result, what: str) -> None:

@@ -1,0 +1,119 @@
+"""Processes that end with their owner, and are never mistaken for others."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support import wait_until
+
+from zkgroup.sandbox.guard import is_paused, start_token
+from zkgroup.sandbox.processes import Guard, ProcessId, current_process, spawn
+
+OWNER = """
+import sys, time
+from pathlib import Path
+from zkgroup.sandbox.processes import Guard, spawn
+folder = Path(sys.argv[1])
+guard = Guard()
+guard.start()
+guard.say(f"rm {folder}")
+ready = ["sh", "-c", "echo ready; exec sleep 600"]
+child = spawn(ready, folder=folder, log=folder / "log", guard=guard, output=folder / "output")
+while (folder / "output").read_text() != "ready\\n":
+    time.sleep(0.01)
+print(child.id.pid, child.id.started, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_everything_ends_with_the_owner(tmp_path: Path, end: int) -> None:
+    """However the owner dies, its processes die too, paused ones included, and the folder goes."""
+    folder = tmp_path / "owned"
+    folder.mkdir()
+    with subprocess.Popen([sys.executable, "-c", OWNER, str(folder)], stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        pid, started = owner.stdout.readline().split()
+        child = ProcessId(int(pid), started)
+        assert child.alive()
+        os.kill(child.pid, signal.SIGSTOP)
+        owner.send_signal(end)
+    wait_until(lambda: not child.alive(), 10, "the child ends")
+    wait_until(lambda: not folder.exists(), 10, "the folder is removed")
+
+
+def test_released_processes_live_on(tmp_path: Path) -> None:
+    """A guard that is released ends nothing."""
+    guard = Guard()
+    guard.start()
+    child = spawn(["sleep", "600"], folder=tmp_path, log=tmp_path / "log", guard=guard)
+    guard.close(release=True)
+    assert child.alive()
+    child.kill()
+    assert not child.id.alive()
+
+
+def test_ended_process_is_forgotten(tmp_path: Path) -> None:
+    """A process that was stopped is none of the guard's business: a later one may have got its id."""
+    guard = Guard()
+    guard.start()
+    child = spawn(["true"], folder=tmp_path, log=tmp_path / "log", guard=guard)
+    assert child.wait(10)
+    assert child.returncode == 0
+    guard.close()
+
+
+def test_another_process_with_the_same_id_is_spared() -> None:
+    """A recorded process whose id was given to another is gone: that other one gets no signal."""
+    with subprocess.Popen(["sleep", "600"]) as other:
+        recorded = ProcessId(other.pid, "0")
+        assert not recorded.alive()
+        assert not recorded.signal(signal.SIGKILL)
+        recorded.end(1.0)
+        assert other.poll() is None
+        other.kill()
+
+
+def test_zombie_is_gone() -> None:
+    """A process that has ended and was not waited for counts as gone: nobody waits for it in vain."""
+    child = subprocess.Popen(["sleep", "600"])
+    found = ProcessId(child.pid, _started(child.pid))
+    child.kill()
+    assert found.wait_gone(10)
+    child.wait()
+
+
+def _started(pid: int) -> str:
+    return start_token(pid) or pytest.fail("no such process")
+
+
+def test_paused_process_can_be_asked_to_end(tmp_path: Path) -> None:
+    """A process under SIGSTOP hears the request once it is woken for it: no waiting until patience ends."""
+    child = spawn(["sleep", "600"], folder=tmp_path, log=tmp_path / "log", guard=None)
+    child.signal(signal.SIGSTOP)
+    wait_until(lambda: is_paused(child.id.pid), 10, "the process is paused")
+    child.end(patience=300.0)
+    assert child.returncode == -signal.SIGTERM
+
+
+def test_output_and_errors_go_to_their_files(tmp_path: Path) -> None:
+    """With and without a guard, output goes to its file and errors to the log, and both are appended to."""
+    guard = Guard()
+    guard.start()
+    for watcher in (None, guard):
+        shown = ["sh", "-c", "echo out; echo err >&2"]
+        process = spawn(shown, folder=tmp_path, log=tmp_path / "log", guard=watcher, output=tmp_path / "output")
+        assert process.wait(10)
+    guard.close()
+    assert (tmp_path / "output").read_text() == "out\nout\n"
+    assert (tmp_path / "log").read_text() == "err\nerr\n"
+
+
+def test_own_process_is_known() -> None:
+    """This process is alive, by its id and start."""
+    assert current_process().alive()

@@ -1,0 +1,239 @@
+"""Sandboxes: started, hurt, mended and ended, on real servers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support import numbered, wait_until
+
+from zkgroup.errors import RefusedError, UsageError
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.sandbox import server
+from zkgroup.sandbox.lifecycle import process_rows
+from zkgroup.sandbox.lifecycle import stop as stop_recorded
+from zkgroup.sandbox.paths import sandbox_folder
+from zkgroup.sandbox.probe import HOST, known_brokers, port_is_free, zookeeper_serves
+from zkgroup.sandbox.processes import ProcessId
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.sandbox.server import ServerFailedError, telling_line
+from zkgroup.sandbox.state import all_states, find, read_state, write_state
+from zkgroup.sandbox.topics import add_partitions, create_topic, delete_topic, produce
+from zkgroup.servers.kafka import KafkaSettings, LogRange, log_offsets
+
+OWNER = """
+import sys, time
+from zkgroup.sandbox.sandbox import Sandbox
+Sandbox(sys.argv[1], brokers=int(sys.argv[2])).start()
+print("up", flush=True)
+time.sleep(600)
+"""
+
+
+def ports_of(name: str) -> list[int]:
+    state = read_state(sandbox_folder(name))
+    assert state is not None
+    return [one.port for one in state.servers]
+
+
+def all_free(ports: list[int]) -> bool:
+    return all(port_is_free(port) for port in ports)
+
+
+def test_a_cluster_of_three_survives_each_kind_of_fault(make_sandbox: Callable[..., Sandbox]) -> None:
+    """Servers that were killed, stopped and paused come back on their ports with their data; then all is gone."""
+    sandbox = make_sandbox(brokers=3, chroot="/a/b")
+    ports = ports_of(sandbox.name)
+    assert len(set(ports)) == 4
+    assert known_brokers(sandbox.broker(1).port) == {1, 2, 3}
+    settings = KafkaSettings(sandbox.bootstrap)
+    with sandbox.registry() as registry:
+        create_topic(registry, "t", 3, replication=3)
+        produce(settings, "t", numbered(30, 3))
+
+        sandbox.broker(2).kill()
+        assert not sandbox.broker(2).running
+        sandbox.start_broker(2)
+        sandbox.broker(3).stop()
+        sandbox.start_broker(3)
+        produce(settings, "t", numbered(30, 3))
+
+        add_partitions(registry, "t", 5)
+        produce(settings, "t", numbered(5, 5))
+    sandbox.zookeeper.kill()
+    assert not zookeeper_serves(sandbox.zookeeper.port)
+    sandbox.start_zookeeper()
+    sandbox.zookeeper.pause()
+    assert not zookeeper_serves(sandbox.zookeeper.port, timeout=0.3)
+    sandbox.zookeeper.resume()
+    wait_until(lambda: zookeeper_serves(sandbox.zookeeper.port), 10, "ZooKeeper answers again")
+
+    ends = log_offsets(settings, [TopicPartition("t", p) for p in range(5)], 20.0)
+    assert list(ends.values()) == [LogRange(0, 21)] * 3 + [LogRange(0, 1)] * 2
+    assert ports_of(sandbox.name) == ports
+    sandbox.stop()
+    wait_until(lambda: all_free(ports), 10, "all ports are free")
+    assert not sandbox.folder.exists()
+    assert find(sandbox.name) is None
+
+
+def test_a_deleted_topic_is_gone_and_can_be_made_again(cluster: Sandbox, unique: Callable[[str], str]) -> None:
+    """Deletion is waited for: a topic of the same name is new and empty."""
+    topic, settings = unique("topic"), KafkaSettings(cluster.bootstrap)
+    with cluster.registry() as registry:
+        create_topic(registry, topic)
+        produce(settings, topic, numbered(3))
+        delete_topic(registry, topic)
+        create_topic(registry, topic)
+    ends = log_offsets(settings, [TopicPartition(topic, 0)], 10.0)
+    assert list(ends.values()) == [LogRange(0, 0)]
+
+
+def test_two_sandboxes_at_once(make_sandbox: Callable[..., Sandbox]) -> None:
+    """Two sandboxes that start in the same moment get ports of their own, and each is found by its name."""
+    made: list[Sandbox] = []
+    threads = [threading.Thread(target=lambda: made.append(make_sandbox(brokers=0))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    first, second = made
+    assert first.connect != second.connect
+    for sandbox in made:
+        found = find(sandbox.name)
+        assert found is not None
+        assert found.connect == sandbox.connect
+
+
+def test_nothing_is_left_when_the_owner_is_killed(unique: Callable[[str], str]) -> None:
+    """After a SIGKILL of who started it: no process, no port, no folder."""
+    name = unique("crash")
+    with subprocess.Popen([sys.executable, "-c", OWNER, name, "1"], stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == "up\n"
+        state = find(name)
+        assert state is not None
+        assert state.owner is not None
+        assert state.owner.pid == owner.pid
+        owner.kill()
+    wait_until(lambda: not state.alive, 10, "the servers end")
+    wait_until(lambda: not sandbox_folder(name).exists(), 10, "the folder is removed")
+    wait_until(lambda: all_free([one.port for one in state.servers]), 10, "all ports are free")
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
+def test_nothing_is_left_when_starting_is_interrupted(unique: Callable[[str], str], end: int) -> None:
+    """An end in the middle of starting, right after ZooKeeper's launch: no process and no folder remain."""
+    name = unique("interrupted")
+    with subprocess.Popen([sys.executable, "-c", OWNER, name, "1"], stderr=subprocess.DEVNULL) as owner:
+        state = wait_until(lambda: read_state(sandbox_folder(name)), 30, "the ZooKeeper is written down")
+        assert not state.ready
+        assert find(name) is None
+        owner.send_signal(end)
+    wait_until(lambda: not state.alive, 10, "the servers end")
+    wait_until(lambda: not sandbox_folder(name).exists(), 10, "the folder is removed")
+
+
+def test_a_running_sandbox_is_not_started_again(make_sandbox: Callable[..., Sandbox]) -> None:
+    """A second start under the same name is refused, and harms nothing."""
+    sandbox = make_sandbox(brokers=0)
+    with pytest.raises(RefusedError, match=f"sandbox {sandbox.name} runs already"):
+        Sandbox(sandbox.name, brokers=0).start()
+    assert zookeeper_serves(sandbox.zookeeper.port)
+
+
+def test_a_port_that_is_taken(make_sandbox: Callable[..., Sandbox], unique: Callable[[str], str]) -> None:
+    """A given port that another listens on: the line names server and port, and nothing is left of the start."""
+    with socket.create_server((HOST, 0)) as other:
+        port = other.getsockname()[1]
+        sandbox = Sandbox(unique("taken"), brokers=0, zookeeper_port=port)
+        with pytest.raises(ServerFailedError, match=f"ZooKeeper cannot listen on port {port}: it is taken"):
+            sandbox.start()
+    assert not sandbox.folder.exists()
+
+
+def test_a_port_taken_meanwhile_is_changed(
+    make_sandbox: Callable[..., Sandbox], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A chosen port that another takes before the server does: another one is chosen."""
+    with socket.create_server((HOST, 0)) as other:
+        choose, offered = server.free_port, [other.getsockname()[1]]
+        monkeypatch.setattr(server, "free_port", lambda: offered.pop() if offered else choose())
+        sandbox = make_sandbox(brokers=0)
+        assert sandbox.zookeeper.port != other.getsockname()[1]
+        assert zookeeper_serves(sandbox.zookeeper.port)
+
+
+def test_a_broker_that_ends_while_starting(zookeeper: Sandbox, unique: Callable[[str], str]) -> None:
+    """A setting that the broker refuses: its own words, in one line; nothing is left."""
+    sandbox = Sandbox(unique("wrong"), zookeeper=zookeeper.address, chroot="/wrong", properties={"num.io.threads": "0"})
+    with pytest.raises(ServerFailedError, match=r"broker 1 ended while starting: .*num\.io\.threads"):
+        sandbox.start()
+    assert not sandbox.folder.exists()
+
+
+def test_a_crashed_sandbox_is_noticed_and_replaced(unique: Callable[[str], str]) -> None:
+    """Detached servers that died are shown as gone; starting under the name again works, and stopping cleans up."""
+    name = unique("detached")
+    Sandbox(name, brokers=0, owned=False).start()
+    state = find(name)
+    assert state is not None
+    assert state.owner is None
+    os.kill(state.servers[0].process.pid, signal.SIGKILL)
+    wait_until(lambda: not state.alive, 10, "the ZooKeeper is gone")
+    assert find(name) is None
+    left = next(one for one in all_states() if one.name == name)
+    assert [row.state for row in process_rows(left)] == ["gone"]
+    Sandbox(name, brokers=0, owned=False).start()
+    again = stop_recorded(name)
+    assert again is not None
+    assert not again.alive
+    assert not sandbox_folder(name).exists()
+    assert stop_recorded(name) is None
+
+
+def test_a_recycled_process_id_is_not_killed(unique: Callable[[str], str]) -> None:
+    """Stopping a stale sandbox spares a process that has got the id of one of its servers."""
+    name = unique("stale")
+    Sandbox(name, brokers=0, owned=False).start()
+    state = stop_recorded(name)
+    assert state is not None
+    with subprocess.Popen(["sleep", "600"]) as other:
+        recycled = ProcessId(other.pid, state.servers[0].process.started)
+        Path(state.folder).mkdir()
+        write_state(replace(state, servers=(replace(state.servers[0], process=recycled),)))
+        assert find(name) is None
+        stop_recorded(name)
+        assert other.poll() is None
+        other.kill()
+
+
+def test_names_and_numbers_that_cannot_be() -> None:
+    """Wrong parameters are told before anything starts."""
+    with pytest.raises(UsageError, match="cannot name a sandbox"):
+        Sandbox("../x")
+    with pytest.raises(UsageError, match="10 brokers"):
+        Sandbox("x", brokers=10)
+    with pytest.raises(UsageError, match="begin it with a slash"):
+        Sandbox("x", chroot="kafka")
+
+
+@pytest.mark.parametrize(
+    ("log", "line"),
+    [
+        ("", "nothing"),
+        ("a INFO x\nb FATAL broken (KafkaServer)\njava.io.IOException: no\n\tat x.y(Z.java)\nc INFO shut down\n", None),
+        ("only\nlines\n", "lines"),
+    ],
+)
+def test_telling_line_of_a_log(log: str, line: str | None) -> None:
+    """Of a log the last error is shown, not the stack below it nor the farewell after it."""
+    assert telling_line(log) == (line or "java.io.IOException: no")
