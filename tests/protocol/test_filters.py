@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import random
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -90,7 +91,7 @@ def test_internal_topics_are_left_out_on_demand() -> None:
 def test_names_that_are_no_topics_are_taken_by_nobody() -> None:
     """Beyond printable ASCII there are no topics, so that neither list takes such a node."""
     for kind in ("white_list", "black_list"):
-        assert TopicFilter(kind, "x|.*é").select(["é", "a\n", "\x7f"]) == ()
+        assert TopicFilter(kind, "x?|.*é").select(["é", "a\n", "\x7f", ""]) == ()
 
 
 def test_filters_are_values() -> None:
@@ -170,7 +171,7 @@ def test_what_java_refuses_is_invalid(expression: str) -> None:
 UNSUPPORTED = [
     *["(?x)a", r"\p{IsGreek}", r"\p{InGreek}", r"\X", r"\N{DIGIT ONE}", r"\b{g}", "[^a[b]]", "[^a&&b]", "[a&&]"],
     *["(?<=(a){1})b", "(?<=a*)b", r"(a)|\1", r"(a)?\1", r"\2", r"(?i)\p{Lu}"],
-    *["(" * 60 + ")" * 60, "(a{1000}){1000}", "(){999999999}", "a" * 100_001],
+    *["(" * 60 + ")" * 60, "(a{1000}){1000}", "(){999999999}", "(?:^|a){2}", "(?:(?=a)a?){2}", "a" * 100_001],
 ]
 
 
@@ -233,7 +234,7 @@ def test_one_limit_holds_for_a_whole_selection() -> None:
     started = time.process_time()
     with pytest.raises(FilterLimitError):
         costly.select(f"{'ab' * 20}-{i}" for i in range(10_000))
-    assert time.process_time() - started < 30
+    assert time.process_time() - started < 15
 
 
 def test_many_topics_are_quick() -> None:
@@ -250,8 +251,9 @@ def test_the_automaton_forgets() -> None:
     matcher = Matcher(parse("(?:a|b)*a(?:a|b){30}"))
     automaton = matcher._ways[0][0][0]
     allowance = Allowance(10**9)
-    for i in range(400):
-        name = format(i * 0x9E3779B97F4A7C15 % 2**200, "0200b").replace("0", "a").replace("1", "b")
+    draw = random.Random(1)
+    for _ in range(400):
+        name = "".join(draw.choices("ab", k=200))
         assert matcher.matches(name, allowance) == (name[-31] == "a")
         assert automaton._kept < 700_000
 
@@ -320,7 +322,7 @@ SUBJECTS = [
         "a b",
     ],
     *["abc", "aab", "aba", "bab", "a-b", "AbA", "a{2}", "a&&b", "aaaa", "abab", "aabb", "b.a_1", "aaaaaaaa", "~#a"],
-    *["a.b.c-1_2", "bbbaabba", "AAAA"],
+    *["a.b.c-1_2", "aa2", "bbbaabba", "AAAA"],
 ]
 PECULIAR = [
     r"(?<m>){0,2}\1",
@@ -333,6 +335,11 @@ PECULIAR = [
     r"[\v-a]",
     "{2}a",
     "a|{0}b",
+    "(?:a|ab){2}+b",
+    "(?>(?:|a)*)a",
+    "(?:|a){2}",
+    r"(a)\12",
+    r"\06\Q1\E",
 ]
 
 
@@ -367,12 +374,19 @@ def test_python_agrees_where_the_dialects_do() -> None:
     """Literals, classes, groups, alternatives, counts and look-ahead mean the same to Python's own module."""
     drawn = Expressions(20240818, plain=True)
     names = ["", *SUBJECTS, "abbabaab"]
-    matched = 0
+    compared = refused = invalid = 0
     for expression in (drawn.expression() for _ in range(2000)):
         theirs = [name for name in names if re.fullmatch(expression, name)]
-        assert matching(expression, names) == theirs, expression
-        matched += bool(theirs)
-    assert matched > 500
+        try:
+            assert matching(expression, names) == theirs, expression
+        except PatternError as error:
+            refused += error.valid_in_java
+            invalid += not error.valid_in_java
+            continue
+        compared += bool(theirs)
+    assert compared > 500
+    assert refused < 100
+    assert invalid == 0
 
 
 @given(st.text(max_size=40))

@@ -44,7 +44,7 @@ class Allowance:
 
 
 class Matcher:
-    """Whether a whole name matches a tree. Names are printable ASCII."""
+    """Whether a whole name matches a tree. Names are printable ASCII, at least one character."""
 
     def __init__(self, tree: Node) -> None:
         self._ways = _decompose(tree)

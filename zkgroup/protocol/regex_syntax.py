@@ -26,6 +26,7 @@ from zkgroup.protocol.regex_tree import (
     PatternError,
     Repeat,
     refers_uncertainly,
+    skips_iterations,
     width,
 )
 
@@ -45,6 +46,8 @@ def parse(expression: str) -> Node:
         parser.invalid("unmatched ')'")
     if refers_uncertainly(tree):
         parser.unsupported("a back-reference to a group that need not have matched before it")
+    if skips_iterations(tree):
+        parser.unsupported("a count of two or more on a group that can match nothing, depending on the place")
     return tree
 
 

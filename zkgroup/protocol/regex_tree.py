@@ -164,6 +164,21 @@ def refers_uncertainly(node: Node, sure: frozenset[int] = frozenset()) -> bool:
     return any(refers_uncertainly(child, sure) for child in children(node))
 
 
+def skips_iterations(node: Node) -> bool:
+    """Whether Java, which ends a counted loop at an iteration that takes nothing, may miss a match by that.
+
+    It misses none where an empty iteration could as well have come last, that is, where being empty does not depend on
+    the place.
+    """
+    if isinstance(node, Repeat) and node.low > 1 and can_be_empty(node.body) and _depends_on_place(node.body):
+        return True
+    return any(skips_iterations(child) for child in children(node))
+
+
+def _depends_on_place(node: Node) -> bool:
+    return isinstance(node, Assert) or not is_regular(node) or any(map(_depends_on_place, children(node)))
+
+
 def _surely_set(node: Node) -> frozenset[int]:
     if isinstance(node, Capture):
         return _surely_set(node.body) | {node.number}
