@@ -101,6 +101,22 @@ def test_hint_names_the_package_manager(tmp_path: Path, monkeypatch: pytest.Monk
         (tmp_path / tool).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("os.geteuid", lambda: 1000)
-    assert install_hint() == "install one with: sudo dnf install java-17-openjdk-headless"
+    assert install_hint() == "install one with: sudo dnf install -y java-17-openjdk-headless"
     monkeypatch.setattr("os.geteuid", lambda: 0)
-    assert install_hint() == "install one with: dnf install java-17-openjdk-headless"
+    assert install_hint() == "install one with: dnf install -y java-17-openjdk-headless"
+
+
+def test_hint_names_a_package_that_this_debian_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where apt has no Java 17 the next release that it has is named."""
+    (tmp_path / "apt-get").write_text("#!/bin/sh\n")
+    (tmp_path / "apt-cache").write_text('#!/bin/sh\ncase "$*" in *openjdk-21-jre-headless) exit 0;; esac\nexit 100\n')
+    for tool in tmp_path.iterdir():
+        tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert install_hint().endswith("apt-get install -y --no-install-recommends openjdk-21-jre-headless")
+
+
+def test_hint_without_a_known_package_manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no package manager is known the line still says what is missing and where to put it."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert install_hint() == "install a Java runtime 17 or later, and set JAVA_HOME or PATH to it"

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 from zkgroup.errors import UsageError
@@ -16,15 +15,26 @@ MINIMUM = 17
 _RELEASE_FILE = re.compile(r'^JAVA_VERSION="([^"]+)"', re.MULTILINE)
 _VERSION_LINE = re.compile(r'version "([^"]+)"')
 
-_INSTALLERS = (
-    ("apt-get", "apt-get install openjdk-17-jre-headless"),
-    ("dnf", "dnf install java-17-openjdk-headless"),
-    ("yum", "yum install java-17-openjdk-headless"),
-    ("apk", "apk add openjdk17-jre-headless"),
-    ("zypper", "zypper install java-17-openjdk-headless"),
-    ("pacman", "pacman -S jre17-openjdk-headless"),
-    ("brew", "brew install openjdk@17"),
-)
+# Releases that Spark 4 and all the servers run on, the best tried first.
+_WANTED = (17, 21, 25)
+_PACKAGES = {
+    "apt-get": "openjdk-{}-jre-headless",
+    "dnf": "java-{}-openjdk-headless",
+    "yum": "java-{}-openjdk-headless",
+    "apk": "openjdk{}-jre-headless",
+    "zypper": "java-{}-openjdk-headless",
+    "pacman": "jre{}-openjdk-headless",
+    "brew": "openjdk@{}",
+}
+_INSTALL = {
+    "apt-get": ("apt-get", "install", "-y", "--no-install-recommends"),
+    "dnf": ("dnf", "install", "-y"),
+    "yum": ("yum", "install", "-y"),
+    "apk": ("apk", "add"),
+    "zypper": ("zypper", "--non-interactive", "install"),
+    "pacman": ("pacman", "-S", "--noconfirm"),
+    "brew": ("brew", "install"),
+}
 
 # Small, quick to start, and not worth a compiler thread's second: these servers live for minutes.
 QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Djava.awt.headless=true")
@@ -79,10 +89,39 @@ def _feature(version: str) -> int | None:
     return numbers[1] if numbers[0] == 1 and len(numbers) > 1 else numbers[0]  # 1.8.0_392 is Java 8
 
 
+def install_command() -> tuple[str, ...] | None:
+    """The command (without sudo) that installs a Java with this machine's package manager; None if none is known."""
+    for tool, words in _INSTALL.items():
+        if shutil.which(tool):
+            offered = [number for number in _WANTED if tool != "apt-get" or _apt_knows(_PACKAGES[tool].format(number))]
+            return (*words, _PACKAGES[tool].format((offered or _WANTED)[0]))
+    return None
+
+
+def _apt_knows(package: str) -> bool:
+    """Whether apt can install ``package``: each Debian has one or two of them."""
+    try:
+        told = subprocess.run(
+            ["apt-cache", "show", "--no-all-versions", package],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL,
+            timeout=30,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return told.returncode == 0
+
+
+def needs_sudo(command: tuple[str, ...]) -> bool:
+    """Whether this user must be another one to run an installing command."""
+    return command[0] != "brew" and os.geteuid() != 0
+
+
 def install_hint() -> str:
     """The one line to type that installs a Java, as far as this machine's package manager is known."""
-    for tool, command in _INSTALLERS:
-        if shutil.which(tool):
-            sudo = "sudo " if tool != "brew" and sys.platform != "win32" and os.geteuid() != 0 else ""
-            return f"install one with: {sudo}{command}"
-    return f"install a Java runtime {MINIMUM} or later, and set JAVA_HOME or PATH to it"
+    command = install_command()
+    if command is None:
+        return f"install a Java runtime {MINIMUM} or later, and set JAVA_HOME or PATH to it"
+    return "install one with: " + " ".join((*(("sudo",) if needs_sudo(command) else ()), *command))

@@ -1,0 +1,54 @@
+# Two commands for a fresh machine, which needs no more than Python 3.11 and Java 17: make demo, make test.
+# Each sets up what is missing and reuses what is there.
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+# The releases that the demo and the usual tests run; the other ones are downloaded by test-all.
+DEMO_RELEASES := 1.1.1
+TEST_RELEASES := 1.1.1 0.8.2.2 0.10.2.2 3.9.1
+ALL_RELEASES := $(TEST_RELEASES) 0.9.0.1 0.10.1.1 0.11.0.3 2.8.2
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-all lint format bench clean java
+
+help: ## show the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(INSTALLED) java ## set up everything, and run nothing
+	@$(BIN)/python scripts/fetch_jars.py $(DEMO_RELEASES)
+
+demo: setup ## real servers, members of two kinds in one group, an export: in two minutes
+	@$(BIN)/zkgroup sandbox demo
+
+test: setup lint ## style, types, and all tests but the long ones
+	@$(BIN)/python scripts/fetch_jars.py $(TEST_RELEASES)
+	@$(BIN)/python -m pytest
+
+test-all: setup lint ## every test, with every release of Kafka
+	@$(BIN)/python scripts/fetch_jars.py $(ALL_RELEASES)
+	@$(BIN)/python -m pytest --long
+
+lint: $(INSTALLED) ## style and types
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+format: $(INSTALLED) ## put the code in form
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: setup ## compare with the reference and others; prints the table of benchmarks/README.md
+	@$(BIN)/python -m benchmarks
+
+clean: ## remove what was built; downloaded jars stay in the cache folder
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+java: $(INSTALLED)
+	@$(BIN)/python scripts/ensure_java.py
+
+$(INSTALLED): pyproject.toml scripts/make_venv.sh
+	@scripts/make_venv.sh $(VENV)
+	@touch $@

@@ -1,0 +1,64 @@
+"""Install a Java where none is recent enough, if this user may; otherwise say the one line to type.
+
+Used by the Makefile. Needs no more than Python's standard library and this checkout.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from zkgroup.errors import UsageError  # the checkout comes first on the path
+from zkgroup.sandbox.java import find_java, install_command, needs_sudo
+
+
+def main() -> int:
+    """Return 0 if there is a Java, in the end."""
+    try:
+        find_java()
+    except UsageError as missing:
+        if not install():
+            sys.stderr.write(f"{missing}\n")
+            return 2
+        try:
+            find_java()
+        except UsageError as still_missing:
+            sys.stderr.write(f"{still_missing}\n")
+            return 2
+    return 0
+
+
+def install() -> bool:
+    """Install a Java with the system's package manager; False if this user may not, or it fails."""
+    command = install_command()
+    if command is None:
+        return False
+    prefix: tuple[str, ...] = ()
+    if needs_sudo(command):
+        prefix = ("sudo", "-n")
+        if shutil.which("sudo") is None or not run(*prefix, "true", quiet=True):
+            return False
+    if command[0] == "apt-get":
+        if not run(*prefix, "apt-get", "update", "-q"):
+            return False
+        command = install_command() or command  # only now are the packages known
+    sys.stderr.write(f"installing Java: {' '.join(command)}\n")
+    return run(*prefix, *command)
+
+
+def run(*command: str, quiet: bool = False) -> bool:
+    """Run a command; its output goes to stderr, or nowhere."""
+    output = subprocess.DEVNULL if quiet else sys.stderr
+    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    return (
+        subprocess.run(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment).returncode == 0
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
