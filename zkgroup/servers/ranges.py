@@ -42,7 +42,7 @@ _FETCH_BYTES = 8 << 20
 _RESPONSE_BYTES = 1_000_000_000
 # Short, since an end-of-partition event does not end the wait, and what comes within it is held at once.
 _WAIT = 0.005
-_ASK = 10.0  # seconds for one question to the brokers
+_ASK = 10.0  # seconds for one question to the brokers, at most
 
 # Errors that librdkafka tells of and recovers from by itself: they only count when nothing comes any more.
 _PASSING = frozenset(
@@ -103,6 +103,7 @@ class RangeReader:
     def __init__(self, source: Source, patience: float = 30.0) -> None:
         self._source = source
         self._patience = patience
+        self._ask = max(1.0, min(_ASK, patience))
         self._size = _BATCH_MESSAGES // 16  # messages to ask for; follows their size
         self.hole: Hole | None = None
 
@@ -124,7 +125,7 @@ class RangeReader:
             if any(map(Message.error, batch)):
                 events = [message for message in batch if message.error() is not None]
                 batch = [message for message in batch if message.error() is None]
-            heard = bool(batch or events)
+            heard = bool(batch)
             complete = bool(batch) and _offset(batch[-1]) >= end
             if complete:
                 batch = [message for message in batch if _offset(message) < end]
@@ -196,7 +197,7 @@ class RangeReader:
     def _answers_at(self, partition: TopicPartition, offset: int) -> bool:
         """Whether the log answers behind the silent stretch, so that the stretch itself must be empty."""
         self._source.assign([KafkaTopicPartition(partition.topic, partition.partition, offset)])
-        deadline = time.monotonic() + _ASK
+        deadline = time.monotonic() + self._ask
         while time.monotonic() < deadline:
             for message in self._source.consume(num_messages=1, timeout=_WAIT):
                 error = message.error()
@@ -207,7 +208,7 @@ class RangeReader:
     def _watermarks(self, partition: TopicPartition) -> tuple[int, int]:
         try:
             answer = self._source.get_watermark_offsets(
-                KafkaTopicPartition(partition.topic, partition.partition), timeout=_ASK, cached=False
+                KafkaTopicPartition(partition.topic, partition.partition), timeout=self._ask, cached=False
             )
         except KafkaException as raised:
             error = raised.args[0]
