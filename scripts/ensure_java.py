@@ -43,21 +43,28 @@ def install() -> bool:
         prefix = ("sudo", "-n")
         if shutil.which("sudo") is None or not run(*prefix, "true", quiet=True):
             return False
+    sys.stderr.write(f"installing Java: {' '.join(command)}\n")
     if command[0] == "apt-get":
-        if not run(*prefix, "apt-get", "update", "-q"):
+        if not run(*prefix, "apt-get", "update"):
             return False
         command = install_command() or command  # only now are the packages known
-    sys.stderr.write(f"installing Java: {' '.join(command)}\n")
     return run(*prefix, *command)
 
 
 def run(*command: str, quiet: bool = False) -> bool:
-    """Run a command; its output goes to stderr, or nowhere."""
-    output = subprocess.DEVNULL if quiet else sys.stderr
+    """Run a command; what it says is shown only if it fails."""
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    return (
-        subprocess.run(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment).returncode == 0
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=environment,
+        check=False,
     )
+    if done.returncode != 0 and not quiet:
+        sys.stderr.write(done.stdout.decode(errors="replace")[-2000:])
+    return done.returncode == 0
 
 
 if __name__ == "__main__":

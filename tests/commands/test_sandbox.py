@@ -1,0 +1,247 @@
+"""``zkgroup sandbox`` as people use it: processes, signals, files."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli import ZKGROUP, environment, run
+from support import numbered, wait_until
+
+from zkgroup.sandbox.guard import start_token
+from zkgroup.sandbox.lifecycle import stop as stop_recorded
+from zkgroup.sandbox.paths import STATE_VARIABLE, sandbox_folder
+from zkgroup.sandbox.probe import HOST, port_is_free
+from zkgroup.sandbox.state import find
+from zkgroup.sandbox.topics import create_topic, produce
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
+from zkgroup.servers.zookeeper import ZooKeeperSettings
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[str]:
+    """A sandbox that was started from the command line, with a topic ``t`` of 20 messages in two partitions."""
+    name = f"cli-{os.getpid()}"
+    started = run("sandbox", "start", "--name", name, "--chroot", "/k", "--output", "json")
+    assert started.returncode == 0, started.stderr
+    state = find(name)
+    assert state is not None
+    with Registry(ZooKeeperSettings(state.connect)) as registry:
+        create_topic(registry, "t", 2)
+    produce(KafkaSettings(state.bootstrap), "t", numbered(20, 2))
+    yield name
+    stop_recorded(name)
+
+
+def status(name: str) -> list[dict[str, Any]]:
+    shown = run("sandbox", "status", "--name", name, "--output", "json")
+    assert shown.returncode == 0, shown.stderr
+    rows: list[dict[str, Any]] = json.loads(shown.stdout)
+    return rows
+
+
+def owners(name: str, group: str) -> list[dict[str, Any]]:
+    shown = run("owners", group, "--cluster", f"sandbox:{name}", "--output", "json")
+    rows: list[dict[str, Any]] = json.loads(shown.stdout) if shown.returncode == 0 else []
+    return rows
+
+
+def test_status_shows_what_runs(running: str) -> None:
+    """One row a process, with the address to connect to; all running and really listening."""
+    rows = status(running)
+    assert [(row["process"], row["release"], row["state"]) for row in rows] == [
+        ("zookeeper", None, "running"),
+        ("broker 1", "1.1.1", "running"),
+    ]
+    assert not any(port_is_free(int(row["address"].rpartition(":")[2])) for row in rows)
+    assert all(Path(row["log"]).is_file() for row in rows)
+
+
+def test_a_second_start_is_refused(running: str) -> None:
+    """Starting what runs is refused with exit code 5, in one line that names the way out."""
+    again = run("sandbox", "start", "--name", running)
+    assert again.returncode == 5
+    assert again.stderr == f"zkgroup: sandbox {running} runs already: stop it first, or give another --name\n"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_member_prints_and_leaves_cleanly(running: str, unique: Callable[[str], str], number: int, code: int) -> None:
+    """A member in the foreground prints what it consumes; Ctrl-C makes it commit and leave, with the signal's code."""
+    group = unique("group")
+    command = [ZKGROUP, "sandbox", "member", "t", "--group", group, "--from-beginning", "--name", running]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+    ) as member:
+        assert member.stdout is not None
+        assert sorted(member.stdout.readline() for _ in range(20)) == [f"m{i:06d}\n" for i in range(20)]
+        assert {row["registered"] for row in owners(running, group)} == {True}
+        member.send_signal(number)
+        assert member.wait(30) == code
+        assert member.stdout.read() == ""
+    assert owners(running, group) == []
+    again = run(*command[1:], "--property", "consumer.timeout.ms=1500")
+    assert (again.returncode, again.stdout) == (0, "")
+
+
+def test_member_ends_with_its_reader(running: str, unique: Callable[[str], str]) -> None:
+    """A reader that has seen enough is no error: the member leaves its group."""
+    group = unique("group")
+    member = f"{ZKGROUP} sandbox member --whitelist t --group {group} --from-beginning --name {running}"
+    shown = subprocess.run(
+        ["bash", "-c", f"{member} | head -3; echo ${{PIPESTATUS[0]}}"],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        timeout=60,
+        check=True,
+    )
+    assert shown.stdout.splitlines()[-1] == "0"
+    assert len(shown.stdout.splitlines()) == 4
+    wait_until(lambda: owners(running, group) == [], 15, "the member leaves")
+
+
+def test_member_ends_when_its_command_is_killed(running: str, unique: Callable[[str], str]) -> None:
+    """A SIGKILL of the command leaves no Java behind."""
+    group = unique("group")
+    command = [ZKGROUP, "sandbox", "member", "t", "--group", group, "--records", "--from-beginning", "--name", running]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as member:
+        assert member.stdout is not None
+        topic, partition, offset, key, value = member.stdout.readline().rstrip("\n").split("\t")
+        assert (topic, offset) == ("t", "0")
+        assert (key, value) == (f"k{partition}", f"m00000{partition}")
+        member.kill()
+        member.stdout.read()  # ends when the Java, which holds the other end, is gone
+
+
+def test_detached_members_are_listed_and_share_the_group(running: str, unique: Callable[[str], str]) -> None:
+    """Members in the background show in status and share a group across releases; a second one of a name is refused."""
+    group = unique("group")
+    join = ("sandbox", "member", "t", "--group", group, "--detach", "--name", running)
+    for identity, release in (("a", "1.1.1"), ("b", "0.8.2.2")):
+        started = run(*join, "--id", identity, "--release", release, "--strategy", "roundrobin")
+        assert started.returncode == 0, started.stderr
+    listed = {row["process"]: (row["release"], row["state"]) for row in status(running)}
+    assert listed[f"{group}_a"] == ("1.1.1", "running")
+    assert listed[f"{group}_b"] == ("0.8.2.2", "running")
+    both = [f"{group}_a", f"{group}_b"]
+    wait_until(lambda: sorted(str(row["member"]) for row in owners(running, group)) == both, 30, "both own one")
+    again = run(*join, "--id", "a")
+    assert (again.returncode, again.stderr) == (5, f"zkgroup: member {group}_a runs already: give another --id\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--group", "g"], "a member reads topics, or a whitelist, or a blacklist"),
+        (["t", "--whitelist", "t", "--group", "g"], "give exactly one of them"),
+        (["t", "--group", "g", "--release", "3.9.1"], "has no consumer that keeps its group in ZooKeeper"),
+        (["t", "--group", "g", "--release", "7"], "Kafka 7 is not among the sandbox's releases"),
+        (["t", "--group", "g", "-X", "novalue"], "--property 'novalue' is no KEY=VALUE"),
+        (["t"], "missing option '--group'"),
+    ],
+)
+def test_wrong_members(running: str, arguments: list[str], words: str) -> None:
+    """What makes no member is told in one line, with exit code 2, before anything starts."""
+    wrong = run("sandbox", "member", *arguments, "--name", running)
+    assert wrong.returncode == 2
+    assert words in wrong.stderr
+    assert wrong.stderr.count("\n") == 1
+
+
+def test_member_that_cannot_start(running: str, unique: Callable[[str], str]) -> None:
+    """A member that the reference refuses: its own words, exit code 1, and no trace in status."""
+    group = unique("group")
+    refused = run(
+        "sandbox", "member", "t", "--group", group, "--detach", "--name", running, "-X", "auto.offset.reset=never"
+    )
+    assert refused.returncode == 1
+    assert "auto.offset.reset" in refused.stderr
+    assert refused.stderr.count("\n") == 1
+    assert not [row for row in status(running) if row["process"].startswith(group)]
+
+
+def test_stop_leaves_nothing(unique: Callable[[str], str]) -> None:
+    """After stop: no process, no port, no folder; and stopping again is no error."""
+    name = unique("stopped")
+    started = run("sandbox", "start", "--name", name, "--output", "json")
+    assert started.returncode == 0
+    state = find(name)
+    assert state is not None
+    assert [row["pid"] for row in json.loads(started.stdout)] == [server.process.pid for server in state.servers]
+    member = run("sandbox", "member", "--whitelist", ".*", "--group", "g", "--detach", "--name", name)
+    assert member.returncode == 0
+    member_process = status(name)[-1]["pid"]
+    stopped = run("sandbox", "stop", "--name", name)
+    assert (stopped.returncode, stopped.stderr) == (0, f"zkgroup: sandbox {name} is stopped\n")
+    assert not state.alive
+    assert start_token(member_process) is None
+    wait_until(lambda: all(port_is_free(server.port) for server in state.servers), 10, "the ports are free")
+    assert not sandbox_folder(name).exists()
+    again = run("sandbox", "stop", "--name", name)
+    assert (again.returncode, again.stderr) == (0, f"zkgroup: sandbox {name} does not run\n")
+
+
+def test_stop_all_and_status_of_the_dead(tmp_path: Path) -> None:
+    """A crashed sandbox is shown as gone with a warning; stop --all removes it and ends the living one."""
+    env = {STATE_VARIABLE: str(tmp_path)}
+    pids = []
+    for name in ("one", "two"):
+        started = run("sandbox", "start", "--name", name, "--output", "csv", env=env)
+        assert started.returncode == 0
+        pids.append([int(line.split(",")[4]) for line in started.stdout.splitlines()[1:]])
+    for pid in pids[0]:
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: all(start_token(pid) is None for pid in pids[0]), 10, "the killed are gone")
+    shown = run("sandbox", "status", env=env)
+    assert [line.split()[0] for line in shown.stdout.splitlines() if " gone " in line] == ["one", "one"]
+    assert "sandbox one has ended without being stopped" in shown.stderr
+    assert run("owners", "g", "--cluster", "sandbox:one", env=env).returncode == 3
+    assert run("sandbox", "status", "--name", "one", env=env).returncode == 3
+    stopped = run("sandbox", "stop", "--all", env=env)
+    assert stopped.stderr == "zkgroup: sandbox one is stopped\nzkgroup: sandbox two is stopped\n"
+    assert all(start_token(pid) is None for pid in pids[1])
+    nothing = run("sandbox", "status", env=env)
+    assert (nothing.returncode, nothing.stdout.count("\n")) == (0, 1)
+
+
+def test_start_on_a_port_that_is_taken(unique: Callable[[str], str]) -> None:
+    """A given port that another has: one line, exit code 1, nothing left."""
+    name = unique("taken")
+    with socket.create_server((HOST, 0)) as other:
+        port = other.getsockname()[1]
+        refused = run("sandbox", "start", "--name", name, "--zookeeper-port", str(port))
+    assert refused.returncode == 1
+    why = f"ZooKeeper cannot listen on port {port}: it is taken: stop what listens there, or choose another port"
+    assert refused.stderr == f"zkgroup: {why}\n"
+    assert not sandbox_folder(name).exists()
+
+
+def test_start_with_a_java_that_is_too_old(tmp_path: Path, unique: Callable[[str], str]) -> None:
+    """With nothing but an old Java: one line that says so and what to type, exit code 2, nothing left."""
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\n")
+    java.chmod(0o755)
+    (tmp_path / "release").write_text('JAVA_VERSION="11.0.2"\n')
+    name = unique("old")
+    refused = run("sandbox", "start", "--name", name, env={"JAVA_HOME": str(tmp_path), "PATH": str(java.parent)})
+    assert refused.returncode == 2
+    assert refused.stderr.startswith(f"zkgroup: Java 17 or later is needed ({java} is Java 11): install ")
+    assert refused.stderr.count("\n") == 1
+    assert not sandbox_folder(name).exists()
+
+
+@pytest.mark.parametrize("arguments", [["--kafka", "4.0.0"], ["--brokers", "4"], ["--name", "../x"], ["--chroot", "x"]])
+def test_wrong_starts(arguments: list[str]) -> None:
+    """Wrong options end with exit code 2 and one line."""
+    wrong = run("sandbox", "start", *arguments)
+    assert wrong.returncode == 2
+    assert wrong.stderr.count("\n") == 1
