@@ -66,6 +66,18 @@ def resolve_start(
     }
 
 
+def resolve_known(
+    settings: KafkaSettings, partitions: Iterable[TopicPartition], start: StartAt, timeout: float
+) -> dict[TopicPartition, int | None]:
+    """As ``resolve_start``, but None for a partition that cannot be asked now: no leader, or not created yet.
+
+    Raises UnreachableError where no partition can be asked at all.
+    """
+    answers = log_offsets(settings, partitions, timeout)
+    known = [partition for partition, answer in answers.items() if isinstance(answer, LogRange)]
+    return dict.fromkeys(answers) | resolve_start(settings, known, start, timeout)
+
+
 def log_ranges(
     settings: KafkaSettings, partitions: Sequence[TopicPartition], timeout: float
 ) -> dict[TopicPartition, LogRange]:

@@ -6,7 +6,7 @@ Pure: requests leave as ``Send`` actions, replies come in as events.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from zkgroup.errors import ZkgroupError
 from zkgroup.protocol import znodes
@@ -18,9 +18,9 @@ from zkgroup.protocol.ops import WRITES, Code, Failure, Op, Result, Sync
 T = TypeVar("T")
 _Then: TypeAlias = Callable[[Sequence[Result]], None]
 
-
-class Interrupted(Exception):
-    """The connection or the session went while a procedure was under way."""
+#: When to begin again after a connection was lost of which nothing was heard yet. (Usually that is heard first.)
+RESTART_PAUSE: Final = 0.1
+_LOST: Final = (Code.CONNECTION_LOSS, Code.SESSION_EXPIRED)
 
 
 class Conversation:
@@ -35,16 +35,23 @@ class Conversation:
         self.connected = False
         self._emit = emit
         self._epoch = 0
+        self._connections = 0
         self._requests = 0
         self._waiting: dict[int, tuple[tuple[Op, ...], _Then]] = {}
-        self._held: list[tuple[tuple[Op, ...], _Then]] = []
+        self._held: tuple[tuple[Op, ...], _Then] | None = None  # a write that waits for a proof that the session lives
         self._procedure: Procedure[Any] | None = None
-        self._step: Callable[[], None] | None = None
+        self._begin: Callable[[], None] | None = None  # begins the procedure that is under way, or interrupted
+        self._restart_at = float("inf")
 
     @property
     def idle(self) -> bool:
         """Whether no procedure is under way, or interrupted."""
-        return self._procedure is None and self._step is None
+        return self._begin is None
+
+    @property
+    def wake_at(self) -> float:
+        """When ``tick`` has something to do."""
+        return min(self.lease.beat_at, self._restart_at)
 
     # ------------------------------------------------------------ the session
 
@@ -52,14 +59,18 @@ class Conversation:
         """The session numbered ``epoch`` is connected, for the first time or again."""
         self.connected = True
         self._epoch = epoch
+        self._connections += 1
         self.lease.begin(timeout, self.now)
-        if self._step is not None and self._procedure is None:
-            self._step()
+        if self._procedure is None:
+            self._restart()
 
     def disconnect(self) -> None:
-        """The connection dropped: procedures begin again when it is back."""
+        """The connection dropped: what is under way begins again when it is back."""
         self.connected = False
         self.lease.pause()
+        self._restart_at = float("inf")
+        if self._held is not None:
+            self._interrupt()  # it has not been sent, and what it was decided on may be outdated by then
 
     def end(self) -> None:
         """The session is over: what was asked under it is forgotten, and never asked in another."""
@@ -70,15 +81,16 @@ class Conversation:
 
     def drop(self) -> None:
         """Give up the procedure that is under way."""
-        if self._procedure is not None:
-            self._procedure.close()
-        self._procedure = self._step = None
-        self._held.clear()
+        self._interrupt()
+        self._begin = None
+        self._restart_at = float("inf")
 
     def tick(self) -> None:
         """Ask for a new proof that the session lives, when it is time to."""
         if self.connected and self.lease.due(self.now):
             self._sync()
+        if self._restart_at <= self.now:
+            self._restart()
 
     # ------------------------------------------------------------ requests
 
@@ -88,20 +100,19 @@ class Conversation:
             return
         ops, then = waiting
         self.lease.renew(ops, event.results, event.sent_at)
+        if self._held is not None and self.lease.holds(self.now):
+            held, self._held = self._held, None
+            self._send(*held)
         then(event.results)
-        if self._held and self.lease.holds(self.now):
-            held, self._held = self._held, []
-            for ops, then in held:
-                self._send(ops, then)
 
     def _ask(self, ops: tuple[Op, ...], then: _Then) -> None:
         """Send now, or, where it writes and the lease has run out, once a sync has shown that the session lives."""
-        writes = any(isinstance(op, WRITES) for op in ops)
-        if not writes or self.lease.holds(self.now):
+        if not self.connected:
+            self._interrupt()
+        elif self.lease.holds(self.now) or not any(isinstance(op, WRITES) for op in ops):
             self._send(ops, then)
-            return
-        self._held.append((ops, then))
-        if self.connected:
+        else:
+            self._held = ops, then
             self._sync()
 
     def _send(self, ops: tuple[Op, ...], then: _Then) -> None:
@@ -117,36 +128,52 @@ class Conversation:
     def run(
         self, begin: Callable[[], Procedure[T]], done: Callable[[T], None], failed: Callable[[ZkgroupError], None]
     ) -> None:
-        """Run a procedure to its end; ``done`` gets what it returns, ``failed`` what it raises."""
-        self._step = lambda: self.run(begin, done, failed)
-        if not self.connected:
-            return
+        """Run a procedure to its end; ``done`` gets what it returns, ``failed`` what it raises. One that is under way
+        is given up."""
+        self.drop()
+        self._begin = lambda: self._start(begin, done, failed)
+        self._restart()
+
+    def _restart(self) -> None:
+        self._restart_at = float("inf")
+        if self.connected and self._begin is not None:
+            self._begin()
+
+    def _start(
+        self, begin: Callable[[], Procedure[T]], done: Callable[[T], None], failed: Callable[[ZkgroupError], None]
+    ) -> None:
         procedure = begin()
+        connection = self._connections
         self._procedure = procedure
 
-        def proceed(resume: Callable[[], tuple[Op, ...]]) -> None:
-            if self._procedure is not procedure:
-                return  # dropped meanwhile
+        def proceed(results: Sequence[Result] | None) -> None:
             try:
-                ops = resume()
+                ops = next(procedure) if results is None else procedure.send(results)
             except StopIteration as stop:
-                self._procedure = self._step = None
+                self._procedure = self._begin = None
                 done(stop.value)
-            except Interrupted:
-                self._procedure = None
-                if self.connected and self._step is not None:
-                    self._step()  # down and up again before the replies came in
             except ZkgroupError as error:
-                self._procedure = self._step = None
+                self._procedure = self._begin = None
                 failed(error)
             else:
                 self._ask(ops, replied)
 
         def replied(results: Sequence[Result]) -> None:
-            lost = (Code.CONNECTION_LOSS, Code.SESSION_EXPIRED)
-            if any(isinstance(result, Failure) and result.code in lost for result in results):
-                proceed(lambda: procedure.throw(Interrupted()))
-            else:
-                proceed(lambda: procedure.send(results))
+            if self._procedure is not procedure:
+                return  # given up meanwhile
+            if not any(isinstance(result, Failure) and result.code in _LOST for result in results):
+                proceed(results)
+                return
+            self._interrupt()
+            if connection != self._connections:
+                self._restart()  # down and up again before the results came in
+            elif self.connected:
+                self._restart_at = self.now + RESTART_PAUSE
 
-        proceed(lambda: next(procedure))
+        proceed(None)
+
+    def _interrupt(self) -> None:
+        if self._procedure is not None:
+            self._procedure.close()
+        self._procedure = None
+        self._held = None

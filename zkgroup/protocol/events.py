@@ -131,13 +131,22 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
+class Extend:
+    """Read these partitions as well, in the generation that is granted: where to start in them was not known then."""
+
+    generation: int
+    share: Mapping[TopicPartition, tuple[ConsumerThreadId, int]]
+
+
+@dataclass(frozen=True, slots=True)
 class Collect:
     """Ask the streams what is consumed; ``Collected`` answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """Ask the brokers for log start (``smallest``) or log end (``largest``) offsets; ``Answered`` answers."""
+    """Ask the brokers for log start (``smallest``) or log end (``largest``) offsets; ``Answered`` answers, with None
+    for a partition that nobody can tell of now (no leader, not created yet)."""
 
     request: int
     partitions: tuple[TopicPartition, ...]
@@ -198,6 +207,7 @@ Action: TypeAlias = (
     | Send
     | Quiet
     | Grant
+    | Extend
     | Collect
     | LookUp
     | FetchKafka

@@ -9,10 +9,16 @@ what was begun to end in. Measured on a clock that runs while the machine sleeps
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
-from zkgroup.protocol.ops import WRITES, Code, Failure, Op, Result, Sync
+from zkgroup.protocol.ops import Code, Create, Delete, Failure, Op, Result, SetData, Sync, Transaction
 
-BEATS_PER_TIMEOUT = 6
+BEATS_PER_TIMEOUT: Final = 6
+
+#: What the leader answers. ``Ensure`` is no proof: where the node is there already it only reads.
+_PROOFS: Final = (Sync, Create, SetData, Delete, Transaction)
+#: A refusal proves as much as a success, if it came from the server.
+_SERVER_SAYS: Final = (Code.NO_NODE, Code.NODE_EXISTS, Code.BAD_VERSION, Code.NOT_EMPTY)
 
 
 class Lease:
@@ -47,14 +53,11 @@ class Lease:
         return True
 
     def renew(self, ops: Sequence[Op], results: Sequence[Result], sent_at: float) -> None:
-        """Learn from answered operations that were sent at ``sent_at``."""
+        """Learn from answered operations, the first of which was sent at ``sent_at``."""
         for op, result in zip(ops, results, strict=True):
-            if not isinstance(op, (Sync, *WRITES)):
-                continue
-            if isinstance(result, Failure) and result.code in (Code.CONNECTION_LOSS, Code.SESSION_EXPIRED, Code.OTHER):
-                continue
-            self.until = max(self.until, sent_at + self.timeout / 2)
-            return
+            if isinstance(op, _PROOFS) and (not isinstance(result, Failure) or result.code in _SERVER_SAYS):
+                self.until = max(self.until, sent_at + self.timeout / 2)
+                return
 
     def holds(self, now: float) -> bool:
         """Whether messages may be handed out and writes begun."""

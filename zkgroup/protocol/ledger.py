@@ -70,6 +70,11 @@ class Ledger:
         self._consumed = dict(share)
         self._handed = None
 
+    def extend(self, share: Mapping[TopicPartition, int]) -> None:
+        """More partitions for the generation that is granted."""
+        self._positions |= share
+        self._consumed |= share
+
     def trim(self, runs: Sequence[Run]) -> list[Run]:
         """What of ``runs`` may be handed out: partitions that are granted, offsets not handed out before.
 

@@ -7,9 +7,9 @@ blindly: the node is read again, and the owner node after it. If that is still o
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias, TypeVar
 
 from zkgroup.errors import MalformedZnodeError, ZkgroupError
 from zkgroup.protocol import znodes
@@ -26,6 +26,7 @@ from zkgroup.protocol.ops import (
     Result,
     SetData,
     Stat,
+    Sync,
     Transaction,
 )
 
@@ -34,13 +35,13 @@ T = TypeVar("T")
 Procedure: TypeAlias = Generator[tuple[Op, ...], Sequence[Result], T]
 
 #: How often a commit tries to get past foreign writes of the same node before it says so.
-ROUNDS = 4
+ROUNDS: Final = 4
 #: Offsets written in one transaction.
-CHUNK = 250
+CHUNK: Final = 250
 
 
 class CommitError(ZkgroupError):
-    """Offsets could not be committed. What was not committed will be read again by the next owner."""
+    """Offsets could not be read or committed. What was not committed will be read again by the next owner."""
 
 
 @dataclass(slots=True)
@@ -48,15 +49,23 @@ class _Entry:
     version: int | None  # None: there is no node
     value: int | None
     sent: int | None = None  # a write of this value has an outcome that is not known yet
-    hold: int | None = None  # somebody else moved the offset ahead of us: leave it until we are past it
+    hold: int | None = None  # somebody else moved the offset here: leave it until we are past it
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignWrite:
-    """Somebody who is not the owner changed an offset node: ``value`` is what it holds now (None: deleted)."""
+    """Somebody who is not the owner changed an offset node: ``value`` is what it holds now (None: nothing legible)."""
 
     partition: TopicPartition
     value: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Stored offsets (None where there is none), and the nodes that hold no offset."""
+
+    offsets: dict[TopicPartition, int | None] = field(default_factory=dict)
+    malformed: dict[TopicPartition, MalformedZnodeError] = field(default_factory=dict)
 
 
 class OffsetBook:
@@ -66,32 +75,36 @@ class OffsetBook:
         self.group = group
         self._entries: dict[TopicPartition, _Entry] = {}
 
+    def __contains__(self, partition: TopicPartition) -> bool:
+        """Whether the partition was read in as ours, and not found to be somebody else's since."""
+        return partition in self._entries
+
     def forget(self) -> None:
         """Nothing is owned any more."""
         self._entries.clear()
 
-    def enter(self, partition: TopicPartition, node: Node | None) -> int | None:
-        """Note a node as it was read after the claim; returns its offset.
+    def load(self, partitions: Iterable[TopicPartition]) -> Procedure[Loaded]:
+        """Read the offsets of ``partitions``, which were claimed before. Raises CommitError where one may not be read.
 
-        Raises MalformedZnodeError where it is not a number.
-        """
-        value = _offset_of(self.group, partition, node)
-        self._entries[partition] = _Entry(node.stat.version if node else None, value)
-        return value
-
-    def load(self, partitions: Iterable[TopicPartition]) -> Procedure[dict[TopicPartition, int | None]]:
-        """Read the offsets of ``partitions``, None where there is none.
-
-        Raises MalformedZnodeError (the first), CommitError where a node may not be read.
+        Those that are malformed are not in the book: nothing will be written there.
         """
         wanted = list(partitions)
+        if not wanted:
+            return Loaded()
         results = yield tuple(Get(znodes.offset(self.group, partition)) for partition in wanted)
-        offsets: dict[TopicPartition, int | None] = {}
+        loaded = Loaded()
         for partition, result in zip(wanted, results, strict=True):
             if isinstance(result, Failure) and result.code is not Code.NO_NODE:
-                raise CommitError(f"offset of {partition} cannot be read: {result.code.value}")
-            offsets[partition] = self.enter(partition, result if isinstance(result, Node) else None)
-        return offsets
+                raise _refusal(znodes.offset(self.group, partition), result, "read")
+            node = result if isinstance(result, Node) else None
+            try:
+                value = self._offset_of(partition, node)
+            except MalformedZnodeError as error:
+                loaded.malformed[partition] = error
+                continue
+            self._entries[partition] = _Entry(node.stat.version if node else None, value)
+            loaded.offsets[partition] = value
+        return loaded
 
     def commit(self, offsets: Mapping[TopicPartition, int], session_id: int) -> Procedure[list[ForeignWrite]]:
         """Write what differs from what the nodes hold; returns the foreign writes met on the way.
@@ -105,48 +118,20 @@ class OffsetBook:
         for _ in range(ROUNDS):
             if doubtful:
                 foreign += yield from self._inspect(doubtful, session_id)
-            doubtful = yield from self._write(offsets)
+            wanted = [p for p, offset in offsets.items() if self._differs(p, offset)]
+            if not wanted:
+                return foreign
+            for partition in wanted:
+                self._entries[partition].sent = offsets[partition]
+            yield from self._make_parents(wanted)
+            wanted = yield from self._write_together(wanted, offsets)
+            doubtful = yield from self._write_singly(wanted, offsets)
             if not doubtful:
                 return foreign
         raise CommitError(
             f"offset of {doubtful[0]} in group {self.group} is changed by somebody else again and again",
             "find the other writer: owners and inspect-group show who is there",
         )
-
-    def _write(self, offsets: Mapping[TopicPartition, int]) -> Procedure[list[TopicPartition]]:
-        """One round of writes; returns the partitions whose outcome needs a look."""
-        wanted = [p for p, offset in offsets.items() if self._differs(p, offset)]
-        doubtful: list[TopicPartition] = []
-        missing: set[str] = set()
-        refused: Failure | None = None
-        if not wanted:
-            return doubtful
-        for partition in wanted:
-            self._entries[partition].sent = offsets[partition]
-        wanted = yield from self._write_together(wanted, offsets)
-        if not wanted:
-            return doubtful
-        results = yield tuple(self._operation(p, offsets[p]) for p in wanted)
-        for partition, result in zip(wanted, results, strict=True):
-            entry = self._entries[partition]
-            if not isinstance(result, Failure):
-                entry.version = result.version if isinstance(result, Stat) else 0
-                entry.value, entry.sent = offsets[partition], None
-            elif result.code is Code.NO_NODE and entry.version is None:
-                entry.sent = None
-                missing.add(znodes.offset_topic(self.group, partition.topic))
-            elif result.code in (Code.BAD_VERSION, Code.NODE_EXISTS, Code.NO_NODE):
-                entry.sent = None
-                doubtful.append(partition)
-            else:
-                entry.sent = None
-                refused = result
-        if refused is not None:
-            raise CommitError(f"offsets of group {self.group} cannot be written: {refused.code.value}")
-        if missing:
-            yield tuple(Ensure(path) for path in sorted(missing))
-            doubtful += yield from self._write(offsets)
-        return doubtful
 
     def _write_together(
         self, wanted: Sequence[TopicPartition], offsets: Mapping[TopicPartition, int]
@@ -160,10 +145,45 @@ class OffsetBook:
                 refused += chunk
                 continue
             for partition in chunk:
-                entry = self._entries[partition]
-                entry.version = 0 if entry.version is None else entry.version + 1
-                entry.value, entry.sent = offsets[partition], None
+                version = self._entries[partition].version
+                self._written(partition, offsets[partition], 0 if version is None else version + 1)
         return refused
+
+    def _write_singly(
+        self, wanted: Sequence[TopicPartition], offsets: Mapping[TopicPartition, int]
+    ) -> Procedure[list[TopicPartition]]:
+        """Write one by one; returns those that somebody else has changed. Raises CommitError for other refusals."""
+        if not wanted:
+            return []
+        results = yield tuple(self._operation(p, offsets[p]) for p in wanted)
+        doubtful: list[TopicPartition] = []
+        refused: tuple[str, Failure] | None = None
+        for partition, result in zip(wanted, results, strict=True):
+            if not isinstance(result, Failure):
+                self._written(partition, offsets[partition], result.version if isinstance(result, Stat) else 0)
+                continue
+            self._entries[partition].sent = None
+            if result.code in (Code.BAD_VERSION, Code.NODE_EXISTS, Code.NO_NODE):
+                doubtful.append(partition)
+            else:
+                refused = refused or (znodes.offset(self.group, partition), result)
+        if refused is not None:
+            raise _refusal(*refused, "written")
+        return doubtful
+
+    def _make_parents(self, wanted: Collection[TopicPartition]) -> Procedure[None]:
+        new = [partition for partition in wanted if self._entries[partition].version is None]
+        parents = sorted({znodes.offset_topic(self.group, partition.topic) for partition in new})
+        if not parents:
+            return
+        results = yield tuple(Ensure(path) for path in parents)
+        for path, result in zip(parents, results, strict=True):
+            if isinstance(result, Failure):
+                raise _refusal(path, result, "created")
+
+    def _written(self, partition: TopicPartition, offset: int, version: int) -> None:
+        entry = self._entries[partition]
+        entry.version, entry.value, entry.sent = version, offset, None
 
     def _differs(self, partition: TopicPartition, offset: int) -> bool:
         entry = self._entries.get(partition)
@@ -176,34 +196,45 @@ class OffsetBook:
 
     def _inspect(self, partitions: Sequence[TopicPartition], session_id: int) -> Procedure[list[ForeignWrite]]:
         """Read the nodes again, then their owners. The order matters: while the owner node is still ours *after* the
-        offset was read, no successor can have written that version."""
-        ops: list[Op] = []
+        offset was read, no successor can have written that version. The sync comes first because a write of our own,
+        whose reply was lost, may not have reached this server yet."""
+        ops: list[Op] = [Sync(znodes.consumers())]
         for partition in partitions:
             ops.append(Get(znodes.offset(self.group, partition)))
             ops.append(Exists(znodes.owner(self.group, partition)))
-        results = yield tuple(ops)
+        _, *results = yield tuple(ops)
         foreign: list[ForeignWrite] = []
         for partition, result, owner in zip(partitions, results[::2], results[1::2], strict=True):
             if not (isinstance(owner, Stat) and owner.owner == session_id):
                 del self._entries[partition]
                 continue
+            if isinstance(result, Failure) and result.code is not Code.NO_NODE:
+                raise _refusal(znodes.offset(self.group, partition), result, "read")
             node = result if isinstance(result, Node) else None
-            entry = self._entries[partition]
-            sent, entry.sent = entry.sent, None
-            before = -1 if entry.version is None else entry.version
-            try:
-                value = _offset_of(self.group, partition, node)
-            except MalformedZnodeError:
-                value = None
-            unchanged = node is not None and node.stat.version == before
-            ours = node is not None and sent is not None and value == sent and node.stat.version == before + 1
-            entry.version, entry.value = (node.stat.version if node else None), value
-            if unchanged or ours or (node is None and before == -1):
-                continue
-            foreign.append(ForeignWrite(partition, value))
-            entry.hold = value
+            if self._changed_by_others(partition, node):
+                foreign.append(ForeignWrite(partition, self._entries[partition].value))
         return foreign
 
+    def _changed_by_others(self, partition: TopicPartition, node: Node | None) -> bool:
+        """Take over what a node that is surely ours to write holds now."""
+        entry = self._entries[partition]
+        sent, entry.sent = entry.sent, None
+        before = -1 if entry.version is None else entry.version
+        version = -1 if node is None else node.stat.version
+        try:
+            value = self._offset_of(partition, node)
+        except MalformedZnodeError:
+            value = None
+        entry.version, entry.value = (node.stat.version if node else None), value
+        ours = sent is not None and value == sent and version == before + 1
+        if version == before or ours:
+            return False
+        entry.hold = value
+        return True
 
-def _offset_of(group: str, partition: TopicPartition, node: Node | None) -> int | None:
-    return None if node is None else znodes.decode_offset(znodes.offset(group, partition), node.data)
+    def _offset_of(self, partition: TopicPartition, node: Node | None) -> int | None:
+        return None if node is None else znodes.decode_offset(znodes.offset(self.group, partition), node.data)
+
+
+def _refusal(path: str, failure: Failure, what: str) -> CommitError:
+    return CommitError(f"{path} cannot be {what}: {failure.code.value} {failure.detail}".rstrip())

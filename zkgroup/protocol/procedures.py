@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar
 
-from zkgroup.errors import ZkgroupError
+from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.protocol import znodes
-from zkgroup.protocol.assignors import resolve
+from zkgroup.protocol.assignors import resolve_all
 from zkgroup.protocol.names import ConsumerThreadId, TopicPartition
 from zkgroup.protocol.offsets import Procedure
 from zkgroup.protocol.ops import (
@@ -73,14 +73,20 @@ def _check(results: Iterable[Result], what: str) -> None:
 
 
 def register(group: str, consumer_id: str, data: bytes, session_id: int) -> Procedure[bool]:
-    """Create our id node and watch it. False where another session holds it (it is watched then, too)."""
+    """Create our id node and watch it. False where another session holds it (it is watched then, too).
+
+    Raises UsageError where the chroot does not exist: it is nothing that a member creates.
+    """
     path = znodes.member_id(group, consumer_id)
-    for _ in range(3):
+    for _ in range(4):
         created, stat = yield (Create(path, data, ephemeral=True), Exists(path, watch=True))
         _check((stat,), f"read {path}")
         if isinstance(stat, Stat):
             return stat.owner == session_id
         if isinstance(created, Failure) and created.code is Code.NO_NODE:
+            (root,) = yield (Exists("/"),)
+            if root is None:
+                raise UsageError("ZooKeeper has no such chroot", "check the path at the end of the connect string")
             _check((yield (Ensure(znodes.ids(group)),)), f"create {znodes.ids(group)}")
         else:
             _check((created,), f"create {path}")
@@ -108,20 +114,27 @@ def any_broker() -> Procedure[bool]:
 
 
 def read_registry(
-    group: str, consumer_id: str, mine: Registration, strategy: str, *, exclude_internal: bool
+    group: str,
+    consumer_id: str,
+    mine: Registration,
+    strategy: str,
+    session_id: int,
+    *,
+    exclude_internal: bool,
 ) -> Procedure[Registry]:
     """Read members, subscriptions and partitions, watching what makes us rebalance.
 
-    Watched: the list of members, the data of the topics we subscribe to, and for filters the list of topics.
-    range needs the partitions of our own topics only; roundrobin those of every topic that anybody subscribes to.
+    Watched: the list of members; the data of the topics we subscribe to; and the list of topics where a filter, ours
+    or, with roundrobin, anybody's, may take up new ones. range needs the partitions of our own topics only; roundrobin
+    those of every topic that anybody subscribes to.
 
     Raises OwnIdMissingError; RegistryReadError where a member vanishes meanwhile (a later attempt finds it settled);
-    MalformedZnodeError for an id node that stops the reference, and so us, or for a broken topic node.
+    MalformedZnodeError for an id node that stops the reference, and so us, or for a broken topic node; UsageError for
+    a filter that cannot be read.
     """
-    filtering = mine.pattern != "static"
     listed, topic_list = yield (
         Children(znodes.ids(group), watch=True),
-        Children(znodes.topics(), watch=filtering),
+        Children(znodes.topics(), watch=mine.pattern != "static" or strategy != "range"),
     )
     _check((listed, topic_list), f"read group {group}")
     ids = sorted(listed) if isinstance(listed, tuple) else []
@@ -134,14 +147,13 @@ def read_registry(
         path = znodes.member_id(group, member)
         if not isinstance(node, Node):
             raise RegistryReadError(f"member {member} left while the group was read")
-        registrations[member] = znodes.decode_registration(path, node.data)
+        if member == consumer_id and node.stat.owner != session_id:
+            raise OwnIdMissingError(f"our id {consumer_id} is held by another session")
+        registrations[member] = mine if member == consumer_id else znodes.decode_registration(path, node.data)
     all_topics = sorted(topic_list) if isinstance(topic_list, tuple) else []
-    own_topics = resolve(mine, all_topics, exclude_internal=exclude_internal)
+    own_topics = resolve_all({consumer_id: mine}, all_topics, exclude_internal=exclude_internal)[consumer_id]
     candidates: Sequence[str] = sorted(own_topics) if strategy == "range" else all_topics
-    members = {
-        member: resolve(registration, candidates, exclude_internal=exclude_internal)
-        for member, registration in registrations.items()
-    }
+    members = resolve_all(registrations, candidates, exclude_internal=exclude_internal)
     members[consumer_id] = own_topics
     if strategy == "range":
         members = {m: {t: n for t, n in topics.items() if t in own_topics} for m, topics in members.items()}
@@ -152,6 +164,8 @@ def read_registry(
 
 def _read_partitions(wanted: Sequence[str], own: Mapping[str, int]) -> Procedure[dict[str, tuple[int, ...]]]:
     """Partitions of topics, none for a topic that is not there (yet). Our own topics are watched, there or not."""
+    if not wanted:
+        return {}
     nodes = yield tuple(Get(znodes.topic(topic), watch=topic in own) for topic in wanted)
     _check(nodes, "read the topics")
     absent = [t for t, node in zip(wanted, nodes, strict=True) if isinstance(node, Failure) and t in own]
@@ -247,23 +261,39 @@ def release(
         for chunk, result in zip(sure, results, strict=True):
             if isinstance(result, Failure):
                 doubtful += chunk
-    if not doubtful:
-        return
-    paths = [znodes.owner(group, partition) for partition in doubtful]
-    stats = yield tuple(Exists(path) for path in paths)
-    ours = tuple(
-        Delete(path, stat.version)
-        for path, stat in zip(paths, stats, strict=True)
-        if isinstance(stat, Stat) and stat.owner == session_id
+    for _ in range(4):
+        if not doubtful:
+            return
+        stats = yield tuple(Exists(znodes.owner(group, partition)) for partition in doubtful)
+        _check(stats, f"read the owners of group {group}")
+        ours = [
+            (partition, stat.version)
+            for partition, stat in zip(doubtful, stats, strict=True)
+            if isinstance(stat, Stat) and stat.owner == session_id
+        ]
+        if not ours:
+            return
+        results = yield tuple(Delete(znodes.owner(group, partition), version) for partition, version in ours)
+        _check(results, f"release partitions of group {group}")
+        # Somebody has written to a node of ours in between: look again.
+        doubtful = [
+            partition
+            for (partition, _), result in zip(ours, results, strict=True)
+            if isinstance(result, Failure) and result.code is Code.BAD_VERSION
+        ]
+    raise RegistryRefusedError(f"owner node of {doubtful[0]} in group {group} changes again and again")
+
+
+def lost(
+    group: str, share: Mapping[TopicPartition, ConsumerThreadId], session_id: int
+) -> Procedure[tuple[TopicPartition, ...]]:
+    """Watch the owner nodes of ``share`` from now on; returns those that are not our session's, or not as claimed."""
+    nodes = yield tuple(Get(znodes.owner(group, partition), watch=True) for partition in share)
+    return tuple(
+        partition
+        for (partition, thread), node in zip(share.items(), nodes, strict=True)
+        if not (isinstance(node, Node) and node.stat.owner == session_id and node.data == str(thread).encode())
     )
-    if ours:
-        _check((yield ours), f"release partitions of group {group}")
-
-
-def still_owned(group: str, share: Mapping[TopicPartition, ConsumerThreadId], session_id: int) -> Procedure[bool]:
-    """Whether all of ``share`` is our session's; its owner nodes are watched from now on."""
-    nodes = yield tuple(Exists(znodes.owner(group, partition), watch=True) for partition in share)
-    return all(isinstance(node, Stat) and node.owner == session_id for node in nodes)
 
 
 def watch_gone(paths: Sequence[str]) -> Procedure[tuple[str, ...]]:

@@ -62,6 +62,7 @@ class Fetcher:
         self._budget = max(256 * 1024, BATCH_BYTES // sharers)
         self._size = 0.0  # recent mean size of a message
         self._single_topic = False
+        self._assigned: set[TopicPartition] = set()
         self._consumer: Consumer | None = None
 
     def assign(self, share: Mapping[TopicPartition, int]) -> None:
@@ -69,10 +70,21 @@ class Fetcher:
         if self._consumer is None:
             self._consumer = consumer(self._settings, **self._overrides)
         self._single_topic = len({partition.topic for partition in share}) <= 1
+        self._assigned = set(share)
         if share:
             self._consumer.assign([KafkaTopicPartition(*p, offset) for p, offset in share.items()])
         else:
             self._consumer.unassign()
+
+    def add(self, share: Mapping[TopicPartition, int]) -> None:
+        """Read those of ``share``, too, that are not read yet; the others go on where they are."""
+        new = {partition: offset for partition, offset in share.items() if partition not in self._assigned}
+        if self._consumer is None or not self._assigned:
+            self.assign(share)
+        elif new:
+            self._assigned.update(new)
+            self._single_topic = len({partition.topic for partition in self._assigned}) <= 1
+            self._consumer.incremental_assign([KafkaTopicPartition(*p, offset) for p, offset in new.items()])
 
     def go_on_at(self, partition: TopicPartition, offset: int) -> None:
         """Read one of the assigned partitions from another offset."""

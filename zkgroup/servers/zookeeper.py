@@ -158,7 +158,8 @@ class Session:
     """One ZooKeeper session.
 
     ``on_event`` is called on kazoo's threads: it must only hand the event on. Events: ``Connected`` at the start and
-    after every reconnect, ``Disconnected``, ``Expired`` once and last, ``Changed`` for what is watched.
+    after every reconnect, ``Disconnected``, ``Expired`` once and last, ``Changed`` for what is watched. Nothing is told
+    once ``begin_close`` was called.
     """
 
     def __init__(self, settings: ZooKeeperSettings, on_event: Callable[[SessionEvent], None]) -> None:
@@ -167,7 +168,7 @@ class Session:
         self._client: Any = None
         self._lock = threading.RLock()
         self._lost = False
-        self._closing = False
+        self._closer: threading.Thread | None = None
         self._negotiated = settings.session_timeout
         self.requests = 0
 
@@ -205,6 +206,8 @@ class Session:
         connection._invoke = invoke_and_note
 
     def _listen(self, state: str) -> None:
+        if self._lost:
+            return  # kazoo goes on under a new session, until it is stopped
         if state == KazooState.CONNECTED:
             self._on_event(Connected(self.session_id, self._negotiated))
         elif state == KazooState.SUSPENDED:
@@ -217,13 +220,8 @@ class Session:
             if self._lost:
                 return
             self._lost = True
-        if self._closing:
-            reason = "closed"
-        elif self._client.client_state == KeeperState.AUTH_FAILED:
-            reason = "authentication failed"
-        else:
-            reason = "expired"
-        self._on_event(Expired(reason))
+        refused = self._client.client_state == KeeperState.AUTH_FAILED
+        self._on_event(Expired("authentication failed" if refused else "expired"))
 
     def _watch(self, event: WatchedEvent) -> None:
         # kazoo also calls watchers, without a path, when the connection drops: Disconnected has told that already.
@@ -299,10 +297,12 @@ class Session:
             case Transaction(ops):
                 return _transaction(client, ops)
 
-    def close(self) -> None:
-        """End the session (its ephemeral nodes go with it) and stop kazoo, within ``CLOSE_TIMEOUT``."""
-        client, self._closing = self._client, True
-        if client is None:
+    def begin_close(self) -> None:
+        """Begin to end the session; its ephemeral nodes go with it. Nothing more is sent under it."""
+        client = self._client
+        with self._lock:
+            self._lost = True
+        if client is None or self._closer is not None:
             return
 
         def stop() -> None:
@@ -312,11 +312,14 @@ class Session:
             except Exception as error:  # noqa: BLE001 - kazoo raises bare Exceptions when its thread is stuck
                 log.debug("closing the ZooKeeper client: %s", error)
 
-        closer = threading.Thread(target=stop, name="zkgroup-zk-close", daemon=True)
-        closer.start()
-        closer.join(CLOSE_TIMEOUT)
-        with self._lock:
-            self._lost = True
+        self._closer = threading.Thread(target=stop, name="zkgroup-zk-close", daemon=True)
+        self._closer.start()
+
+    def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
+        """End the session, and wait for that at most ``timeout`` seconds."""
+        self.begin_close()
+        if self._closer is not None:
+            self._closer.join(timeout)
 
 
 def _transaction(client: Any, ops: Sequence[Create | SetData | Delete | Check]) -> Any:

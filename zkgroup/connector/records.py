@@ -1,0 +1,90 @@
+"""Batches of messages, single messages out of them, and how far a reader has come in one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from zkgroup.protocol.ledger import Run
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.servers.fetch import offset_of
+from zkgroup.servers.kafka import Message
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Messages, at least one, and the runs of one partition each that they consist of."""
+
+    messages: list[Message]
+    runs: list[Run]
+
+    def upto(self, count: int) -> dict[TopicPartition, int]:
+        """The next offset of each partition when the first ``count`` messages are consumed."""
+        offsets: dict[TopicPartition, int] = {}
+        for run in self.runs:
+            if run.stop <= count:
+                offsets[run.partition] = run.next
+            elif run.start < count:
+                offsets[run.partition] = offset_of(self.messages[count - 1]) + 1
+        return offsets
+
+    def behind(self, count: int) -> Batch:
+        """The batch without its first ``count`` messages."""
+        runs = [
+            Run(
+                run.partition,
+                max(run.start, count) - count,
+                run.stop - count,
+                run.first if run.start >= count else offset_of(self.messages[count]),
+                run.next,
+            )
+            for run in self.runs
+            if run.stop > count
+        ]
+        return Batch(self.messages[count:], runs)
+
+
+def without(messages: Sequence[Message], runs: Sequence[Run], positions: Mapping[TopicPartition, int]) -> Batch:
+    """Of messages only those in ``runs``, and of these only what lies at or behind the positions."""
+    kept: list[Message] = []
+    kept_runs: list[Run] = []
+    for run in runs:
+        part = list(messages[run.start : run.stop])
+        position = positions[run.partition]
+        if run.first < position:
+            part = [message for message in part if offset_of(message) >= position]
+        kept_runs.append(Run(run.partition, len(kept), len(kept) + len(part), offset_of(part[0]), run.next))
+        kept += part
+    return Batch(kept, kept_runs)
+
+
+@dataclass(slots=True)
+class Cursor:
+    """How far an iteration has come in a batch: ``given`` messages were handed on, and the reader has come back for
+    more after ``done`` of them."""
+
+    batch: Batch
+    given: int = 0
+    done: int = 0
+
+    @property
+    def at_end(self) -> bool:
+        """Whether there is nothing more to hand on."""
+        return self.given == len(self.batch.messages)
+
+
+@dataclass(frozen=True, slots=True)
+class Record(Generic[K, V]):
+    """One message, decoded. ``timestamp`` is milliseconds since 1970, None where the message has none."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int | None
+    key: K
+    value: V
+    headers: list[tuple[str, bytes | None]]

@@ -1,0 +1,92 @@
+"""QUIETING, COMMITTING, NOTIFYING, RELEASING: give up a share, and keep what was consumed of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from zkgroup.protocol import events as ev
+from zkgroup.protocol import procedures as do
+from zkgroup.protocol.member.commits import Commits
+from zkgroup.protocol.member.ground import Ground
+from zkgroup.protocol.member.phases import Phase
+from zkgroup.protocol.offsets import Procedure
+
+
+class Releasing:
+    """From a share that is read, or claimed only, or from nothing, to nothing."""
+
+    def __init__(
+        self,
+        ground: Ground,
+        commits: Commits,
+        done: Callable[[], None],
+        failed: Callable[[Exception], None],
+        uncommitted: Callable[[Exception], None],
+    ) -> None:
+        self._ground = ground
+        self._commits = commits
+        self._done = done
+        self._failed = failed
+        self._uncommitted = uncommitted
+
+    def begin(self) -> None:
+        """Give up the share. What was under way is dropped."""
+        g = self._ground
+        g.drop()
+        g.timers.cancel("commit", "retry", "held", "recommit")
+        self._commits.dropped()
+        if not g.granted:
+            self.release()
+            return
+        g.enter(Phase.QUIETING)
+        g.timers.set("quiet", g.now + g.settings.quiet_timeout, self._too_slow)
+        g.quiet()
+
+    def _too_slow(self) -> None:
+        g = self._ground
+        if g.phase is Phase.QUIETING:
+            g.counters.abandoned += 1
+            g.log(logging.WARNING, "a stream does not come back for more: its batch will be read again")
+            g.abandon()
+
+    def quieted(self, event: ev.Quieted) -> None:
+        """The streams have stopped: commit what they consumed."""
+        g = self._ground
+        if g.phase is not Phase.QUIETING or event.generation != g.generation:
+            return
+        g.timers.cancel("quiet")
+        g.granted = False
+        g.enter(Phase.COMMITTING)
+        if g.settings.auto_commit or self._commits.asked:
+            # Peers give up after some 8 s of waiting for our release: what is tried again must not take that long.
+            # When leaving, leave_timeout is the limit.
+            patience = float("inf") if g.leaving else g.settings.quiet_timeout
+            self._commits.commit(event.consumed, self._committed, until=g.now + patience)
+        else:
+            self._committed(None)
+
+    def _committed(self, error: Exception | None) -> None:
+        g = self._ground
+        if error is not None:
+            g.log(logging.ERROR, f"not committed before the release: {error}")
+            self._uncommitted(error)
+        g.enter(Phase.NOTIFYING)
+        g.notify("before_releasing", g.holdings.share, self.release)
+
+    def release(self) -> None:
+        """Delete our owner nodes. Nothing of them is read."""
+        g = self._ground
+        g.enter(Phase.RELEASING)
+        g.talk.run(lambda: release_all(g), lambda _: self._released(), self._failed)
+
+    def _released(self) -> None:
+        self._ground.holdings.forget()
+        self._ground.book.forget()
+        self._done()
+
+
+def release_all(ground: Ground) -> Procedure[None]:
+    """Delete all owner nodes that may be ours, and are."""
+    touched, sure = ground.holdings.let_go()
+    return do.release(ground.settings.group, touched, ground.session_id, surely_ours=sure)
