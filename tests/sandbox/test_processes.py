@@ -47,6 +47,24 @@ def test_everything_ends_with_the_owner(tmp_path: Path, end: int) -> None:
     wait_until(lambda: not folder.exists(), 10, "the folder is removed")
 
 
+def test_a_child_that_holds_the_pipe_changes_nothing(tmp_path: Path) -> None:
+    """A fork of the owner's that lives on, and with it the guard's pipe, does not keep the servers alive."""
+    folder = tmp_path / "owned"
+    folder.mkdir()
+    forking = OWNER.replace("print(", "import os\nif os.fork() == 0:\n    time.sleep(60)\n    os._exit(0)\nprint(")
+    with subprocess.Popen(
+        [sys.executable, "-c", forking, str(folder)], stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as owner:
+        assert owner.stdout is not None
+        pid, started = owner.stdout.readline().split()
+        owner.kill()
+        try:
+            assert ProcessId(int(pid), started).wait_gone(10)
+            wait_until(lambda: not folder.exists(), 10, "the folder is removed")
+        finally:
+            os.killpg(owner.pid, signal.SIGKILL)
+
+
 def test_released_processes_live_on(tmp_path: Path) -> None:
     """A guard that is released ends nothing."""
     guard = Guard()

@@ -7,18 +7,21 @@ It reads lines from its standard input, a pipe whose other end the owner holds:
     rm PATH   remove this folder when the pipe ends
     release   leave everything as it is, and go
 
-The kernel closes the pipe however the owner dies, SIGKILL included; no other way is as sure, and portable. (Linux's
-parent-death signal fires when the parent's *thread* ends.)
+The kernel closes the pipe however the owner dies, SIGKILL included; no other way is as quick and portable. (Linux's
+parent-death signal fires when the parent's *thread* ends.) Where a child of the owner's still holds the pipe, the guard
+notices within a second that it was given another parent. Its argument is the owner's process id.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import select
 import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -53,12 +56,12 @@ def _look_by_ps(pid: int) -> tuple[str | None, str | None]:
 
 
 def main() -> None:
-    """Listen until the pipe ends, then end what is left."""
+    """Listen until the owner is gone, then end what is left."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    owner = int(sys.argv[1])
     processes: dict[int, str | None] = {}
     folders: list[str] = []
-    for line in sys.stdin:
-        word = line.rstrip("\n")
+    for word in _words(owner):
         if word == "release":
             return
         if word.startswith("+"):
@@ -73,6 +76,21 @@ def main() -> None:
                 os.kill(pid, signal.SIGKILL)
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _words(owner: int) -> Iterator[str]:
+    """The lines of the pipe, until it ends or the owner is gone: a child of the owner's may hold the pipe open."""
+    rest = b""
+    while True:
+        readable, _, _ = select.select([0], [], [], 1.0)
+        if readable:
+            part = os.read(0, 65536)
+            *lines, rest = (rest + part).split(b"\n")
+            yield from (line.decode() for line in lines)
+            if not part:
+                return
+        elif os.getppid() != owner:
+            return
 
 
 if __name__ == "__main__":

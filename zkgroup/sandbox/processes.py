@@ -71,7 +71,7 @@ class Guard:
     def start(self) -> None:
         """Start the guard's process, in a session of its own: Ctrl-C is not for it."""
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", guard.__file__],
+            [sys.executable, "-I", "-S", guard.__file__, str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -244,6 +244,13 @@ class Sandbox:
             with locked(self.name) if self.folder == sandbox_folder(self.name) else contextlib.nullcontext():
                 self._end_everything()
 
+    def run_on(self) -> None:
+        """Leave the servers running by themselves, as if they had not been owned."""
+        self.owned = False
+        self._record()
+        self._guard.close(release=True)
+        self._started = False
+
     def _end_everything(self) -> None:
         for member in self._members:
             member.kill()
