@@ -6,6 +6,7 @@ its log stays in a file of its own; when Spark fails, that file is kept and name
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import re
@@ -15,12 +16,12 @@ import subprocess
 import sys
 import tempfile
 import threading
+import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark import cloudpickle
 from pyspark.accumulators import AccumulatorParam
 from pyspark.conf import SparkConf
 from pyspark.core.context import SparkContext
@@ -84,6 +85,7 @@ class SparkJobs:
             if self._context is not None:
                 with contextlib.suppress(Py4JError, OSError):
                     _wake_accumulators(self._context)
+                with contextlib.suppress(Py4JError, OSError):
                     self._context.stop()
             if self._gateway is not None:
                 with contextlib.suppress(Py4JError, OSError):
@@ -94,6 +96,11 @@ class SparkJobs:
         finally:
             self._context = self._gateway = None
             shutil.rmtree(folder, ignore_errors=True)
+
+    @property
+    def context(self) -> Any:
+        """The SparkContext, while open."""
+        return self._context
 
     def _start(self, folder: Path) -> None:
         settings = _settings(self._master, self._conf, folder)
@@ -136,7 +143,6 @@ class SparkJobs:
         The first failure cancels the rest and is raised; so does any exception that interrupts this thread.
         """
         context = self._context
-        by_value = not str(context.master).startswith("local")
         told = context.accumulator([], _Answers())
         plain = [[(*piece.partition, piece.start, piece.end) for piece in task] for task in tasks]
 
@@ -146,9 +152,7 @@ class SparkJobs:
                     told.add([answer])
                     yield answer
 
-        # On a cluster nobody has installed zkgroup: our code travels with the job.
-        if by_value:
-            cloudpickle.register_pickle_by_value(zkgroup)  # type: ignore[no-untyped-call]
+        self._ship()
         job = _Job(context, f"zkgroup-{os.getpid()}-{id(plain)}", plain, work)
         seen = 0
         try:
@@ -163,20 +167,38 @@ class SparkJobs:
             raise self._job_failure(error) from None
         finally:
             job.cancel()
-            if by_value:
-                cloudpickle.unregister_pickle_by_value(zkgroup)  # type: ignore[no-untyped-call]
         finished: list[DoneAnswer] = []
         for answer in answers:
             _tell(answer, finished.append)
         return finished
 
+    def _ship(self) -> None:
+        """On a cluster nobody has installed zkgroup, or just this version: our code travels with the job."""
+        if re.match(r"local(\[|$)", self._context.master):
+            return
+        folder = self._folder
+        if folder is None:  # a context that outlives this object hands the file to every new executor
+            folder = Path(tempfile.mkdtemp(prefix="zkgroup-code-"))
+            atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        self._context.addPyFile(str(pack_code(folder / f"{folder.name}.zip")))
+
     def _job_failure(self, error: Exception) -> ZkgroupError:
         text = str(error)
         # The last line of a Python traceback from a task, else the first line of what the JVM says.
-        raised = re.findall(r"^((?:\w+\.)*\w+(?:Error|Exception|Interrupt): .+)$", text, re.MULTILINE)
+        raised = re.findall(r"^(?:: |Caused by: )?((?:\w+\.)*\w+(?:Error|Exception): .+)$", text, re.MULTILINE)
         inner = [line for line in raised if not line.startswith(("org.apache.spark", "py4j.", "java."))]
         why = (inner or raised or text.splitlines() or ["no reason was given"])[0]
         return ZkgroupError(f"Spark's job failed: {why[:500]}", f"its log: {self._keep_log()}")
+
+
+def pack_code(target: Path) -> Path:
+    """A zip of what tasks import of zkgroup."""
+    root = Path(zkgroup.__file__).parent
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for part in (".", "protocol", "servers", "export"):
+            for path in sorted((root / part).glob("*.py")):
+                archive.write(path, Path("zkgroup", path.relative_to(root)))
+    return target
 
 
 class _Answers(AccumulatorParam[Any]):

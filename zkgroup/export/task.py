@@ -1,8 +1,8 @@
 """What a Spark task does: read ranges of offsets, write their files, tell of them.
 
-A task answers in plain tuples, since on a cluster this code travels by value, and its classes are not the driver's.
-What went wrong in an expected way is an answer too: it then needs no parsing of a traceback in the driver, and Spark
-does not repeat in vain what cannot succeed. What is unexpected is raised, and Spark repeats the task.
+A task answers in plain tuples. What went wrong in an expected way is an answer too: it then needs no parsing of a
+traceback in the driver, and Spark does not repeat in vain what cannot succeed. What is unexpected is raised, and Spark
+repeats the task.
 """
 
 from __future__ import annotations

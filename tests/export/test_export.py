@@ -1,0 +1,430 @@
+"""Exports through Spark: every message once, as it was, in files that every reader understands."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from exports import FOLDERS, files_in, messages_in
+from pyspark.sql import SparkSession
+from support import wait_until
+
+from zkgroup.errors import RefusedError, UsageError, ZkgroupError
+from zkgroup.export import run as run_module
+from zkgroup.export.files import FileOptions
+from zkgroup.export.group import ExportGroup
+from zkgroup.export.plan import OffsetRange, WrittenFile
+from zkgroup.export.run import PartitionSummary, gather
+from zkgroup.export.spark import pack_code
+from zkgroup.export.task import TaskSettings, run_task
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.sandbox.topics import Record, create_topic, produce
+from zkgroup.servers.kafka import KafkaSettings, LogRange, log_offsets, producer
+from zkgroup.servers.registry import Registry
+
+Export = Callable[..., list[PartitionSummary]]
+Committed = Callable[..., int | None]
+MakeTopic = Callable[..., str]
+NOON = 1_600_000_000_000  # 2020-09-13T12:26:40Z
+
+
+def rows_of(spark: SparkSession, folder: Path) -> set[tuple[Any, ...]]:
+    """What Spark makes of an export: (topic, partition, offset, key, value)."""
+    found = spark.read.parquet(str(folder)).select("topic", "partition", "offset", "key", "value").collect()
+    return {(t, p, o, None if k is None else bytes(k), None if v is None else bytes(v)) for t, p, o, k, v in found}
+
+
+def test_every_message_is_there_once_across_two_exports(
+    export: Export, make_topic: MakeTopic, kafka: KafkaSettings, unique: Callable[[str], str], committed: Committed,
+    spark: SparkSession, tmp_path: Path,
+) -> None:  # fmt: skip
+    """The first export takes what there is, the second what is new, the third nothing: no message twice or missing."""
+    topic, group = make_topic(3), unique("group")
+    sent = [Record(b"value-%d" % i, b"key-%d" % i, i % 3) for i in range(3000)]
+    produce(kafka, topic, sent[:2000])
+    first = export(group, topic, range_messages=300)
+    assert [(row.partition, row.start, row.end, row.rows, row.files) for row in first] == [
+        (0, 0, 667, 667, 3),
+        (1, 0, 667, 667, 3),
+        (2, 0, 666, 666, 3),
+    ]
+    sizes = {path.stat().st_size for path in (tmp_path / "out").rglob("*.parquet")}
+    assert sum(row.bytes for row in first) == sum(path.stat().st_size for path in (tmp_path / "out").rglob("*.parquet"))
+    assert min(sizes) > 0
+    produce(kafka, topic, sent[2000:])
+    second = export(group, begin=None)
+    assert [(row.start, row.end, row.rows) for row in second] == [(667, 1000, 333), (667, 1000, 333), (666, 1000, 334)]
+    assert [(row.start, row.end, row.rows, row.files) for row in export(group)] == [(1000, 1000, 0, 0)] * 3
+    assert [committed(group, topic, number) for number in range(3)] == [1000] * 3
+    rows = rows_of(spark, tmp_path / "out")
+    assert len(messages_in(tmp_path / "out")) == 3000
+    assert rows == {(topic, i % 3, i // 3, record.key, record.value) for i, record in enumerate(sent)}
+
+
+def test_messages_come_as_they_are(
+    export: Export, make_topic: MakeTopic, kafka: KafkaSettings, unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Tombstones, null and empty keys and values, bytes that are no text, headers without a value, times."""
+    topic = make_topic()
+    records = [
+        Record(None, b"tombstone", 0, NOON),
+        Record(b"no key", None, 0, NOON + 1),
+        Record(b"", b"", 0, NOON + 2),
+        Record(bytes(range(256)), b"\xff\x00", 0, NOON + 3),
+        Record(b"h", b"k", 0, NOON + 4, (("a", b"1"), ("b", None), ("a", b""), ("ü", b"\xff"))),
+    ]
+    produce(kafka, topic, records)
+    (summary,) = export(unique("group"), topic)
+    assert (summary.rows, summary.files) == (5, 1)
+    found = messages_in(tmp_path / "out")
+    assert [(row["key"], row["value"]) for row in found] == [(record.key, record.value) for record in records]
+    assert [row["timestamp"] for row in found] == [
+        datetime.fromtimestamp((NOON + i) / 1000, UTC) for i in range(5)
+    ]  # exact: these milliseconds are floats
+    assert {row["timestamp_type"] for row in found} == {"CreateTime"}
+    assert [row["headers"] for row in found[:4]] == [None] * 4
+    assert found[4]["headers"] == [
+        {"key": "a", "value": b"1"},
+        {"key": "b", "value": None},
+        {"key": "a", "value": b""},
+        {"key": "ü", "value": b"\xff"},
+    ]
+
+
+def test_the_schema_is_the_documented_one(
+    export: Export, make_topic: MakeTopic, fill: Callable[..., list[Record]], unique: Callable[[str], str],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """Names, order and types of the columns, statistics that let readers skip, and where a file says it comes from."""
+    topic, group = make_topic(), unique("group")
+    fill(topic, 10)
+    export(group, topic)
+    (path,) = (tmp_path / "out").rglob("*.parquet")
+    assert path.relative_to(tmp_path / "out") == Path(f"topic={topic}/partition=0/0-10.parquet")
+    file = pq.ParquetFile(path)
+    pair = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+    assert [(field.name, field.type) for field in file.schema_arrow] == [
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("ms", "UTC")),
+        ("timestamp_type", pa.string()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", pa.list_(pa.field("element", pair))),
+    ]
+    group_of_rows = file.metadata.row_group(0)
+    columns = {group_of_rows.column(i).path_in_schema: group_of_rows.column(i) for i in range(5)}
+    assert (columns["offset"].statistics.min, columns["offset"].statistics.max) == (0, 9)
+    assert columns["timestamp"].statistics.has_min_max
+    assert columns["value"].statistics is None or not columns["value"].statistics.has_min_max
+    assert columns["value"].compression == "ZSTD"
+    metadata = {key.decode(): value.decode() for key, value in file.metadata.metadata.items()}
+    assert metadata.pop("zkgroup.run").startswith(f"{group}@")
+    assert metadata.pop("zkgroup.version")
+    assert metadata == {
+        "zkgroup.group": group,
+        "zkgroup.topic": topic,
+        "zkgroup.partition": "0",
+        "zkgroup.start": "0",
+        "zkgroup.end": "10",
+    }
+
+
+def test_every_reader_sees_all_columns(
+    export: Export, registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], spark: SparkSession,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """Spark, pyarrow and DuckDB read one folder alike, also a topic that is a number and one that starts with ``_``."""
+    names = ["".join(filter(str.isdigit, unique("n"))), f"_{unique('hidden')}"]
+    for name in names:
+        create_topic(registry, name)
+        produce(kafka, name, [Record(b"v%d" % i, b"k", 0, NOON, (("h", b"x"),)) for i in range(5)])
+    export(unique("group"), *names)
+    out = tmp_path / "out"
+    expected = {(name, 0, i, b"v%d" % i) for name in names for i in range(5)}
+    columns = {"topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers"}
+
+    arrow = pq.read_table(out)
+    assert set(arrow.column_names) == columns
+    assert {(r["topic"], r["partition"], r["offset"], r["value"]) for r in arrow.to_pylist()} == expected
+
+    frame = spark.read.parquet(str(out))
+    assert set(frame.columns) == columns
+    assert {(r.topic, r.partition, r.offset, bytes(r.value)) for r in frame.collect()} == expected
+    times = frame.selectExpr("unix_millis(timestamp)", "timestamp_type", "headers[0].key").distinct().collect()
+    assert [tuple(row) for row in times] == [(NOON, "CreateTime", "h")]
+
+    duck = duckdb.connect()
+    source = f"read_parquet('{out}/**/*.parquet')"
+    assert {row[0] for row in duck.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()} == columns
+    query = f'SELECT topic, partition, "offset", "value", epoch_ms("timestamp"), headers[1]."key" FROM {source}'
+    assert set(duck.execute(query).fetchall()) == {(*row, NOON, "h") for row in expected}
+
+
+def test_a_folder_of_numbers_is_read_as_documented(
+    export: Export, registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], spark: SparkSession,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """Where every topic is a number, readers guess one, and the ways that ``output`` names keep it a string."""
+    name = "00" + "".join(filter(str.isdigit, unique("n")))
+    create_topic(registry, name)
+    produce(kafka, name, [Record(b"v", None, 0)])
+    export(unique("group"), name)
+    out = tmp_path / "out"
+    assert pq.read_table(out)["topic"].to_pylist() == [int(name)]  # the guess: not an error, but not the name
+    assert ds.dataset(out, partitioning=FOLDERS).to_table()["topic"].to_pylist() == [name]
+    assert pq.read_table(out, partitioning=FOLDERS)["topic"].to_pylist() == [name]
+    spark.conf.set("spark.sql.sources.partitionColumnTypeInference.enabled", "false")
+    try:
+        assert [row.topic for row in spark.read.parquet(str(out)).collect()] == [name]
+    finally:
+        spark.conf.unset("spark.sql.sources.partitionColumnTypeInference.enabled")
+    query = f"SELECT topic FROM read_parquet('{out}/**/*.parquet', hive_types={{'topic': VARCHAR}})"
+    assert duckdb.connect().execute(query).fetchall() == [(name,)]
+
+
+def committed_end(kafka: KafkaSettings, topic: str) -> int | None:
+    """Where a reader of committed messages sees the end of partition 0: a commit is answered before it is written."""
+    found = log_offsets(kafka, [TopicPartition(topic, 0)], 10, read_committed=True)[TopicPartition(topic, 0)]
+    return found.end if isinstance(found, LogRange) else None
+
+
+def test_transactions_are_exported_as_committed_readers_see_them(
+    export: Export, make_topic: MakeTopic, kafka: KafkaSettings, unique: Callable[[str], str], committed: Committed,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """Committed messages are there, aborted ones and markers are not, an open transaction waits for the next export."""
+    topic, group = make_topic(), unique("group")
+    client = producer(kafka, transactional_id=topic)
+    client.init_transactions(30)
+    for number, committed_one in enumerate([True, False, True]):
+        client.begin_transaction()
+        client.produce(topic, b"%d" % number, partition=0)
+        client.flush(30)
+        (client.commit_transaction if committed_one else client.abort_transaction)(30)
+    client.begin_transaction()
+    client.produce(topic, b"open", partition=0)
+    client.flush(30)
+    (summary,) = export(group, topic)
+    assert [row["value"] for row in messages_in(tmp_path / "out")] == [b"0", b"2"]
+    assert committed(group, topic) == summary.end == 6  # three messages, three markers
+    client.commit_transaction(30)
+    wait_until(lambda: committed_end(kafka, topic) == 8)
+    (summary,) = export(group, topic)
+    assert (summary.start, summary.end, summary.rows) == (6, 8, 1)
+    assert [row["value"] for row in messages_in(tmp_path / "out")] == [b"0", b"2", b"open"]
+
+
+def test_a_range_without_messages_moves_the_offset_and_writes_no_file(
+    export: Export, make_topic: MakeTopic, kafka: KafkaSettings, unique: Callable[[str], str], committed: Committed,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """A log of aborted messages alone is passed over: no empty file, and the next export does not look again."""
+    topic, group = make_topic(), unique("group")
+    client = producer(kafka, transactional_id=topic)
+    client.init_transactions(30)
+    client.begin_transaction()
+    client.produce(topic, b"x", partition=0)
+    client.flush(30)
+    client.abort_transaction(30)
+    wait_until(lambda: committed_end(kafka, topic) == 2)
+    (summary,) = export(group, topic)
+    assert (summary.start, summary.end, summary.rows, summary.files) == (0, 2, 0, 0)
+    assert committed(group, topic) == 2
+    assert files_in(tmp_path / "out") == []
+
+
+def test_a_file_that_grows_is_followed_by_another(
+    export: Export, make_topic: MakeTopic, kafka: KafkaSettings, unique: Callable[[str], str], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Files are cut at the size asked for, between messages, and their names still tell every offset once."""
+    topic = make_topic()
+    produce(kafka, topic, [Record(b"%d" % i * 20_000, None, 0) for i in range(1000)])
+    (summary,) = export(unique("group"), topic, target_bytes=2 << 20, compression="none")
+    folder = tmp_path / "out" / f"topic={topic}" / "partition=0"
+    edges = sorted(tuple(map(int, path.stem.split("-"))) for path in folder.iterdir())
+    assert summary.files == len(edges) > 1
+    assert [start for start, _ in edges] == [0, *(end for _, end in edges[:-1])]
+    assert edges[-1][1] == 1000
+    for start, end in edges:
+        assert pq.read_table(folder / f"{start}-{end}.parquet")["offset"].to_pylist() == list(range(start, end))
+
+
+@pytest.mark.parametrize("compression", ["zstd", "snappy", "gzip", "lz4", "none"])
+def test_every_compression_is_read_by_spark(
+    export: Export, make_topic: MakeTopic, fill: Callable[..., list[Record]], unique: Callable[[str], str],
+    spark: SparkSession, tmp_path: Path, compression: str,
+) -> None:  # fmt: skip
+    """All that can be asked for can be read elsewhere."""
+    topic = make_topic()
+    fill(topic, 50)
+    export(unique("group"), topic, compression=compression)
+    assert len(rows_of(spark, tmp_path / "out")) == 50
+
+
+def test_a_group_is_told_where_to_begin(
+    export: Export, make_topic: MakeTopic, fill: Callable[..., list[Record]], unique: Callable[[str], str],
+    committed: Committed, tmp_path: Path,
+) -> None:  # fmt: skip
+    """Without an offset: refused; from latest: committed at once, so that the next export takes what is new."""
+    topic, group = make_topic(), unique("group")
+    fill(topic, 10)
+    with pytest.raises(RefusedError, match="--from"):
+        export(group, topic, begin=None)
+    assert committed(group, topic) is None
+    assert [(row.start, row.end, row.files) for row in export(group, topic, begin="latest")] == [(10, 10, 0)]
+    assert committed(group, topic) == 10
+    fill(topic, 5)
+    assert [(row.start, row.end, row.rows) for row in export(group)] == [(10, 15, 5)]
+
+
+def test_a_foreign_commit_while_it_runs_is_refused_and_nothing_is_left(
+    export: Export, make_topic: MakeTopic, fill: Callable[..., list[Record]], unique: Callable[[str], str],
+    commit: Callable[..., None], committed: Committed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Somebody commits between plan and publication, or between publication and commit: theirs stays, no file does."""
+    topic, group = make_topic(2), unique("group")
+    fill(topic, 20, 2)
+
+    def foreign(*_: object) -> None:
+        commit(group, {TopicPartition(topic, 1): 3})
+
+    refuse, move = ExportGroup.refuse_if_moved, ExportGroup.commit
+    with monkeypatch.context() as patch:
+        patch.setattr(ExportGroup, "refuse_if_moved", lambda *args: (foreign(), refuse(*args)))
+        with pytest.raises(RefusedError, match="moved"):
+            export(group, topic)
+    assert files_in(tmp_path / "out") == []
+    with monkeypatch.context() as patch:
+        patch.setattr(ExportGroup, "commit", lambda *args: (foreign(), move(*args)))
+        with pytest.raises(RefusedError, match="moved"):
+            export(group, topic)
+    assert files_in(tmp_path / "out") == []
+    assert [committed(group, topic, number) for number in range(2)] == [None, 3]
+
+
+def test_files_of_an_uncommitted_export_are_not_doubled(
+    export: Export, make_topic: MakeTopic, fill: Callable[..., list[Record]], unique: Callable[[str], str],
+    commit: Callable[..., None], tmp_path: Path,
+) -> None:  # fmt: skip
+    """The group stands below what the folder holds already (killed before the commit, or set back): refused, named."""
+    topic, group = make_topic(), unique("group")
+    fill(topic, 10)
+    export(group, topic)
+    commit(group, {TopicPartition(topic, 0): 4})
+    with pytest.raises(RefusedError, match=r"0-10\.parquet already holds offsets 0 to 9"):
+        export(group, topic)
+    assert files_in(tmp_path / "out") == [f"topic={topic}/partition=0/0-10.parquet"]
+
+
+def test_a_task_that_fails_fails_the_export_with_its_own_words(
+    export: Export, make_topic: MakeTopic, fill: Callable[..., list[Record]], unique: Callable[[str], str],
+    committed: Committed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """What a task meets arrives as the error it was, not as a traceback of Spark's; nothing is left or committed."""
+    topic, group = make_topic(), unique("group")
+    fill(topic, 10)
+
+    def longer(*args: object, **options: object) -> object:
+        plan = original(*args, **options)
+        partition = plan.partitions[0].partition
+        return type(plan)(plan.group, plan.partitions, (OffsetRange(partition, 0, 10), OffsetRange(partition, 50, 60)))
+
+    original = run_module.make_plan
+    monkeypatch.setattr(run_module, "make_plan", longer)
+    with pytest.raises(ZkgroupError, match="the log ends at 10, below 60"):
+        export(group, topic)
+    assert files_in(tmp_path / "out") == []
+    assert committed(group, topic) is None
+
+
+def test_a_folder_that_tasks_cannot_write_to_is_named(
+    export: Export, make_topic: MakeTopic, fill: Callable[..., list[Record]], unique: Callable[[str], str],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """Found out before anything is read, with the folder's name."""
+    topic = make_topic()
+    fill(topic, 1)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="file is no folder"):
+        export(unique("group"), topic, root=tmp_path / "file" / "out")
+
+
+T0 = TopicPartition("t", 0)
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [],
+        [("done", "t", 0, 0, 10, (), None)],
+        [("done", "t", 0, 0, 10, (("a", 0, 10, 1, 1),), None), ("done", "t", 0, 10, 20, (("b", 10, 15, 1, 1),), None)],
+        [
+            ("done", "t", 0, 0, 10, (("a", 0, 10, 1, 1),), None),
+            ("done", "t", 0, 10, 20, (("b", 10, 14, 1, 1), ("c", 15, 20, 1, 1)), None),
+        ],
+        [("done", "t", 0, 0, 10, (), None), ("done", "t", 0, 10, 20, (), None), ("done", "t", 1, 0, 1, (), None)],
+        [("done", "t", 0, 0, 10, (), None), ("done", "t", 0, 10, 20, (), None), ("done", "t", 0, 10, 20, (), None)],
+    ],
+)
+def test_answers_that_are_not_the_plan_are_not_committed(answers: list[Any]) -> None:
+    """A range that is missing, half written, doubled or foreign stops the export before anything is published."""
+    with pytest.raises(ZkgroupError):
+        gather([OffsetRange(T0, 0, 10), OffsetRange(T0, 10, 20)], answers)
+
+
+def test_answers_in_any_order_make_the_plan() -> None:
+    """Tasks end as they like: files come in the order of the plan, and a range without messages has none."""
+    answers: list[Any] = [
+        ("done", "t", 0, 10, 20, (("b", 10, 12, 1, 1), ("c", 12, 20, 1, 1)), None),
+        ("done", "t", 0, 0, 10, (), None),
+    ]
+    assert gather([OffsetRange(T0, 0, 10), OffsetRange(T0, 10, 20)], answers) == {
+        T0: [WrittenFile("b", 10, 12, 1, 1), WrittenFile("c", 12, 20, 1, 1)]
+    }
+
+
+_ELSEWHERE = """
+import pickle, sys
+sys.path.insert(0, sys.argv[1])
+task, settings = pickle.load(sys.stdin.buffer)
+answers = list(task(settings, [(sys.argv[2], 0, 0, 10), ("missing-topic", 0, 0, 10)]))
+used = {m.__file__ for name, m in sys.modules.items() if name.partition(".")[0] == "zkgroup" and m.__file__}
+assert used and all(file.startswith(sys.argv[1]) for file in used), used
+sys.stdout.buffer.write(pickle.dumps(answers))
+"""
+
+
+def test_tasks_run_on_the_code_that_travels_with_them(
+    make_topic: MakeTopic, fill: Callable[..., list[Record]], cluster: Sandbox, tmp_path: Path
+) -> None:
+    """What is shipped to a cluster is enough: a task works with that alone, and imports nothing of ours besides."""
+    topic = make_topic()
+    fill(topic, 10)
+    code = pack_code(tmp_path / "code.zip")
+    out = tmp_path / "out"
+    out.mkdir()
+    settings = TaskSettings(KafkaSettings(cluster.bootstrap), FileOptions(str(out), "zstd", 1 << 20, {}), 0.2)
+    done = subprocess.run(
+        [sys.executable, "-c", _ELSEWHERE, str(code), topic],
+        input=pickle.dumps((run_task, settings)),
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    first, second = pickle.loads(done.stdout)
+    assert first[:5] == ("done", topic, 0, 0, 10)
+    assert second[:2] == ("failed", "NotFoundError")
+    assert [Path(file[0]).name for file in first[5]] == files_in(out)
