@@ -14,6 +14,7 @@ from zkgroup.errors import UnreachableError, UsageError
 
 from ._errors import say
 from ._options import Given
+from ._signals import nothing_begun
 
 if TYPE_CHECKING:
     from zkgroup.servers.registry import Registry
@@ -56,8 +57,9 @@ def _sandbox_zookeeper(name: str) -> str:
 @contextmanager
 def open_registry(settings: ConnectionSettings) -> Iterator[Registry]:
     """A connection to ZooKeeper, checked to have the chroot. Raises ``UnreachableError`` and ``UsageError``."""
-    from zkgroup.servers.registry import Registry  # kazoo takes 20–50 ms
-    from zkgroup.servers.zookeeper import ZooKeeperSettings
+    with nothing_begun():
+        from zkgroup.servers.registry import Registry  # kazoo takes 20–50 ms
+        from zkgroup.servers.zookeeper import ZooKeeperSettings
 
     address = settings.require_zookeeper()
     with Registry(ZooKeeperSettings(str(address), connect_timeout=settings.timeout)) as registry:

@@ -23,18 +23,22 @@ from ._text import one_line
 PROGRAM = "zkgroup"
 
 
-def exit_code_for(work: Callable[[], object], verbosity: Callable[[], int]) -> int:
+def exit_code_for(
+    work: Callable[[], object], verbosity: Callable[[], int], settled: Callable[[], None] = lambda: None
+) -> int:
     """Run ``work`` and return the exit code; what went wrong stands in one line on stderr.
 
     An int that ``work`` returns is the code. A reader that closed our stdout is no error. ``verbosity`` of 2 shows the
-    traceback of what nobody expected.
+    traceback of what nobody expected. ``settled`` is called when ``work`` is over.
     """
     _ready_streams()
     try:
         result = work()
         sys.stdout.flush()
+        settled()
         code = result if type(result) is int else 0
     except BaseException as error:  # noqa: BLE001  # the process ends here, and _settle tells why
+        settled()
         code = _settle(error, verbosity)
     _close_stdout()
     return code

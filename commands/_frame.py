@@ -20,7 +20,7 @@ from zkgroup.errors import UsageError
 from ._errors import PROGRAM, exit_code_for
 from ._logging import configure_logging
 from ._options import Given, connection_parameters, logging_parameters
-from ._signals import raise_on_termination
+from ._signals import end_by_signals, raise_on_signals
 
 COMPLETE_VARIABLE = "_ZKGROUP_COMPLETE"
 
@@ -53,6 +53,7 @@ class ZkCommand(TyperCommand):
     def invoke(self, ctx: Any) -> Any:
         """Run the command; what it returns, if anything, is the exit code."""
         configure_logging(ctx.ensure_object(Given))
+        raise_on_signals()
         return super().invoke(ctx)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
@@ -152,8 +153,7 @@ class ZkGroup(TyperGroup):
 
         if not standalone_mode:
             return work()
-        raise_on_termination()
-        sys.exit(exit_code_for(work, lambda: given.verbosity))
+        sys.exit(exit_code_for(work, lambda: given.verbosity, settled=end_by_signals))
 
 
 def shorten_help(items: list[Any]) -> list[Any]:

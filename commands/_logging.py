@@ -1,4 +1,5 @@
-"""Log records on stderr: warnings by default, more with ``-v`` and ``-vv``, errors only with ``--quiet``."""
+"""Log records on stderr: warnings by default, with ``-v`` what is being done, with ``-vv`` what the libraries say, too;
+errors only with ``--quiet``."""
 
 from __future__ import annotations
 
@@ -10,11 +11,16 @@ from ._options import Given
 from ._text import one_line
 
 # What zkgroup reports, and what the libraries below it may. kazoo's warnings tell of every dropped connection, which
-# commands report themselves where it matters.
+# zkgroup reports itself where it matters.
 _LEVELS = (
     (logging.WARNING, logging.CRITICAL + 1),
-    (logging.INFO, logging.WARNING),
+    (logging.INFO, logging.CRITICAL + 1),
     (logging.DEBUG, logging.DEBUG),
+)
+_FORMATS = (
+    "zkgroup: %(kind)s: %(message)s",
+    "%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s",
+    "%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s",
 )
 LIBRARIES = ("kazoo", "py4j", "pyspark")
 
@@ -24,9 +30,8 @@ class _Formatter(logging.Formatter):
 
     converter = staticmethod(time.gmtime)
 
-    def __init__(self, detailed: bool) -> None:
-        detail = "%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s"
-        super().__init__(detail if detailed else "zkgroup: %(kind)s: %(message)s", "%Y-%m-%dT%H:%M:%S")
+    def __init__(self, verbosity: int) -> None:
+        super().__init__(_FORMATS[verbosity], "%Y-%m-%dT%H:%M:%S")
 
     def format(self, record: logging.LogRecord) -> str:
         record.kind = "warning" if record.levelno < logging.ERROR else "error"
@@ -36,11 +41,12 @@ class _Formatter(logging.Formatter):
 
 def configure_logging(given: Given) -> None:
     """Let the loggers of zkgroup and of its libraries write to stderr. Calling it again replaces what was set."""
-    own, libraries = _LEVELS[min(given.verbosity, 2)]
+    verbosity = min(given.verbosity, len(_LEVELS) - 1)
+    own, libraries = _LEVELS[verbosity]
     if given.quiet:
         own, libraries = logging.ERROR, logging.CRITICAL + 1
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Formatter(detailed=given.verbosity > 0))
+    handler.setFormatter(_Formatter(verbosity))
     for name, level in (("zkgroup", own), *((name, libraries) for name in LIBRARIES)):
         logger = logging.getLogger(name)
         logger.handlers[:] = [handler]

@@ -11,11 +11,18 @@ that has something to put in order, a member that leaves its group, say, takes t
 
 from __future__ import annotations
 
+import os
 import signal
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
+T = TypeVar("T")
+
+# How often it is looked whether a stop is requested, in seconds.
+POLL = 0.02
 STOP_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
@@ -32,27 +39,55 @@ def exit_code_of(signum: int) -> int:
     return 128 + signum
 
 
-def raise_on_termination() -> None:
-    """Let SIGTERM and SIGHUP raise ``Terminated``, as SIGINT raises ``KeyboardInterrupt``. Ignored ones stay so."""
+def raise_on_signals() -> None:
+    """Let SIGTERM and SIGHUP raise ``Terminated``, and SIGINT ``KeyboardInterrupt``. Ignored ones stay so."""
     for signum in STOP_SIGNALS:
-        if signum != signal.SIGINT and signal.getsignal(signum) is not signal.SIG_IGN:
-            signal.signal(signum, _raise)
+        if signal.getsignal(signum) is not signal.SIG_IGN:
+            signal.signal(signum, signal.default_int_handler if signum == signal.SIGINT else _raise)
+
+
+def end_by_signals() -> None:
+    """From now on a signal ends the process as it does by default: nothing is left to be put in order."""
+    for signum in STOP_SIGNALS:
+        if signal.getsignal(signum) is not signal.SIG_IGN:
+            signal.signal(signum, signal.SIG_DFL)
+
+
+@contextmanager
+def nothing_begun() -> Iterator[None]:
+    """Within it, what else would raise ends the process at once. For imports: there an exception that comes from
+    nowhere may get lost in a callback, or be taken for something else by whoever catches it."""
+    raising = []
+    if threading.current_thread() is threading.main_thread():
+        raising = [
+            signum for signum in STOP_SIGNALS if signal.getsignal(signum) in (signal.default_int_handler, _raise)
+        ]
+    before = {signum: signal.signal(signum, _end) for signum in raising}
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
 
 
 def _raise(signum: int, frame: FrameType | None) -> None:
     raise Terminated(signum)
 
 
+def _end(signum: int, frame: FrameType | None) -> None:
+    os._exit(exit_code_of(signum))
+
+
 class StopRequest:
     """While open, the first signal sets the request; a second one interrupts, so that nobody has to wait for ever.
 
     True once a signal came. ``on_stop`` is called in the handler, on the main thread: it must take no lock, not even
-    ``threading.Event.set``, whose lock the interrupted code may hold.
+    ``threading.Event.set``, whose lock the interrupted code may hold. Whoever sets it later looks at the request then.
     """
 
     def __init__(self, on_stop: Callable[[], object] | None = None) -> None:
         self.signum: int | None = None
-        self._on_stop = on_stop
+        self.on_stop = on_stop
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
@@ -73,8 +108,8 @@ class StopRequest:
         if self.signum is not None:
             raise KeyboardInterrupt if signum == signal.SIGINT else Terminated(signum)
         self.signum = signum
-        if self._on_stop is not None:
-            self._on_stop()
+        if self.on_stop is not None:
+            self.on_stop()
 
     def __bool__(self) -> bool:
         return self.signum is not None
@@ -83,3 +118,24 @@ class StopRequest:
     def exit_code(self) -> int:
         """0 without a signal, else the signal's code."""
         return 0 if self.signum is None else exit_code_of(self.signum)
+
+    def unless(self, work: Callable[[], T]) -> T:
+        """Do ``work``, which leaves nothing behind, on a thread of its own: librdkafka blocks where Python hears no
+        signal. Raises ``Terminated`` as soon as a stop is requested; the thread ends with the process."""
+        from concurrent.futures import Future  # what asks for --help need not wait for it
+
+        future: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(work())
+            except BaseException as error:  # noqa: BLE001  # raised by result(), in the caller's thread
+                future.set_exception(error)
+
+        thread = threading.Thread(target=run, name="zkgroup-call", daemon=True)
+        thread.start()
+        while thread.is_alive():
+            thread.join(POLL)
+            if self.signum is not None:
+                raise Terminated(self.signum)
+        return future.result()

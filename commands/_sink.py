@@ -3,40 +3,50 @@
 from __future__ import annotations
 
 import os
+import select
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from ._messages import Formatter
+from ._messages import Formatter, Message
 
 if TYPE_CHECKING:
     from zkgroup.connector import Batch, Stream
+    from zkgroup.protocol.names import TopicPartition
 
-# How long a reader waits for messages before it looks whether it should stop.
-LOOK = 0.1
+# How long a reader waits for messages before it looks whether it should stop, in seconds.
+LOOK = 0.05
+# Formatted at once at most, in bytes of values: what is formatted is in memory twice.
+PIECE = 4 * 1024 * 1024
+# Every how many messages the size is looked at.
+SAMPLE = 8
 
 
 class Sink:
     """Readers, one thread a stream, that share one descriptor.
 
     A batch is marked as consumed when the operating system has all of its bytes; one that could not be written is not.
+    ``limit``: how many messages to write at most. ``error``: the descriptor cannot be written. ``failure``: what kept a
+    stream from being read.
     """
 
-    def __init__(self, descriptor: int, formatter: Formatter, *, limit: int | None) -> None:
+    def __init__(self, descriptor: int, formatter: Formatter, *, limit: int | None = None) -> None:
         self.error: OSError | None = None
         self.failure: Exception | None = None
         self.written = 0
-        self.last_message = time.monotonic()
-        self._descriptor = descriptor
+        self.descriptor = descriptor
         self._format = formatter
         self._left = limit
         self._stop = False
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # held while a batch is written
         self._threads: list[threading.Thread] = []
+        self._reached: dict[TopicPartition, int] = {}
+        self._began = self._last = time.monotonic()
 
-    def start(self, streams: list[Stream[bytes | None, bytes | None]]) -> None:
+    def start(self, streams: Sequence[Stream[bytes | None, bytes | None]]) -> None:
         """Begin to read; one thread for each stream."""
-        self.last_message = time.monotonic()
+        self._began = self._last = time.monotonic()
         for number, stream in enumerate(streams):
             # Daemons: one that is stuck in a write that nobody reads must not keep the process from ending.
             thread = threading.Thread(target=self._read, args=(stream,), name=f"zkgroup-reader-{number}", daemon=True)
@@ -59,6 +69,21 @@ class Sink:
             thread.join(max(0.0, deadline - time.monotonic()))
         return self.done
 
+    @property
+    def idle(self) -> float:
+        """Seconds without a message; 0 while one is being written, however long that takes."""
+        return 0.0 if self._lock.locked() else time.monotonic() - self._last
+
+    @property
+    def seconds(self) -> float:
+        """From the start to the last message that was written; to now if there was none."""
+        return (self._last if self.written else time.monotonic()) - self._began
+
+    def reached(self, ends: Mapping[TopicPartition, int]) -> bool:
+        """Whether all before ``ends`` is written, as far as it exists: a log's tail may hold nothing to hand out
+        (compaction, transaction markers). Only for streams that tell their ends."""
+        return all(self._reached.get(partition, -1) >= end for partition, end in ends.items())
+
     def _read(self, stream: Stream[bytes | None, bytes | None]) -> None:
         try:
             while not self._stop:
@@ -67,6 +92,8 @@ class Sink:
                     self._put(stream, batch)
                 elif stream.ended:
                     return
+                # All that was handed out is written now, so the ends that were told are reached.
+                self._note(stream.ends)
         except OSError as error:
             self.error = error
             self._stop = True
@@ -78,21 +105,42 @@ class Sink:
 
     def _put(self, stream: Stream[bytes | None, bytes | None], batch: Batch) -> None:
         with self._lock:
-            if self._left is None or self._left > len(batch.messages):
-                self._write(self._format(batch.messages))
+            count = len(batch.messages)
+            if self._left is None or self._left > count:
+                self._write(batch.messages)
                 stream.mark()
-                count = len(batch.messages)
+                self._note({run.partition: run.next for run in batch.runs})
             else:
                 count = self._left
-                self._write(self._format(batch.messages[:count]))
+                self._write(batch.messages[:count])
                 stream.mark_first(batch, count)
                 self._stop = True
             if self._left is not None:
                 self._left -= count
             self.written += count
-            self.last_message = time.monotonic()
+            self._last = time.monotonic()
 
-    def _write(self, data: bytes) -> None:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(self._descriptor, view) :]
+    def _note(self, offsets: Mapping[TopicPartition, int]) -> None:
+        for partition, offset in offsets.items():
+            if offset > self._reached.get(partition, -1):
+                self._reached[partition] = offset
+
+    def _write(self, messages: Sequence[Message]) -> None:
+        for piece in pieces(messages):
+            view = memoryview(self._format(piece))
+            while view:
+                try:
+                    view = view[os.write(self.descriptor, view) :]
+                except BlockingIOError:  # somebody who shares the descriptor made it non-blocking
+                    select.select((), (self.descriptor,), (), 1.0)
+
+
+def pieces(messages: Sequence[Any]) -> Iterator[Sequence[Message]]:
+    """Cut a batch of large messages, so that formatting it takes a bounded amount of memory."""
+    largest = max(map(len, messages[::SAMPLE]), default=0)  # of values: Message has no other length
+    count = max(1, PIECE // max(1, largest))
+    if count >= len(messages):
+        yield messages
+        return
+    for start in range(0, len(messages), count):
+        yield messages[start : start + count]

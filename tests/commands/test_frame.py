@@ -252,5 +252,5 @@ def test_an_ignored_signal_stays_ignored() -> None:
 
 
 def test_the_app_can_be_called_by_its_users() -> None:
-    """``app`` is importable as the entry point names it."""
+    """``app`` stays where people's own wrappers find it."""
     assert importlib.import_module("zkgroup.commands").app is app

@@ -270,9 +270,10 @@ class Connector:
         """What made the member leave, if it was not asked to."""
         return self._driver.error if self._driver is not None else None
 
-    def leave(self) -> None:
-        """Begin to leave, without waiting: readers see the end of their streams. ``close()`` still has to follow."""
-        self._post(ev.Leave())
+    def leave(self, *, at_once: bool = False) -> None:
+        """Begin to leave, without waiting: readers see the end of their streams. ``close()`` still has to follow.
+        ``at_once``: nothing more is committed."""
+        self._post(ev.Leave(at_once))
 
     def close(self) -> None:
         """Commit what is consumed (with auto-commit), release the share, leave the group. Raises the error that made

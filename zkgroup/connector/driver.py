@@ -19,7 +19,7 @@ from zkgroup.connector.brokers import Brokers
 from zkgroup.connector.helper import Helper
 from zkgroup.connector.start import StartAt, resolve_known
 from zkgroup.connector.stream import Stream
-from zkgroup.errors import SessionLostError, UnreachableError, ZkgroupError
+from zkgroup.errors import OffsetOutOfRangeError, SessionLostError, UnreachableError, ZkgroupError
 from zkgroup.protocol import events as ev
 from zkgroup.protocol.member import Member, MemberSettings, Phase
 from zkgroup.protocol.names import ConsumerThreadId, TopicPartition
@@ -340,7 +340,11 @@ class Driver:
         self, partitions: Sequence[TopicPartition], reset: Literal["smallest", "largest"]
     ) -> Mapping[TopicPartition, int | None]:
         start = self._start_at or StartAt("earliest" if reset == "smallest" else "latest")
-        return resolve_known(self._brokers.settings(), partitions, start, BROKER_TIMEOUT)
+        try:
+            return resolve_known(self._brokers.settings(), partitions, start, BROKER_TIMEOUT)
+        except OffsetOutOfRangeError as error:
+            self.post(ev.StreamFailed(error))  # the offset was asked for: trying again does not help
+            raise
 
     def close_clients(self) -> None:
         """Free what the helper used. Only after ``join``."""

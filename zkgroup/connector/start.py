@@ -6,22 +6,29 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Literal, TypeAlias
 
-from zkgroup.errors import UsageError
+from zkgroup.connector.reading import out_of_range
+from zkgroup.errors import OffsetOutOfRangeError, UsageError
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.servers.kafka import KafkaSettings, LogRange, log_offsets, offsets_for_time
+
+Reset: TypeAlias = Literal["smallest", "largest"]
 
 
 @dataclass(frozen=True, slots=True)
 class StartAt:
-    """A place in a partition. ``value``: an offset, how many messages before the end, or milliseconds since 1970."""
+    """A place in a partition. ``value``: an offset, how many messages before the end, or milliseconds since 1970.
+
+    ``reset``: where to start instead if an offset lies outside the log; without it that is an error.
+    """
 
     kind: Literal["earliest", "latest", "offset", "tail", "time"]
     value: int = 0
+    reset: Reset | None = None
 
 
-def parse_start(text: str) -> StartAt:
+def parse_start(text: str, reset: Reset | None = None) -> StartAt:
     """Read ``earliest``, ``latest``, ``N``, ``-N`` (the last N) or ``@TIME`` (ISO 8601, UTC if it names no zone, or
     milliseconds since 1970). Raises UsageError."""
     match text:
@@ -29,9 +36,9 @@ def parse_start(text: str) -> StartAt:
             return StartAt("earliest")
         case "latest" | "end" | "largest":
             return StartAt("latest")
-    if re.fullmatch(r"[0-9]{1,19}", text, re.ASCII):
-        return StartAt("offset", int(text))
-    if re.fullmatch(r"-[0-9]{1,19}", text, re.ASCII):
+    if re.fullmatch(r"[0-9]{1,18}", text, re.ASCII):
+        return StartAt("offset", int(text), reset)
+    if re.fullmatch(r"-[0-9]{1,18}", text, re.ASCII):
         return StartAt("tail", -int(text))
     if re.fullmatch(r"@[0-9]{1,15}", text, re.ASCII):
         return StartAt("time", int(text[1:]))
@@ -52,16 +59,17 @@ def parse_start(text: str) -> StartAt:
 def resolve_start(
     settings: KafkaSettings, partitions: Iterable[TopicPartition], start: StartAt, timeout: float
 ) -> dict[TopicPartition, int]:
-    """The offset in each partition. One that is given, and out of a log, is returned as it is.
+    """The offset in each partition.
 
-    Raises UnreachableError, NotFoundError, or what else keeps a partition from being asked.
+    Raises OffsetOutOfRangeError for a given one outside the log, UnreachableError, NotFoundError, or what else keeps a
+    partition from being asked.
     """
     wanted = list(partitions)
     times: Mapping[TopicPartition, int | None] = {}
     if start.kind == "time":
         times = offsets_for_time(settings, wanted, start.value, timeout)
     return {
-        partition: _place(start, log, times.get(partition), legacy=settings.legacy_release is not None)
+        partition: _place(start, partition, log, times.get(partition), legacy=settings.legacy_release is not None)
         for partition, log in log_ranges(settings, wanted, timeout).items()
     }
 
@@ -79,25 +87,43 @@ def resolve_known(
 
 
 def log_ranges(
-    settings: KafkaSettings, partitions: Sequence[TopicPartition], timeout: float
+    settings: KafkaSettings, partitions: Sequence[TopicPartition], timeout: float, *, read_committed: bool = False
 ) -> dict[TopicPartition, LogRange]:
     """As ``log_offsets``, but the first partition that cannot be asked raises its error."""
     ranges: dict[TopicPartition, LogRange] = {}
-    for partition, answer in log_offsets(settings, partitions, timeout).items():
+    for partition, answer in log_offsets(settings, partitions, timeout, read_committed=read_committed).items():
         if not isinstance(answer, LogRange):
             raise answer
         ranges[partition] = answer
     return ranges
 
 
-def _place(start: StartAt, log: LogRange, at_time: int | None, *, legacy: bool) -> int:
+def log_ends(
+    settings: KafkaSettings, partitions: Sequence[TopicPartition], timeout: float
+) -> dict[TopicPartition, int]:
+    """Where reading ends now: before transactions that are open, unless librdkafka is told to read those, too.
+
+    Raises as ``log_ranges``.
+    """
+    committed = settings.properties.get("isolation.level", "read_committed") == "read_committed"
+    return {p: log.end for p, log in log_ranges(settings, partitions, timeout, read_committed=committed).items()}
+
+
+def _place(start: StartAt, partition: TopicPartition, log: LogRange, at_time: int | None, *, legacy: bool) -> int:
     match start.kind:
         case "earliest":
             return log.start
         case "latest":
             return log.end
         case "offset":
-            return start.value
+            if log.start <= start.value <= log.end:
+                return start.value
+            if start.reset is None:
+                raise OffsetOutOfRangeError(
+                    out_of_range(partition, start.value, log).message,
+                    "start elsewhere, or say where to go on then with -X auto.offset.reset=smallest|largest",
+                )
+            return log.start if start.reset == "smallest" else log.end
         case "tail":
             return max(log.start, log.end - start.value)
         case "time":

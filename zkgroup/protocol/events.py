@@ -80,7 +80,9 @@ class StreamFailed:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """Leave the group: commit, release, go."""
+    """Leave the group: commit, release, go. ``at_once``: only go; the end of the session releases what is owned."""
+
+    at_once: bool = False
 
 
 Event: TypeAlias = (

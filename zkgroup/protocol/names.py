@@ -35,6 +35,18 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+def spans(partitions: Iterable[TopicPartition]) -> str:
+    """Partitions for people, neighbours together: ``orders-0..3, orders-7, payments-0``."""
+    parts: list[list[TopicPartition]] = []
+    for partition in sorted(partitions):
+        last = parts[-1][-1] if parts else None
+        if last is not None and partition == (last.topic, last.partition + 1):
+            parts[-1].append(partition)
+        else:
+            parts.append([partition])
+    return ", ".join(str(part[0]) if len(part) == 1 else f"{part[0]}..{part[-1].partition}" for part in parts)
+
+
 class ConsumerThreadId(NamedTuple):
     """One stream of one group member: what an owner node names."""
 

@@ -14,7 +14,7 @@ from zkgroup.protocol.member.ground import Ground
 from zkgroup.protocol.member.loading import Loading, Starts
 from zkgroup.protocol.member.phases import Phase
 from zkgroup.protocol.member.releasing import release_all
-from zkgroup.protocol.names import ConsumerThreadId, TopicPartition
+from zkgroup.protocol.names import ConsumerThreadId, TopicPartition, spans
 from zkgroup.protocol.offsets import CommitError, Procedure
 
 
@@ -211,7 +211,8 @@ class Acquiring:
         g.counters.rebalances += 1
         share = g.holdings.share
         g.do(ev.Grant(g.generation, {p: (share[p], offset) for p, offset in starts.offsets.items()}))
-        g.log(logging.INFO, f"owns {len(share)} of {len(self.plan.owners)} partitions")
+        names = f": {spans(share)}" if share else ""
+        g.log(logging.INFO, f"owns {len(share)} of {len(self.plan.owners)} partitions{names}")
         self._started(starts.held)
 
     def load_held(

@@ -22,6 +22,8 @@ from zkgroup.protocol.member.settings import Counters, MemberSettings
 from zkgroup.protocol.names import ConsumerThreadId, TopicPartition
 from zkgroup.protocol.ops import Changed, Connected, Disconnected, Expired, SessionEvent
 
+_UNCOMMITTED = "what was not committed will be read again"
+
 
 class Member:
     """The state machine. Its properties may be read by anyone; ``handle`` is called by one thread."""
@@ -133,8 +135,11 @@ class Member:
                 self._commits.ask(token)
             case ev.StreamFailed(error):
                 self._begin_leaving(error)
-            case ev.Leave():
+            case ev.Leave(at_once):
                 self._begin_leaving(None)
+                if at_once:
+                    self.error = self.error or SessionLostError("left at once", _UNCOMMITTED)
+                    g.timers.hasten("leave", g.now)
             case ev.Tick():
                 pass
 
@@ -246,7 +251,7 @@ class Member:
         elif path.startswith(znodes.topics()):
             g.unsure = True  # a list of topics, or of replicas: often nothing that changes our plan
         elif path != znodes.broker_ids() or g.no_broker:
-            g.dirty = g.dirty or f"{path} changed"
+            g.dirty = g.dirty or _what_changed(path, group)
 
     def _unreachable(self) -> None:
         if self._ground.phase is Phase.CONNECTING:
@@ -261,6 +266,8 @@ class Member:
     # ------------------------------------------------------------ round and round
 
     def _registered(self) -> None:
+        g = self._ground
+        g.log(logging.INFO, f"is in group {self.settings.group}, under ZooKeeper session {g.session_id:#x}")
         self._acquiring.attempts.begin(self._ground.now)
         self._look()
 
@@ -337,6 +344,7 @@ class Member:
         )
 
     def _unregistered(self) -> None:
+        self._ground.log(logging.INFO, f"has left group {self.settings.group}")
         self._ground.do(ev.CloseSession(self.epoch))
         self._finish(self.error)
 
@@ -344,8 +352,7 @@ class Member:
         self._ground.abandon()
         self._ground.do(ev.CloseSession(self.epoch))
         late = SessionLostError(
-            f"could not leave the group cleanly within {self.settings.leave_timeout:g} s",
-            "what was not committed will be read again",
+            f"could not leave the group cleanly within {self.settings.leave_timeout:g} s", _UNCOMMITTED
         )
         self._finish(self.error or late)
 
@@ -359,3 +366,12 @@ class Member:
         self.error = error
         self._commits.refuse(self._left())
         self._ground.do(ev.Finished(error))
+
+
+def _what_changed(path: str, group: str) -> str:
+    """Why to rebalance, in words."""
+    if path == znodes.ids(group):
+        return "members came or went"
+    if path.startswith(znodes.ids(group) + "/"):
+        return f"member {path.rpartition('/')[2]} changed its subscription"
+    return "a broker came" if path == znodes.broker_ids() else f"{path} changed"

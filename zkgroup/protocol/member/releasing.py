@@ -10,6 +10,7 @@ from zkgroup.protocol import procedures as do
 from zkgroup.protocol.member.commits import Commits
 from zkgroup.protocol.member.ground import Ground
 from zkgroup.protocol.member.phases import Phase
+from zkgroup.protocol.names import spans
 from zkgroup.protocol.offsets import Procedure
 
 
@@ -77,6 +78,8 @@ class Releasing:
     def release(self) -> None:
         """Delete our owner nodes. Nothing of them is read."""
         g = self._ground
+        if g.holdings.share:
+            g.log(logging.INFO, f"gives up {spans(g.holdings.share)}")
         g.enter(Phase.RELEASING)
         g.talk.run(lambda: release_all(g), lambda _: self._released(), self._failed)
 

@@ -1,0 +1,261 @@
+"""The two ways to consume: as a member of a group, and plainly, leaving nothing behind."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from zkgroup.config import ConnectionSettings, ConsumerConfig
+from zkgroup.errors import NotFoundError, UnreachableError, ZkgroupError
+
+from ._context import open_registry
+from ._errors import reader_is_gone
+from ._signals import StopRequest, Terminated, nothing_begun
+from ._sink import Sink
+
+if TYPE_CHECKING:
+    from zkgroup.connector import Connector, StartAt, Stream
+    from zkgroup.protocol.filters import TopicFilter
+    from zkgroup.protocol.names import TopicPartition
+    from zkgroup.servers.kafka import KafkaSettings
+
+log = logging.getLogger("zkgroup.consume")
+
+_Raw: TypeAlias = "Stream[bytes | None, bytes | None]"
+
+# How often it is looked whether it is time to leave, in seconds.
+LOOK = 0.05
+# How long a reader that was told to stop may take to write what it has in hand, where nobody waits for it.
+LAST_WRITE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When to leave, beside the number of messages, which the sink counts. ``timeout`` is seconds without a message."""
+
+    timeout: float | None
+    until_end: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which topics: by name, or by a filter."""
+
+    topics: tuple[str, ...]
+    filter: TopicFilter | None
+
+    def among(self, known: Sequence[str], *, exclude_internal: bool) -> tuple[str, ...]:
+        """The topics meant, of those that exist. Raises NotFoundError for a named one that does not."""
+        if self.filter is not None:
+            return self.filter.select(known, exclude_internal=exclude_internal)
+        for topic in self.topics:
+            if topic not in known:
+                raise NotFoundError(f"no topic {topic}", "check the name, and the chroot of --zookeeper")
+        return self.topics
+
+
+def load() -> None:
+    """Import what reading needs, while nothing has begun that a signal could leave half done."""
+    with nothing_begun():
+        import zkgroup.connector
+        import zkgroup.servers.registry  # noqa: F401
+
+
+# As a member
+
+
+def as_member(
+    settings: ConnectionSettings,
+    config: ConsumerConfig,
+    selection: Selection,
+    streams: int,
+    start: StartAt | None,
+    limits: Limits,
+    sink: Sink,
+) -> int:
+    """Join the group, print until it is time to leave, leave; returns the exit code."""
+    from zkgroup.connector import Connector
+    from zkgroup.servers.zookeeper import ZooKeeperSettings
+
+    zookeeper = ZooKeeperSettings(
+        str(settings.require_zookeeper()),
+        session_timeout=config.zookeeper_session_timeout_ms / 1000,
+        connect_timeout=settings.timeout,
+    )
+    with StopRequest() as stop:
+        ends = stop.unless(lambda: _look_around(settings, config, selection, limits))
+        connector = Connector(config, zookeeper, start=start, kafka=_given_brokers(settings))
+
+        def at_end() -> bool:
+            look = connector.statistics()
+            mine = {partition for partition in look.owned if partition not in look.held}
+            return look.phase == "owning" and sink.reached({p: ends.get(p, 0) for p in mine})
+
+        stop.on_stop = connector.leave
+        with connector:
+            try:
+                if not stop:
+                    sink.start(_join(connector, selection, streams, tell_ends=limits.until_end))
+                    _watch(sink, limits, stop, at_end)
+                held = connector.statistics().held
+                connector.leave()
+                sink.wait(config.quiesce_timeout_ms / 1000 + LAST_WRITE)
+            except (KeyboardInterrupt, Terminated):
+                connector.leave(at_once=True)
+                raise
+        for partition, why in held.items() if limits.until_end and not stop else ():
+            raise ZkgroupError(f"{partition} was not read: {why}")
+        return _outcome(sink, stop)
+
+
+def _join(connector: Connector, selection: Selection, streams: int, *, tell_ends: bool) -> list[_Raw]:
+    if selection.filter is not None:
+        return connector.streams_by_filter(selection.filter, streams, tell_ends=tell_ends)
+    return connector.merged_streams(selection.topics, streams, tell_ends=tell_ends)
+
+
+def _look_around(
+    settings: ConnectionSettings, config: ConsumerConfig, selection: Selection, limits: Limits
+) -> Mapping[TopicPartition, int]:
+    """Before joining, so that nothing is registered in vain: do the topics exist, do the brokers answer? Returns where
+    the logs end, if that matters."""
+    from zkgroup.connector.brokers import Brokers
+    from zkgroup.connector.start import log_ends
+    from zkgroup.protocol import znodes
+    from zkgroup.protocol.names import TopicPartition
+    from zkgroup.protocol.ops import Children, Get, Node
+    from zkgroup.servers.kafka import topics
+
+    given = _given_brokers(settings)
+    with open_registry(settings) as registry:
+        listed, brokers = registry.read([Children(znodes.topics()), Children(znodes.broker_ids())])
+        known = listed if isinstance(listed, tuple) else ()
+        chosen = selection.among(known, exclude_internal=config.exclude_internal_topics)
+        if given is None and not (isinstance(brokers, tuple) and brokers):
+            if limits.until_end:
+                raise UnreachableError("no broker is registered in ZooKeeper", "check that the brokers are up")
+            return {}  # the member waits for one, and says so
+        kafka = Brokers(registry.read, dict(config.kafka), given).settings()
+        nodes = registry.read([Get(znodes.topic(topic)) for topic in chosen]) if limits.until_end else []
+    topics(kafka, settings.timeout)
+    partitions = [
+        TopicPartition(topic, number)
+        for topic, node in zip(chosen, nodes, strict=False)
+        if isinstance(node, Node)
+        for number in znodes.decode_topic(znodes.topic(topic), node.data).partitions
+    ]
+    return log_ends(kafka, partitions, settings.timeout)
+
+
+# Plainly
+
+
+def plainly(
+    settings: ConnectionSettings,
+    config: ConsumerConfig,
+    selection: Selection,
+    numbers: Sequence[int],
+    start: StartAt,
+    limits: Limits,
+    sink: Sink,
+) -> int:
+    """Print until it is time to stop, known to nobody; returns the exit code. ``numbers``: only these partitions."""
+    from zkgroup.config import librdkafka_properties
+    from zkgroup.connector import Stream
+
+    with StopRequest(sink.stop) as stop:
+        kafka, starts, ends = stop.unless(lambda: _prepare(settings, config, selection, numbers, start, limits))
+        properties = {
+            name.replace(".", "_"): value
+            for name, value in librdkafka_properties(config).items()
+            if name not in config.kafka
+        }
+        stream: _Raw = Stream(
+            lambda: kafka,
+            lambda: True,
+            lambda error: None,
+            sharers=1,
+            reset=config.auto_offset_reset,
+            key_decoder=lambda data: data,
+            value_decoder=lambda data: data,
+            properties=properties,
+            tell_ends=limits.until_end,
+        )
+        stream.grant(1, starts)
+        try:
+            sink.start([stream])
+            _watch(sink, limits, stop, lambda: sink.reached(ends))
+            sink.stop()
+            sink.wait(LAST_WRITE)
+        finally:
+            stream.end(None)
+            stream.close()
+        return _outcome(sink, stop)
+
+
+def _prepare(
+    settings: ConnectionSettings,
+    config: ConsumerConfig,
+    selection: Selection,
+    numbers: Sequence[int],
+    start: StartAt,
+    limits: Limits,
+) -> tuple[KafkaSettings, Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
+    """How to reach the brokers, where to start in each partition, and where the logs end, if that matters."""
+    from zkgroup.connector.brokers import Brokers
+    from zkgroup.connector.start import log_ends, resolve_start
+    from zkgroup.protocol.names import TopicPartition
+    from zkgroup.servers.kafka import topics
+
+    kafka = _given_brokers(settings)
+    if kafka is None:
+        with open_registry(settings) as registry:
+            kafka = Brokers(registry.read, dict(config.kafka)).settings()
+    known = topics(kafka, settings.timeout)
+    chosen = selection.among(sorted(known), exclude_internal=config.exclude_internal_topics)
+    if not chosen:
+        raise NotFoundError(f"no topic matches {selection.filter}", "see what there is with --whitelist '.*'")
+    partitions = [TopicPartition(topic, number) for topic in chosen for number in numbers or known[topic]]
+    for partition in partitions:
+        if partition.partition not in known[partition.topic]:
+            raise NotFoundError(
+                f"topic {partition.topic} has no partition {partition.partition}",
+                f"it has {len(known[partition.topic])}, counted from 0",
+            )
+    ends = log_ends(kafka, partitions, settings.timeout) if limits.until_end else {}
+    starts = resolve_start(kafka, partitions, start, settings.timeout)
+    return kafka, starts, ends
+
+
+def _given_brokers(settings: ConnectionSettings) -> KafkaSettings | None:
+    from zkgroup.servers.kafka import KafkaSettings
+
+    if not settings.bootstrap:
+        return None
+    return KafkaSettings(",".join(map(str, settings.bootstrap)), settings.kafka)
+
+
+# Both
+
+
+def _watch(sink: Sink, limits: Limits, stop: StopRequest, at_end: Callable[[], bool]) -> None:
+    """Until the readers are done, or a signal came, or nobody reads what is written. When it is time to leave, they
+    write what they have in hand, however long that takes."""
+    while not stop and not sink.wait(LOOK) and not reader_is_gone(sink.descriptor):
+        late = limits.timeout is not None and sink.idle >= limits.timeout
+        if late or (limits.until_end and at_end()):
+            sink.stop()
+
+
+def _outcome(sink: Sink, stop: StopRequest) -> int:
+    seconds = sink.seconds
+    log.info("%d messages in %.1f s (%d msg/s)", sink.written, seconds, sink.written / max(seconds, 0.001))
+    if sink.failure is not None:
+        raise sink.failure
+    if sink.error is not None and not (isinstance(sink.error, BrokenPipeError) and reader_is_gone(sink.descriptor)):
+        raise ZkgroupError(
+            f"stdout cannot be written: {sink.error.strerror}", "what was not written is not committed"
+        ) from sink.error
+    return stop.exit_code
