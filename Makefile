@@ -1,6 +1,7 @@
 # Two commands for a fresh machine, which needs no more than Python 3.11 and Java 17: make demo, make test.
 # Each sets up what is missing and reuses what is there.
 
+export PYTHON
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
@@ -16,7 +17,7 @@ ALL_RELEASES := $(TEST_RELEASES) 0.9.0.1 0.10.1.1 0.11.0.3 2.8.2
 help: ## show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(INSTALLED) java ## set up everything, and run nothing
+setup: java $(INSTALLED) ## set up everything, and run nothing
 	@$(BIN)/python scripts/fetch_jars.py $(DEMO_RELEASES)
 
 demo: setup ## real servers, members of two kinds in one group, an export: in two minutes
@@ -46,9 +47,10 @@ clean: ## remove what was built; downloaded jars stay in the cache folder
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
-java: $(INSTALLED)
-	@$(BIN)/python scripts/ensure_java.py
+# Asked before anything is downloaded: it is all that a fresh machine may lack.
+java:
+	@python=$$(scripts/find_python.sh) && "$$python" scripts/ensure_java.py
 
-$(INSTALLED): pyproject.toml scripts/make_venv.sh
+$(INSTALLED): pyproject.toml scripts/make_venv.sh scripts/find_python.sh
 	@scripts/make_venv.sh $(VENV)
 	@touch $@

@@ -1,24 +1,13 @@
 #!/bin/sh
 # Make the virtual environment VENV with zkgroup (editable) and everything for development in it.
-# Usage: make_venv.sh VENV. $PYTHON chooses the Python; without it the first one that is recent enough is taken.
+# Usage: make_venv.sh VENV
 set -eu
 venv=$1
-
-recent='import sys; sys.exit(sys.version_info < (3, 11))'
-python=
-for candidate in ${PYTHON:-python3 python3.14 python3.13 python3.12 python3.11}; do
-    if command -v "$candidate" >/dev/null 2>&1 && "$candidate" -c "$recent" >/dev/null 2>&1; then
-        python=$candidate
-        break
-    fi
-done
-if [ -z "$python" ]; then
-    echo "Python 3.11 or later is needed: install one, or name it: make PYTHON=/path/to/python3" >&2
-    exit 2
-fi
+python=$("$(dirname "$0")/find_python.sh")
 
 # An environment that was moved, or whose Python is gone, is made anew.
-if ! "$venv/bin/python" -c "$recent" >/dev/null 2>&1 || ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
+recent='import sys, pip; sys.exit(sys.version_info < (3, 11))'
+if ! "$venv/bin/python" -c "$recent" >/dev/null 2>&1; then
     rm -rf "$venv"
     if ! "$python" -m venv "$venv"; then
         rm -rf "$venv"
