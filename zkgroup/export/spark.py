@@ -11,7 +11,6 @@ import contextlib
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -59,6 +58,7 @@ class SparkJobs:
         self._context: Any = None
         self._gateway: Any = None
         self._folder: Path | None = None
+        self._failure: Exception | None = None
 
     def __enter__(self) -> Self:
         active = SparkContext._active_spark_context
@@ -66,13 +66,19 @@ class SparkJobs:
             self._context = active
             return self
         self._folder = Path(tempfile.mkdtemp(prefix="zkgroup-spark-"))
+        # In a thread of its own, which nothing interrupts: pyspark, interrupted while its JVM starts, forgets that JVM,
+        # and the JVM then never ends. It also keeps pyspark from taking SIGINT for itself.
+        starter = threading.Thread(target=self._start, args=(self._folder,), name="zkgroup-spark-start", daemon=True)
         try:
-            self._start(self._folder)
-        except (PySparkException, Py4JError, OSError) as error:
-            failure = self._start_failure(error)
-            self.__exit__(type(failure))
-            raise failure from None
+            starter.start()
+            while starter.is_alive():
+                starter.join(_POLL)
+            if isinstance(self._failure, (PySparkException, Py4JError, OSError)):
+                raise self._start_failure(self._failure) from None
+            if self._failure is not None:
+                raise self._failure
         except BaseException:
+            starter.join(_STOP)
             self.__exit__()
             raise
         return self
@@ -104,9 +110,12 @@ class SparkJobs:
 
     def _start(self, folder: Path) -> None:
         settings = _settings(self._master, self._conf, folder)
-        with _environment(settings), _own_interrupt(), (folder / "spark.log").open("wb") as log:
-            self._gateway = launch_gateway(settings, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
-            self._context = SparkContext(conf=settings, gateway=self._gateway)
+        try:
+            with _environment(settings), (folder / "spark.log").open("wb") as log:
+                self._gateway = launch_gateway(settings, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
+                self._context = SparkContext(conf=settings, gateway=self._gateway)
+        except Exception as error:  # noqa: BLE001  # raised again in the caller's thread
+            self._failure = error
 
     def _start_failure(self, error: Exception) -> ZkgroupError:
         log = self._log_text()
@@ -304,19 +313,6 @@ def _environment(settings: Any) -> Iterator[None]:
             del os.environ["PYSPARK_PYTHON"]
         else:
             os.environ["PYSPARK_PYTHON"] = before
-
-
-@contextlib.contextmanager
-def _own_interrupt() -> Iterator[None]:
-    """A SparkContext takes SIGINT for itself: give it back."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _wake_accumulators(context: Any) -> None:

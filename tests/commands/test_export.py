@@ -1,0 +1,238 @@
+"""``zkgroup export`` as its users run it: output, exit codes, signals, and what a killed one leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from cli import ZKGROUP, environment, run, run_on_terminal
+from exports import files_in, messages_in
+from support import numbered, wait_until
+
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import Create, Ensure, Exists, Get, Node, SetData
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.sandbox.topics import create_topic, produce
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
+
+MESSAGES = 120_000
+
+
+@pytest.fixture(scope="module")
+def topic(registry: Registry, kafka: KafkaSettings) -> str:
+    """A topic with enough messages that an export can be caught at work."""
+    name = f"export-command-{os.getpid()}"
+    create_topic(registry, name, 2)
+    produce(kafka, name, numbered(MESSAGES, 2))
+    return name
+
+
+@pytest.fixture
+def env(cluster: Sandbox) -> dict[str, str]:
+    return {"ZKGROUP_ZOOKEEPER": cluster.connect}
+
+
+@pytest.fixture
+def at_end(registry: Registry, topic: str, unique: Callable[[str], str]) -> str:
+    """A group that has read the whole topic."""
+    group = unique("group")
+    for number in range(2):
+        path = znodes.offset(group, TopicPartition(topic, number))
+        registry.write(Ensure(path))
+        registry.write(SetData(path, znodes.encode_offset(MESSAGES // 2)))
+    return group
+
+
+def offset(registry: Registry, group: str, topic: str, number: int) -> int | None:
+    (node,) = registry.read([Get(path := znodes.offset(group, TopicPartition(topic, number)))])
+    return znodes.decode_offset(path, node.data) if isinstance(node, Node) else None
+
+
+def test_nothing_new_is_told_quickly_and_without_spark(
+    env: dict[str, str], at_end: str, topic: str, tmp_path: Path, registry: Registry
+) -> None:
+    """A row for each partition, exit 0, no Java needed, and no trace in the folder or in ZooKeeper."""
+    without_java = env | {"PATH": "/nowhere", "JAVA_HOME": "/nowhere"}
+    (node,) = registry.read([Exists(znodes.group(at_end))])
+    began = time.monotonic()
+    done = run("export", "--group", at_end, "--to", str(tmp_path / "out"), "--output", "json", env=without_java)
+    assert time.monotonic() - began < 5  # 0.3 s where nothing else runs
+    half = MESSAGES // 2
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout) == [
+        {"topic": topic, "partition": number, "start": half, "end": half, "rows": 0, "bytes": 0, "files": 0}
+        for number in range(2)
+    ]
+    assert list(tmp_path.iterdir()) == []
+    assert registry.read([Exists(znodes.group(at_end))]) == [node]
+
+
+def test_progress_is_for_terminals(env: dict[str, str], at_end: str, tmp_path: Path) -> None:
+    """On a terminal a line tells what is going on, and is wiped before the table."""
+    code, shown = run_on_terminal("export", "--group", at_end, "--to", str(tmp_path / "out"), env=env)
+    assert code == 0
+    assert "planning" in shown
+    assert "\r\x1b[K" in shown[shown.index("planning") :]
+    _, shown = run_on_terminal("export", "--group", at_end, "--to", str(tmp_path / "out"), "--quiet", env=env)
+    assert "planning" not in shown
+
+
+def test_a_live_group_is_refused(env: dict[str, str], at_end: str, registry: Registry, tmp_path: Path) -> None:
+    """Exit 5 with the member's name; nothing is written."""
+    member = f"{at_end}_host-1-abc"
+    registry.write(Ensure(znodes.ids(at_end)))
+    path = znodes.member_id(at_end, member)
+    registry.write(Create(path, b"{}", ephemeral=True))
+    done = run("export", "--group", at_end, "--to", str(tmp_path / "out"), env=env)
+    assert (done.returncode, done.stdout) == (5, "")
+    assert member in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["--group", "GROUP", "--to", "s3://bucket/x"], 2, "s3:"),
+        (["--group", "GROUP", "--to", "/dev/null/out"], 2, "/dev/null is no folder"),
+        (["--group", "GROUP", "--to", "OUT", "--conf", "nonsense"], 2, "--conf"),
+        (["--group", "GROUP", "--to", "OUT", "--target-file-size", "-1"], 2, "--target-file-size"),
+        (["--group", "GROUP", "--to", "OUT", "--whitelist", "("], 2, "regular expression"),
+        (["--group", "a/b", "--to", "OUT"], 2, "group"),
+        (["--group", "nobody-knows", "--to", "OUT"], 4, "nobody-knows has no committed offsets"),
+        (["no-such-topic", "--group", "GROUP", "--to", "OUT"], 4, "no-such-topic"),
+        (["TOPIC", "--group", "unknown", "--to", "OUT"], 5, "--from"),
+        (["TOPIC", "--group", "unknown", "--from", "earliest", "--to", "OUT", "--master", "nonsense"], 2, "nonsense"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line_with_its_code(
+    env: dict[str, str], at_end: str, topic: str, tmp_path: Path, arguments: list[str], code: int, said: str
+) -> None:
+    """Wrong usage 2, unknown things 4, refusals 5: one line that names the thing, and nothing half done."""
+    names = {"GROUP": at_end, "TOPIC": topic, "OUT": str(tmp_path / "out"), "unknown": f"{at_end}-unknown"}
+    done = run(
+        "export", *[names.get(argument, argument) for argument in arguments], env=env | {"TMPDIR": str(tmp_path)}
+    )
+    assert done.returncode == code
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert said in done.stderr
+    assert [path for path in files_in(tmp_path) if not path.startswith("zkgroup-spark-")] == []
+
+
+def test_without_java_it_says_what_to_install(env: dict[str, str], topic: str, at_end: str, tmp_path: Path) -> None:
+    """There is something to export, and no Java: one line, exit 2, before anything is written."""
+    path = os.pathsep.join(p for p in os.environ["PATH"].split(os.pathsep) if not Path(p, "java").exists())
+    arguments = ("export", topic, "--group", f"{at_end}-new", "--from", "earliest", "--to", str(tmp_path / "out"))
+    for variables in ({"PATH": path or "/nowhere", "JAVA_HOME": ""}, {"JAVA_HOME": str(tmp_path)}):
+        done = run(*arguments, env=env | variables)
+        assert done.returncode == 2
+        assert "Java" in done.stderr
+        assert done.stderr.count("\n") == 1
+    assert files_in(tmp_path) == []
+
+
+class Running:
+    """An export that was started and has begun to write."""
+
+    def __init__(self, group: str, topic: str, out: Path, env: dict[str, str]) -> None:
+        self.group, self.topic, self.out = group, topic, out
+        self.process = subprocess.Popen(
+            [ZKGROUP, "export", topic, "--group", group, "--from", "earliest", "--to", str(out)],
+            env=environment(env),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def wait_for_files(self) -> None:
+        """Until a task writes. Publishing comes later: not before Spark has stopped."""
+
+        def writing() -> bool:
+            assert self.process.poll() is None, self.process.communicate()
+            return any(self.out.glob("_zkgroup/*/*.tmp"))
+
+        wait_until(writing, 60, "a task writes")
+
+    def children(self) -> set[int]:
+        """All processes of the export: its own, the JVM, Spark's Python workers."""
+        found: set[int] = set()
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                    mine = str(self.out) in (entry / "cmdline").read_text() or int(fields[3]) == self.process.pid
+                except OSError:
+                    continue
+                if mine and fields[0] != "Z":
+                    found.add(int(entry.name))
+        return found
+
+
+@pytest.fixture
+def running(env: dict[str, str], topic: str, unique: Callable[[str], str], tmp_path: Path) -> Iterator[Running]:
+    """An export under way, caught while its tasks write."""
+    export = Running(unique("group"), topic, tmp_path / "out", env)
+    try:
+        export.wait_for_files()
+        yield export
+    finally:
+        if export.process.poll() is None:
+            export.process.kill()
+        export.process.communicate(timeout=30)
+        wait_until(lambda: not export.children(), 30, "the export's processes end")
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_export_leaves_nothing(
+    running: Running, registry: Registry, signum: signal.Signals, code: int
+) -> None:
+    """The job is cancelled, its files go, nothing is committed, the lock is free, and no process stays."""
+    if signum == signal.SIGINT:
+        os.killpg(running.process.pid, signum)  # as a terminal does: Spark's processes hear it too
+    else:
+        running.process.send_signal(signum)
+    stdout, stderr = running.process.communicate(timeout=30)
+    assert (running.process.returncode, stdout, stderr) == (code, "", "")
+    assert files_in(running.out) == []
+    assert offset(registry, running.group, running.topic, 0) is None
+    assert registry.read([Exists(znodes.group(running.group))]) == [None]
+    wait_until(lambda: not running.children(), 30, "the export's processes end")
+
+
+def test_a_killed_export_leaves_garbage_and_the_next_one_does_all(
+    running: Running, registry: Registry, env: dict[str, str]
+) -> None:
+    """SIGKILL before publication: no file that counts, no offset. The next export cleans up and does it all."""
+    running.process.kill()
+    running.process.communicate(timeout=30)
+    assert all(name.startswith("_zkgroup/") for name in files_in(running.out))
+    assert offset(registry, running.group, running.topic, 0) is None
+    done = run(
+        "export", running.topic, "--group", running.group, "--from", "earliest", "--to", str(running.out),
+        "--output", "csv", env=env, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    half = MESSAGES // 2
+    header, *rows = [line.split(",") for line in done.stdout.splitlines()]
+    assert header == ["topic", "partition", "start", "end", "rows", "bytes", "files"]
+    assert [row[:5] + row[6:] for row in rows] == [
+        [running.topic, str(number), "0", str(half), str(half), "1"] for number in range(2)
+    ]
+    assert files_in(running.out) == [
+        f"topic={running.topic}/partition={number}/0-{half}.parquet" for number in range(2)
+    ]
+    assert [offset(registry, running.group, running.topic, number) for number in range(2)] == [half, half]
+    found = [(row["partition"], row["offset"], row["value"]) for row in messages_in(running.out)]
+    expected = {(record.partition, i // 2, record.value) for i, record in enumerate(numbered(MESSAGES, 2))}
+    assert len(found) == MESSAGES
+    assert set(found) == expected
