@@ -28,7 +28,7 @@ from zkgroup.sandbox.sandbox import Sandbox
 
 RELEASES = ("0.8.2.2", "0.10.2.2", "1.1.1")
 WORLDS = 10
-GROUPS_IN_A_WORLD = 25
+GROUPS_IN_A_WORLD = 20
 
 STEMS = [
     "orders",
@@ -241,7 +241,7 @@ def compare_group(reference: Reference, session: Any, world: World, group: str) 
 
 
 def test_whole_plans_are_the_references_own(reference: Reference, worlds: list[World]) -> None:
-    """On 250 random registries every member's share, under both strategies, is what the release computes."""
+    """On 200 random registries every member's share, under both strategies, is what the release computes."""
 
     def compare_world(world: World) -> list[Tally]:
         session = reference.connect(world.chroot)
@@ -252,8 +252,8 @@ def test_whole_plans_are_the_references_own(reference: Reference, worlds: list[W
 
     with ThreadPoolExecutor(WORLDS) as pool:  # the reference reads node by node, and mostly waits
         tallies = [tally for found in pool.map(compare_world, worlds) for tally in found]
-    assert sum(tally.shares for tally in tallies) > 1500
-    assert sum(tally.partitions for tally in tallies) > 5_000
+    assert sum(tally.shares for tally in tallies) > 1000
+    assert sum(tally.partitions for tally in tallies) > 4_000
     assert (sum(tally.refused for tally in tallies) > 100) == (reference.release == "0.8.2.2")
 
 
