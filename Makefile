@@ -18,17 +18,17 @@ help: ## show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: java $(INSTALLED) ## set up everything, and run nothing
-	@$(BIN)/python scripts/fetch_jars.py $(DEMO_RELEASES)
+	@$(BIN)/python scripts/prepare_servers.py $(DEMO_RELEASES)
 
 demo: setup ## real servers, members of two kinds in one group, an export: in two minutes
 	@$(BIN)/zkgroup sandbox demo
 
 test: setup lint ## style, types, and all tests but the long ones
-	@$(BIN)/python scripts/fetch_jars.py $(TEST_RELEASES)
+	@$(BIN)/python scripts/prepare_servers.py $(TEST_RELEASES)
 	@$(BIN)/python -m pytest
 
 test-all: setup lint ## every test, with every release of Kafka
-	@$(BIN)/python scripts/fetch_jars.py $(ALL_RELEASES)
+	@$(BIN)/python scripts/prepare_servers.py $(ALL_RELEASES)
 	@$(BIN)/python -m pytest --long
 
 lint: $(INSTALLED) ## style and types

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from zkgroup.sandbox.classdata import jvm
 from zkgroup.sandbox.jars import Release
-from zkgroup.sandbox.java import QUICK
 from zkgroup.sandbox.probe import HOST
 
 # ZooKeeper 3.9 logs through log4j 2, Kafka to 2.8 through log4j 1, 3.9 through its successor reload4j.
@@ -48,17 +48,15 @@ def zookeeper_properties(port: int, data: Path, tick_ms: int) -> dict[str, objec
     }
 
 
-def zookeeper_command(java: Path, class_path: str, folder: Path, heap_mb: int) -> list[str]:
+def zookeeper_command(java: Path, class_path: str, folder: Path, heap_mb: int, *, record: bool = False) -> list[str]:
     """The command that runs the ZooKeeper whose files lie in ``folder``."""
-    return [
-        str(java),
-        *QUICK,
-        f"-Xmx{heap_mb}m",
+    options = (
         f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}",
         "-Dzookeeper.jmx.log4j.disable=true",
         "-Dzookeeper.forceSync=no",  # the data need not outlive a power cut
-        "-cp",
-        class_path,
+    )
+    return [
+        *jvm(java, class_path, heap_mb, *options, record=record),
         "org.apache.zookeeper.server.ZooKeeperServerMain",
         str(folder / "zoo.cfg"),
     ]
@@ -101,15 +99,8 @@ def broker_properties(
     return properties
 
 
-def broker_command(java: Path, class_path: str, folder: Path, heap_mb: int) -> list[str]:
+def broker_command(java: Path, class_path: str, folder: Path, heap_mb: int, *, record: bool = False) -> list[str]:
     """The command that runs the broker whose files lie in ``folder``."""
-    return [
-        str(java),
-        *QUICK,
-        f"-Xmx{heap_mb}m",
-        f"-Dlog4j.configuration=file:{folder / 'log4j.properties'}",
-        "-cp",
-        class_path,
-        "kafka.Kafka",
-        str(folder / "server.properties"),
-    ]
+    log4j = f"-Dlog4j.configuration=file:{folder / 'log4j.properties'}"
+    machine = jvm(java, class_path, heap_mb, log4j, record=record)
+    return [*machine, "kafka.Kafka", str(folder / "server.properties")]

@@ -14,9 +14,10 @@ from typing import Literal, NamedTuple, Self
 
 from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.protocol.names import TopicPartition
+from zkgroup.sandbox.classdata import jvm
 from zkgroup.sandbox.configuration import LOG4J1, properties_file
 from zkgroup.sandbox.jars import DEFAULT_RELEASE, RELEASES, kafka_class_path, pyspark_class_path, release
-from zkgroup.sandbox.java import QUICK, find_java
+from zkgroup.sandbox.java import find_java
 from zkgroup.sandbox.processes import POLL, Guard, Process, ProcessId, spawn
 from zkgroup.sandbox.server import telling_line
 
@@ -26,6 +27,11 @@ STREAMS_MARK = "reference member started with "
 
 # The reference gives up after four tries 2 s apart, and commits once a minute: too little and too seldom to watch.
 _HANDY = {"rebalance.max.retries": "20", "rebalance.backoff.ms": "500", "auto.commit.interval.ms": "1000"}
+
+
+def member_class_path(version: str) -> str:
+    """The class path of a member: its release's jars, and the compiler for the program."""
+    return os.pathsep.join((kafka_class_path(version), pyspark_class_path("janino-", "commons-compiler-")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +72,10 @@ class MemberOptions:
             **self.properties,
         }
 
-    def command(self, folder: Path, *, level: str = "INFO", heap_mb: int = 96) -> list[str]:
+    def command(self, folder: Path, *, level: str = "INFO", heap_mb: int = 96, record: bool = False) -> list[str]:
         """Write the files it needs into ``folder``, and return the command that runs it.
+
+        ``record``: it makes its class archive when it ends (``zkgroup.sandbox.classdata``).
 
         Raises ``UsageError`` for a release without this consumer.
         """
@@ -77,19 +85,13 @@ class MemberOptions:
         if self.streams < 1:
             raise UsageError(f"a member of {self.streams} streams reads nothing", "ask for 1 or more")
         java = find_java()
-        class_path = os.pathsep.join(
-            (kafka_class_path(self.release), pyspark_class_path("janino-", "commons-compiler-"))
-        )
+        class_path = member_class_path(self.release)
         folder.mkdir(parents=True, exist_ok=True)
         consumer, log4j = folder / "consumer.properties", folder / "log4j.properties"
         consumer.write_text(properties_file(self.consumer_properties()), encoding="utf-8")
         log4j.write_text(LOG4J1.format(level=level, target="System.err"), encoding="utf-8")
         return [
-            str(java),
-            *QUICK,
-            f"-Xmx{heap_mb}m",
-            f"-Dlog4j.configuration=file:{log4j}",
-            *("-cp", class_path),
+            *jvm(java, class_path, heap_mb, f"-Dlog4j.configuration=file:{log4j}", record=record),
             *("org.codehaus.janino.SimpleCompiler", str(PROGRAM), PROGRAM.stem),
             *(str(consumer), self.kind, self.subscription, str(self.streams), self.output),
         ]
@@ -111,12 +113,15 @@ class ReferenceMember:
     With a ``guard`` it ends when this process does.
     """
 
-    def __init__(self, options: MemberOptions, folder: Path, guard: Guard | None = None) -> None:
+    def __init__(
+        self, options: MemberOptions, folder: Path, guard: Guard | None = None, *, record: bool = False
+    ) -> None:
         self.options = options
         self.folder = folder
         self.output = folder / "output"
         self.log = folder / "log"
         self._guard = guard
+        self._archive_classes = record
         self._process: Process | None = None
         self._read_to = self._seen = 0
 
@@ -157,7 +162,7 @@ class ReferenceMember:
     def start(self) -> Self:
         """Start the process, and return at once. It may be started again after it has ended; output is appended."""
         if not self.running:
-            command = self.options.command(self.folder)
+            command = self.options.command(self.folder, record=self._archive_classes)
             self._process = spawn(command, folder=self.folder, log=self.log, guard=self._guard, output=self.output)
         return self
 

@@ -36,7 +36,8 @@ class Sandbox:
     on by themselves, and ``zkgroup.sandbox.lifecycle.stop`` ends them. ``zookeeper``: the address (host:port, no
     chroot) of a ZooKeeper to use instead of one of its own. ``chroot`` (``/path``) is where the cluster lives.
     ``tick_ms``: ZooKeeper grants session time-outs of 2 to 20 ticks. ``properties`` are added to every broker's.
-    Ports that are not given are chosen; with ``broker_port`` the brokers take it and those that follow.
+    Ports that are not given are chosen; with ``broker_port`` the brokers take it and those that follow. ``record``:
+    the servers make their class archives when they are stopped (``zkgroup.sandbox.classdata``).
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Sandbox:
         zookeeper_port: int | None = None,
         broker_port: int | None = None,
         heap_mb: int = 256,
+        record: bool = False,
     ) -> None:
         if not 0 <= brokers <= 9:
             raise UsageError(f"a sandbox of {brokers} brokers is not to be had", "ask for 1 to 9")
@@ -71,6 +73,7 @@ class Sandbox:
         self._zookeeper_port = zookeeper_port
         self._broker_port = broker_port
         self._heap_mb = heap_mb
+        self._archive_classes = record
         self._guard = Guard()
         self._zookeeper: Server | None = None
         self._brokers: dict[int, Server] = {}
@@ -125,7 +128,8 @@ class Sandbox:
     def member(self, group: str, subscription: str, **options: Any) -> ReferenceMember:
         """A reference member of ``group``, to be started; it ends with the sandbox. Options: ``MemberOptions``."""
         wanted = MemberOptions(self.connect, group, subscription, **options)
-        member = ReferenceMember(wanted, self.folder / "members" / wanted.name, self.guard)
+        folder = self.folder / "members" / wanted.name
+        member = ReferenceMember(wanted, folder, self.guard, record=self._archive_classes)
         self._members.append(member)
         return member
 
@@ -177,7 +181,7 @@ class Sandbox:
             properties = configuration.zookeeper_properties(port, folder / "data", self._tick_ms)
             (folder / "zoo.cfg").write_text(configuration.properties_file(properties), encoding="utf-8")
             (folder / "log4j2.properties").write_text(configuration.LOG4J2.format(level="INFO"), encoding="utf-8")
-            return configuration.zookeeper_command(java, class_path, folder, 256)
+            return configuration.zookeeper_command(java, class_path, folder, 256, record=self._archive_classes)
 
         return Server("ZooKeeper", folder, prepare, zookeeper_serves, self._guard, self._zookeeper_port)
 
@@ -192,7 +196,7 @@ class Sandbox:
             (folder / "server.properties").write_text(file, encoding="utf-8")
             log4j = configuration.LOG4J1.format(level="INFO", target="System.out")
             (folder / "log4j.properties").write_text(log4j, encoding="utf-8")
-            return configuration.broker_command(java, class_path, folder, self._heap_mb)
+            return configuration.broker_command(java, class_path, folder, self._heap_mb, record=self._archive_classes)
 
         def serves(port: int) -> bool:
             known = known_brokers(port)

@@ -1,0 +1,74 @@
+"""Class archives: used where they fit, missed by nobody where they do not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from zkgroup.sandbox.classdata import archive_of, jvm, record
+from zkgroup.sandbox.jars import pyspark_class_path
+from zkgroup.sandbox.java import find_java
+from zkgroup.sandbox.paths import CACHE_VARIABLE
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+
+
+def janino(*, making: bool = False) -> list[str]:
+    """A small program out of pyspark's jars, which prints its usage."""
+    command = jvm(find_java(), pyspark_class_path("janino-", "commons-compiler-"), 64, record=making)
+    return [*command, "org.codehaus.janino.SimpleCompiler", "-help"]
+
+
+def run(command: list[str]) -> tuple[int, str]:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, done.stdout
+
+
+def test_an_archive_is_made_and_used() -> None:
+    """Without an archive none is asked for; the one that a recording run leaves is used from then on."""
+    before = janino()
+    assert not any("Archive" in word for word in before)
+    expected = run(before)
+    made: list[tuple[int, str]] = []
+    class_path = pyspark_class_path("janino-", "commons-compiler-")
+    record(find_java(), [class_path], lambda: made.append(run(janino(making=True))))
+    assert made == [expected]
+    after = janino()
+    (option,) = [word for word in after if "Archive" in word]
+    assert Path(option.partition("=")[2]).is_file()
+    assert run(after) == expected
+    shared = run([after[0], "-Xshare:on", *after[1:]])  # "on" fails where the archive cannot be used
+    assert shared == expected
+
+
+def test_recording_is_done_once() -> None:
+    """Where the archives are there nothing is run."""
+    java, class_path = find_java(), pyspark_class_path("janino-")
+    archive = archive_of(java, class_path)
+    archive.parent.mkdir(parents=True)
+    archive.touch()
+    record(java, [class_path], lambda: pytest.fail("run again"))
+
+
+def test_a_damaged_archive_is_passed_over() -> None:
+    """An archive that Java cannot use costs nothing but its help: same output, nothing of it on stdout."""
+    expected = run(janino())
+    archive = archive_of(find_java(), pyspark_class_path("janino-", "commons-compiler-"))
+    archive.parent.mkdir(parents=True)
+    archive.write_bytes(b"no archive" * 1000)
+    assert run(janino()) == expected
+
+
+def test_a_changed_jar_has_another_archive(tmp_path: Path) -> None:
+    """An upgraded jar under the old name is not served from the old archive."""
+    jar = tmp_path / "a.jar"
+    jar.write_bytes(b"1")
+    before = archive_of(find_java(), str(jar))
+    os.utime(jar, ns=(1, 1))
+    assert archive_of(find_java(), str(jar)) != before
