@@ -174,6 +174,27 @@ def _bad_properties(error: Exception) -> UsageError:
     return UsageError(f"librdkafka refuses its configuration: {text}", "see the properties given with kafka.NAME=…")
 
 
+def _admin(settings: KafkaSettings, timeout: float) -> AdminClient:
+    """A client that knows the cluster's brokers. Raises ``UnreachableError``.
+
+    librdkafka (2.16) drops its bootstrap connections as soon as it knows the brokers; a look-up of leaders that is
+    under way then is only tried again after one or three seconds (seen with one new client in twenty-five).
+    """
+    admin = AdminClient(settings.base() | dict(settings.properties), logger=log)
+    try:
+        if settings.legacy_release is None:
+            admin.describe_cluster(request_timeout=timeout).result(timeout + 1)
+        else:  # 0.8 and 0.9 tell no controller, for which the above would wait
+            admin.list_topics(timeout=timeout)
+    except TimeoutError:
+        raise _no_answer(settings, timeout) from None
+    except KafkaException as error:
+        if error.args[0].code() in _UNREACHABLE:
+            raise _no_answer(settings, timeout) from None
+        log.debug("describing the cluster: %s", error)  # what was to be asked may be answered all the same
+    return admin
+
+
 def log_offsets(
     settings: KafkaSettings,
     partitions: Iterable[TopicPartition],
@@ -189,14 +210,14 @@ def log_offsets(
     wanted = list(dict.fromkeys(partitions))
     if not wanted:
         return {}
-    admin = AdminClient(settings.base() | dict(settings.properties), logger=log)
-    level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
     deadline = time.monotonic() + timeout
+    admin = _admin(settings, timeout)
+    level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
     futures = [
         admin.list_offsets(
             {KafkaTopicPartition(*partition): spec for partition in wanted},
             isolation_level=level,
-            request_timeout=timeout,
+            request_timeout=max(0.1, deadline - time.monotonic()),
         )
         for spec in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
     ]
@@ -240,7 +261,7 @@ def offsets_for_time(
     wanted = list(dict.fromkeys(partitions))
     if not wanted:
         return {}
-    admin = AdminClient(settings.base() | dict(settings.properties), logger=log)
+    admin = _admin(settings, timeout)
     spec = OffsetSpec.for_timestamp(millis)
     answers = admin.list_offsets({KafkaTopicPartition(*p): spec for p in wanted}, request_timeout=timeout)
     found: dict[TopicPartition, int | None] = {}
