@@ -43,7 +43,9 @@ def test_a_reference_member_registers_again(
             stat = registry.read([registration])[0]
             return stat.owner if isinstance(stat, Stat) else None
 
-        before = wait_until(owner, 30, "the member registers")
+        # Before that the reference has not subscribed to expiries yet: it would never come back.
+        wait_until(lambda: member.has_streams, 30, "the member's first rebalance")
+        before = wait_until(owner, 30, "the member is registered")
         expire_session(cluster.address, before)
         wait_until(lambda: owner() not in (None, before), 30, "the member registers again")
 
