@@ -141,6 +141,8 @@ class Sandbox:
             left = read_state(self.folder)
             if left is not None and left.alive:
                 raise RefusedError(f"sandbox {self.name} runs already", "stop it first, or give another --name")
+            if left is None and self.folder != sandbox_folder(self.name) and self.folder.exists():
+                raise UsageError(f"{self.folder} exists, and no sandbox made it", "name a folder that does not exist")
             shutil.rmtree(self.folder, ignore_errors=True)  # what a crash left
             self.folder.mkdir(parents=True, mode=0o700)
             self._guard.start()
