@@ -59,6 +59,7 @@ class SparkJobs:
         self._gateway: Any = None
         self._folder: Path | None = None
         self._failure: Exception | None = None
+        self._started = threading.Event()
 
     def __enter__(self) -> Self:
         active = SparkContext._active_spark_context
@@ -71,14 +72,15 @@ class SparkJobs:
         starter = threading.Thread(target=self._start, args=(self._folder,), name="zkgroup-spark-start", daemon=True)
         try:
             starter.start()
-            while starter.is_alive():
-                starter.join(_POLL)
+            # No join: one that a signal interrupts takes the thread for ended from then on (seen with Python 3.11).
+            while not self._started.wait(_POLL):
+                pass
             if isinstance(self._failure, (PySparkException, Py4JError, OSError)):
                 raise self._start_failure(self._failure) from None
             if self._failure is not None:
                 raise self._failure
         except BaseException:
-            starter.join(_STOP)
+            self._started.wait(_STOP)
             self.__exit__()
             raise
         return self
@@ -109,13 +111,15 @@ class SparkJobs:
         return self._context
 
     def _start(self, folder: Path) -> None:
-        settings = _settings(self._master, self._conf, folder)
         try:
+            settings = _settings(self._master, self._conf, folder)
             with _environment(settings), (folder / "spark.log").open("wb") as log:
                 self._gateway = launch_gateway(settings, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
                 self._context = SparkContext(conf=settings, gateway=self._gateway)
         except Exception as error:  # noqa: BLE001  # raised again in the caller's thread
             self._failure = error
+        finally:
+            self._started.set()
 
     def _start_failure(self, error: Exception) -> ZkgroupError:
         log = self._log_text()
@@ -230,6 +234,7 @@ class _Job:
         self._work = work
         self._result: list[Answer] = []
         self._error: BaseException | None = None
+        self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, name="zkgroup-export-job", daemon=True)
 
     def start(self) -> None:
@@ -242,10 +247,11 @@ class _Job:
             self._result = data.mapPartitions(self._work).collect()
         except BaseException as error:  # noqa: BLE001  # raised again in the caller's thread
             self._error = error
+        finally:
+            self._done.set()
 
     def finished(self, timeout: float) -> bool:
-        self._thread.join(timeout)
-        return not self._thread.is_alive()
+        return self._done.wait(timeout)
 
     def result(self) -> list[Answer]:
         if self._error is not None:
@@ -254,10 +260,10 @@ class _Job:
 
     def cancel(self) -> None:
         """End the job if it still runs, and wait for its thread."""
-        if self._thread.is_alive():
+        if self._thread.ident is not None and not self._done.is_set():
             with contextlib.suppress(Py4JError, OSError):
                 self._context.cancelJobGroup(self._name)
-            self._thread.join(_STOP)
+            self._done.wait(_STOP)
 
 
 def _tell(answer: Answer, done: Callable[[DoneAnswer], None]) -> None:
