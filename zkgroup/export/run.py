@@ -11,6 +11,7 @@ needs no Spark; then the group's lock, and a plan again, which is the one that c
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import shutil
 import uuid
@@ -40,6 +41,8 @@ from zkgroup.servers.registry import Registry
 
 if TYPE_CHECKING:
     from zkgroup.export.task import DoneAnswer
+
+log = logging.getLogger(__name__)
 
 DEFAULT_TARGET_BYTES: Final = 512 << 20
 
@@ -122,8 +125,10 @@ def run_export(
         if not plan.ranges:
             group.commit(plan)
             return _summaries(plan, {})
+        log.info("run %s: %d ranges of %d partitions", run, len(plan.ranges), len(plan.partitions))
         with OutputRun(request.root, run) as output:
-            output.remove_leftovers()
+            if removed := output.remove_leftovers():
+                log.info("removed what %d killed exports left in %s", removed, request.root)
             written = _write(request, plan, settings, output, run, progress, warn)
             progress(Progress("publishing", plan.messages, plan.messages))
             if not registry.lost:
