@@ -52,3 +52,6 @@ def configure_logging(given: Given) -> None:
         logger.handlers[:] = [handler]
         logger.propagate = False
         logger.setLevel(level)
+    # py4j tells of every Ctrl-C on the root logger, which prints all it gets unless there is somebody to take it.
+    if not logging.getLogger().handlers:
+        logging.getLogger().addHandler(logging.NullHandler())

@@ -1,0 +1,402 @@
+"""``zkgroup sandbox demo``: one consumer group with members of two kinds, then its messages in Parquet.
+
+Everything runs as a user would run it: the members and all commands are processes of their own. What the demo adds is
+the messages, and a check of each claim that it makes.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import astuple
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from zkgroup.errors import NotFoundError, UsageError, VerificationError, ZkgroupError
+from zkgroup.groups.snapshot import ownership_defects, read_group
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.sandbox.processes import POLL, spawn
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.sandbox.topics import Record, create_topic, produce
+from zkgroup.servers.kafka import KafkaSettings, LogRange, log_offsets
+from zkgroup.servers.registry import Registry
+
+from ._demo_checks import Ranges, export_defects, judge_reading, messages, parse_printed
+from ._narrator import Narrator
+from ._render import format_rows
+from ._signals import StopRequest, Terminated
+
+GROUP: Final = "shop"
+TOPICS: Final = ("orders", "payments")
+PARTITIONS: Final = 3
+BATCHES: Final = 4
+#: As the reference member prints its records.
+FORMAT: Final = r"%t\t%p\t%o\t%k\t%s\n"
+ITEMS: Final = ("teapot", "kettle", "cup", "saucer", "spoon")
+
+# Deadlines in seconds, for machines that are busy with something else.
+JOIN: Final = 60.0
+READ: Final = 60.0
+LEAVE: Final = 30.0
+COMMAND: Final = 180.0
+
+
+def run_demo(narrator: Narrator, *, keep: bool, name: str, total: int) -> None:
+    """Tell the whole story, in about a minute; ``total`` messages are read and exported.
+
+    With ``keep`` the sandbox is left running, unless something fails. Raises ``VerificationError`` where a check fails.
+    """
+    for package in ("pyspark", "pyarrow"):
+        if find_spec(package) is None:
+            raise UsageError(f"the demo needs {package}", "pip install 'zkgroup[all]'")
+    began = time.monotonic()
+    narrator.title("One consumer group, three members of two kinds, and its messages in Parquet")
+    narrator.say(
+        "Everything is real, and runs on this machine alone: a ZooKeeper, a Kafka broker, Kafka's own consumer, "
+        f"zkgroup, Spark. It takes about a minute{'' if keep else ' and leaves nothing behind'}. What follows a $ is "
+        "what you would type.",
+        indent="",
+    )
+    sandbox = Sandbox(name)
+    try:
+        demo = Demo(narrator, sandbox, total)
+        demo.start_servers()
+        with sandbox.registry() as registry:
+            demo.tell(registry)
+        if keep:
+            sandbox.run_on()
+            demo.invite()
+        else:
+            sandbox.stop()
+    except (KeyboardInterrupt, Terminated):
+        narrator.title("\nInterrupted: everything that runs is ended.")
+        raise
+    finally:
+        sandbox.stop()  # does nothing where it is stopped, or meant to run on
+    narrator.title(f"\nDone in {time.monotonic() - began:.0f} s." + ("" if keep else " Nothing is left running."))
+
+
+def zkgroup_command(arguments: Sequence[str], folder: Path) -> list[str]:
+    """How to run this very zkgroup. What it leaves behind if it is killed is in ``folder``."""
+    return ["env", f"TMPDIR={folder}", sys.executable, "-P", "-m", "zkgroup", *arguments]
+
+
+class Member:
+    """A member of the group: a command that runs in the background and prints to a file."""
+
+    def __init__(self, name: str, arguments: Sequence[str], folder: Path, sandbox: Sandbox) -> None:
+        self.name = name
+        self.id = f"{GROUP}_{name}"
+        self.arguments = arguments
+        self._output = folder / f"{name}.txt"
+        self._errors = folder / f"{name}.log"
+        self._process = spawn(
+            zkgroup_command(arguments, folder),
+            folder=folder,
+            log=self._errors,
+            guard=sandbox.guard,
+            output=self._output,
+        )
+
+    def lines(self) -> list[bytes]:
+        """What it has printed so far, whole lines alone."""
+        return self._output.read_bytes().split(b"\n")[:-1]
+
+    def check_alive(self) -> None:
+        """Raise if it has ended by itself."""
+        if not self._process.alive():
+            raise ZkgroupError(f"member {self.name} ended with status {self._process.returncode}: {self._said()}")
+
+    def leave(self) -> int:
+        """Ctrl-C, and wait until it has left. Returns its exit status."""
+        self.check_alive()
+        self._process.signal(signal.SIGINT)
+        if not self._process.wait(LEAVE):
+            raise ZkgroupError(f"member {self.name} did not leave within {LEAVE:g} s: {self._said()}")
+        return self._process.returncode or 0
+
+    def end(self) -> None:
+        """Make sure that it is gone."""
+        if self._process.alive():
+            self._process.end(LEAVE)
+
+    def _said(self) -> str:
+        lines = self._errors.read_text(encoding="utf-8", errors="replace").splitlines()
+        return lines[-1] if lines else "it said nothing"
+
+
+class Demo:
+    """The story, told in order."""
+
+    def __init__(self, narrator: Narrator, sandbox: Sandbox, total: int) -> None:
+        self._tell = narrator
+        self._sandbox = sandbox
+        self._cluster = "sandbox" if sandbox.name == "default" else f"sandbox:{sandbox.name}"
+        self._folder = sandbox.folder / "demo"
+        self._total = total
+        self._sent = 0
+        self._batch = 0
+        self._members: dict[str, Member] = {}
+        self._gone: list[Member] = []
+
+    # The steps
+
+    def start_servers(self) -> None:
+        """Step 1."""
+        name = "" if self._sandbox.name == "default" else f" --name {self._sandbox.name}"
+        self._tell.step("A ZooKeeper and a Kafka broker are started")
+        self._tell.command(f"zkgroup sandbox start{name}")
+        with self._tell.waiting("starting two servers, and downloading Kafka if this is the first time"):
+            self._sandbox.start()
+        self._folder.mkdir()
+        self._tell.say(
+            f"ZooKeeper is at {self._sandbox.connect}, Kafka {self._sandbox.release.version} at "
+            f"{self._sandbox.bootstrap}. Every other command finds them by -c {self._cluster}."
+        )
+
+    def tell(self, registry: Registry) -> None:
+        """All other steps."""
+        try:
+            self._fill(registry)
+            self._join(registry)
+            self._read()
+            self._one_leaves(registry)
+            self._all_leave()
+            self._export()
+        finally:
+            for member in self._members.values():
+                member.end()
+
+    def _fill(self, registry: Registry) -> None:
+        self._tell.step(f"Two topics are made, and {self._part(0):,} messages produced")
+        for topic in TOPICS:
+            create_topic(registry, topic, PARTITIONS)
+        self._produce()
+        self._tell.say(
+            f"The topics are {' and '.join(TOPICS)}, with {PARTITIONS} partitions each. zkgroup only reads topics: the "
+            "demo itself produces the messages."
+        )
+
+    def _join(self, registry: Registry) -> None:
+        self._tell.step(f'Three members join the consumer group "{GROUP}"')
+        both = ("--whitelist", "|".join(TOPICS), "--from-beginning")
+        self._tell.say(f"One is the reference: the Scala consumer of Kafka {self._sandbox.release.version}.")
+        name = () if self._sandbox.name == "default" else ("--name", self._sandbox.name)
+        self._start("scala", "sandbox", "member", *name, "--group", GROUP, *both, "--records", "--id", "scala")
+        self._tell.say("Two are zkgroup:")
+        for member in ("python-1", "python-2"):
+            own = ("-X", f"consumer.id={member}", "--format", FORMAT)
+            self._start(member, "-c", self._cluster, "consume", "--group", GROUP, *both, *own)
+        self._tell.say("They meet in ZooKeeper, and by the same rule each works out its share of the partitions.")
+        self._settled(registry)
+
+    def _read(self) -> None:
+        self._produce()
+        self._tell.step(f"{self._part(1):,} more messages arrive while all three read")
+        self._all_read()
+        for member in self._members.values():
+            last = member.lines()[-1].decode()
+            self._tell.output(f"{member.name:9} has read {len(member.lines()):>7,}, the last: {last.expandtabs(1)}")
+        self._tell.check(f"all {self._sent:,} messages have been read")
+
+    def _one_leaves(self, registry: Registry) -> None:
+        self._tell.step("python-2 is interrupted, as by Ctrl-C: it commits its offsets and leaves")
+        self._tell.command("kill -INT %3")
+        self._leave("python-2")
+        self._tell.say("The other two take over what it owned.")
+        self._settled(registry)
+        self._produce()
+        self._tell.say(f"{self._part(2):,} more messages arrive.")
+        self._all_read()
+        self._tell.check(f"all {self._sent:,} messages have been read")
+
+    def _all_leave(self) -> None:
+        self._tell.step("The other two leave as well. What has the group read?")
+        self._tell.command("kill -INT %1 %2")
+        with self._tell.waiting("waiting until they have committed and left"):
+            for name in tuple(self._members):
+                self._leave(name)
+        printed = [message for member in self._gone for message in parse_printed(member.lines())]
+        reading = judge_reading(self._ranges(), printed)
+        if reading.missing or reading.foreign:
+            self._wrong(
+                f"of {reading.expected:,} messages {reading.missing:,} were not read, and {reading.foreign:,} read "
+                "that nobody had sent"
+            )
+        if reading.repeated:
+            self._tell.check(
+                f"all {reading.expected:,} messages were read, {reading.repeated:,} of them twice: a group promises "
+                "each at least once, and a member that gives up a partition may have read what it had not committed"
+            )
+        else:
+            self._tell.check(f"all {reading.expected:,} messages were read, each exactly once")
+
+    def _export(self) -> None:
+        read = self._ranges()
+        self._produce()
+        everything = self._ranges()
+        rest = {partition: (read[partition][1], end) for partition, (_, end) in everything.items()}
+        self._tell.step(f"{self._part(3):,} more messages arrive, and nobody is there: they go to Parquet")
+        self._tell.say(f'An export takes up where the group "{GROUP}" has stopped, and commits what it has written.')
+        self._show("-c", self._cluster, "export", "--group", GROUP, "--to", GROUP)
+        self._tell.say('Another group, "archive", has no offsets yet: it begins at the first message.')
+        begin = ("--group", "archive", "--from", "earliest", "--to", "archive")
+        self._show("-c", self._cluster, "export", *TOPICS, *begin)
+        self._read_back({"archive": everything, GROUP: rest})
+
+    def _read_back(self, expected: dict[str, Ranges]) -> None:
+        from zkgroup.export.readback import read_back  # brings Spark
+
+        self._tell.step("Spark reads the Parquet back")
+        for line in (
+            "from pyspark.sql.functions import *",
+            'rows, offset = spark.read.parquet("archive"), col("offset")',
+            'counts = [count("*"), count_distinct(offset), min(offset), max(offset)]',
+            'rows.groupBy("topic", "partition").agg(*counts).show()',
+        ):
+            self._tell.command(line, prompt=">>>")
+        with self._tell.waiting("starting Spark"):
+            found = dict(zip(expected, read_back([self._folder / name for name in expected]), strict=True))
+        columns = ("topic", "partition", "rows", "offsets", "first", "last")
+        counts = [(*partition, *astuple(counted)) for partition, counted in sorted(found["archive"].items())]
+        self._tell.output("".join(format_rows(counts, columns, "table")))
+        for name, ranges in expected.items():
+            if defects := export_defects(ranges, found[name]):
+                self._wrong(f"in the folder {name}: {'; '.join(defects)}")
+        rows = {name: sum(one.rows for one in counted.values()) for name, counted in found.items()}
+        self._tell.check(f"archive has {rows['archive']:,} rows: every message is there exactly once")
+        self._tell.check(f"{GROUP} has {rows[GROUP]:,}: each message that the members had not read, exactly once")
+
+    def invite(self) -> None:
+        """What to try next, with the sandbox that was kept."""
+        self._tell.step("The sandbox runs on, to play with")
+        name = "" if self._sandbox.name == "default" else f" --name {self._sandbox.name}"
+        zkgroup = f"zkgroup -c {self._cluster}"
+        self._tell.command("zkgroup sandbox status")
+        self._tell.command(f"{zkgroup} consume orders --offset -3 --until-end --output json")
+        self._tell.command(f"{zkgroup} export orders --group copy --from earliest --to parquet")
+        self._tell.say("A member goes on until Ctrl-C. Meanwhile, in another terminal, ask who owns what:")
+        self._tell.command(f"{zkgroup} consume orders payments --group mine --from-beginning")
+        self._tell.command(f"{zkgroup} owners mine")
+        self._tell.say("At the end:")
+        self._tell.command(f"zkgroup sandbox stop{name}")
+        self._tell.say(f"What this demo wrote is in {self._folder}, and goes with the sandbox.")
+
+    # What the steps are made of
+
+    def _part(self, batch: int) -> int:
+        """How many messages a batch has: together they are the total."""
+        return self._total * (batch + 1) // BATCHES - self._total * batch // BATCHES
+
+    def _produce(self) -> None:
+        numbers = range(self._sent, self._sent + self._part(self._batch))
+        kafka = KafkaSettings(self._sandbox.bootstrap)
+        # librdkafka calls back at each delivery, and an exception that a signal raises there is lost.
+        with StopRequest() as stop:
+            for index, topic in enumerate(TOPICS):
+                produce(kafka, topic, [_message(number) for number in numbers if number % len(TOPICS) == index])
+        if stop.signum is not None:
+            raise Terminated(stop.signum)
+        self._sent += len(numbers)
+        self._batch += 1
+
+    def _ranges(self) -> Ranges:
+        """What the brokers have of each partition."""
+        partitions = [TopicPartition(topic, number) for topic in TOPICS for number in range(PARTITIONS)]
+        logs = log_offsets(KafkaSettings(self._sandbox.bootstrap), partitions, 10.0)
+        found = {partition: (log.start, log.end) for partition, log in logs.items() if isinstance(log, LogRange)}
+        if messages(found) != self._sent:
+            raise ZkgroupError(f"the broker has {messages(found)} messages, but {self._sent} were sent")
+        return found
+
+    def _start(self, name: str, *arguments: str) -> None:
+        self._members[name] = Member(name, arguments, self._folder, self._sandbox)
+        self._tell.command(f"zkgroup {shlex.join(arguments)} > {name}.txt &")
+
+    def _leave(self, name: str) -> None:
+        status = self._members[name].leave()
+        self._gone.append(self._members.pop(name))
+        if status != 128 + signal.SIGINT:
+            raise ZkgroupError(f"member {name} ended with status {status}, not 130 as after a clean leave")
+
+    def _settled(self, registry: Registry) -> None:
+        """Wait until exactly our members own everything, then show it the way a user sees it."""
+        wanted = {member.id for member in self._members.values()}
+        partitions = PARTITIONS * len(TOPICS)
+
+        def settled() -> bool:
+            for member in self._members.values():
+                member.check_alive()
+            try:
+                seen = read_group(registry, GROUP)
+            except NotFoundError:  # nobody has registered yet
+                return False
+            owners = {partition.member for partition in seen.partitions}
+            return owners == wanted and len(seen.partitions) == partitions and not ownership_defects(seen)
+
+        with self._tell.waiting("waiting until the group is at rest"):
+            _until(settled, JOIN, "the group did not come to rest")
+        self._show("-c", self._cluster, "owners", GROUP, "--verify")
+        self._tell.check("every partition has exactly one owner, and it is a registered member")
+
+    def _all_read(self) -> None:
+        def read() -> bool:
+            for member in self._members.values():
+                member.check_alive()
+            lines = [line for member in (*self._members.values(), *self._gone) for line in member.lines()]
+            # A message that two members printed counts once: parsed only when it may be enough.
+            return len(lines) >= self._sent and len(set(parse_printed(lines))) >= self._sent
+
+        with self._tell.waiting("waiting until everything is read"):
+            _until(read, READ, "not all messages were read")
+
+    def _show(self, *arguments: str) -> None:
+        """Run a command, and show it with what it prints."""
+        self._tell.command(f"zkgroup {shlex.join(arguments)}")
+        with self._tell.waiting("running"):
+            printed = self._run(arguments)
+        self._tell.output(printed)
+
+    def _run(self, arguments: Sequence[str]) -> str:
+        """Run a command to its end, and return what it printed. However we end, it ends, and cleans up."""
+        output, errors = self._folder / ".stdout", self._folder / ".stderr"
+        output.write_bytes(b"")
+        errors.write_bytes(b"")
+        command = zkgroup_command(arguments, self._folder)
+        process = spawn(command, folder=self._folder, log=errors, guard=self._sandbox.guard, output=output)
+        try:
+            ended = process.wait(COMMAND)
+        finally:
+            if process.alive():
+                process.end(LEAVE)
+        if not ended or process.returncode:
+            what = f"ended with status {process.returncode}" if ended else f"was not done in {COMMAND:g} s"
+            raise ZkgroupError(f"zkgroup {shlex.join(arguments)} {what}: {errors.read_text(encoding='utf-8').strip()}")
+        return output.read_text(encoding="utf-8")
+
+    def _wrong(self, what: str) -> None:
+        self._tell.failed(what)
+        raise VerificationError(f"the demo found something wrong: {what}", "please report it")
+
+
+def _message(number: int) -> Record:
+    """The message with this number: its topic is ``TOPICS[number % 2]``."""
+    if number % len(TOPICS) == 0:
+        value = {"order": number, "item": ITEMS[number // 2 % len(ITEMS)]}
+    else:
+        value = {"payment": number, "cents": 100 + number * 37 % 9900}
+    partition = number // len(TOPICS) % PARTITIONS
+    return Record(json.dumps(value).encode(), b"customer-%d" % (number % 97), partition)
+
+
+def _until(condition: Callable[[], bool], timeout: float, otherwise: str) -> None:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            raise ZkgroupError(f"{otherwise} within {timeout:g} s", "is the machine very busy? try again")
+        time.sleep(POLL)

@@ -1,0 +1,78 @@
+"""What the demo checks, as functions of what it saw: was everything read, and was everything exported, once?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from zkgroup.protocol.names import TopicPartition
+
+#: The offsets ``[start, end)`` of each partition.
+Ranges: TypeAlias = Mapping[TopicPartition, tuple[int, int]]
+
+
+class Counted(Protocol):
+    """What was found of one partition, as ``zkgroup.export.readback.Found``."""
+
+    @property
+    def rows(self) -> int: ...
+    @property
+    def offsets(self) -> int: ...
+    @property
+    def first(self) -> int: ...
+    @property
+    def last(self) -> int: ...
+
+
+def messages(ranges: Ranges) -> int:
+    """How many messages the ranges hold (in logs without gaps)."""
+    return sum(end - start for start, end in ranges.values())
+
+
+def parse_printed(lines: Iterable[bytes]) -> list[tuple[TopicPartition, int]]:
+    """The partition and offset of lines that begin with topic, partition, offset and a tab after each."""
+    parts = (line.split(b"\t", 3) for line in lines)
+    return [(TopicPartition(topic.decode(), int(number)), int(offset)) for topic, number, offset, _ in parts]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a group read: of ``expected`` messages, how many never, how many more than once, and how many unheard of."""
+
+    expected: int
+    missing: int
+    repeated: int
+    foreign: int
+
+
+def judge_reading(expected: Ranges, printed: Iterable[tuple[TopicPartition, int]]) -> Reading:
+    """Compare what all members printed with what there was to read."""
+    times = Counter(printed)
+    wanted = {(partition, offset) for partition, (start, end) in expected.items() for offset in range(start, end)}
+    return Reading(
+        expected=len(wanted),
+        missing=len(wanted - times.keys()),
+        repeated=sum(1 for count in times.values() if count > 1),
+        foreign=len(times.keys() - wanted),
+    )
+
+
+def export_defects(expected: Ranges, found: Mapping[TopicPartition, Counted]) -> list[str]:
+    """What keeps an export from holding each message of ``expected`` exactly once, and no other; empty: nothing."""
+    wanted = {partition: span for partition, span in expected.items() if span[1] > span[0]}
+    defects = [f"{partition} was not to be exported" for partition in sorted(found.keys() - wanted.keys())]
+    for partition, (start, end) in sorted(wanted.items()):
+        there = found.get(partition)
+        if there is None:
+            defects.append(f"{partition} is not there")
+            continue
+        if there.rows != there.offsets:
+            defects.append(f"{partition} has {there.rows - there.offsets} rows that are there already")
+        if (there.first, there.last, there.offsets) != (start, end - 1, end - start):
+            defects.append(
+                f"{partition} has {there.offsets} offsets from {there.first} to {there.last}, "
+                f"not {end - start} from {start} to {end - 1}"
+            )
+    return defects
