@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from zkgroup.errors import ZkgroupError
 from zkgroup.sandbox.paths import STATE_VARIABLE, sandbox_folder, sandbox_names, state_dir
@@ -121,25 +121,41 @@ def all_states() -> list[SandboxState]:
 
 @contextlib.contextmanager
 def locked(name: str, timeout: float = 90.0) -> Iterator[None]:
-    """Hold the sandbox called ``name``: who starts, stops or changes it waits for the other."""
-    parent = state_dir() / "sandbox"
+    """Hold the sandbox called ``name``: who starts, stops or changes it waits for the other.
+
+    The lock's file goes when the sandbox is gone.
+    """
+    path = state_dir() / "sandbox" / f".{name}.lock"
+    deadline = time.monotonic() + timeout
+    while (file := _try_lock(path)) is None:
+        if time.monotonic() > deadline:
+            raise ZkgroupError(
+                f"sandbox {name} is being started or stopped by another process", "wait for it, or end it"
+            ) from None
+        time.sleep(0.05)
+    with file:
+        try:
+            yield
+        finally:
+            if not sandbox_folder(name).exists():
+                path.unlink(missing_ok=True)
+
+
+def _try_lock(path: Path) -> TextIO | None:
+    """The locked file; None while another process has it, or had it and removed it after we opened it."""
     try:
-        parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        file = (parent / f".{name}.lock").open("w")
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        file = path.open("w")
     except OSError as error:
         raise ZkgroupError(
-            f"cannot write to the state folder {parent}: {error.strerror}", f"set {STATE_VARIABLE} to another folder"
+            f"cannot write to the state folder {path.parent}: {error.strerror}",
+            f"set {STATE_VARIABLE} to another folder",
         ) from error
-    deadline = time.monotonic() + timeout
-    with file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise ZkgroupError(
-                        f"sandbox {name} is being started or stopped by another process", "wait for it, or end it"
-                    ) from None
-                time.sleep(0.05)
-        yield
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+            return file
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    file.close()
+    return None
