@@ -60,6 +60,10 @@ class ZkCommand(TyperCommand):
         """What Typer offers, with help that fits on a line."""
         return shorten_help(super().shell_complete(ctx, incomplete))
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """As everybody writes them: what is required stands without the braces that Typer puts around it."""
+        return [piece[1:-1] if piece.startswith("{") else piece for piece in super().collect_usage_pieces(ctx)]
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Arguments, the command's own options, then the shared ones."""
         write_sections(self, ctx, formatter)

@@ -84,7 +84,7 @@ def _declare_connection(
             "--zookeeper",
             "-z",
             metavar="CONNECT",
-            help=f"ZooKeeper, as HOST:PORT,HOST:PORT/CHROOT. [env: {ENV_ZOOKEEPER}]",
+            help=f"ZooKeeper, as HOST:PORT,HOST:PORT/CHROOT. [env:{ENV_ZOOKEEPER}]",
         ),
     ] = None,
     cluster: Annotated[
@@ -93,7 +93,7 @@ def _declare_connection(
             "--cluster",
             "-c",
             metavar="NAME",
-            help=f"A profile in config.toml, or sandbox[:NAME]. [env: {ENV_CLUSTER}]",
+            help=f"A profile in config.toml, or sandbox[:NAME]. [env:{ENV_CLUSTER}]",
             autocompletion=complete_cluster,
         ),
     ] = None,
@@ -118,7 +118,7 @@ def _declare_connection(
         _connection(
             "--connect-timeout",
             metavar="SECONDS",
-            help=f"How long to wait for ZooKeeper and brokers; 5 by default. [env: {ENV_TIMEOUT}]",
+            help=f"How long to wait for ZooKeeper and brokers; 5 by default. [env:{ENV_TIMEOUT}]",
         ),
     ] = None,
 ) -> None: ...

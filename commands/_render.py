@@ -169,14 +169,13 @@ def _table_lines(rows: Sequence[Sequence[Any]], names: Sequence[str]) -> Iterato
 
 
 def _print_rich_table(rows: Sequence[Sequence[Any]], names: Sequence[str], stream: TextIO) -> None:
+    """The same lines with a bold head. Lines may be longer than a terminal is wide: names that are folded inside their
+    cells can be neither read nor copied."""
     from rich.console import Console  # 50 ms that only a terminal is worth
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-    numeric = [all(map(_is_number, column)) for column in zip(*rows, strict=True)] if rows else [False] * len(names)
-    for name, right in zip(names, numeric, strict=True):
-        table.add_column(name, justify="right" if right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(_cell(value), style="dim" if value is None else "") for value in row))
-    Console(file=stream, highlight=False, emoji=False, markup=False).print(table)
+    console = Console(file=stream, highlight=False, emoji=False, markup=False)
+    for number, line in enumerate(_table_lines(rows, names)):
+        text = Text(line.rstrip(), style="bold" if number == 0 else "")
+        text.highlight_regex(r"(?<!\S)-(?!\S)", "dim")  # missing values
+        console.print(text, soft_wrap=True)
