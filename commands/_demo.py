@@ -299,7 +299,7 @@ class Demo:
         # librdkafka calls back at each delivery, and an exception that a signal raises there is lost.
         with StopRequest() as stop:
             for index, topic in enumerate(TOPICS):
-                produce(kafka, topic, [_message(number) for number in numbers if number % len(TOPICS) == index])
+                produce(kafka, topic, [demo_message(number) for number in numbers if number % len(TOPICS) == index])
         if stop.signum is not None:
             raise Terminated(stop.signum)
         self._sent += len(numbers)
@@ -384,7 +384,7 @@ class Demo:
         raise VerificationError(f"the demo found something wrong: {what}", "please report it")
 
 
-def _message(number: int) -> Record:
+def demo_message(number: int) -> Record:
     """The message with this number: its topic is ``TOPICS[number % 2]``."""
     if number % len(TOPICS) == 0:
         value = {"order": number, "item": ITEMS[number // 2 % len(ITEMS)]}

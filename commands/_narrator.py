@@ -26,7 +26,7 @@ def continued(line: str, room: int) -> list[str]:
     An option stays with its value, and a redirection with its file.
     """
     words: list[str] = []
-    for word in re.findall(r"(?:'[^']*'|\S)+", line):  # as shlex.join quotes
+    for word in re.findall(r"""(?:'[^']*'|"[^"]*"|\S)+""", line):  # as shlex.join quotes
         lonely = words and re.fullmatch(r">|-[^ ]*", words[-1])
         if words and (word == "&" or (lonely and not word.startswith(("-", ">")))):
             words[-1] += f" {word}"

@@ -35,19 +35,19 @@ class Found:
 
 
 def read_back(roots: Sequence[Path], *, master: str = DEFAULT_MASTER) -> list[dict[TopicPartition, Found]]:
-    """Count what each of the folders holds, with a Spark that is started and stopped here.
+    """Count what each of the folders holds, with a Spark that is started and stopped here (or that runs already).
 
     Raises ``UsageError`` where Spark does not start and ``ZkgroupError`` where a folder cannot be read.
     """
-    with SparkJobs(master, _SETTINGS) as spark:
-        session = SparkSession(spark.context)
+    with SparkJobs(master, {}) as spark:
+        session = SparkSession(spark.context).newSession()
+        for key, value in _SETTINGS.items():
+            session.conf.set(key, value)
         try:
             return [_count(session, root) for root in roots]
         except (PySparkException, Py4JError) as error:
             why = str(error).strip().partition("\n")[0]
             raise ZkgroupError(f"Spark cannot read {', '.join(map(str, roots))}: {why}") from None
-        finally:
-            session.stop()
 
 
 def _count(session: SparkSession, root: Path) -> dict[TopicPartition, Found]:

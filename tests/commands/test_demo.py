@@ -1,0 +1,265 @@
+"""``zkgroup sandbox demo``: what it checks, what it shows, and that it leaves nothing behind."""
+
+from __future__ import annotations
+
+import io
+import re
+import shlex
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from cli import ZKGROUP, environment, run
+from hypothesis import given
+from hypothesis import strategies as st
+from support import wait_until
+
+from zkgroup.commands._demo_checks import Reading, export_defects, judge_reading, messages, parse_printed
+from zkgroup.commands._narrator import Narrator, continued
+from zkgroup.protocol.names import TopicPartition
+
+ONE, TWO = TopicPartition("orders", 0), TopicPartition("orders", 1)
+RANGES = {ONE: (0, 5), TWO: (2, 4)}
+ALL = [(ONE, offset) for offset in range(5)] + [(TWO, offset) for offset in range(2, 4)]
+
+
+@dataclass(frozen=True)
+class Counts:
+    rows: int
+    offsets: int
+    first: int
+    last: int
+
+
+EXACT = {ONE: Counts(5, 5, 0, 4), TWO: Counts(2, 2, 2, 3)}
+
+
+# What it checks
+
+
+@given(st.lists(st.sampled_from([*ALL, (ONE, 5), (TWO, 0), (TopicPartition("x", 0), 0)]), max_size=20))
+def test_reading_is_judged_message_by_message(printed: list[tuple[TopicPartition, int]]) -> None:
+    """Missing, repeated and unheard of messages are counted as a look at each message would."""
+    assert judge_reading(RANGES, printed) == Reading(
+        expected=messages(RANGES),
+        missing=sum(1 for one in ALL if one not in printed),
+        repeated=sum(1 for one in set(printed) if printed.count(one) > 1),
+        foreign=sum(1 for one in set(printed) if one not in ALL),
+    )
+
+
+def test_printed_lines_are_understood() -> None:
+    """Topic, partition, offset, then whatever key and value hold, tabs included."""
+    lines = [b"orders\t0\t17\tkey\tva\tlue", b"my.topic\t11\t0\t\t\xff"]
+    assert parse_printed(lines) == [(ONE, 17), (TopicPartition("my.topic", 11), 0)]
+
+
+def test_an_exact_export_has_no_defects() -> None:
+    """Partitions without messages are not expected to be there."""
+    assert export_defects({**RANGES, TopicPartition("empty", 0): (7, 7)}, EXACT) == []
+
+
+@pytest.mark.parametrize(
+    ("found", "defect"),
+    [
+        ({ONE: EXACT[ONE]}, "orders-1 is not there"),
+        ({**EXACT, TopicPartition("x", 0): Counts(1, 1, 0, 0)}, "x-0 was not to be exported"),
+        ({**EXACT, ONE: Counts(6, 5, 0, 4)}, "orders-0 has 1 rows that are there already"),
+        ({**EXACT, ONE: Counts(4, 4, 0, 4)}, "orders-0 has 4 offsets from 0 to 4, not 5 from 0 to 4"),
+        ({**EXACT, TWO: Counts(2, 2, 1, 2)}, "orders-1 has 2 offsets from 1 to 2, not 2 from 2 to 3"),
+    ],
+)
+def test_every_defect_of_an_export_is_found(found: Mapping[TopicPartition, Counts], defect: str) -> None:
+    """Each alone, by its partition."""
+    assert export_defects(RANGES, found) == [defect]
+
+
+@given(st.sampled_from([ONE, TWO]), st.sampled_from(["rows", "offsets", "first", "last"]), st.sampled_from([-1, 1]))
+def test_any_other_count_is_a_defect(partition: TopicPartition, name: str, by: int) -> None:
+    """No number of the four may differ."""
+    changed = replace(EXACT[partition], **{name: getattr(EXACT[partition], name) + by})
+    assert export_defects(RANGES, {**EXACT, partition: changed})
+
+
+# What it shows
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def told(stream: io.StringIO) -> str:
+    narrator = Narrator(stream)
+    narrator.title("A title")
+    narrator.step("A step")
+    narrator.say("Plain words, enough of them to be broken into two lines on a narrow terminal of 60 columns.")
+    narrator.command("zkgroup -c sandbox consume --group shop --whitelist 'orders|payments' > file.txt &")
+    narrator.output("a  b\n1  " + "x" * 100 + "\n")
+    narrator.check("It is so.")
+    narrator.failed("It is not so.")
+    return stream.getvalue()
+
+
+def test_a_pipe_gets_plain_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No escape sequences, no trailing blanks, and tables whole; the same whatever the terminal is like."""
+    monkeypatch.setenv("COLUMNS", "60")
+    text = told(io.StringIO())
+    assert text == (
+        "A title\n\n1. A step\n"
+        "   Plain words, enough of them to be broken into two lines on a narrow terminal of 60 columns.\n"
+        "   $ zkgroup -c sandbox consume --group shop --whitelist 'orders|payments' > file.txt &\n"
+        "   a  b\n   1  " + "x" * 100 + "\n   ✓ It is so.\n   ✗ It is not so.\n"
+    )
+
+
+def test_a_terminal_gets_lines_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Words are wrapped, commands continued, tables cut; NO_COLOR leaves out the colours."""
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    shown = told(Terminal())
+    assert "\x1b[1;36m" in shown
+    monkeypatch.setenv("NO_COLOR", "1")
+    shown = told(Terminal())
+    assert not re.search(r"\x1b\[[0-9;]*3[0-9]", shown)
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines()
+    assert max(map(len, lines)) <= 60
+    assert "   1  " + "x" * 53 + "…" in lines
+    assert "   $ zkgroup -c sandbox consume --group shop \\" in lines
+
+
+WORDS = st.text(st.sampled_from("ab-'|% \\"), min_size=1, max_size=8)
+
+
+@given(st.lists(WORDS, min_size=1, max_size=12), st.integers(10, 60))
+def test_a_continued_command_is_the_same_command(words: list[str], room: int) -> None:
+    """A shell that reads the lines gets the words of the one line; lines are short unless one word is too long."""
+    line = shlex.join(words)
+    pieces = continued(line, room)
+    assert shlex.split("\n".join(pieces).replace("\\\n", "\n")) == words
+    assert all(len(piece) <= room or " " not in piece[2:-2] or "'" in piece or "-" in piece for piece in pieces)
+
+
+# The whole of it
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A state folder of its own."""
+    return tmp_path / "state"
+
+
+@dataclass
+class Running:
+    """A demo on its way."""
+
+    process: subprocess.Popen[str]
+    home: Path
+    shown: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"demo-{self.process.pid}"
+
+    def read_until(self, text: str) -> None:
+        """Read what it says until ``text`` comes."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.shown += line
+            if text in line:
+                return
+        pytest.fail(f"{text!r} never came: {self.shown}")
+
+    def end(self) -> int:
+        """Its exit code; nothing that it started may be left."""
+        shown, _ = self.process.communicate(timeout=60)
+        self.shown += shown
+        wait_until(lambda: not processes_with(str(self.home)), 10.0, "its processes to be gone")
+        assert [path.name for path in (self.home / "sandbox").iterdir()] == []
+        return self.process.returncode
+
+
+def processes_with(text: str) -> list[str]:
+    """The command lines, of all running processes, that have this text in them."""
+    shown = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    return [line for line in shown.splitlines() if text in line]
+
+
+@pytest.fixture
+def demo(home: Path) -> Iterator[Running]:
+    """A demo of few messages, with its stdout and stderr together."""
+    process = subprocess.Popen(
+        [ZKGROUP, "sandbox", "demo", "--messages", "400"],
+        env=environment({"ZKGROUP_STATE_DIR": str(home), "PYTHONUNBUFFERED": "1"}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    yield Running(process, home)
+    if process.poll() is None:
+        process.terminate()
+        process.communicate(timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("signum", "at", "file"),
+    [
+        (signal.SIGINT, "$ zkgroup sandbox start", "broker-1/server.log"),
+        (signal.SIGTERM, "They meet in ZooKeeper", "members/scala/consumer.properties"),
+    ],
+)
+def test_an_interrupted_demo_leaves_nothing(demo: Running, signum: int, at: str, file: str) -> None:
+    """Ctrl-C while servers start, and an end while members join: the code of the signal, no process, no folder."""
+    demo.read_until(at)
+    wait_until((demo.home / "sandbox" / demo.name / file).exists)
+    demo.process.send_signal(signum)
+    assert demo.end() == 128 + signum
+    assert demo.shown.endswith("Interrupted: everything that runs is ended.\n")
+
+
+def test_a_killed_demo_leaves_nothing(demo: Running) -> None:
+    """SIGKILL while members read: they and the servers end by themselves, and the folder goes."""
+    demo.read_until("all 200 messages have been read")
+    folder = demo.home / "sandbox" / demo.name
+    assert folder.is_dir()
+    demo.process.kill()
+    wait_until(lambda: not folder.exists(), 10.0, "the folder to be gone")
+    wait_until(lambda: not processes_with(str(demo.home)), 10.0, "its processes to be gone")
+
+
+def test_a_failed_check_is_told(demo: Running) -> None:
+    """A message that nobody had sent, put among those that a member printed: exit code 6, and a line that says so."""
+    demo.read_until("5. python-2")
+    printed = demo.home / "sandbox" / demo.name / "demo" / "python-2.txt"
+    with printed.open("a") as file:
+        file.write("orders\t0\t999999\tkey\tvalue\n")
+    assert demo.end() == 6
+    wrong = "of 300 messages 0 were not read, and 1 read that nobody had sent"
+    assert f"   ✗ {wrong}\n" in demo.shown
+    assert demo.shown.endswith(f"zkgroup: the demo found something wrong: {wrong}: please report it\n")
+
+
+@pytest.mark.long
+def test_the_whole_story_and_a_sandbox_to_play_with(home: Path) -> None:
+    """Every check holds; with --keep the sandbox runs on under its usual name, and a stop removes all of it."""
+    env = {"ZKGROUP_STATE_DIR": str(home)}
+    done = run("sandbox", "demo", "--keep", "--messages", "1000", env=env, timeout=240)
+    try:
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.count("✓ every partition has exactly one owner") == 2
+        assert re.search(r"✓ all 750 messages were read, (each exactly once|\d+ of them twice)", done.stdout)
+        assert "✓ archive has 1,000 rows: every message is there exactly once" in done.stdout
+        assert "✓ shop has 250: each message that the members had not read, exactly once" in done.stdout
+        # What it proposes to try works.
+        shown = run("-c", "sandbox", "consume", "orders", "--offset", "-3", "--until-end", "--output", "json", env=env)
+        assert (shown.returncode, shown.stdout.count("\n")) == (0, 9)
+        again = run("sandbox", "demo", "--keep", env=env)
+        assert again.returncode == 5
+        assert again.stderr == "zkgroup: sandbox default runs already: stop it first, or give another --name\n"
+    finally:
+        assert run("sandbox", "stop", env=env).returncode == 0
+    assert list((home / "sandbox").iterdir()) == []
