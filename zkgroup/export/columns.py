@@ -13,6 +13,7 @@ from itertools import chain
 from typing import Any, Final, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from zkgroup.servers.kafka import Message
 
@@ -29,7 +30,7 @@ SCHEMA: Final = pa.schema(
     ]
 )
 
-_OFFSET, _TIMESTAMP, _TIMESTAMP_TYPE, _KEY, _VALUE, _HEADERS = (field.type for field in SCHEMA)
+_OFFSET, _TIMESTAMP, _, _KEY, _VALUE, _HEADERS = (field.type for field in SCHEMA)
 # librdkafka's timestamp types are 0 (none), 1 (set by the producer) and 2 (set by the broker).
 _TYPE_NAMES: Final = pa.array(["", "CreateTime", "LogAppendTime"], pa.string())
 
@@ -38,13 +39,12 @@ def record_batch(messages: list[Message]) -> Any:  # pyarrow has no types
     """The columns of ``messages``, which hold no error events, as one ``RecordBatch`` of ``SCHEMA``."""
     offsets = array("q", cast("Any", map(Message.offset, messages)))
     pairs = array("q", chain.from_iterable(map(Message.timestamp, messages)))
-    kinds, timestamps = pairs[0::2], pairs[1::2]
+    kinds, timestamps = _from_buffer(pa.int64(), pairs[0::2]), _from_buffer(_TIMESTAMP, pairs[1::2])
     headers = list(map(Message.headers, messages))
     return pa.RecordBatch.from_arrays(
         [
             _from_buffer(_OFFSET, offsets),
-            _timestamps(kinds, timestamps),
-            _timestamp_types(kinds, timestamps),
+            *_times(kinds, timestamps),
             pa.array(list(map(Message.key, messages)), _KEY),
             pa.array(list(map(Message.value, messages)), _VALUE),
             pa.array([h or None for h in headers], _HEADERS) if any(headers) else pa.nulls(len(messages), _HEADERS),
@@ -57,18 +57,13 @@ def _from_buffer(kind: Any, numbers: array[int]) -> Any:
     return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
 
 
-def _timestamps(kinds: array[int], timestamps: array[int]) -> Any:
-    # Messages of the oldest format have type 0, and a producer without a clock writes −1: no time, either way.
-    if 0 not in kinds and -1 not in timestamps:
-        return _from_buffer(_TIMESTAMP, timestamps)
-    known = [t if kind and t >= 0 else None for kind, t in zip(kinds, timestamps, strict=True)]
-    return pa.array(known, pa.int64()).cast(_TIMESTAMP)
+def _times(kinds: Any, timestamps: Any) -> tuple[Any, Any]:
+    """The columns of timestamps and of their types, with nulls where there is no time.
 
-
-def _timestamp_types(kinds: array[int], timestamps: array[int]) -> Any:
-    if 0 not in kinds and -1 not in timestamps:
-        indices = _from_buffer(pa.int64(), kinds).cast(pa.int8())
-    else:
-        known = [kind if kind and t >= 0 else None for kind, t in zip(kinds, timestamps, strict=True)]
-        indices = pa.array(known, pa.int8())
-    return pa.DictionaryArray.from_arrays(indices, _TYPE_NAMES)
+    Messages of the oldest format have type 0, and a producer without a clock writes −1.
+    """
+    millis = timestamps.view(pa.int64())
+    if pc.min(kinds).as_py() <= 0 or pc.min(millis).as_py() < 0:
+        known = pc.and_(pc.greater(kinds, 0), pc.greater_equal(millis, 0))
+        kinds, timestamps = pc.if_else(known, kinds, None), pc.if_else(known, timestamps, None)
+    return timestamps, pa.DictionaryArray.from_arrays(kinds.cast(pa.int8()), _TYPE_NAMES)
