@@ -62,7 +62,8 @@ class ZkCommand(TyperCommand):
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """As everybody writes them: what is required stands without the braces that Typer puts around it."""
-        return [piece[1:-1] if piece.startswith("{") else piece for piece in super().collect_usage_pieces(ctx)]
+        pieces: list[str] = super().collect_usage_pieces(ctx)
+        return [piece[1:-1] if piece[:1] + piece[-1:] == "{}" else piece for piece in pieces]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Arguments, the command's own options, then the shared ones."""

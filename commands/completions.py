@@ -18,7 +18,9 @@ _ZSH_REGISTER = "compdef _zkgroup_completion zkgroup"
 _ZSH_FIRST_TAB = f"if [[ $funcstack[1] == _zkgroup ]]; then _zkgroup_completion; else {_ZSH_REGISTER}; fi"
 
 
-def completions(shell: Annotated[Shell, typer.Argument(help="The shell.", show_default=False)]) -> None:
+def completions(
+    shell: Annotated[Shell, typer.Argument(metavar="bash|zsh|fish", help="The shell.", show_default=False)],
+) -> None:
     """Print the completion script for a shell.
 
     bash: write it to ~/.local/share/bash-completion/completions/zkgroup. zsh: write it as _zkgroup into a folder of
