@@ -6,43 +6,36 @@ the messages, and a check of each claim that it makes.
 
 from __future__ import annotations
 
-import json
 import shlex
 import signal
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import astuple
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Final
 
 from zkgroup.errors import NotFoundError, UsageError, VerificationError, ZkgroupError
 from zkgroup.groups.snapshot import ownership_defects, read_group
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.sandbox.processes import POLL, spawn
+from zkgroup.sandbox.processes import spawn
 from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import Record, create_topic, produce
+from zkgroup.sandbox.topics import create_topic, produce
 from zkgroup.servers.kafka import KafkaSettings, LogRange, log_offsets
 from zkgroup.servers.registry import Registry
 
 from ._demo_checks import Ranges, export_defects, judge_reading, messages, parse_printed
+from ._demo_parts import GROUP, LEAVE, PARTITIONS, TOPICS, Member, demo_message, until, zkgroup_command
 from ._narrator import Narrator
 from ._render import format_rows
 from ._signals import StopRequest, Terminated
 
-GROUP: Final = "shop"
-TOPICS: Final = ("orders", "payments")
-PARTITIONS: Final = 3
 BATCHES: Final = 4
 #: As the reference member prints its records.
 FORMAT: Final = r"%t\t%p\t%o\t%k\t%s\n"
-ITEMS: Final = ("teapot", "kettle", "cup", "saucer", "spoon")
 
 # Deadlines in seconds, for machines that are busy with something else.
 JOIN: Final = 60.0
 READ: Final = 60.0
-LEAVE: Final = 30.0
 COMMAND: Final = 180.0
 
 
@@ -79,55 +72,6 @@ def run_demo(narrator: Narrator, *, keep: bool, name: str, total: int) -> None:
     finally:
         sandbox.stop()  # does nothing where it is stopped, or meant to run on
     narrator.title(f"\nDone in {time.monotonic() - began:.0f} s." + ("" if keep else " Nothing is left running."))
-
-
-def zkgroup_command(arguments: Sequence[str], folder: Path) -> list[str]:
-    """How to run this very zkgroup. What it leaves behind if it is killed is in ``folder``."""
-    return ["env", f"TMPDIR={folder}", sys.executable, "-P", "-m", "zkgroup", *arguments]
-
-
-class Member:
-    """A member of the group: a command that runs in the background and prints to a file."""
-
-    def __init__(self, name: str, arguments: Sequence[str], folder: Path, sandbox: Sandbox) -> None:
-        self.name = name
-        self.id = f"{GROUP}_{name}"
-        self.arguments = arguments
-        self._output = folder / f"{name}.txt"
-        self._errors = folder / f"{name}.log"
-        self._process = spawn(
-            zkgroup_command(arguments, folder),
-            folder=folder,
-            log=self._errors,
-            guard=sandbox.guard,
-            output=self._output,
-        )
-
-    def lines(self) -> list[bytes]:
-        """What it has printed so far, whole lines alone."""
-        return self._output.read_bytes().split(b"\n")[:-1]
-
-    def check_alive(self) -> None:
-        """Raise if it has ended by itself."""
-        if not self._process.alive():
-            raise ZkgroupError(f"member {self.name} ended with status {self._process.returncode}: {self._said()}")
-
-    def leave(self) -> int:
-        """Ctrl-C, and wait until it has left. Returns its exit status."""
-        self.check_alive()
-        self._process.signal(signal.SIGINT)
-        if not self._process.wait(LEAVE):
-            raise ZkgroupError(f"member {self.name} did not leave within {LEAVE:g} s: {self._said()}")
-        return self._process.returncode or 0
-
-    def end(self) -> None:
-        """Make sure that it is gone."""
-        if self._process.alive():
-            self._process.end(LEAVE)
-
-    def _said(self) -> str:
-        lines = self._errors.read_text(encoding="utf-8", errors="replace").splitlines()
-        return lines[-1] if lines else "it said nothing"
 
 
 class Demo:
@@ -340,7 +284,7 @@ class Demo:
             return owners == wanted and len(seen.partitions) == partitions and not ownership_defects(seen)
 
         with self._tell.waiting("waiting until the group is at rest"):
-            _until(settled, JOIN, "the group did not come to rest")
+            until(settled, JOIN, "the group did not come to rest")
         self._show("-c", self._cluster, "owners", GROUP, "--verify")
         self._tell.check("every partition has exactly one owner, and it is a registered member")
 
@@ -353,7 +297,7 @@ class Demo:
             return len(lines) >= self._sent and len(set(parse_printed(lines))) >= self._sent
 
         with self._tell.waiting("waiting until everything is read"):
-            _until(read, READ, "not all messages were read")
+            until(read, READ, "not all messages were read")
 
     def _show(self, *arguments: str) -> None:
         """Run a command, and show it with what it prints."""
@@ -382,21 +326,3 @@ class Demo:
     def _wrong(self, what: str) -> None:
         self._tell.failed(what)
         raise VerificationError(f"the demo found something wrong: {what}", "please report it")
-
-
-def demo_message(number: int) -> Record:
-    """The message with this number: its topic is ``TOPICS[number % 2]``."""
-    if number % len(TOPICS) == 0:
-        value = {"order": number, "item": ITEMS[number // 2 % len(ITEMS)]}
-    else:
-        value = {"payment": number, "cents": 100 + number * 37 % 9900}
-    partition = number // len(TOPICS) % PARTITIONS
-    return Record(json.dumps(value).encode(), b"customer-%d" % (number % 97), partition)
-
-
-def _until(condition: Callable[[], bool], timeout: float, otherwise: str) -> None:
-    deadline = time.monotonic() + timeout
-    while not condition():
-        if time.monotonic() > deadline:
-            raise ZkgroupError(f"{otherwise} within {timeout:g} s", "is the machine very busy? try again")
-        time.sleep(POLL)

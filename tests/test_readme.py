@@ -20,7 +20,7 @@ import pytest
 from cli import ZKGROUP, environment
 
 from zkgroup.commands import COMMANDS, app
-from zkgroup.commands._demo import PARTITIONS, TOPICS, demo_message
+from zkgroup.commands._demo_parts import PARTITIONS, TOPICS, demo_message
 from zkgroup.sandbox.lifecycle import stop
 from zkgroup.sandbox.paths import STATE_VARIABLE
 from zkgroup.sandbox.sandbox import Sandbox
