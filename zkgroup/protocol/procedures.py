@@ -79,10 +79,11 @@ def register(group: str, consumer_id: str, data: bytes, session_id: int) -> Proc
     """
     path = znodes.member_id(group, consumer_id)
     for _ in range(4):
-        created, stat = yield (Create(path, data, ephemeral=True), Exists(path, watch=True))
-        _check((stat,), f"read {path}")
-        if isinstance(stat, Stat):
-            return stat.owner == session_id
+        # Not Exists: where the node cannot be created yet, that would leave a watch for the attempt that can.
+        created, node = yield (Create(path, data, ephemeral=True), Get(path, watch=True))
+        _check((node,), f"read {path}")
+        if isinstance(node, Node):
+            return node.stat.owner == session_id
         if isinstance(created, Failure) and created.code is Code.NO_NODE:
             (root,) = yield (Exists("/"),)
             if root is None:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from zkgroup.protocol import events as ev
+from zkgroup.protocol import procedures as do
 from zkgroup.protocol.member.ground import Ground
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.offsets import CommitError, ForeignWrite
@@ -80,6 +81,21 @@ class _Commit:
         self._tries = 0
 
     def begin(self) -> None:
+        g = self._ground
+        if g.holdings.doubtful:
+            # Somebody may have taken partitions from us by hand: Kafka's offsets would not tell.
+            share = g.holdings.look()
+            g.talk.run(lambda: do.lost(g.settings.group, share, g.session_id), self._looked, self._failed)
+        else:
+            self._write()
+
+    def _looked(self, lost: Sequence[TopicPartition]) -> None:
+        g = self._ground
+        g.holdings.looked(kept=not lost)
+        self._consumed = {p: offset for p, offset in self._consumed.items() if p not in lost}
+        self._write()
+
+    def _write(self) -> None:
         g = self._ground
         if g.settings.uses_zookeeper:
             g.talk.run(lambda: g.book.commit(self._consumed, g.session_id), self._to_kafka, self._failed)

@@ -153,7 +153,6 @@ class Member:
         elif g.phase is Phase.OWNING and g.idle and g.talk.connected:
             if g.dirty:
                 g.log(logging.INFO, f"rebalancing: {g.dirty}")
-                self._acquiring.attempts.begin(g.now)
                 self._look()
             else:
                 self._owning.advance()
@@ -234,6 +233,7 @@ class Member:
         g.holdings.forget()
         g.book.forget()
         g.dirty, g.unsure, g.no_broker = "", False, False
+        self._registering.forget()
         self._acquiring.forget()
         self._owning.forget()
 
@@ -275,6 +275,10 @@ class Member:
         """Is there any broker? Without one nothing is read anyway, and what is owned is kept."""
         g = self._ground
         g.enter(Phase.LOOKING)
+        if g.dirty:
+            self._acquiring.attempts.begin(
+                g.now
+            )  # a changed group is a new rebalance: what failed before proves nothing
         g.dirty = ""
         g.timers.cancel("retry")
         g.talk.run(do.any_broker, self._looked, self._fatal)

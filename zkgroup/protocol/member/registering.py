@@ -24,6 +24,7 @@ class Registering:
         self._done = done
         self._failed = failed
         self.path = znodes.member_id(ground.settings.group, ground.settings.consumer_id)
+        self._until: float | None = None  # when to give up waiting
         self._data = znodes.encode_registration(ground.settings.registration)
 
     def begin(self) -> None:
@@ -39,26 +40,29 @@ class Registering:
     def _registered(self, ours: bool) -> None:
         g = self._ground
         if ours:
-            g.timers.cancel("id")
+            self._until = None
             g.step(self._done)
             return
-        if "id" not in g.timers:
-            patience = max(g.talk.lease.timeout, g.settings.session_timeout) * PATIENCE
-            g.timers.set("id", g.now + patience, self._too_long)
+        if self._until is None:
+            self._until = g.now + max(g.talk.lease.timeout, g.settings.session_timeout) * PATIENCE
             g.log(logging.WARNING, f"id {g.settings.consumer_id} is held by another session: waiting for it to end")
-        g.enter(Phase.WAITING)
-
-    def look_again(self) -> None:
-        """The node that is in our way has changed, or we may have missed it."""
-        if self._ground.phase is Phase.WAITING:
-            self._ground.step(self.begin)
-
-    def _too_long(self) -> None:
-        g = self._ground
-        if g.phase in (Phase.WAITING, Phase.REGISTERING):
+        if g.now >= self._until:
             self._failed(
                 RebalanceFailedError(
                     f"another session holds the id {g.settings.consumer_id} in group {g.settings.group}",
                     "two members may not share a consumer.id: stop the other one or choose another",
                 )
             )
+            return
+        g.enter(Phase.WAITING)
+        g.timers.set("id", self._until, self.look_again)
+
+    def look_again(self) -> None:
+        """The node that is in our way has changed, or we may have missed it, or it is time to give up: which of these
+        is seen by trying."""
+        if self._ground.phase is Phase.WAITING:
+            self._ground.step(self.begin)
+
+    def forget(self) -> None:
+        """The session is over."""
+        self._until = None

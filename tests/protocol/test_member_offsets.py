@@ -1,0 +1,228 @@
+"""A member's machine in a world without servers: where it starts, what it commits, its readers.
+
+Every run is checked as ``sim.world`` tells, and every step of every member against the table of its states.
+"""
+
+from __future__ import annotations
+
+import pytest
+from sim.world import GROUP, TIMEOUT, World, every, settled_member
+
+from zkgroup.errors import (
+    MalformedZnodeError,
+    SessionLostError,
+    UnreachableError,
+)
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition
+
+T = [TopicPartition("t", number) for number in range(4)]
+
+
+# --- offsets ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_missing_offset_starts_where_the_reset_says_and_is_stored() -> None:
+    """largest starts at the end; the offset reaches the store even if nothing was consumed."""
+    world = World(1)
+    every(T, world, 20)
+    world.handed = dict.fromkeys(T, 20)  # a reset may choose it
+    member = world.join("m1", reset="largest")
+    world.come_to_rest()
+    assert {offset for _, offset in member.grants[0].share.values()} == {20}
+    world.run(2.0)
+    assert [world.offset(partition) for partition in T] == [20] * 4
+
+
+def test_a_spoilt_offset_node_holds_back_its_partition_alsettled_member() -> None:
+    """The others are read; the node is named, left as it is, and followed as soon as somebody mends it."""
+    world = World(1)
+    path = znodes.offset(GROUP, T[1])
+    world.write(path, b"seven")
+    every(T, world, 20)
+    member = world.join("m1")
+    world.run(5.0)
+    assert path in member.member.held[T[1]]
+    assert any(path in line for line in member.log)
+    assert [world.offset(partition) for partition in (T[0], T[2], T[3])] == [20] * 3
+    assert world.server.nodes[path].data == b"seven"
+    world.write(path, b"0")
+    world.come_to_rest(10.0)
+    world.read_all()
+
+
+def test_a_member_that_can_read_nothing_of_its_share_leaves() -> None:
+    """Where every offset node of the share is spoilt, sitting there would look like work."""
+    world = World(1, {"t": 1})
+    world.write(znodes.offset(GROUP, T[0]), b"seven")
+    member = world.join("m1")
+    world.run(2.0)
+    assert isinstance(member.error, MalformedZnodeError)
+    assert world.owners() == {}
+
+
+def test_a_partition_without_a_leader_is_read_when_it_has_settled_member() -> None:
+    """It keeps the member neither from its other partitions nor in the group for nothing."""
+    world = World(1)
+    world.brokers.leaderless[T[3]] = None
+    every(T, world, 20)
+    member = world.join("m1")
+    world.run(3.0)
+    assert list(member.member.held) == [T[3]]
+    assert world.offset(T[0]) == 20
+    del world.brokers.leaderless[T[3]]
+    world.come_to_rest(10.0)
+    world.read_all()
+    world.run(2.0)
+    assert world.offset(T[3]) == 20
+    assert member.member.counters.rebalances == 1
+
+
+def test_a_foreign_write_is_seen_counted_and_told() -> None:
+    """Somebody else's offset is no accident that passes silently."""
+    world, member = settled_member()
+    world.write(znodes.offset(GROUP, T[0]), b"3")
+    every(T, world, 5)
+    world._written[T[0]] = 3
+    world.run(3.0)
+    assert member.member.counters.foreign_writes == 1
+    assert any("t-0 was set to 3" in line for line in member.log)
+    assert world.offset(T[0]) == 25
+
+
+@pytest.mark.parametrize("dual", [True, False])
+def test_offsets_kept_in_kafka(dual: bool) -> None:
+    """kafka alone leaves ZooKeeper's nodes alone; dual writes both, and starts at the larger."""
+    world = World(1)
+    every(T, world, 20)
+    world.handed = dict.fromkeys(T, 20)
+    world.brokers.stored = {T[0]: 5, T[1]: 9}
+    world.write(znodes.offset(GROUP, T[0]), b"7")
+    world._written[T[0]] = 7
+    member = world.join("m1", storage="kafka", dual_commit=dual)
+    world.come_to_rest()
+    starts = {partition: offset for partition, (_, offset) in member.grants[0].share.items()}
+    assert starts == {T[0]: 7 if dual else 5, T[1]: 9, T[2]: 0, T[3]: 0}
+    world.run(5.0)
+    assert world.brokers.stored == dict.fromkeys(T, 20)
+    assert [world.offset(partition) for partition in T] == ([20] * 4 if dual else [7, None, None, None])
+
+
+def test_a_commit_to_kafka_is_tried_again_before_the_release() -> None:
+    """Brokers that are busy for a moment do not cost what was consumed."""
+    world = World(1)
+    every(T, world, 20)
+    member = world.join("m1", storage="kafka", auto_commit_interval=1000.0, commit_backoff=0.5)
+    world.come_to_rest()
+    world.read_all()
+    world.run(0.5)
+    world.brokers.answering = False
+    world.clock.after(1.2, lambda: setattr(world.brokers, "answering", True))
+    member.leave()
+    world.run(5.0)
+    assert (member.finished, member.error) == (True, None)
+    assert world.brokers.stored == dict.fromkeys(T, 20)
+
+
+def test_a_commit_that_failed_on_leaving_is_the_member_s_error() -> None:
+    """What could not be committed to the last is told to whoever closes the member."""
+    world = World(1)
+    every(T, world, 20)
+    member = world.join("m1", storage="kafka", auto_commit_interval=1000.0, commit_backoff=0.1, commit_retries=2)
+    world.come_to_rest()
+    world.read_all()
+    world.run(0.5)
+    world.brokers.answering = False
+    member.leave()
+    world.run(3.0)
+    assert isinstance(member.error, UnreachableError)
+    assert world.owners() == {}
+
+
+# --- commits that somebody asked for ----------------------------------------------------------------------------------
+
+
+def test_a_commit_is_answered_when_it_is_dsettled_member() -> None:
+    """Without auto-commit offsets are written only when asked."""
+    world = World(1)
+    every(T, world, 20)
+    member = world.join("m1", auto_commit=False)
+    world.come_to_rest()
+    world.read_all()
+    world.run(0.5)
+    assert world.offset(T[0]) is None
+    member.commit(7)
+    world.run(0.2)
+    assert member.committed == {7: None}
+    assert world.offset(T[0]) == 20
+
+
+def test_a_commit_in_the_middle_of_a_rebalance_is_served_before_the_release() -> None:
+    """It need not wait for the new share, of which nothing is consumed."""
+    world = World(1)
+    every(T, world, 20)
+    member = world.join("m1", auto_commit=False)
+    world.come_to_rest()
+    world.read_all()
+    member.leave()
+    member.commit(7)
+    world.run(1.0)
+    assert member.committed == {7: None}
+    assert [world.offset(partition) for partition in T] == [20] * 4
+
+
+def test_a_commit_whose_session_ends_is_refused() -> None:
+    """What it was to commit is void: nobody waits for it in vain."""
+    world, member = settled_member()
+    every(T, world, 5)
+    world.run(0.5)
+    member.cut()
+    member.commit(7)
+    world.run(TIMEOUT * 2)
+    assert 7 not in member.committed
+    member.heal()
+    world.run(1.0)
+    assert isinstance(member.committed[7], SessionLostError)
+    member.leave()
+    world.run(1.0)
+    member.commit(8)
+    world.run(0.1)
+    assert 8 in member.committed
+
+
+# --- readers ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_rebalance_waits_for_readers_but_not_for_ever() -> None:
+    """A batch that its reader does not finish in time is given up, counted, and read again by its next owner."""
+    world, member = settled_member()
+    every(T, world, 5)
+    world.run(0.03)
+    assert world.clock.run(2.0, lambda: member.reader.ledger.busy)
+    member.reader.stuck = True
+    world.join("m2")
+    world.run(5.0)
+    assert member.member.counters.abandoned == 1
+    member.reader.stuck = False
+    world.come_to_rest()
+    world.read_all()
+
+
+def test_the_listener_is_called_before_releasing_and_before_starting() -> None:
+    """With our share before it is released, with everybody's before reading begins; not where nothing was read."""
+    world = World(1)
+    member = world.join("m1")
+    world.come_to_rest()
+    world.join("m2")
+    world.come_to_rest()
+    whole = tuple(T)
+    assert member.notices == [("before_starting", whole), ("before_releasing", whole), ("before_starting", whole)]
+
+
+def test_a_slow_listener_is_waited_for() -> None:
+    """The rebalance goes on when the listener returns."""
+    world = World(1)
+    member = world.join("m1", listener_takes=3.0)
+    world.run(2.9)
+    assert member.grants == []
+    world.come_to_rest(1.0)

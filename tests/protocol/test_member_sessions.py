@@ -1,0 +1,252 @@
+"""A member's machine in a world without servers: lost connections, ended sessions, leaving.
+
+Every run is checked as ``sim.world`` tells, and every step of every member against the table of its states.
+"""
+
+from __future__ import annotations
+
+import pytest
+from sim.world import GROUP, TIMEOUT, World, every, settled_member
+
+from zkgroup.errors import (
+    OffsetOutOfRangeError,
+    SessionLostError,
+)
+from zkgroup.protocol import events as ev
+from zkgroup.protocol import znodes
+from zkgroup.protocol.member import Phase
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import Create, Delete
+
+T = [TopicPartition("t", number) for number in range(4)]
+
+
+# --- sessions ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_lost_connection_alone_costs_nothing() -> None:
+    """Back within the session's time-out: no rebalance, nothing read twice."""
+    world, member = settled_member()
+    before = member.member.counters.rebalances
+    assert member.session is not None
+    for _ in range(3):
+        every(T, world, 10)
+        member.session.reset()
+        world.run(1.0)
+    world.read_all()
+    world.run(1.5)
+    assert member.member.counters.rebalances == before
+    assert world.repeated == 0
+    assert [world.offset(partition) for partition in T] == [50] * 4
+
+
+def test_past_the_lease_nothing_is_handed_out_or_committed() -> None:
+    """A member that is cut off stops by itself before its share can be another's; what it reads until then counts once
+    it is back in time."""
+    world, member = settled_member()
+    member.cut()
+    world.run(TIMEOUT / 2 + 0.1)
+    every(T, world, 10)
+    world.run(1.0)
+    assert all(world.handed[partition] == 20 for partition in T)
+    member.heal()
+    world.read_all(3.0)
+    assert member.member.counters.sessions == 1
+
+
+def test_changes_missed_while_disconnected_are_seen() -> None:
+    """Watches are lost with the connection: after it, everything is read again."""
+    world, member = settled_member()
+    member.cut()
+    world.run(0.1)
+    world.brokers.make_topic("t", 6)
+    world.run(2.0)
+    member.heal()
+    world.come_to_rest(3.0)
+
+
+def test_an_owner_node_lost_while_disconnected_is_not_deleted_from_its_new_owner() -> None:
+    """Deleted by hand and claimed by another while we could not hear of it: that one's node stays."""
+    world, member = settled_member()
+    path = znodes.owner(GROUP, T[2])
+    member.cut()
+    world.run(0.1)
+    world.delete(path)
+    world.write(path, b"x-0", ephemeral=True)
+    member.heal()
+    world.run(2.0)
+    assert world.server.nodes[path].owner == world.operator
+    assert member.member.phase is Phase.BACKING_OFF
+    world.delete(path)
+    world.come_to_rest(3.0)
+
+
+@pytest.mark.parametrize("how", ["cut", "freeze", "end early"])
+def test_an_expired_session_begins_anew(how: str) -> None:
+    """Everything of the old session is void: a new one is opened, and the share is claimed again, from the stored
+    offsets."""
+    world, member = settled_member()
+    every(T, world, 10)
+    match how:
+        case "cut":
+            member.cut()
+            world.run(TIMEOUT + 1)
+            member.heal()
+        case "freeze":
+            member.freeze()
+            world.run(TIMEOUT + 1)
+            member.thaw()
+        case _:
+            world.end_early(member)
+    world.come_to_rest()
+    world.read_all()
+    assert member.member.counters.sessions == 2
+
+
+def test_a_stopped_process_commits_nothing_when_it_goes_on() -> None:
+    """SIGSTOP past the time-out: others have its share by then, and what it had in hand is read by them."""
+    world, member = settled_member()
+    other = world.join("m2")
+    world.come_to_rest()
+    every(T, world, 30)
+    world.run(0.2)
+    member.freeze()
+    world.run(TIMEOUT + 3.0)
+    assert set(world.owners().values()) == {"m2-0"}
+    member.thaw()
+    world.come_to_rest()
+    world.read_all()
+    assert other.member.counters.foreign_writes == 0
+
+
+def test_a_second_expiry_in_the_middle_of_a_rebalance() -> None:
+    """However often the session ends, and wherever in the rebalance: in the end the member has its share."""
+    for milliseconds in range(0, 60, 3):
+        world, member = settled_member()
+        world.end_early(member)
+        world.run(0.02 + milliseconds / 1000)
+        world.end_early(member)
+        world.come_to_rest()
+
+
+# --- leaving ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("milliseconds", range(0, 60, 2))
+def test_leaving_in_the_middle_of_joining(milliseconds: int) -> None:
+    """Whatever step is under way: it leaves soon, without an error, and nothing of it stays."""
+    world = World(milliseconds)
+    member = world.join("m1", listener_takes=0.01)
+    world.run(milliseconds / 1000)
+    member.leave()
+    world.run(1.0)
+    assert (member.finished, member.error) == (True, None)
+    assert "/consumers/g/ids/m1" not in world.server.nodes
+    assert world.owners() == {}
+
+
+@pytest.mark.parametrize("milliseconds", range(0, 60, 2))
+def test_leaving_in_the_middle_of_a_rebalance(milliseconds: int) -> None:
+    """The same while another joins; what was consumed is committed, once."""
+    world, member = settled_member()
+    every(T, world, 10)
+    world.join("m2")
+    world.run(0.02 + milliseconds / 1000)
+    member.leave()
+    world.run(3.0)
+    assert (member.finished, member.error) == (True, None)
+    world.come_to_rest()
+    world.read_all()
+    assert world.repeated == 0
+
+
+@pytest.mark.parametrize("how", ["cut", "brokers", "listener", "stuck"])
+def test_leaving_takes_no_longer_than_its_limit(how: str) -> None:
+    """Without ZooKeeper, without brokers, with a listener or a reader that does not return: ``leave_timeout`` ends it,
+    with an error if something was left undone."""
+    world = World(1)
+    every(T, world, 10)
+    options: dict[str, object] = {"storage": "kafka"} if how == "brokers" else {}
+    member = world.join("m1", leave_timeout=4.0, auto_commit_interval=1000.0, commit_retries=1000, **options)
+    world.come_to_rest()
+    world.read_all()
+    match how:
+        case "cut":
+            member.cut()
+        case "brokers":
+            world.brokers.answering = False
+        case "listener":
+            member.listener_delay = 1000.0
+        case _:
+            every(T, world, 10)
+            assert world.clock.run(2.0, lambda: member.reader.ledger.busy)
+            member.reader.stuck = True
+    member.leave()
+    world.run(4.1)
+    assert member.finished
+    if how == "stuck":
+        assert member.error is None
+        assert member.member.counters.abandoned == 1
+    else:
+        assert isinstance(member.error, SessionLostError)
+
+
+def test_streams_stop_at_once_when_leaving_without_a_connection() -> None:
+    """Readers see the end of their streams, also where ZooKeeper is away."""
+    world, member = settled_member()
+    member.cut()
+    world.run(TIMEOUT * 2 / 3 + 0.1)
+    member.leave()
+    world.run(0.1)
+    assert member.member.phase is Phase.COMMITTING
+    assert member.reader.ledger.generation is None
+
+
+def test_a_session_that_ends_while_leaving() -> None:
+    """With something uncommitted that is an error, without it is not; either way the member is gone."""
+    world, member = settled_member()
+    member.leave()
+    world.end_early(member)
+    world.run(1.0)
+    assert member.finished
+    other_world = World(1)
+    other_world.brokers.stop()
+    idle = other_world.join("m1")
+    other_world.run(1.0)
+    idle.leave()
+    other_world.end_early(idle)
+    other_world.run(1.0)
+    assert (idle.finished, idle.error) == (True, None)
+
+
+def test_a_stream_that_cannot_go_on_makes_the_member_leave_with_its_error() -> None:
+    """What was consumed is committed and the share released first."""
+    world, member = settled_member()
+    every(T, world, 10)
+    world.read_all()
+    world.run(0.2)
+    member.post(ev.StreamFailed(OffsetOutOfRangeError("out of range")))
+    world.run(2.0)
+    assert isinstance(member.error, OffsetOutOfRangeError)
+    assert [world.offset(partition) for partition in T] == [30] * 4
+    assert world.owners() == {}
+
+
+def test_after_the_end_nothing_happens() -> None:
+    """A closed member takes any event, and does nothing."""
+    world, member = settled_member()
+    member.leave()
+    world.run(1.0)
+    for event in (ev.Tick(), ev.Start(), ev.Leave(), ev.Quieted(1, {}), ev.Answered(1, {}), ev.Reply(1, (), 0.0)):
+        assert member.member.handle(event, world.clock.now) == []
+    assert member.member.wake_at == float("inf")
+
+
+def test_the_model_s_operator_can_hurt() -> None:
+    """The world's checks see a foreign delete: they are not blind."""
+    world, _ = settled_member()
+    zombie = world.server.open_session()
+    with pytest.raises(AssertionError, match="deletes what is another's"):
+        world.server.apply(zombie, Delete(znodes.owner(GROUP, T[0])))
+    with pytest.raises(AssertionError, match="does not own"):
+        world.server.apply(zombie, Create(znodes.offset(GROUP, T[0]) + "0", b"1"))

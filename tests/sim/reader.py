@@ -1,0 +1,93 @@
+"""A member's streams, as one reader that takes a batch, works on it for a while, and comes back for more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from random import Random
+
+from sim.brokers import Brokers
+from sim.clock import Clock
+from zkgroup.protocol.ledger import Ledger, Run
+from zkgroup.protocol.names import TopicPartition
+
+BATCH = 7
+PACE = 0.05
+
+
+class SimReader:
+    """``handed_out`` and ``consumed`` are told of each batch: when the reader gets it, and when it is done with it."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        random: Random,
+        brokers: Brokers,
+        may_hand_out: Callable[[], bool],
+        handed_out: Callable[[Run], None],
+        consumed: Callable[[Run], None],
+    ) -> None:
+        self._clock = clock
+        self._random = random
+        self._brokers = brokers
+        self._may_hand_out = may_hand_out
+        self._handed_out = handed_out
+        self._done_with = consumed
+        self.ledger = Ledger()
+        self.stuck = False  # it does not come back for more
+        self.frozen = False
+        self.dead = False
+        self._in_hand: list[Run] = []
+        self._quiet: Callable[[], None] | None = None
+        self._turn = 0
+        clock.after(PACE, self._step)
+
+    def quiet(self, done: Callable[[], None], *, abandon: bool) -> None:
+        self.ledger.fence()
+        if abandon:
+            self.ledger.abandon()
+        if self.ledger.busy:
+            self._quiet = done
+        else:
+            self._quiet = None
+            done()
+
+    def grant(self, generation: int, share: Mapping[TopicPartition, int]) -> None:
+        self.ledger.grant(generation, share)
+
+    def extend(self, generation: int, share: Mapping[TopicPartition, int]) -> None:
+        if self.ledger.generation == generation:
+            self.ledger.extend(share)
+
+    def _step(self) -> None:
+        if self.dead:
+            return
+        self._clock.after(self._random.uniform(0.2, 2.0) * PACE, self._step)
+        if self.frozen or self.stuck:
+            return
+        if self._in_hand:
+            self._come_back()
+        elif self.ledger.generation is not None and self._may_hand_out():
+            self._take()
+
+    def _come_back(self) -> None:
+        in_hand, self._in_hand = self._in_hand, []
+        for run in in_hand:
+            self._done_with(run)
+        self.ledger.mark()
+        if self._quiet is not None:
+            done, self._quiet = self._quiet, None
+            done()
+
+    def _take(self) -> None:
+        partitions = sorted(self.ledger.positions)
+        for offset in range(len(partitions)):
+            partition = partitions[(self._turn + offset) % len(partitions)]
+            first = self.ledger.positions[partition]
+            if (last := min(first + BATCH, self._brokers.end(partition))) > first:
+                runs = self.ledger.trim([Run(partition, 0, last - first, first, last)])
+                self.ledger.hand_out(runs)
+                self._in_hand = runs
+                self._turn += 1
+                for run in runs:
+                    self._handed_out(run)
+                return

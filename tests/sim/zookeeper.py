@@ -1,0 +1,252 @@
+"""A model of ZooKeeper: one tree, sessions, ephemeral nodes, versions, watches, transactions.
+
+It answers the operations of ``zkgroup.protocol.ops`` as a real server does through ``zkgroup.servers.zookeeper``;
+``tests/servers/test_zookeeper_contract.py`` holds both against each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from zkgroup.protocol.ops import (
+    Changed,
+    Check,
+    Children,
+    Code,
+    Create,
+    Delete,
+    Ensure,
+    Exists,
+    Failure,
+    Get,
+    Node,
+    Op,
+    Result,
+    SetData,
+    Stat,
+    Sync,
+    Transaction,
+)
+
+Watcher = tuple[int, Literal["data", "children"]]
+
+
+@dataclass(slots=True)
+class Znode:
+    """A node as the server keeps it. Times are milliseconds."""
+
+    data: bytes
+    czxid: int
+    mzxid: int
+    version: int
+    ctime: int
+    mtime: int
+    owner: int
+    children: dict[str, None] = field(default_factory=dict)
+
+    @property
+    def stat(self) -> Stat:
+        return Stat(self.czxid, self.mzxid, self.version, self.ctime, self.mtime, self.owner, len(self.children))
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What was done to a node, by which session (0: the server, at the end of the session that owned it)."""
+
+    session: int
+    path: str
+    before: Znode | None
+    after: Znode | None
+
+
+def parent_of(path: str) -> str:
+    return path.rpartition("/")[0] or "/"
+
+
+class ModelZooKeeper:
+    """``tell`` gets watch events; ``observe`` every change, in order."""
+
+    def __init__(self, clock: Callable[[], float] = lambda: 0.0) -> None:
+        self.nodes = {"/": Znode(b"", 0, 0, 0, 0, 0, 0)}
+        self.sessions: dict[int, None] = {}
+        self.tell: Callable[[int, Changed], None] = lambda session, event: None
+        self.observe: Callable[[Change], None] = lambda change: None
+        self._clock = clock
+        self._zxid = 0
+        self._ids = 0x1000
+        self._watches: dict[str, dict[Watcher, None]] = {}
+
+    # ------------------------------------------------------------ sessions
+
+    def open_session(self) -> int:
+        """A new session's id."""
+        self._ids += 1
+        self.sessions[self._ids] = None
+        return self._ids
+
+    def end_session(self, session: int) -> None:
+        """The session is closed or has expired: its ephemeral nodes go."""
+        if session in self.sessions:
+            del self.sessions[session]
+            self.forget_watches(session)
+            for path in [path for path, node in self.nodes.items() if node.owner == session]:
+                self._zxid += 1
+                self._remove(0, path, [])
+
+    def forget_watches(self, session: int) -> None:
+        """The session's connection has dropped: its watches are gone."""
+        for path in list(self._watches):
+            watchers = self._watches[path]
+            watchers.pop((session, "data"), None)
+            watchers.pop((session, "children"), None)
+            if not watchers:
+                del self._watches[path]
+
+    # ------------------------------------------------------------ operations
+
+    def apply(self, session: int, op: Op) -> Result:
+        """Carry out one operation."""
+        if session not in self.sessions:
+            return Failure(Code.SESSION_EXPIRED)
+        match op:
+            case Get(path, watch):
+                return self._get(session, path, watch=watch)
+            case Children(path, watch):
+                if path not in self.nodes:
+                    return Failure(Code.NO_NODE)
+                self._watch(session, path, "children", watch)
+                return tuple(self.nodes[path].children)
+            case Exists(path, watch):
+                self._watch(session, path, "data", watch)
+                return self.nodes[path].stat if path in self.nodes else None
+            case Sync():
+                return None
+            case Ensure(path):
+                return self._ensure(session, path)
+            case Transaction(ops):
+                return self._together(session, ops)
+            case Create() | SetData() | Delete():
+                failure = self._together(session, (op,))
+                if isinstance(failure, Failure):
+                    return replace(failure, index=None)
+                return self.nodes[op.path].stat if isinstance(op, SetData) else None
+
+    def _get(self, session: int, path: str, *, watch: bool) -> Result:
+        node = self.nodes.get(path)
+        if node is None:
+            return Failure(Code.NO_NODE)
+        self._watch(session, path, "data", watch)
+        return Node(node.data, node.stat)
+
+    def _ensure(self, session: int, path: str) -> Result:
+        if path in self.nodes:
+            return None
+        if path != "/":
+            self._ensure(session, parent_of(path))
+        return self._together(session, (Create(path),))
+
+    def _together(self, session: int, ops: tuple[Create | SetData | Delete | Check, ...]) -> Failure | None:
+        undo: list[Callable[[], None]] = []
+        changes: list[Change] = []
+        self._zxid += 1
+        for index, op in enumerate(ops):
+            code = self._obstacle(op)
+            if code is not None:
+                for step in reversed(undo):
+                    step()
+                return Failure(code, index=index)
+            match op:
+                case Create(path, data, ephemeral):
+                    changes.append(self._add(session, path, data, session if ephemeral else 0, undo))
+                case SetData(path, data):
+                    changes.append(self._change(session, path, data, undo))
+                case Delete(path):
+                    changes.append(self._take(session, path, undo))
+                case Check():
+                    pass
+        for change in changes:
+            self._announce(change)
+        return None
+
+    def _obstacle(self, op: Create | SetData | Delete | Check) -> Code | None:
+        node = self.nodes.get(op.path)
+        if isinstance(op, Create):
+            parent = self.nodes.get(parent_of(op.path))
+            if parent is None:
+                return Code.NO_NODE
+            if node is not None:
+                return Code.NODE_EXISTS
+            return Code.OTHER if parent.owner else None
+        if node is None:
+            return Code.NO_NODE
+        if op.version not in (-1, node.version):
+            return Code.BAD_VERSION
+        return Code.NOT_EMPTY if isinstance(op, Delete) and node.children else None
+
+    def _now(self) -> int:
+        return int(self._clock() * 1000)
+
+    def _add(self, session: int, path: str, data: bytes, owner: int, undo: list[Callable[[], None]]) -> Change:
+        node = Znode(data, self._zxid, self._zxid, 0, self._now(), self._now(), owner)
+        parent, name = self.nodes[parent_of(path)], path.rpartition("/")[2]
+        self.nodes[path] = node
+        parent.children[name] = None
+
+        def back() -> None:
+            del self.nodes[path]
+            del parent.children[name]
+
+        undo.append(back)
+        return Change(session, path, None, node)
+
+    def _change(self, session: int, path: str, data: bytes, undo: list[Callable[[], None]]) -> Change:
+        before = self.nodes[path]
+        after = replace(before, data=data, mzxid=self._zxid, version=before.version + 1, mtime=self._now())
+        self.nodes[path] = after
+        undo.append(lambda: self.nodes.__setitem__(path, before))
+        return Change(session, path, before, after)
+
+    def _take(self, session: int, path: str, undo: list[Callable[[], None]]) -> Change:
+        before = self.nodes.pop(path)
+        parent, name = self.nodes[parent_of(path)], path.rpartition("/")[2]
+        del parent.children[name]
+
+        def back() -> None:
+            self.nodes[path] = before
+            parent.children[name] = None
+
+        undo.append(back)
+        return Change(session, path, before, None)
+
+    def _remove(self, session: int, path: str, undo: list[Callable[[], None]]) -> None:
+        self._announce(self._take(session, path, undo))
+
+    # ------------------------------------------------------------ watches
+
+    def _watch(self, session: int, path: str, kind: Literal["data", "children"], wanted: bool) -> None:
+        if wanted:
+            self._watches.setdefault(path, {})[session, kind] = None
+
+    def _announce(self, change: Change) -> None:
+        self.observe(change)
+        created, deleted = change.before is None, change.after is None
+        if deleted:
+            self._trigger(change.path, ("data", "children"))
+        else:
+            self._trigger(change.path, ("data",))
+        if created or deleted:
+            self._trigger(parent_of(change.path), ("children",))
+
+    def _trigger(self, path: str, kinds: tuple[Literal["data", "children"], ...]) -> None:
+        watchers = self._watches.get(path, {})
+        told: dict[int, None] = {}
+        for session, kind in list(watchers):
+            if kind in kinds:
+                del watchers[session, kind]
+                told[session] = None
+        if not watchers:
+            self._watches.pop(path, None)
+        for session in told:
+            self.tell(session, Changed(path))
