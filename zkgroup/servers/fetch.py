@@ -36,6 +36,8 @@ BATCH: Final = 500
 #: What a batch may hold, and what librdkafka may queue, for all streams of a process together.
 BATCH_BYTES: Final = 8 * 1024 * 1024
 QUEUE_BYTES: Final = 48 * 1024 * 1024
+#: How large messages are taken to be before any was seen: the first batches are small.
+FIRST_SIZE: Final = 1024.0 * 1024
 
 
 @dataclass(slots=True)
@@ -60,7 +62,7 @@ class Fetcher:
             "enable_partition_eof": tell_ends,
         } | overrides
         self._budget = max(256 * 1024, BATCH_BYTES // sharers)
-        self._size = 0.0  # recent mean size of a message
+        self._size = FIRST_SIZE  # recent mean size of a message
         self._single_topic = False
         self._assigned: set[TopicPartition] = set()
         self._consumer: Consumer | None = None

@@ -7,7 +7,6 @@ nothing subscribes, and nothing is committed behind the caller's back.
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,6 +30,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 from zkgroup.errors import NotFoundError, UnreachableError, UsageError, ZkgroupError
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.znodes import BrokerRegistration
+from zkgroup.servers.kafka_log import ClientLog
 
 __all__ = [
     "OFFSET_BEGINNING",
@@ -66,22 +66,6 @@ _UNREACHABLE: Final = (
 )
 
 
-class _Log:
-    """What librdkafka logs, in this module's log. A failed connection is tried again: nothing there is an error.
-
-    Left out is what it says of settings that are meant, for brokers before 0.11, and nobody can change.
-    """
-
-    def log(self, level: int, form: str, facility: str, client: str, text: str) -> None:
-        """As confluent-kafka (2.16) calls it: ``form`` is ``%s [%s] %s``, ``text`` begins with the thread."""
-        if facility == "AUTOCREATE" or (facility == "CONFWARN" and "broker.version.fallback" in text):
-            return
-        log.log(min(level, logging.WARNING), "Kafka client: %s", re.sub(r"^\[thrd:[^\]]*\]: ", "", text))
-
-
-_LOG: Final = _Log()
-
-
 @dataclass(frozen=True, slots=True)
 class KafkaSettings:
     """How to reach the brokers. Picklable: export ships it to Spark's executors.
@@ -101,11 +85,11 @@ class KafkaSettings:
             # The brokers' own logs tell why they drop idle connections; a dropped one is re-opened when needed.
             "log.connection.close": False,
             "socket.keepalive.enable": True,
-            # The default, rebootstrap, tries brokers that are all gone twenty times a second, each time with a line.
-            # Where they are then, ZooKeeper tells.
-            "metadata.recovery.strategy": "none",
+            # With the defaults brokers that are all gone are tried twenty times a second, or no more after ten seconds.
+            # (Beware of metadata.recovery.strategy=none: in 2.16 every tenth client never came back.)
+            "reconnect.backoff.ms": 1000,
             "reconnect.backoff.max.ms": 1000,
-            # A broker that has just started may know no topic yet; librdkafka then reads none of it until it asks again.
+            # A broker that has just started may know no topic yet: librdkafka then reads nothing until it asks again.
             "topic.metadata.refresh.interval.ms": 5_000,
         }
         if self.legacy_release is not None:
@@ -174,7 +158,7 @@ def consumer(settings: KafkaSettings, *, group: str = NO_GROUP, **overrides: Any
     conf |= {key.replace("_", "."): value for key, value in overrides.items()}
     conf |= settings.properties
     try:
-        return Consumer(conf, logger=_LOG)
+        return Consumer(conf, logger=ClientLog(log))
     except (KafkaException, ValueError, TypeError) as error:
         raise _bad_properties(error) from None
 
@@ -185,7 +169,7 @@ def producer(settings: KafkaSettings, **overrides: Any) -> Producer:
     conf |= {key.replace("_", "."): value for key, value in overrides.items()}
     conf |= settings.properties
     try:
-        return Producer(conf, logger=_LOG)
+        return Producer(conf, logger=ClientLog(log))
     except (KafkaException, ValueError, TypeError) as error:
         raise _bad_properties(error) from None
 
@@ -202,7 +186,7 @@ def _admin(settings: KafkaSettings, timeout: float) -> AdminClient:
     librdkafka (2.16) drops its bootstrap connections as soon as it knows the brokers; a look-up of leaders that is
     under way then is only tried again after one or three seconds (seen with one new client in twenty-five).
     """
-    admin = AdminClient(settings.base() | dict(settings.properties), logger=_LOG)
+    admin = AdminClient(settings.base() | dict(settings.properties), logger=ClientLog(log))
     try:
         if settings.legacy_release is None:
             admin.describe_cluster(request_timeout=timeout).result(timeout + 1)
@@ -305,7 +289,9 @@ def topics(settings: KafkaSettings, timeout: float) -> dict[str, tuple[int, ...]
     Raises ``UnreachableError`` where no broker answers within ``timeout`` seconds.
     """
     try:
-        metadata = AdminClient(settings.base() | dict(settings.properties), logger=_LOG).list_topics(timeout=timeout)
+        metadata = AdminClient(settings.base() | dict(settings.properties), logger=ClientLog(log)).list_topics(
+            timeout=timeout
+        )
     except KafkaException as error:
         if error.args[0].code() in _UNREACHABLE:
             raise _no_answer(settings, timeout) from None
