@@ -11,7 +11,7 @@ import typer
 
 from zkgroup.errors import UsageError, ZkgroupError
 
-from ._errors import say
+from ._errors import reader_is_gone, say
 from ._options import Given, OutputOption
 from ._render import print_rows
 from ._signals import StopRequest
@@ -241,7 +241,8 @@ def _run_in_foreground(options: MemberOptions, name: str, verbosity: int) -> int
             guard.say(f"+{child.pid}")
             asked = False
             while child.poll() is None:
-                if stop_request and not asked:
+                # The member itself only notices a reader that is gone when it has something to print.
+                if not asked and (stop_request or reader_is_gone(1)):
                     asked = True
                     child.terminate()
                 try:
@@ -249,7 +250,7 @@ def _run_in_foreground(options: MemberOptions, name: str, verbosity: int) -> int
                 except subprocess.TimeoutExpired:
                     continue
             guard.say(f"-{child.pid}")
-        if not stop_request and child.returncode != 0:
+        if not asked and child.returncode != 0:
             raise ZkgroupError(f"member {options.member_id} ended with status {child.returncode}", "see what it said")
         return stop_request.exit_code
     finally:

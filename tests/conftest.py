@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -30,6 +31,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Under nohup, or in the background of a script, these are ignored, and so they would be in the commands we run.
+    for signum in (signal.SIGHUP, signal.SIGINT):
+        if signal.getsignal(signum) is signal.SIG_IGN:
+            signal.signal(signum, signal.SIG_DFL if signum == signal.SIGHUP else signal.default_int_handler)
     config.addinivalue_line("markers", "long: takes long or downloads much; runs with --long (make test-all)")
 
 
