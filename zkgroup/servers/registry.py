@@ -65,7 +65,7 @@ class Registry:
         self._session.start()
         if not self._up.wait(self.timeout) or self._down is not None:
             reason = self._down or f"no answer within {self.timeout:g} s"
-            self.close()
+            self._session.close(0.1)  # there is no session to end, and a silent server would keep us waiting for that
             raise UnreachableError(
                 f"ZooKeeper at {self.settings.hosts} cannot be reached ({reason})",
                 "check the address, and that the server runs",
