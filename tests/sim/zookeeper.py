@@ -143,9 +143,10 @@ class ModelZooKeeper:
     def _ensure(self, session: int, path: str) -> Result:
         if path in self.nodes:
             return None
-        if path != "/":
-            self._ensure(session, parent_of(path))
-        return self._together(session, (Create(path),))
+        if isinstance(refused := self._ensure(session, parent_of(path)), Failure):
+            return refused
+        failure = self._together(session, (Create(path),))
+        return None if failure is None else replace(failure, index=None)
 
     def _together(self, session: int, ops: tuple[Create | SetData | Delete | Check, ...]) -> Failure | None:
         undo: list[Callable[[], None]] = []

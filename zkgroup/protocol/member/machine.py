@@ -276,9 +276,8 @@ class Member:
         g = self._ground
         g.enter(Phase.LOOKING)
         if g.dirty:
-            self._acquiring.attempts.begin(
-                g.now
-            )  # a changed group is a new rebalance: what failed before proves nothing
+            # A changed group is a new rebalance: what failed before proves nothing.
+            self._acquiring.attempts.begin(g.now)
         g.dirty = ""
         g.timers.cancel("retry")
         g.talk.run(do.any_broker, self._looked, self._fatal)
