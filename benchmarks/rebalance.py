@@ -77,8 +77,8 @@ class Group:
             if isinstance(listed, tuple) and len(listed) == self.partitions:
                 nodes = [node for node in self.registry.read([Get(path) for path in paths]) if isinstance(node, Node)]
                 shares = Counter(node.data for node in nodes)
-                even = max(shares.values()) - min(shares.values()) <= 1
-                if len(nodes) == self.partitions and len(shares) == len(self.members) and even:
+                complete = len(nodes) == self.partitions and len(shares) == len(self.members)
+                if complete and max(shares.values()) - min(shares.values()) <= 1:
                     return max(node.stat.ctime for node in nodes)
             time.sleep(0.05)
         raise SystemExit(f"{self.name} did not come to rest within {timeout:g} s")
