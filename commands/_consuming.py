@@ -138,15 +138,17 @@ def _look_around(
                 raise UnreachableError("no broker is registered in ZooKeeper", "check that the brokers are up")
             return {}  # the member waits for one, and says so
         kafka = Brokers(registry.read, dict(config.kafka), given).settings()
-        nodes = registry.read([Get(znodes.topic(topic)) for topic in chosen]) if limits.until_end else []
-    topics(kafka, settings.timeout)
+        # What a filter matches the member reads anyway.
+        wanted = chosen if limits.until_end or selection.filter is None else ()
+        nodes = registry.read([Get(znodes.topic(topic)) for topic in wanted])
     partitions = [
         TopicPartition(topic, number)
-        for topic, node in zip(chosen, nodes, strict=False)
+        for topic, node in zip(wanted, nodes, strict=True)
         if isinstance(node, Node)
         for number in znodes.decode_topic(znodes.topic(topic), node.data).partitions
     ]
-    return log_ends(kafka, partitions, settings.timeout)
+    topics(kafka, settings.timeout)
+    return log_ends(kafka, partitions, settings.timeout) if limits.until_end else {}
 
 
 # Plainly

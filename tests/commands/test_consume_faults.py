@@ -1,0 +1,205 @@
+"""What goes wrong around ``consume``: sessions, brokers, spoilt znodes, impatient people."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from cli import ZKGROUP, environment, run
+from consuming import committed, consuming, into_a_full_pipe, members, nobody_is_left
+from support import wait_until
+
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import Create, Delete, Ensure, Exists, Get, Node, SetData, Stat
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.sandbox.sessions import expire_session
+from zkgroup.sandbox.topics import Record
+from zkgroup.servers.registry import Registry
+from zkgroup.servers.zookeeper import ZooKeeperSettings
+
+MakeTopic = Callable[..., str]
+Fill = Callable[..., list[Record]]
+Unique = Callable[[str], str]
+
+
+@pytest.fixture
+def elsewhere(cluster: Sandbox, unique: Unique) -> Iterator[Registry]:
+    """A chroot of its own on the shared ZooKeeper, laid out as a cluster's, with no broker in it."""
+    chroot = f"{cluster.address}/{unique('elsewhere')}"
+    with Registry(ZooKeeperSettings(chroot), 30.0) as registry:
+        registry.read([Ensure(path) for path in ("/", znodes.broker_ids(), znodes.topics(), znodes.consumers())])
+        yield registry
+
+
+def register_topic(registry: Registry, topic: str) -> None:
+    """The topic node of a topic with one partition, on broker 1."""
+    assert registry.write(Create(znodes.topic(topic), b'{"version":1,"partitions":{"0":[1]}}')) is None
+
+
+def register_broker(registry: Registry, port: int) -> None:
+    """The registration of a broker at a port of this machine."""
+    data = (
+        '{"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT"},"endpoints":["PLAINTEXT://127.0.0.1:%d"],'
+        '"jmx_port":-1,"host":"127.0.0.1","timestamp":"1","port":%d,"version":4}'
+    )
+    assert registry.write(Create(znodes.broker(1), (data % (port, port)).encode())) is None
+
+
+def test_an_expired_session_is_a_pause(
+    cluster: Sandbox, make_topic: MakeTopic, fill: Fill, unique: Unique, registry: Registry, tmp_path: Path
+) -> None:
+    """A session that the server ends is replaced: the member joins again, says so in a line, and loses nothing."""
+    topic, group = make_topic(2), unique("group")
+    fill(topic, 100, 2)
+    options = ["-g", group, "--from-beginning", "-X", "auto.commit.interval.ms=100"]
+    with consuming(tmp_path, cluster.connect, topic, *options) as run:
+        run.wait_for_lines(100)
+        wait_until(lambda: sum(committed(registry, group).values()) == 100, what="the commit")
+        (member,) = members(registry, group)
+        (stat,) = registry.read([Exists(znodes.member_id(group, member))])
+        assert isinstance(stat, Stat)
+        expire_session(cluster.address, stat.owner)
+        run.wait_to_hear("joining again")
+        fill(topic, 50, 2)
+        printed = run.wait_for_lines(150)
+        assert run.stop(signal.SIGINT) == 130
+    assert sorted(printed) == sorted([f"m{i:06d}" for i in range(100)] + [f"m{i:06d}" for i in range(50)])
+    assert sum(committed(registry, group).values()) == 150
+    assert all(line.startswith(f"zkgroup: warning: {member}: ") for line in run.said.splitlines())
+    assert nobody_is_left(registry, group)
+
+
+@pytest.mark.parametrize("listening", [True, False], ids=["silent", "closed"])
+def test_brokers_that_do_not_answer(elsewhere: Registry, listening: bool) -> None:
+    """Registered brokers that are silent, or not there: exit 3 in the time given, and nobody has joined the group."""
+    register_topic(elsewhere, "t")
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        port = server.getsockname()[1]
+        if listening:
+            server.listen(50)
+        register_broker(elsewhere, port)
+        for options in (["-g", "g"], ["-g", "g", "-e"], []):
+            began = time.monotonic()
+            result = run("-z", elsewhere.settings.hosts, "--connect-timeout", "1", "consume", "t", *options)
+            assert (result.returncode, result.stdout) == (3, "")
+            assert result.stderr.startswith(f"zkgroup: brokers at 127.0.0.1:{port} gave no answer within 1 s: ")
+            assert result.stderr.count("\n") == 1
+            assert time.monotonic() - began < 10
+    assert elsewhere.read([Exists(znodes.ids("g"))]) == [None]
+
+
+def test_a_signal_while_brokers_are_waited_for(elsewhere: Registry, tmp_path: Path) -> None:
+    """Before anything has begun a signal ends it at once, though librdkafka would wait for its brokers."""
+    register_topic(elsewhere, "t")
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen(50)
+        server.settimeout(30)
+        register_broker(elsewhere, server.getsockname()[1])
+        with consuming(tmp_path, elsewhere.settings.hosts, "t", "-g", "g", "--connect-timeout", "60") as process:
+            connection, _ = server.accept()  # now it waits for an answer
+            assert process.stop(signal.SIGINT, timeout=5) == 130
+            connection.close()
+    assert process.said == ""
+
+
+def test_no_broker_is_waited_for(
+    cluster: Sandbox, make_topic: MakeTopic, fill: Fill, elsewhere: Registry, tmp_path: Path
+) -> None:
+    """Where no broker is registered the member says so, waits, and reads when one comes. With -e it does not wait."""
+    topic = make_topic(1)
+    fill(topic, 10)
+    register_topic(elsewhere, topic)
+    ended = run("-z", elsewhere.settings.hosts, "consume", topic, "-g", "g", "-e")
+    assert (ended.returncode, ended.stdout) == (3, "")
+    assert "no broker is registered" in ended.stderr
+    assert elsewhere.read([Exists(znodes.ids("g"))]) == [None]
+    with consuming(tmp_path, elsewhere.settings.hosts, topic, "-g", "g", "--from-beginning") as process:
+        process.wait_to_hear("no broker is registered: waiting for one\n")
+        assert len(members(elsewhere, "g")) == 1
+        register_broker(elsewhere, int(cluster.bootstrap.rpartition(":")[2]))
+        process.wait_for_lines(10)
+        assert process.stop(signal.SIGTERM) == 143
+    assert process.said.count("\n") == 1
+    assert committed(elsewhere, "g") == {f"{topic}-0": 10}
+    assert nobody_is_left(elsewhere, "g")
+
+
+def test_a_spoilt_topic_node_is_named(elsewhere: Registry) -> None:
+    """A topic node that is no JSON: an error that names it, and nobody has joined."""
+    assert elsewhere.write(Create(znodes.topic("t"), b"{")) is None
+    register_broker(elsewhere, 1)
+    result = run("-z", elsewhere.settings.hosts, "consume", "t", "-g", "g")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.startswith(f"zkgroup: znode {znodes.topic('t')}: ")
+    assert result.stderr.count("\n") == 1
+    assert elsewhere.read([Exists(znodes.ids("g"))]) == [None]
+
+
+def test_a_spoilt_offset_node_costs_one_partition(
+    cluster: Sandbox, make_topic: MakeTopic, fill: Fill, unique: Unique, registry: Registry
+) -> None:
+    """An offset that is no number: the others are read and committed, the error names the node and leaves it be."""
+    topic, group = make_topic(2), unique("group")
+    fill(topic, 10, 2)
+    path = znodes.offset(group, TopicPartition(topic, 0))
+    registry.read([Ensure(path.rpartition("/")[0])])
+    assert registry.write(Create(path, b"twelve")) is None
+    arguments = ["-z", cluster.connect, "consume", topic, "-g", group, "--from-beginning", "-e"]
+    result = run(*arguments)
+    assert (result.returncode, len(result.stdout.splitlines())) == (1, 5)
+    assert path in result.stderr
+    (node,) = registry.read([Get(path)])
+    assert isinstance(node, Node)
+    assert node.data == b"twelve"
+    assert registry.write(Delete(znodes.offset(group, TopicPartition(topic, 1)))) is None
+    assert isinstance(registry.write(SetData(path, b"3")), Stat)
+    mended = run(*arguments)
+    assert (mended.returncode, len(mended.stdout.splitlines()), mended.stderr) == (0, 2 + 5, "")
+
+
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_is_obeyed_at_once(
+    cluster: Sandbox, make_topic: MakeTopic, fill: Fill, unique: Unique, registry: Registry, first: int
+) -> None:
+    """While it waits for a reader that does not read, a second signal ends it, with its own code and nothing left."""
+    topic, group = make_topic(1), unique("group")
+    fill(topic, 30_000)
+    options = ["-g", group, "--from-beginning", "-X", "zkgroup.quiesce.timeout.ms=60000"]
+    with into_a_full_pipe("-z", cluster.connect, "consume", topic, *options) as (process, pipe):
+        process.send_signal(first)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(5) == 130
+        assert process.stderr is not None
+        assert process.stderr.read().endswith(b"left at once: what was not committed will be read again\n")
+        taken = os.read(pipe, 10_000_000)
+    assert nobody_is_left(registry, group)
+    assert sum(committed(registry, group).values()) <= taken.count(b"\n")
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize("module", ["typer", "kazoo.client", "confluent_kafka"])
+def test_a_signal_during_imports(cluster: Sandbox, module: str, signum: int, code: int) -> None:
+    """While modules are being imported nothing has begun: it ends at once, without a traceback."""
+    with subprocess.Popen(
+        [ZKGROUP, "-z", cluster.connect, "consume", "nosuch", "-g", "g"],
+        stderr=subprocess.PIPE,
+        env=environment({"PYTHONPROFILEIMPORTTIME": "1", "PYTHONUNBUFFERED": "1"}),
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        seen = next(line for line in process.stderr if line.rstrip().endswith(f" {module}"))
+        process.send_signal(signum)
+        rest = process.stderr.read()
+        assert process.wait(20) == code, (seen, rest[-500:])
+    assert all(line.startswith("import time:") for line in rest.splitlines()), rest[-500:]
