@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -139,7 +139,13 @@ def settings_from_brokers(
     return KafkaSettings(",".join(found), properties, legacy)
 
 
-def consumer(settings: KafkaSettings, *, group: str = NO_GROUP, **overrides: Any) -> Consumer:
+def consumer(
+    settings: KafkaSettings,
+    *,
+    group: str = NO_GROUP,
+    on_commit: Callable[[KafkaError | None, list[Any]], None] | None = None,
+    **overrides: Any,
+) -> Consumer:
     """A librdkafka consumer that only ever assigns. Property names are written with underscores for dots.
 
     Close it: nothing else ends its threads. It logs to this module's logger, from ``poll`` and ``consume``.
@@ -157,6 +163,8 @@ def consumer(settings: KafkaSettings, *, group: str = NO_GROUP, **overrides: Any
     }
     conf |= {key.replace("_", "."): value for key, value in overrides.items()}
     conf |= settings.properties
+    if on_commit is not None:
+        conf["on_commit"] = on_commit
     try:
         return Consumer(conf, logger=ClientLog(log))
     except (KafkaException, ValueError, TypeError) as error:
