@@ -1,0 +1,278 @@
+"""What ``consume`` reads, from where, and how it looks: with a group and without one."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+from cli import ZKGROUP, environment, run
+from confluent_kafka.admin import AdminClient, NewTopic
+from consuming import committed, consuming, members, nobody_is_left
+from support import numbered, wait_until
+
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import Children
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.sandbox.topics import Record, create_topic, produce
+from zkgroup.servers.kafka import GroupOffsets, KafkaSettings
+from zkgroup.servers.registry import Registry
+
+MakeTopic = Callable[..., str]
+Fill = Callable[..., list[Record]]
+Unique = Callable[[str], str]
+
+
+def values(numbers: Iterable[int]) -> list[str]:
+    """The values of ``numbered`` messages."""
+    return [f"m{number:06d}" for number in numbers]
+
+
+def printed(*arguments: str) -> list[str]:
+    """The lines that a good run prints, sorted."""
+    result = run(*arguments)
+    assert (result.returncode, result.stderr) == (0, ""), result.stderr
+    return sorted(result.stdout.splitlines())
+
+
+@pytest.fixture
+def topic(make_topic: MakeTopic, fill: Fill) -> str:
+    """A topic with 20 numbered messages in each of two partitions."""
+    name = make_topic(2)
+    fill(name, 40, 2)
+    return name
+
+
+def test_where_plain_reading_starts(cluster: Sandbox, topic: str) -> None:
+    """At an offset, so many before the end, at a time, at the beginning; without a word at the end."""
+    read = ["-z", cluster.connect, "consume", topic, "-e"]
+    assert printed(*read) == []
+    assert printed(*read, "--from-beginning") == values(range(40))
+    assert printed(*read, "--offset", "19") == values([38, 39])
+    assert printed(*read, "--offset", "-2") == values(range(36, 40))
+    assert printed(*read, "--offset", "-500", "--partition", "1") == values(range(1, 40, 2))
+    assert printed(*read, "--offset", "@2001-01-01") == values(range(40))
+    assert printed(*read, "--offset", f"@{int(time.time() * 1000) + 3_600_000}") == []
+    assert printed(*read, "-X", "auto.offset.reset=smallest") == values(range(40))
+
+
+def test_an_offset_out_of_range(cluster: Sandbox, topic: str, unique: Unique, registry: Registry) -> None:
+    """An offset that no log has: an error that says what there is, in a group without a trace, unless a reset is
+    chosen for that."""
+    group = unique("group")
+    read = ["-z", cluster.connect, "consume", topic, "-e", "--offset", "21"]
+    for options in ([], ["-g", group]):
+        result = run(*read, *options)
+        assert (result.returncode, result.stdout) == (1, "")
+        assert re.match(rf"zkgroup: offset 21 of {topic}-[01] is out of range: the log ends at 20", result.stderr)
+        assert result.stderr.count("\n") == 1
+    assert committed(registry, group) == {}
+    assert nobody_is_left(registry, group)
+    assert printed(*read, "-g", group, "-X", "auto.offset.reset=smallest") == values(range(40))
+
+
+def test_a_group_starts_where_it_was(cluster: Sandbox, topic: str, unique: Unique, registry: Registry) -> None:
+    """``--offset`` counts where no offset is stored, and only there; with ``--partition`` the group is left alone."""
+    group = unique("group")
+    read = ["-z", cluster.connect, "consume", topic, "-e", "-g", group]
+    assert printed(*read, "--offset", "18") == values(range(36, 40))
+    assert printed(*read, "--offset", "0") == []
+    assert printed(*read, "--offset", "0", "--partition", "0") == values(range(0, 40, 2))
+    assert committed(registry, group) == {f"{topic}-0": 20, f"{topic}-1": 20}
+
+
+def test_without_a_commit_nothing_is_stored(cluster: Sandbox, topic: str, unique: Unique, registry: Registry) -> None:
+    """``--no-commit`` and auto.commit.enable=false leave the group's offsets as they are."""
+    group = unique("group")
+    read = ["-z", cluster.connect, "consume", topic, "-e", "-g", group, "--from-beginning"]
+    for options in (["--no-commit"], ["-X", "auto.commit.enable=false"]):
+        assert printed(*read, *options) == values(range(40))
+        assert committed(registry, group) == {}
+
+
+def test_brokers_without_a_zookeeper(cluster: Sandbox, topic: str) -> None:
+    """Plain reading needs no ZooKeeper where the brokers are named; a group does."""
+    brokers = ["--bootstrap-server", cluster.bootstrap]
+    assert printed(*brokers, "consume", topic, "--from-beginning", "-e") == values(range(40))
+    refused = run(*brokers, "consume", topic, "-g", "g")
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("zkgroup: no ZooKeeper was named")
+
+
+def test_plain_reading_registers_nothing(cluster: Sandbox, topic: str, registry: Registry, tmp_path: Path) -> None:
+    """While it reads and afterwards, no group appears in ZooKeeper."""
+    before = registry.read([Children(znodes.consumers())])
+    with consuming(tmp_path, cluster.connect, topic, "--from-beginning") as process:
+        process.wait_for_lines(40)
+        assert registry.read([Children(znodes.consumers())]) == before
+        assert process.stop(signal.SIGINT) == 130
+    assert process.said == ""
+    assert registry.read([Children(znodes.consumers())]) == before
+
+
+def test_filters_take_topics_as_they_come(
+    cluster: Sandbox, unique: Unique, fill: Fill, registry: Registry, tmp_path: Path
+) -> None:
+    """A white list reads what matches, topics made later too; a topic that does not match is let be."""
+    stem, group = unique("stem"), unique("group")
+    create_topic(registry, f"{stem}-a", 1)
+    create_topic(registry, f"other-{stem}", 1)
+    fill(f"{stem}-a", 5)
+    fill(f"other-{stem}", 5)
+    options = ["--whitelist", f"{stem}.*,nothing", "-g", group, "--from-beginning", "-f", r"%t %s\n"]
+    with consuming(tmp_path, cluster.connect, *options) as process:
+        process.wait_for_lines(5)
+        create_topic(registry, f"{stem}-b", 2)
+        fill(f"{stem}-b", 6, 2)
+        lines = process.wait_for_lines(11)
+        assert process.stop(signal.SIGTERM) == 143
+    assert sorted(lines) == [f"{stem}-a {v}" for v in values(range(5))] + [f"{stem}-b {v}" for v in values(range(6))]
+    # The others' topics are many by now: a black list that leaves these two.
+    black = rf"(?!(other-)?{stem}).*"
+    found = printed("-z", cluster.connect, "consume", "--blacklist", black, "--from-beginning", "-e", "-f", r"%t\n")
+    assert sorted(set(found)) == [f"other-{stem}", f"{stem}-a", f"{stem}-b"]
+    assert run("-z", cluster.connect, "consume", "--whitelist", f"no{stem}").returncode == 4
+
+
+def test_every_part_of_a_message(cluster: Sandbox, kafka: KafkaSettings, make_topic: MakeTopic) -> None:
+    """Tombstones, headers, bytes that are no text and missing keys, as values, as kcat's tokens and as JSON."""
+    topic = make_topic(1)
+    records = [
+        Record(b"v", b"k", 0, 1_700_000_000_123, (("h", b"1"), ("n", None))),
+        Record(None, b"gone", 0, 1_700_000_000_124),
+        Record(b"\xff\x00", None, 0, 1_700_000_000_125),
+    ]
+    for record in records:
+        produce(kafka, topic, [record])
+    read = ["-z", cluster.connect, "consume", topic, "--from-beginning", "-e"]
+    raw = subprocess.run([ZKGROUP, *read], capture_output=True, env=environment(), check=True, timeout=60)
+    assert raw.stdout == b"v\n\n\xff\x00\n"
+    assert run(*read, "-n", "2", "-f", r"%t %p %o %k %K %s %S %T %h\n").stdout.splitlines() == [
+        f"{topic} 0 0 k 1 v 1 1700000000123 h=1,n=NULL",
+        f"{topic} 0 1 gone 4  -1 1700000000124 ",
+    ]
+    rows = [json.loads(line) for line in run(*read, "--output", "json").stdout.splitlines()]
+    assert rows[0] == {
+        "topic": topic,
+        "partition": 0,
+        "offset": 0,
+        "timestamp": "2023-11-14T22:13:20.123Z",
+        "timestamp_type": "CreateTime",
+        "key": "k",
+        "value": "v",
+        "headers": [{"key": "h", "value": "1"}, {"key": "n", "value": None}],
+    }
+    assert (rows[1]["key"], rows[1]["value"]) == ("gone", None)
+    assert (rows[2]["key"], rows[2]["value"]) == (None, {"base64": base64.b64encode(b"\xff\x00").decode()})
+
+
+@pytest.mark.parametrize(("storage", "dual"), [("kafka", "false"), ("kafka", "true"), ("zookeeper", "false")])
+def test_where_offsets_are_kept(
+    cluster: Sandbox,
+    kafka: KafkaSettings,
+    topic: str,
+    unique: Unique,
+    fill: Fill,
+    registry: Registry,
+    storage: str,
+    dual: str,
+) -> None:
+    """offsets.storage and dual.commit.enabled decide where offsets are committed and where the next run goes on."""
+    group = unique("group")
+    options = ["-X", f"offsets.storage={storage}", "-X", f"dual.commit.enabled={dual}", "--from-beginning", "-e"]
+    read = ["-z", cluster.connect, "consume", topic, "-g", group, *options]
+    assert printed(*read) == values(range(40))
+    expected = {f"{topic}-{number}": 20 for number in (0, 1)}
+    assert committed(registry, group) == (expected if storage == "zookeeper" or dual == "true" else {})
+    offsets = GroupOffsets(kafka, group)
+    stored = offsets.fetch([TopicPartition(topic, number) for number in (0, 1)], 10)
+    offsets.close()
+    assert list(stored.values()) == [20 if storage == "kafka" else None] * 2
+    fill(topic, 2, 2)
+    assert printed(*read) == values(range(2))
+
+
+def test_commits_come_by_themselves(
+    cluster: Sandbox, topic: str, unique: Unique, registry: Registry, tmp_path: Path
+) -> None:
+    """auto.commit.interval.ms is honoured while nothing else happens, and group.id may come from a file."""
+    group, file = unique("group"), tmp_path / "consumer.properties"
+    file.write_text(f"group.id={group}\nauto.offset.reset=smallest\nauto.commit.interval.ms=100\n")
+    with consuming(tmp_path, cluster.connect, topic, "--consumer-config", str(file)) as process:
+        process.wait_for_lines(40)
+        wait_until(lambda: sum(committed(registry, group).values()) == 40, what="a commit while it runs")
+        assert process.stop(signal.SIGINT) == 130
+    file.write_text(f"group.id={group}\noffsets.storage=zookeper\n")
+    refused = run("-z", cluster.connect, "consume", topic, "--consumer-config", str(file))
+    assert refused.returncode == 2
+    assert refused.stderr.startswith(f"zkgroup: {file}, line 2: offsets.storage=zookeper is unknown")
+
+
+def test_large_messages_take_bounded_memory(cluster: Sandbox, kafka: KafkaSettings, unique: Unique) -> None:
+    """200 MB in messages of 10 MB, as JSON, with small ones before them: never more than 250 MB in memory."""
+    topic, big = unique("large"), b"x" * 10_000_000
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.create_topics([NewTopic(topic, 2, 1, config={"max.message.bytes": "20000000"})])[topic].result(30)
+    produce(kafka, topic, numbered(20_000, 2))
+    large = KafkaSettings(kafka.bootstrap, {"message.max.bytes": "20000000"})
+    for number in range(20):
+        produce(large, topic, [Record(big, None, number % 2)])
+    command = ["-z", cluster.connect, "consume", topic, "-g", unique("group"), "--from-beginning", "--output", "json"]
+    count = 0
+    with subprocess.Popen([ZKGROUP, *command], stdout=subprocess.PIPE, env=environment()) as process:
+
+        def take() -> None:
+            nonlocal count
+            assert process.stdout is not None
+            while chunk := process.stdout.read1(1 << 20):
+                count += chunk.count(b"\n")
+
+        reader = threading.Thread(target=take)
+        reader.start()
+        try:
+            wait_until(lambda: count == 20_020, 60, "all messages")
+            status = Path(f"/proc/{process.pid}/status").read_text()
+        finally:
+            process.terminate()
+            reader.join(30)
+    assert process.returncode == 143
+    assert int(re.search(r"VmHWM:\s+([0-9]+) kB", status)[1]) < 250 * 1024  # type: ignore[index]
+
+
+def test_a_rebalance_can_be_followed(
+    cluster: Sandbox, topic: str, unique: Unique, registry: Registry, tmp_path: Path
+) -> None:
+    """With -v stderr tells in words who joined, what is given up and owned, and at the end how much was read; what
+    the libraries below have to say comes with -vv alone."""
+    group = unique("group")
+    options = [topic, "-g", group, "--from-beginning", "-v"]
+    with consuming(tmp_path, cluster.connect, *options, "-X", "consumer.id=a") as first:
+        first.wait_for_lines(40)
+        with consuming(tmp_path, cluster.connect, *options, "-X", "consumer.id=b") as second:
+            second.wait_to_hear(f"owns 1 of 2 partitions: {topic}-1\n")
+            assert sorted(members(registry, group)) == [f"{group}_a", f"{group}_b"]
+            second.stop(signal.SIGINT)
+        wait_until(lambda: first.said.count(f"owns 2 of 2 partitions: {topic}-0..1\n") == 2, what="all is its again")
+        first.stop(signal.SIGINT)
+    told = [re.sub(r"^[-0-9T:.]{23}Z INFO (\S+: )?", "", line) for line in first.said.splitlines()]
+    assert re.fullmatch(rf"is in group {group}, under ZooKeeper session 0x[0-9a-f]+", told.pop(0))
+    assert re.fullmatch(r"40 messages in [0-9.]+ s \([0-9]+ msg/s\)", told.pop())
+    assert told == [
+        f"owns 2 of 2 partitions: {topic}-0..1",
+        "rebalancing: members came or went",
+        f"gives up {topic}-0..1",
+        f"owns 1 of 2 partitions: {topic}-0",
+        "rebalancing: members came or went",
+        f"gives up {topic}-0",
+        f"owns 2 of 2 partitions: {topic}-0..1",
+        f"gives up {topic}-0..1",
+        f"has left group {group}",
+    ]
