@@ -188,13 +188,20 @@ def _bad_properties(error: Exception) -> UsageError:
     return UsageError(f"librdkafka refuses its configuration: {text}", "see the properties given with kafka.NAME=…")
 
 
+def _new_admin(settings: KafkaSettings) -> AdminClient:
+    try:
+        return AdminClient(settings.base() | dict(settings.properties), logger=ClientLog(log))
+    except (KafkaException, ValueError, TypeError) as error:
+        raise _bad_properties(error) from None
+
+
 def _admin(settings: KafkaSettings, timeout: float) -> AdminClient:
     """A client that knows the cluster's brokers. Raises ``UnreachableError``.
 
     librdkafka (2.16) drops its bootstrap connections as soon as it knows the brokers; a look-up of leaders that is
     under way then is only tried again after one or three seconds (seen with one new client in twenty-five).
     """
-    admin = AdminClient(settings.base() | dict(settings.properties), logger=ClientLog(log))
+    admin = _new_admin(settings)
     try:
         if settings.legacy_release is None:
             admin.describe_cluster(request_timeout=timeout).result(timeout + 1)
@@ -296,10 +303,9 @@ def topics(settings: KafkaSettings, timeout: float) -> dict[str, tuple[int, ...]
 
     Raises ``UnreachableError`` where no broker answers within ``timeout`` seconds.
     """
+    admin = _new_admin(settings)
     try:
-        metadata = AdminClient(settings.base() | dict(settings.properties), logger=ClientLog(log)).list_topics(
-            timeout=timeout
-        )
+        metadata = admin.list_topics(timeout=timeout)
     except KafkaException as error:
         if error.args[0].code() in _UNREACHABLE:
             raise _no_answer(settings, timeout) from None

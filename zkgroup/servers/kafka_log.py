@@ -9,6 +9,8 @@ from typing import Final
 
 #: How long a connection that fails the same way is not told again, in seconds.
 PAUSE: Final = 30.0
+# Settings for brokers before 0.10, and those of the user's that are for another kind of client.
+_MEANT: Final = ("broker.version.fallback", "will be ignored by this")
 _DECORATION: Final = re.compile(r"^\[thrd:[^\]]*\]: | \(after [0-9]+ms in state .*\)$")
 
 
@@ -16,7 +18,7 @@ class ClientLog:
     """What one librdkafka client logs, in the log of whoever made it.
 
     A failed connection is tried again, twice a second: no error, and told once in a while. What librdkafka says of
-    settings that are meant, for brokers before 0.11, is left out.
+    settings that are meant is left out.
     """
 
     def __init__(self, log: logging.Logger) -> None:
@@ -25,7 +27,7 @@ class ClientLog:
 
     def log(self, level: int, _form: str, facility: str, _client: str, text: str) -> None:
         """As confluent-kafka (2.16) calls it: ``text`` begins with the thread and may end with how long it took."""
-        if facility == "AUTOCREATE" or (facility == "CONFWARN" and "broker.version.fallback" in text):
+        if facility == "AUTOCREATE" or (facility == "CONFWARN" and any(part in text for part in _MEANT)):
             return
         text = _DECORATION.sub("", text)
         if facility == "FAIL":
