@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from cli import ZKGROUP, environment
 from support import wait_until
 
 from zkgroup.config import ConsumerConfig
@@ -173,3 +177,41 @@ def committed(registry: Registry, group: str, topic: str, partitions: int) -> li
     """The offsets stored in ZooKeeper."""
     nodes = registry.read([Get(znodes.offset(group, TopicPartition(topic, p))) for p in range(partitions)])
     return [int(node.data) if isinstance(node, Node) else None for node in nodes]
+
+
+class ProcessMember:
+    """``zkgroup consume`` in a process of its own, printing values to a file."""
+
+    def __init__(self, connect: str, group: str, topic: str, name: str, folder: Path, *properties: str) -> None:
+        self.output, self.errors = folder / name, folder / f"{name}.err"
+        given = [f"consumer.id={name}", "auto.offset.reset=smallest", "auto.commit.interval.ms=200", *properties]
+        options = [word for each in given for word in ("-X", each)]
+        with self.output.open("wb") as out, self.errors.open("wb") as err:
+            self._process = subprocess.Popen(
+                [ZKGROUP, "consume", topic, "-z", connect, "-g", group, "-v", *options],
+                stdout=out,
+                stderr=err,
+                env=environment(),
+            )
+
+    @property
+    def printed(self) -> list[bytes]:
+        return self.output.read_bytes().split(b"\n")[:-1]
+
+    def stop(self) -> None:
+        """SIGSTOP."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """SIGCONT."""
+        self._process.send_signal(signal.SIGCONT)
+
+    def leave(self) -> None:
+        """SIGTERM, and a clean leave."""
+        self._process.terminate()
+        assert self._process.wait(30) == 143, self.errors.read_text()
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self._process.kill()
+        self._process.wait(30)

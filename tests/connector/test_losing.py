@@ -1,0 +1,390 @@
+"""What a member loses on real servers, and what it makes of it: connections, sessions, nodes, its life."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from members import ProcessMember, ReadMember, committed, owners, wait_for_rest
+from support import numbered, wait_until
+from tcp_proxy import TcpProxy
+
+from zkgroup.errors import RebalanceFailedError
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import Create, Delete, Ensure, Exists, Failure, Stat
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.sandbox.sessions import expire_session
+from zkgroup.sandbox.topics import Record, produce
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
+
+Make = Callable[..., str]
+Fill = Callable[..., list[Record]]
+Unique = Callable[[str], str]
+
+
+def values(records: list[Record]) -> set[bytes]:
+    return {record.value for record in records if record.value is not None}
+
+
+@pytest.fixture
+def proxy(zookeeper: Sandbox) -> Iterator[TcpProxy]:
+    with TcpProxy(zookeeper.address) as proxy:
+        yield proxy
+
+
+class Trickle:
+    """Produces a message to each partition every 20 ms; ``sent`` is what the brokers have."""
+
+    def __init__(self, settings: KafkaSettings, topic: str, partitions: int) -> None:
+        self.sent: set[bytes] = set()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(settings, topic, partitions), daemon=True)
+
+    def _run(self, settings: KafkaSettings, topic: str, partitions: int) -> None:
+        start = 0
+        while not self._stop.wait(0.02):
+            records = numbered(partitions, partitions, start)
+            produce(settings, topic, records)
+            self.sent |= values(records)
+            start += partitions
+
+    def __enter__(self) -> Trickle:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(30)
+
+
+class History:
+    """Looks at committed offsets again and again: they must never go back."""
+
+    def __init__(self, registry: Registry, group: str, topic: str, partitions: int) -> None:
+        self.backwards: list[tuple[int, int, int]] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(registry, group, topic, partitions), daemon=True)
+
+    def _run(self, registry: Registry, group: str, topic: str, partitions: int) -> None:
+        before = [0] * partitions
+        while not self._stop.wait(0.01):
+            now = [offset or 0 for offset in committed(registry, group, topic, partitions)]
+            self.backwards += [(p, b, n) for p, (b, n) in enumerate(zip(before, now, strict=True)) if n < b]
+            before = now
+
+    def __enter__(self) -> History:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(30)
+        assert self.backwards == []
+
+
+# --- connections and sessions ---------------------------------------------------------------------------------------
+
+
+def test_a_dropped_connection_costs_nothing(
+    cluster: Sandbox, registry: Registry, make_topic: Make, unique: Unique, fill: Fill, proxy: TcpProxy
+) -> None:
+    """Back within the session's time-out: no rebalance, nothing read twice."""
+    topic, group = make_topic(2), unique("group")
+    with ReadMember(proxy.address + cluster.chroot, group, {topic: 1}) as member:
+        for _ in range(3):
+            accepted = proxy.accepted
+            proxy.drop()
+            wait_until(lambda before=accepted: proxy.accepted > before, 10, "connected again")
+            fill(topic, 20, 2)
+        wait_until(lambda: committed(registry, group, topic, 2) == [30, 30], 20, "everything committed")
+        assert member.connector.statistics().counters.rebalances == 1
+        assert len(member.records) == 60
+
+
+def test_past_the_lease_nothing_is_handed_out(
+    cluster: Sandbox, registry: Registry, make_topic: Make, unique: Unique, kafka: KafkaSettings, proxy: TcpProxy
+) -> None:
+    """A member cut off from ZooKeeper, not from the brokers, stops reading within half of its time-out; another has its
+    share after the whole. When it is back it joins again, and nothing was lost or taken back."""
+    topic, group = make_topic(2), unique("group")
+    times: list[float] = []
+    with (
+        History(registry, group, topic, 2),
+        ReadMember(
+            proxy.address + cluster.chroot,
+            group,
+            {topic: 1},
+            consumer_id="a",
+            session_timeout=4.0,
+            pace=lambda record: times.append(time.monotonic()),
+        ) as cut_off,
+        ReadMember(cluster.connect, group, {topic: 1}, consumer_id="b", session_timeout=4.0) as other,
+        Trickle(kafka, topic, 2) as trickle,
+    ):
+        wait_for_rest(registry, group, 2)
+        wait_until(lambda: times, 10, "something read")
+        proxy.stall()
+        began = time.monotonic()
+        wait_until(lambda: len(other.owned) == 2, 15, "the other has it all")
+        assert time.monotonic() - began > 2.5, "not before the session's time-out"
+        assert times[-1] - began < 2.1, "half of the time-out"
+        handed_out = len(times)
+        proxy.heal()
+        wait_for_rest(registry, group, 2)
+        assert cut_off.connector.statistics().counters.sessions == 2
+        wait_until(lambda: len(times) > handed_out, 10, "it reads again")
+        trickle.__exit__()
+        wait_until(lambda: trickle.sent == cut_off.values.keys() | other.values.keys(), 20, "everything read")
+
+
+def test_an_expired_session_begins_anew(
+    zookeeper: Sandbox, cluster: Sandbox, registry: Registry, make_topic: Make, unique: Unique, kafka: KafkaSettings
+) -> None:
+    """A session ended on the server: a new one, the share back from the stored offsets; nothing lost, and at most what
+    came since the last commit twice."""
+    topic, group = make_topic(2), unique("group")
+    with (
+        History(registry, group, topic, 2),
+        ReadMember(cluster.connect, group, {topic: 1}, consumer_id="a") as member,
+        Trickle(kafka, topic, 2) as trickle,
+    ):
+        for number in range(2, 5):
+            before = committed(registry, group, topic, 2)
+            wait_until(lambda before=before: committed(registry, group, topic, 2) != before, 20, "progress")
+            expire_session(zookeeper.address, member.connector.statistics().session_id)
+            wait_until(lambda n=number: member.connector.statistics().counters.sessions == n, 10, "a new session")
+            wait_for_rest(registry, group, 1)
+        trickle.__exit__()
+        member.wait_for(trickle.sent)
+        twice = sum(member.values.values()) - len(trickle.sent)
+        assert twice < len(trickle.sent) / 2
+
+
+# --- processes ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def process(cluster: Sandbox, tmp_path: Path) -> Iterator[Callable[[str, str, str], ProcessMember]]:
+    """``process(group, topic, name)``: a member in a process of its own, with a session of 2 s."""
+    made: list[ProcessMember] = []
+
+    def make(group: str, topic: str, name: str) -> ProcessMember:
+        made.append(ProcessMember(cluster.connect, group, topic, name, tmp_path, "zookeeper.session.timeout.ms=2000"))
+        return made[-1]
+
+    yield make
+    for member in made:
+        member.kill()
+
+
+def test_a_stopped_process_takes_nothing_back_when_it_goes_on(
+    cluster: Sandbox,
+    registry: Registry,
+    make_topic: Make,
+    unique: Unique,
+    kafka: KafkaSettings,
+    process: Callable[[str, str, str], ProcessMember],
+) -> None:
+    """SIGSTOP past the session's time-out: the other member takes over; after SIGCONT the stopped one writes no offset
+    of its old session, joins again, and no message is missing."""
+    topic, group = make_topic(2), unique("group")
+    with History(registry, group, topic, 2), Trickle(kafka, topic, 2) as trickle:
+        stopped, other = process(group, topic, "a"), process(group, topic, "b")
+        wait_for_rest(registry, group, 2)
+        wait_until(lambda: stopped.printed, 20, "something read")
+        stopped.stop()
+        wait_until(lambda: set(owners(registry, group).values()) == {f"{group}_b-0"}, 20, "the other has it all")
+        stopped.go_on()
+        wait_for_rest(registry, group, 2)
+        trickle.__exit__()
+        wait_until(lambda: {*stopped.printed, *other.printed} == trickle.sent, 20, "everything printed")
+        stopped.leave()
+        other.leave()
+    assert sum(filter(None, committed(registry, group, topic, 2))) == len(trickle.sent)
+
+
+def test_a_killed_process_is_replaced_after_its_session(
+    cluster: Sandbox,
+    registry: Registry,
+    make_topic: Make,
+    unique: Unique,
+    kafka: KafkaSettings,
+    process: Callable[[str, str, str], ProcessMember],
+) -> None:
+    """kill -9: the other has its share after the session's time-out and a moment; nothing missing, and what is repeated
+    came after the last commit."""
+    topic, group = make_topic(2), unique("group")
+    with History(registry, group, topic, 2), Trickle(kafka, topic, 2) as trickle:
+        killed, other = process(group, topic, "a"), process(group, topic, "b")
+        wait_for_rest(registry, group, 2)
+        wait_until(lambda: (committed(registry, group, topic, 2)[0] or 0) > 5, 20, "progress")
+        killed.kill()
+        began = time.monotonic()
+        at_death = committed(registry, group, topic, 2)[0] or 0
+        wait_for_rest(registry, group, 1)
+        assert time.monotonic() - began < 2.0 + 0.5 + 2.5, "session time-out, a tick, and a busy machine"
+        trickle.__exit__()
+        wait_until(lambda: {*killed.printed, *other.printed} == trickle.sent, 20, "everything printed")
+    lines = killed.printed + other.printed
+    repeated = sorted({line for line in lines if lines.count(line) > 1})
+    of_partition_0 = [int(value[1:]) // 2 for value in repeated]
+    assert all(offset >= at_death for offset in of_partition_0)
+
+
+# --- nodes ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_id_deleted_by_hand_is_made_again(
+    cluster: Sandbox, registry: Registry, make_topic: Make, unique: Unique, fill: Fill
+) -> None:
+    """The member notices, registers again, and goes on reading in the same session."""
+    topic, group = make_topic(2), unique("group")
+    with ReadMember(cluster.connect, group, {topic: 1}) as member:
+        path = znodes.member_id(group, member.id)
+        registry.write(Delete(path))
+        wait_until(lambda: isinstance(registry.read([Exists(path)])[0], Stat), 10, "registered again")
+        wait_for_rest(registry, group, 1)
+        member.wait_for(values(fill(topic, 10, 2)))
+        assert member.connector.statistics().counters.sessions == 1
+
+
+def test_an_owner_node_deleted_by_hand_is_claimed_again(
+    cluster: Sandbox, registry: Registry, make_topic: Make, unique: Unique
+) -> None:
+    """Owner nodes are watched."""
+    topic, group = make_topic(2), unique("group")
+    with ReadMember(cluster.connect, group, {topic: 1}):
+        registry.write(Delete(znodes.owner(group, TopicPartition(topic, 1))))
+        wait_for_rest(registry, group, 1)
+
+
+def in_the_way(registry: Registry, group: str, topic: str) -> str:
+    """An owner node of somebody who is not there."""
+    path = znodes.owner(group, TopicPartition(topic, 0))
+    registry.write(Ensure(znodes.owner_topic(group, topic)))
+    assert not isinstance(registry.write(Create(path, b"ghost-0", ephemeral=True)), Failure)
+    return path
+
+
+def test_an_owner_node_in_the_way_is_waited_for(
+    cluster: Sandbox, registry: Registry, make_topic: Make, unique: Unique, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A conflict ends when the node goes, not when the back-off is over."""
+    caplog.set_level("INFO", "zkgroup.connector")
+    topic, group = make_topic(2), unique("group")
+    path = in_the_way(registry, group, topic)
+    joined: list[ReadMember] = []
+
+    def join() -> None:
+        joined.append(ReadMember(cluster.connect, group, {topic: 1}, rebalance_backoff_ms=20_000))
+
+    thread = threading.Thread(target=join)
+    thread.start()
+    wait_until(lambda: "attempt 1 failed" in caplog.text, 10, "the conflict")
+    assert set(owners(registry, group).values()) == {"ghost-0"}, "rolled back"
+    registry.write(Delete(path))
+    began = time.monotonic()
+    thread.join(20)
+    assert time.monotonic() - began < 5.0
+    assert len(joined[0].owned) == 2
+    joined[0].close()
+
+
+def test_who_cannot_get_its_share_leaves_loudly(
+    cluster: Sandbox, registry: Registry, make_topic: Make, unique: Unique
+) -> None:
+    """The error names the node in the way and comes with an exit code; the id is gone, and the ghost's node is not."""
+    topic, group = make_topic(2), unique("group")
+    path = in_the_way(registry, group, topic)
+    with pytest.raises(RebalanceFailedError, match=path) as caught:
+        ReadMember(cluster.connect, group, {topic: 1}, consumer_id="a", rebalance_max_retries=2)
+    assert caught.value.exit_code == 1
+    assert registry.read([Exists(znodes.member_id(group, f"{group}_a"))]) == [None]
+    assert owners(registry, group) == {TopicPartition(topic, 0): "ghost-0"}
+    registry.write(Delete(path))
+
+
+def test_a_running_member_that_loses_its_share_leaves_loudly(
+    cluster: Sandbox, registry: Registry, make_topic: Make, unique: Unique, fill: Fill
+) -> None:
+    """What it had consumed of what is still its own is committed first; readers get the error, and so does who closes
+    it."""
+    topic, group = make_topic(2), unique("group")
+    fill(topic, 20, 2)
+    member = ReadMember(cluster.connect, group, {topic: 1}, rebalance_max_retries=2)
+    wait_until(lambda: len(member.records) == 20, 10, "everything read")
+    path = znodes.owner(group, TopicPartition(topic, 0))
+    registry.transaction([Delete(path), Create(path, b"ghost-0", ephemeral=True)])
+    error = member.wait_for_error(RebalanceFailedError)
+    assert member.failures == [error]
+    assert committed(registry, group, topic, 2)[1] == 10
+    assert owners(registry, group) == {TopicPartition(topic, 0): "ghost-0"}
+    registry.write(Delete(path))
+
+
+def test_a_bad_id_node_stops_it_until_it_goes(
+    cluster: Sandbox, registry: Registry, make_topic: Make, unique: Unique, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As it stops the reference; but the node is named, and gone in time it does no harm."""
+    caplog.set_level("INFO", "zkgroup.connector")
+    topic, group = make_topic(2), unique("group")
+    path = f"{znodes.ids(group)}/bad"
+    registry.write(Ensure(znodes.ids(group)))
+    registry.write(Create(path, b"no json", ephemeral=True))
+    joined: list[ReadMember] = []
+    thread = threading.Thread(target=lambda: joined.append(ReadMember(cluster.connect, group, {topic: 1})))
+    thread.start()
+    wait_until(lambda: f"znode {path}" in caplog.text, 10, "the node is named")
+    registry.write(Delete(path))
+    thread.join(20)
+    assert len(joined[0].owned) == 2
+    joined[0].close()
+
+
+def test_an_id_of_a_leftover_session_is_waited_for(
+    cluster: Sandbox, registry: Registry, make_topic: Make, unique: Unique, proxy: TcpProxy
+) -> None:
+    """A process that died and is started again with the same consumer.id waits for its former session to expire."""
+    topic, group = make_topic(1), unique("group")
+    first = ReadMember(proxy.address + cluster.chroot, group, {topic: 1}, consumer_id="same", session_timeout=2.0)
+    proxy.cut()
+    began = time.monotonic()
+    with ReadMember(cluster.connect, group, {topic: 1}, consumer_id="same", session_timeout=2.0) as second:
+        assert 0.5 < time.monotonic() - began < 6.0
+        assert second.owned == (TopicPartition(topic, 0),)
+        proxy.heal()
+        wait_until(lambda: first.connector.statistics().phase == "waiting for its id", 10, "the first waits now")
+        first.close()
+        assert second.owned == (TopicPartition(topic, 0),)
+
+
+def test_servers_that_restart_are_survived(make_sandbox: Callable[..., Sandbox], unique: Unique) -> None:
+    """ZooKeeper, then the broker, killed and started again under a reading member: it goes on, in the same session, and
+    nothing is missing."""
+    from zkgroup.sandbox.topics import create_topic
+
+    sandbox = make_sandbox()
+    topic, group = "restarted", unique("group")
+    settings = KafkaSettings(sandbox.bootstrap)
+    with sandbox.registry(30.0) as registry:
+        create_topic(registry, topic, 2)
+    with ReadMember(sandbox.connect, group, {topic: 1}, session_timeout=10.0) as member:
+        produce(settings, topic, numbered(10, 2))
+        member.wait_for(values(numbered(10)))
+        sandbox.zookeeper.kill()
+        produce(settings, topic, numbered(10, 2, 10))
+        member.wait_for(values(numbered(20)))
+        sandbox.start_zookeeper()
+        wait_until(lambda: member.connector.commit() is None, 20, "a commit")
+        assert member.connector.statistics().counters.sessions == 1
+        sandbox.broker().kill()
+        sandbox.start_broker()
+        produce(settings, topic, numbered(10, 2, 20))
+        member.wait_for(values(numbered(30)), 60)
+    with sandbox.registry(30.0) as registry:
+        assert committed(registry, group, topic, 2) == [15, 15]
