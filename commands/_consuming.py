@@ -107,7 +107,7 @@ def as_member(
                 raise
         for partition, why in held.items() if limits.until_end and not stop else ():
             raise ZkgroupError(f"{partition} was not read: {why}")
-        return _outcome(sink, stop)
+        return _outcome(sink, stop, "what was not written is not committed")
 
 
 def _join(connector: Connector, selection: Selection, streams: int, *, tell_ends: bool) -> list[_Raw]:
@@ -194,7 +194,7 @@ def plainly(
         finally:
             stream.end(None)
             stream.close()
-        return _outcome(sink, stop)
+        return _outcome(sink, stop, "the rest was not read")
 
 
 def _prepare(
@@ -251,13 +251,11 @@ def _watch(sink: Sink, limits: Limits, stop: StopRequest, at_end: Callable[[], b
             sink.stop()
 
 
-def _outcome(sink: Sink, stop: StopRequest) -> int:
+def _outcome(sink: Sink, stop: StopRequest, unwritten: str) -> int:
     seconds = sink.seconds
     log.info("%d messages in %.1f s (%d msg/s)", sink.written, seconds, sink.written / max(seconds, 0.001))
     if sink.failure is not None:
         raise sink.failure
     if sink.error is not None and not (isinstance(sink.error, BrokenPipeError) and reader_is_gone(sink.descriptor)):
-        raise ZkgroupError(
-            f"stdout cannot be written: {sink.error.strerror}", "what was not written is not committed"
-        ) from sink.error
+        raise ZkgroupError(f"stdout cannot be written: {sink.error.strerror}", unwritten) from sink.error
     return stop.exit_code

@@ -20,7 +20,8 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Create, Delete, Ensure, Exists, Get, Node, SetData, Stat
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.sessions import expire_session
-from zkgroup.sandbox.topics import Record
+from zkgroup.sandbox.topics import Record, create_topic
+from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry
 from zkgroup.servers.zookeeper import ZooKeeperSettings
 
@@ -94,6 +95,34 @@ def test_brokers_that_do_not_answer(elsewhere: Registry, listening: bool) -> Non
             assert result.stderr.count("\n") == 1
             assert time.monotonic() - began < 10
     assert elsewhere.read([Exists(znodes.ids("g"))]) == [None]
+
+
+def test_a_broker_that_comes_back(
+    make_sandbox: Callable[..., Sandbox], fill: Fill, tmp_path: Path, unique: Unique
+) -> None:
+    """A broker that dies and starts again is waited for by a member and by a plain reader: a few lines, no more, and
+    then everything."""
+    sandbox = make_sandbox(properties={"zookeeper.session.timeout.ms": "1000"})
+    settings, topic = KafkaSettings(sandbox.bootstrap), unique("topic")
+    with sandbox.registry() as registry:
+        create_topic(registry, topic, 2)
+    fill(topic, 100, 2, settings=settings)
+    options = [topic, "--from-beginning"]
+    with (
+        consuming(tmp_path, sandbox.connect, *options, "-g", "g") as member,
+        consuming(tmp_path, sandbox.connect, *options) as plain,
+    ):
+        for process in (member, plain):
+            process.wait_for_lines(100)
+        sandbox.broker().kill()
+        for process in (member, plain):
+            process.wait_to_hear("Connection refused")
+        sandbox.start_broker()
+        fill(topic, 50, 2, settings=settings)
+        for process in (member, plain):
+            assert len(process.wait_for_lines(150)) == 150
+            assert process.stop(signal.SIGINT) == 130
+            assert process.said.count("\n") < 10, process.said
 
 
 def test_a_signal_while_brokers_are_waited_for(elsewhere: Registry, tmp_path: Path) -> None:
