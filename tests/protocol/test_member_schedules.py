@@ -60,9 +60,18 @@ def test_a_group_stands_any_schedule(
 
 
 def test_every_way_in_the_table_is_gone_and_no_other() -> None:
-    """Each transition of the table happens, in some hundred random groups or where a member leaves in the middle of a
-    conflict. (The ends that are possible anywhere, CONNECTING and CLOSED, need not happen everywhere.)"""
+    """Each transition of the table happens, in some hundred random groups, or where a member leaves in the middle of a
+    conflict or while it loads. (What may end anywhere, in CONNECTING or CLOSED, need not end everywhere.)"""
     play_all()
+    for seed in range(20):
+        world = World(seed)
+        leaving = world.join("m")
+        for _ in range(10_000):
+            if leaving.member.phase is Phase.LOADING:
+                break
+            world.run(0.0001)
+        leaving.leave()
+        world.run(1.0)
     for milliseconds in range(60):
         world = World(milliseconds)
         world.write(znodes.owner(GROUP, TopicPartition("t", 0)), b"x-0", ephemeral=True)
