@@ -38,6 +38,8 @@ WAITS = (0.0, 0.01, 0.05, 0.3, 1.0, 3.0, 8.0)
 LENGTHS = (0.5, 2.0, 5.0, 7.0, 10.0)
 #: Kinds of members.
 OPTIONS: tuple[dict[str, object], ...] = ({}, {"storage": "kafka", "dual_commit": True}, {"listener_takes": 0.3})
+#: Who is paused for nearly a time-out and then dies is in the way for two: longer than the default lets others try.
+PATIENT = {"max_retries": 8}
 TRICKLE = 0.2  # seconds between two messages to each partition
 FAULTS: tuple[Fault, ...] = get_args(Fault)
 
@@ -92,7 +94,7 @@ class Play:
     def join(self, **options: object) -> None:
         """One more member."""
         self._joined += 1
-        self.world.join(f"m{self._joined}", **options)
+        self.world.join(f"m{self._joined}", **(PATIENT | options))
 
     def happen_all(self, events: Iterable[Event]) -> None:
         """One fault after the other, then the end."""
@@ -145,7 +147,7 @@ class Play:
                 member.kill()
             case "restart":
                 member.kill()
-                world.join(member.name)
+                world.join(member.name, **PATIENT)
             case "rob":  # somebody takes a member that is away for dead
                 member.cut()
                 for partition in sorted(member.member.share):

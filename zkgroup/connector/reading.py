@@ -24,6 +24,8 @@ FIRST_LOOK: Final = 0.1
 ADDRESS_CHECK: Final = 5.0
 
 _OUT_OF_RANGE: Final = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
+#: What librdkafka's log has told already.
+_LOGGED: Final = (KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._TIMED_OUT)
 _FORBIDDEN: Final = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED)
 
 
@@ -57,6 +59,7 @@ class Reading:
         self._errors: list[tuple[TopicPartition | None, KafkaError]] = []
         self._bootstrap = ""
         self._all_down = False
+        self._told = False  # that brokers are away; once, until they are back
         self._checked_at = 0.0
 
     def close(self) -> None:
@@ -88,22 +91,25 @@ class Reading:
                 if not share or self._fetcher is None:
                     return Fetched()
                 self._see_to_errors(self._fetcher)
-                if self._check_addresses():
+                if self._all_down and self._addresses_changed():
+                    self._drop_fetcher()
                     return Fetched()
                 fetched = self._fetcher.fetch(timeout)
             except UnreachableError as error:
-                log.warning("%s", error)
                 self._retry_at = time.monotonic() + PAUSE
+                self._tell_away(str(error))
                 return Fetched()
         # What came before an error is handed out before the error is seen to: it may move the position.
         self._errors += fetched.errors
+        if fetched.messages or fetched.ends:
+            self._all_down = self._told = False
         return fetched
 
     def _follow(self, orders: int, generation: int | None, share: Mapping[TopicPartition, int]) -> None:
         if self._fetcher is None and share:
             settings = self._settings()
             self._fetcher = Fetcher(settings, **self._options)
-            self._bootstrap = settings.bootstrap
+            self._bootstrap, self._all_down = settings.bootstrap, False
             self.follows, self._generation = -1, None
         if orders == self.follows:
             return
@@ -129,25 +135,27 @@ class Reading:
                 raise ZkgroupError(f"not authorised to read {partition}: {error.str()}", "ask for read access")
             elif error.fatal():
                 raise ZkgroupError(f"librdkafka cannot go on: {error.str()}")
-            else:
-                # Leader changes and lost connections mend themselves; a deleted topic makes the member rebalance.
+            elif code == KafkaError._ALL_BROKERS_DOWN:
+                self._all_down = True
+                self._tell_away(f"no broker can be reached: {error.str()}")
+            elif partition is not None or code not in _LOGGED:
+                # Leader changes mend themselves; a deleted topic makes the member rebalance.
                 log.warning("%s: %s", partition or "brokers", error.str())
-                self._all_down = self._all_down or code == KafkaError._ALL_BROKERS_DOWN
         for partition in [partition for partition, at in self._look_at.items() if at <= now]:
             self._out_of_range(fetcher, partition)
 
-    def _check_addresses(self) -> bool:
-        """Whether all brokers that librdkafka knows are gone, and others have come: it would never hear of those. The
-        fetcher is dropped then, and made anew when it is needed."""
+    def _tell_away(self, text: str) -> None:
+        if not self._told:
+            self._told = True
+            log.warning("%s", text)
+
+    def _addresses_changed(self) -> bool:
+        """Whether all brokers that librdkafka knows are gone, and others have come: it would never hear of those."""
         now = time.monotonic()
-        if not self._all_down or now - self._checked_at < ADDRESS_CHECK:
+        if now - self._checked_at < ADDRESS_CHECK:
             return False
-        self._all_down, self._checked_at = False, now
-        if self._settings().bootstrap == self._bootstrap:
-            return False
-        log.warning("the brokers have new addresses")
-        self._drop_fetcher()
-        return True
+        self._checked_at = now
+        return self._settings().bootstrap != self._bootstrap
 
     def _out_of_range(self, fetcher: Fetcher, partition: TopicPartition) -> None:
         position = self._position(self._generation, partition)

@@ -65,12 +65,13 @@ class Fetcher:
         self._size = FIRST_SIZE  # recent mean size of a message
         self._single_topic = False
         self._assigned: set[TopicPartition] = set()
+        self._errors: list[KafkaError] = []
         self._consumer: Consumer | None = None
 
     def assign(self, share: Mapping[TopicPartition, int]) -> None:
         """Read these partitions from these offsets, and no others."""
         if self._consumer is None:
-            self._consumer = consumer(self._settings, **self._overrides)
+            self._consumer = consumer(self._settings, on_error=self._errors.append, **self._overrides)
         self._single_topic = len({partition.topic for partition in share}) <= 1
         self._assigned = set(share)
         if share:
@@ -106,6 +107,9 @@ class Fetcher:
         except KafkaException as error:
             return Fetched(errors=[(None, error.args[0])])
         fetched = Fetched()
+        if self._errors:
+            fetched.errors = [(None, error) for error in self._errors]
+            self._errors.clear()
         if not messages:
             return fetched
         # any(), not a comparison with None: KafkaError's == fails on it.

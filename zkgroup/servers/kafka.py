@@ -144,9 +144,12 @@ def consumer(
     *,
     group: str = NO_GROUP,
     on_commit: Callable[[KafkaError | None, list[Any]], None] | None = None,
+    on_error: Callable[[KafkaError], None] | None = None,
     **overrides: Any,
 ) -> Consumer:
     """A librdkafka consumer that only ever assigns. Property names are written with underscores for dots.
+
+    ``on_error`` hears, in ``consume``, of what concerns the client as a whole, such as that no broker can be reached.
 
     Close it: nothing else ends its threads. It logs to this module's logger, from ``poll`` and ``consume``.
     """
@@ -165,6 +168,8 @@ def consumer(
     conf |= settings.properties
     if on_commit is not None:
         conf["on_commit"] = on_commit
+    if on_error is not None:
+        conf["error_cb"] = on_error
     try:
         return Consumer(conf, logger=ClientLog(log))
     except (KafkaException, ValueError, TypeError) as error:

@@ -94,7 +94,8 @@ class Registry:
     def read(self, ops: Iterable[Op]) -> list[Result]:
         """Send all of ``ops`` pipelined and wait. A dropped connection is waited out and what failed asked again.
 
-        Writes are not repeated: their ``Failure`` with ``CONNECTION_LOSS`` says that the outcome is unknown.
+        Writes are not repeated: their ``Failure`` with ``CONNECTION_LOSS`` says that the outcome is unknown. Raises
+        ``UnreachableError`` when there is no answer in time, or the session is over.
         """
         wanted = list(ops)
         results: list[Result] = [Failure(Code.CONNECTION_LOSS)] * len(wanted)
@@ -114,6 +115,9 @@ class Registry:
                 if self._down is not None or time.monotonic() > deadline:
                     raise self._gone()
                 time.sleep(0.05)
+        over = (result for result in results if isinstance(result, Failure) and result.code is Code.SESSION_EXPIRED)
+        if any(over):
+            raise self._gone()
         return results
 
     def _round(self, ops: Sequence[Op], deadline: float) -> list[Result]:
@@ -135,7 +139,9 @@ class Registry:
         return box[0]
 
     def _gone(self) -> UnreachableError:
-        what = f"session {self._down}" if self._down else f"no answer within {self.timeout:g} s"
+        what = f"no answer within {self.timeout:g} s"
+        if self._down is not None:
+            what = f"session {self._down}"
         return UnreachableError(f"ZooKeeper at {self.settings.hosts}: {what}", "check the server, then try again")
 
     def chroot_exists(self) -> bool:

@@ -1,0 +1,251 @@
+"""A stream by itself, on a real broker: what it does while brokers are away, and when a log's start moves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from support import wait_until
+
+from zkgroup.connector import Stream
+from zkgroup.errors import OffsetOutOfRangeError, UnreachableError
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.sandbox.topics import Record
+from zkgroup.servers.kafka import KafkaSettings, KafkaTopicPartition
+
+Make = Callable[..., str]
+Fill = Callable[..., list[Record]]
+
+
+class Owner:
+    """What a connector is to its stream: it knows brokers, allows handing out, and hears of failures."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self.answers: list[KafkaSettings | Exception] = [settings]
+        self.may_hand_out = True
+        self.failed: list[Exception] = []
+        self.asked = 0
+
+    def settings(self) -> KafkaSettings:
+        self.asked += 1
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def stream(self, reset: Literal["smallest", "largest"] | None = None) -> Stream[Any, Any]:
+        return Stream(
+            self.settings,
+            lambda: self.may_hand_out,
+            self.failed.append,
+            sharers=1,
+            reset=reset,
+            key_decoder=lambda data: data,
+            value_decoder=lambda data: data,
+            properties={},
+        )
+
+
+@pytest.fixture
+def owner(kafka: KafkaSettings) -> Owner:
+    return Owner(kafka)
+
+
+@pytest.fixture
+def make_stream(owner: Owner) -> Iterator[Callable[..., Stream[Any, Any]]]:
+    made: list[Stream[Any, Any]] = []
+
+    def make(reset: Literal["smallest", "largest"] | None = None) -> Stream[Any, Any]:
+        made.append(owner.stream(reset))
+        return made[-1]
+
+    yield make
+    for stream in made:
+        stream.end(None)
+        stream.close()
+
+
+def offsets(stream: Stream[Any, Any], count: int) -> list[int]:
+    """So many messages' offsets."""
+    found: list[int] = []
+    deadline = time.monotonic() + 20
+    for record in stream.messages(20):
+        found.append(record.offset)
+        if len(found) == count or time.monotonic() > deadline:
+            break
+    return found
+
+
+def test_a_stream_waits_for_brokers(
+    owner: Owner, make_stream: Callable[..., Stream[Any, Any]], make_topic: Make, fill: Fill, kafka: KafkaSettings
+) -> None:
+    """No broker registered, or ZooKeeper away, when reading is to begin: it is tried again, and the member stays."""
+    topic = make_topic(1)
+    fill(topic, 5)
+    owner.answers = [UnreachableError("no broker"), UnreachableError("no broker"), kafka]
+    stream = make_stream()
+    stream.grant(1, {TopicPartition(topic, 0): 0})
+    assert offsets(stream, 5) == [0, 1, 2, 3, 4]
+    assert owner.failed == []
+
+
+def test_a_stream_follows_brokers_to_new_addresses(
+    owner: Owner, make_stream: Callable[..., Stream[Any, Any]], make_topic: Make, fill: Fill, kafka: KafkaSettings
+) -> None:
+    """Where all brokers that it knows are gone, what is registered counts."""
+    topic = make_topic(1)
+    fill(topic, 5)
+    owner.answers = [KafkaSettings("127.0.0.1:1"), kafka]
+    stream = make_stream()
+    stream.grant(1, {TopicPartition(topic, 0): 0})
+    assert offsets(stream, 5) == [0, 1, 2, 3, 4]
+
+
+def test_a_stream_without_partitions_opens_no_client(
+    owner: Owner, make_stream: Callable[..., Stream[Any, Any]]
+) -> None:
+    """A member may have more streams than partitions: those cost a sleeping thread."""
+    stream = make_stream()
+    stream.grant(1, {})
+    assert stream.batch(0.3) is None
+    assert owner.asked == 0
+
+
+def test_nothing_is_handed_out_while_it_may_not(
+    owner: Owner, make_stream: Callable[..., Stream[Any, Any]], make_topic: Make, fill: Fill
+) -> None:
+    """A batch that is there already waits for the lease, and is dropped when the share is given up meanwhile."""
+    topic = make_topic(1)
+    fill(topic, 5)
+    stream = make_stream()
+    partition = TopicPartition(topic, 0)
+    stream.grant(1, {partition: 0})
+    owner.may_hand_out = False
+    quiet: list[str] = []
+    timer = wait_in_background(lambda: stream.quiet(lambda: quiet.append("quiet"), abandon=False), 0.5)
+    assert stream.batch(1.5) is None
+    timer.join()
+    assert quiet == ["quiet"]
+    assert stream.consumed() == {partition: 0}
+    owner.may_hand_out = True
+    stream.grant(2, {partition: 2})
+    assert offsets(stream, 3) == [2, 3, 4]
+
+
+def wait_in_background(what: Callable[[], object], seconds: float) -> Any:
+    import threading
+
+    timer = threading.Timer(seconds, what)
+    timer.start()
+    return timer
+
+
+def test_a_fence_cuts_off_an_iteration(
+    make_stream: Callable[..., Stream[Any, Any]], make_topic: Make, fill: Fill
+) -> None:
+    """The message in hand is finished, the rest of the batch is not handed out, and only what was iterated counts."""
+    topic = make_topic(1)
+    fill(topic, 100)
+    stream, quiet = make_stream(), []
+    partition = TopicPartition(topic, 0)
+    stream.grant(1, {partition: 0})
+    seen = []
+    for record in stream.messages(1.0):
+        seen.append(record.offset)
+        if record.offset == 41:
+            stream.quiet(lambda: quiet.append("quiet"), abandon=False)
+            assert quiet == [], "a message is in hand"
+    assert seen == list(range(42))
+    assert quiet == ["quiet"]
+    assert stream.consumed() == {partition: 42}
+
+
+def test_an_abandoned_batch_does_not_count(
+    make_stream: Callable[..., Stream[Any, Any]], make_topic: Make, fill: Fill
+) -> None:
+    """What the rebalance did not wait for stays unconsumed, whatever its reader says later, and is read again."""
+    topic = make_topic(1)
+    fill(topic, 10)
+    stream, quiet = make_stream(), []
+    partition = TopicPartition(topic, 0)
+    stream.grant(1, {partition: 0})
+    wait_until(lambda: stream.batch(1.0), 20, "a batch")
+    stream.quiet(lambda: quiet.append("quiet"), abandon=True)
+    assert quiet == ["quiet"]
+    before = stream.consumed()
+    stream.grant(2, before)
+    stream.mark()
+    assert stream.consumed() == before
+    start = before[partition]
+    assert offsets(stream, 10 - start) == list(range(start, 10))
+
+
+def cut_log(kafka: KafkaSettings, topic: str, start: int) -> None:
+    """Let a log start later, as retention does."""
+    admin = AdminClient(kafka.base())
+    (future,) = admin.delete_records([KafkaTopicPartition(topic, 0, start)]).values()
+    assert future.result(20).low_watermark == start
+
+
+def test_a_log_that_starts_later_follows_the_reset(
+    make_stream: Callable[..., Stream[Any, Any]], make_topic: Make, fill: Fill, kafka: KafkaSettings
+) -> None:
+    """Retention has taken what was to be read: with a reset reading goes on, and the jump is counted and consumed."""
+    topic = make_topic(1)
+    fill(topic, 20)
+    cut_log(kafka, topic, 12)
+    stream = make_stream("smallest")
+    partition = TopicPartition(topic, 0)
+    stream.grant(1, {partition: 3})
+    wait_until(lambda: (stream.batch(0.1), stream.statistics().resets)[1] == 1, 15, "reset")
+    wait_until(lambda: (stream.batch(0.1), stream.consumed()[partition])[1] == 20, 15, "the rest is read")
+    assert stream.statistics().messages == 8
+
+
+def test_a_log_that_starts_later_is_an_error_without_a_reset(
+    owner: Owner, make_stream: Callable[..., Stream[Any, Any]], make_topic: Make, fill: Fill, kafka: KafkaSettings
+) -> None:
+    """The error says how much is gone, and the member hears of it."""
+    topic = make_topic(1)
+    fill(topic, 20)
+    cut_log(kafka, topic, 12)
+    stream = make_stream()
+    stream.grant(1, {TopicPartition(topic, 0): 3})
+    with pytest.raises(OffsetOutOfRangeError, match="starts at 12, so 9 offsets are gone"):
+        offsets(stream, 1)
+    assert [type(error) for error in owner.failed] == [OffsetOutOfRangeError]
+
+
+def test_a_partition_out_of_range_that_is_given_up_meanwhile_is_nobodys_error(
+    owner: Owner, make_stream: Callable[..., Stream[Any, Any]], make_topic: Make, fill: Fill
+) -> None:
+    """It is the next owner's business: the stream goes on with what it is granted then."""
+    topic = make_topic(2)
+    fill(topic, 20, 2)
+    stream = make_stream()
+    stream.grant(1, {TopicPartition(topic, 0): 99})
+    assert stream.batch(0.05) is None
+    stream.quiet(lambda: None, abandon=False)
+    stream.grant(2, {TopicPartition(topic, 1): 0})
+    assert offsets(stream, 10) == list(range(10))
+    assert owner.failed == []
+
+
+def test_partitions_may_join_a_generation(
+    make_stream: Callable[..., Stream[Any, Any]], make_topic: Make, fill: Fill
+) -> None:
+    """What is added to a share is read beside it, and nothing is read again; of an older generation it is ignored."""
+    topic = make_topic(3)
+    fill(topic, 30, 3)
+    stream = make_stream()
+    stream.grant(1, {TopicPartition(topic, 0): 0})
+    assert offsets(stream, 10) == list(range(10))
+    stream.extend(1, {TopicPartition(topic, 1): 4})
+    assert offsets(stream, 6) == list(range(4, 10))
+    stream.extend(0, {TopicPartition(topic, 2): 0})
+    assert stream.batch(0.5) is None
+    assert stream.statistics().messages == 16
+    assert stream.positions == {TopicPartition(topic, 0): 10, TopicPartition(topic, 1): 10}
