@@ -288,7 +288,6 @@ class Connector:
         for stream in self._streams:
             stream.end(driver.error)
             stream.close()
-        driver.close_clients()
         if driver.error is not None:
             raise driver.error
 

@@ -148,9 +148,11 @@ class Driver:
             raise UnreachableError(f"ZooKeeper gave no answer within {BROKER_TIMEOUT:g} s", "check it") from None
 
     def join(self, timeout: float) -> None:
-        """Wait until the member has left and its threads are done, for at most ``timeout`` seconds."""
+        """Wait until the member has left, for at most ``timeout`` seconds, and end the helper."""
         self._thread.join(timeout)
-        if not self._helper.close(BROKER_TIMEOUT + 1.0):
+        if self._helper.close(BROKER_TIMEOUT + 1.0):
+            self._drop_offsets()
+        else:
             log.warning("the rebalance listener, or a broker, keeps a thread busy: left behind")
 
     # ------------------------------------------------------------ the member's thread
@@ -210,7 +212,7 @@ class Driver:
             case ev.LookUp(request, partitions, reset):
                 self._help(request, lambda: self._look_up(partitions, reset))
             case ev.FetchKafka(request, partitions):
-                self._help(request, lambda: self._group_offsets().fetch(partitions, BROKER_TIMEOUT))
+                self._help(request, lambda: self._fetch_kafka(partitions))
             case ev.CommitKafka(request, offsets):
                 self._help(request, lambda: self._commit_kafka(offsets))
             case ev.Notify(request, what, threads):
@@ -329,12 +331,28 @@ class Driver:
             self._offsets = GroupOffsets(self._brokers.settings(), self.member.settings.group)
         return self._offsets
 
+    def _drop_offsets(self) -> None:
+        if self._offsets is not None:
+            self._offsets.close()
+            self._offsets = None
+
+    def _fetch_kafka(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int | None]:
+        try:
+            return self._group_offsets().fetch(partitions, BROKER_TIMEOUT)
+        except UnreachableError:
+            self._drop_offsets()  # the brokers may have new addresses
+            raise
+
     def _commit_kafka(self, offsets: Mapping[TopicPartition, int]) -> None:
         offset_store = self._group_offsets()
         # Kafka has no compare-and-set: look as late as possible whether the share is still ours.
         if not self.may_hand_out():
             raise CommitError("the lease on the session ran out before the commit to Kafka")
-        offset_store.commit(offsets, BROKER_TIMEOUT)
+        try:
+            offset_store.commit(offsets, BROKER_TIMEOUT)
+        except UnreachableError:
+            self._drop_offsets()
+            raise
 
     def _look_up(
         self, partitions: Sequence[TopicPartition], reset: Literal["smallest", "largest"]
@@ -345,9 +363,3 @@ class Driver:
         except OffsetOutOfRangeError as error:
             self.post(ev.StreamFailed(error))  # the offset was asked for: trying again does not help
             raise
-
-    def close_clients(self) -> None:
-        """Free what the helper used. Only after ``join``."""
-        if self._offsets is not None:
-            self._offsets.close()
-            self._offsets = None
