@@ -64,14 +64,7 @@ def resolve_start(
     Raises OffsetOutOfRangeError for a given one outside the log, UnreachableError, NotFoundError, or what else keeps a
     partition from being asked.
     """
-    wanted = list(partitions)
-    times: Mapping[TopicPartition, int | None] = {}
-    if start.kind == "time":
-        times = offsets_for_time(settings, wanted, start.value, timeout)
-    return {
-        partition: _place(start, partition, log, times.get(partition), legacy=settings.legacy_release is not None)
-        for partition, log in log_ranges(settings, wanted, timeout).items()
-    }
+    return _places(settings, log_ranges(settings, list(partitions), timeout), start, timeout)
 
 
 def resolve_known(
@@ -82,8 +75,20 @@ def resolve_known(
     Raises UnreachableError where no partition can be asked at all.
     """
     answers = log_offsets(settings, partitions, timeout)
-    known = [partition for partition, answer in answers.items() if isinstance(answer, LogRange)]
-    return dict.fromkeys(answers) | resolve_start(settings, known, start, timeout)
+    known = {partition: answer for partition, answer in answers.items() if isinstance(answer, LogRange)}
+    return dict.fromkeys(answers) | _places(settings, known, start, timeout)
+
+
+def _places(
+    settings: KafkaSettings, ranges: Mapping[TopicPartition, LogRange], start: StartAt, timeout: float
+) -> dict[TopicPartition, int]:
+    times: Mapping[TopicPartition, int | None] = {}
+    if start.kind == "time":
+        times = offsets_for_time(settings, ranges, start.value, timeout)
+    return {
+        partition: _place(start, partition, log, times.get(partition), legacy=settings.legacy_release is not None)
+        for partition, log in ranges.items()
+    }
 
 
 def log_ranges(
