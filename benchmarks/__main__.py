@@ -29,7 +29,7 @@ def main() -> None:
     options = parser.parse_args()
     wanted = options.only or KINDS
     rows: list[Row] = []
-    with tempfile.TemporaryDirectory() as folder, Sandbox("benchmarks", heap_mb=1024) as sandbox:
+    with tempfile.TemporaryDirectory() as folder, Sandbox("benchmarks", heap_mb=1024, under_load=True) as sandbox:
         bench = Bench(sandbox, Path(folder), options.messages)
         if {"count", "values", "memory"} & set(wanted):
             bench.fill(options.size)

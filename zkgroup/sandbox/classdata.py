@@ -13,12 +13,17 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from zkgroup.sandbox.java import QUICK
+from zkgroup.sandbox.java import QUICK, UNDER_LOAD
 from zkgroup.sandbox.paths import cache_dir
 
 
-def jvm(java: Path, class_path: str, heap_mb: int, *options: str, record: bool = False) -> list[str]:
-    """The command line of a virtual machine, up to the class to run. ``record``: it makes its archive at its end."""
+def jvm(
+    java: Path, class_path: str, heap_mb: int, *options: str, record: bool = False, under_load: bool = False
+) -> list[str]:
+    """The command line of a virtual machine, up to the class to run.
+
+    ``record``: it makes its archive at its end. ``under_load``: it may take longer to start, and runs faster then.
+    """
     archive = archive_of(java, class_path)
     sharing: tuple[str, ...] = ()
     if record:
@@ -26,7 +31,8 @@ def jvm(java: Path, class_path: str, heap_mb: int, *options: str, record: bool =
     elif archive.is_file():
         sharing = (f"-XX:SharedArchiveFile={archive}",)
     # Java's own remarks on archives would go to stdout, amid what a member prints.
-    return [str(java), *QUICK, f"-Xmx{heap_mb}m", *sharing, "-Xlog:disable", *options, "-cp", class_path]
+    flags = UNDER_LOAD if under_load else QUICK
+    return [str(java), *flags, f"-Xmx{heap_mb}m", *sharing, "-Xlog:disable", *options, "-cp", class_path]
 
 
 def archive_of(java: Path, class_path: str) -> Path:

@@ -99,8 +99,10 @@ def broker_properties(
     return properties
 
 
-def broker_command(java: Path, class_path: str, folder: Path, heap_mb: int, *, record: bool = False) -> list[str]:
+def broker_command(
+    java: Path, class_path: str, folder: Path, heap_mb: int, *, record: bool = False, under_load: bool = False
+) -> list[str]:
     """The command that runs the broker whose files lie in ``folder``."""
     log4j = f"-Dlog4j.configuration=file:{folder / 'log4j.properties'}"
-    machine = jvm(java, class_path, heap_mb, log4j, record=record)
+    machine = jvm(java, class_path, heap_mb, log4j, record=record, under_load=under_load)
     return [*machine, "kafka.Kafka", str(folder / "server.properties")]

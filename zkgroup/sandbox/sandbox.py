@@ -56,6 +56,7 @@ class Sandbox:
         broker_port: int | None = None,
         heap_mb: int = 256,
         record: bool = False,
+        under_load: bool = False,
     ) -> None:
         if not 0 <= brokers <= 9:
             raise UsageError(f"a sandbox of {brokers} brokers is not to be had", "ask for 1 to 9")
@@ -74,6 +75,7 @@ class Sandbox:
         self._broker_port = broker_port
         self._heap_mb = heap_mb
         self._archive_classes = record
+        self._under_load = under_load
         self._guard = Guard()
         self._zookeeper: Server | None = None
         self._brokers: dict[int, Server] = {}
@@ -198,7 +200,9 @@ class Sandbox:
             (folder / "server.properties").write_text(file, encoding="utf-8")
             log4j = configuration.LOG4J1.format(level="INFO", target="System.out")
             (folder / "log4j.properties").write_text(log4j, encoding="utf-8")
-            return configuration.broker_command(java, class_path, folder, self._heap_mb, record=self._archive_classes)
+            return configuration.broker_command(
+                java, class_path, folder, self._heap_mb, record=self._archive_classes, under_load=self._under_load
+            )
 
         def serves(port: int) -> bool:
             known = known_brokers(port)

@@ -308,7 +308,7 @@ def topics(settings: KafkaSettings, timeout: float) -> dict[str, tuple[int, ...]
 
     Raises ``UnreachableError`` where no broker answers within ``timeout`` seconds.
     """
-    admin = _new_admin(settings)
+    admin = _admin(settings, timeout)  # list_topics() alone takes half a second with a client that knows no broker yet
     try:
         metadata = admin.list_topics(timeout=timeout)
     except KafkaException as error:

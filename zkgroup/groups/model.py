@@ -1,0 +1,194 @@
+"""What a look at a group finds, as data. Made by ``snapshot``, judged by whatever is pure: lag, findings, plans.
+
+Everything carries its own error instead of failing the look: a node that cannot be read, a broker that does not answer
+and a member whose registration is broken each say so in their place. Times are milliseconds since 1970, offsets are the
+*next* offset to read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.znodes import Registration
+
+Store = Literal["zookeeper", "kafka", "both"]
+State = Literal["active", "inactive", "broken"]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A registered member.
+
+    ``streams``: topic → number of streams, a filter already applied to the topics that exist. ``registered_at``: what
+    it wrote, else when its node was made. ``error``: why the registration cannot be read. ``defects``: what is wrong
+    with one that can be, but not by every reader. ``data`` is the node as it is.
+    """
+
+    member: str
+    host: str | None
+    session_id: int
+    registered_at: int | None
+    registration: Registration | None = None
+    streams: Mapping[str, int] = field(default_factory=dict)
+    error: str | None = None
+    defects: tuple[str, ...] = ()
+    data: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredOffset:
+    """An offset znode. ``offset`` is None for -1, which counts as none, and where ``error`` says why it is unreadable.
+
+    ``version`` and ``mzxid`` identify what was seen, for a write that must not overwrite anything newer.
+    ``changed_at`` is the node's modification time: the last progress, as an unchanged value is not written again.
+    """
+
+    offset: int | None
+    version: int
+    mzxid: int
+    created_at: int
+    changed_at: int
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaOffset:
+    """An offset that the group's coordinator keeps; ``offset`` is None where ``error`` says why it is not known."""
+
+    offset: int | None
+    metadata: str = ""
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPartition:
+    """A partition that concerns the group: subscribed to, owned, or with an offset in either store.
+
+    ``owner`` is what the owner node says, ``member`` the registered member it means and ``stream`` which of its
+    streams; ``since`` is when the claim was made; ``error`` is about the owner node. ``exists``: its topic's
+    registration has it. ``leader``: the broker that leads it, None where there is none. ``log_start`` and ``log_end``
+    (the high watermark) are None where ``log_error`` says why, and where they were not asked for.
+    """
+
+    topic: str
+    partition: int
+    owner: str | None = None
+    member: str | None = None
+    stream: int | None = None
+    since: int | None = None
+    session_id: int | None = None
+    error: str | None = None
+    exists: bool = True
+    leader: int | None = None
+    stored: StoredOffset | None = None
+    kafka: KafkaOffset | None = None
+    log_start: int | None = None
+    log_end: int | None = None
+    log_error: str | None = None
+
+    @property
+    def name(self) -> str:
+        """``topic-partition``."""
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def key(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    def committed(self, store: Store) -> int | None:
+        """The committed offset in ``store``; for both the larger one, where a dual member would start."""
+        found = [
+            offset
+            for where, offset in (
+                ("zookeeper", self.stored and self.stored.offset),
+                ("kafka", self.kafka and self.kafka.offset),
+            )
+            if store in (where, "both") and offset is not None
+        ]
+        return max(found, default=None)
+
+    def lag(self, store: Store) -> int | None:
+        """High watermark less committed, negative kept; None without a commit or without a known end."""
+        committed = self.committed(store)
+        return None if committed is None or self.log_end is None else self.log_end - committed
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTopic:
+    """A topic that concerns the group. ``created_at`` and ``czxid`` tell one that was deleted and made again apart from
+    its predecessor. ``partitions`` in numeric order; empty where the topic does not exist or cannot be read."""
+
+    name: str
+    exists: bool
+    partitions: tuple[int, ...] = ()
+    czxid: int = 0
+    created_at: int | None = None
+    to_be_deleted: bool = False
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorMember:
+    """A member of a group in Kafka. ``assigned`` is what the group's leader gave it."""
+
+    member: str
+    client_id: str
+    host: str
+    assigned: tuple[TopicPartition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorGroup:
+    """A group as its coordinator knows it. ``state``: Kafka's word (``Stable``, ``Empty``, ``Dead`` …)."""
+
+    state: str
+    strategy: str | None = None
+    members: tuple[CoordinatorMember, ...] = ()
+    coordinator: int | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSnapshot:
+    """A group at one time, ``taken_at``, between the first and the last answer (``took`` seconds).
+
+    ``subscribed`` are the topics that its registered members want. ``problems`` are about nodes that belong to no
+    single member or partition. ``ids_version`` is the version of the ``ids`` node and ``ids_czxid`` its identity, None
+    where there is none. ``last_change`` is the newest time of any node of the group. ``coordinator`` is None where the
+    group is not in Kafka, or was not asked for. ``known_topics`` are all topics that exist.
+    """
+
+    group: str
+    members: tuple[GroupMember, ...]
+    partitions: tuple[GroupPartition, ...]
+    subscribed: frozenset[str]
+    problems: tuple[str, ...] = ()
+    topics: Mapping[str, GroupTopic] = field(default_factory=dict)
+    known_topics: tuple[str, ...] = ()
+    taken_at: int = 0
+    took: float = 0.0
+    in_zookeeper: bool = True
+    ids_version: int | None = None
+    ids_czxid: int | None = None
+    last_change: int | None = None
+    coordinator: CoordinatorGroup | None = None
+    broker_ids: tuple[int, ...] = ()
+
+    @property
+    def store(self) -> Store:
+        """Where the group keeps itself: its offsets, or, without any, its members."""
+        kafka = self.coordinator is not None or any(p.kafka and p.kafka.offset is not None for p in self.partitions)
+        if not kafka:
+            return "zookeeper"
+        return "both" if self.in_zookeeper else "kafka"
+
+    @property
+    def state(self) -> State:
+        """``active`` with members, ``inactive`` without; ``broken`` where a member or the group's nodes are."""
+        if self.problems or any(member.error for member in self.members):
+            return "broken"
+        alive = self.coordinator is not None and bool(self.coordinator.members)
+        return "active" if self.members or alive else "inactive"
