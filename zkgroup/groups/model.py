@@ -100,15 +100,12 @@ class GroupPartition:
 
     def committed(self, store: Store) -> int | None:
         """The committed offset in ``store``; for both the larger one, where a dual member would start."""
-        found = [
-            offset
-            for where, offset in (
-                ("zookeeper", self.stored and self.stored.offset),
-                ("kafka", self.kafka and self.kafka.offset),
-            )
-            if store in (where, "both") and offset is not None
-        ]
-        return max(found, default=None)
+        found = []
+        if store != "kafka" and self.stored is not None:
+            found.append(self.stored.offset)
+        if store != "zookeeper" and self.kafka is not None:
+            found.append(self.kafka.offset)
+        return max((offset for offset in found if offset is not None), default=None)
 
     def lag(self, store: Store) -> int | None:
         """High watermark less committed, negative kept; None without a commit or without a known end."""
