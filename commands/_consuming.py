@@ -124,6 +124,7 @@ def _look_around(
     from zkgroup.connector.brokers import Brokers
     from zkgroup.connector.start import log_ends
     from zkgroup.protocol import znodes
+    from zkgroup.protocol.brokers import decode_topic
     from zkgroup.protocol.names import TopicPartition
     from zkgroup.protocol.ops import Children, Get, Node
     from zkgroup.servers.kafka import topics
@@ -145,7 +146,7 @@ def _look_around(
         TopicPartition(topic, number)
         for topic, node in zip(wanted, nodes, strict=True)
         if isinstance(node, Node)
-        for number in znodes.decode_topic(znodes.topic(topic), node.data).partitions
+        for number in decode_topic(znodes.topic(topic), node.data).partitions
     ]
     topics(kafka, settings.timeout)
     return log_ends(kafka, partitions, settings.timeout) if limits.until_end else {}

@@ -19,6 +19,7 @@ from zkgroup.connector import Connector, RebalanceListener, Record, StartAt, Str
 from zkgroup.errors import ZkgroupError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.assignors import assign, resolve_all
+from zkgroup.protocol.brokers import decode_topic
 from zkgroup.protocol.filters import TopicFilter
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Children, Get, Node
@@ -154,7 +155,7 @@ def plan(registry: Registry, group: str, strategy: str = "range") -> dict[TopicP
     wanted = sorted({topic for subscription in members.values() for topic in subscription} & set(topics))
     described = registry.read([Get(znodes.topic(topic)) for topic in wanted])
     partitions = {
-        topic: tuple(znodes.decode_topic(topic, node.data).partitions)
+        topic: tuple(decode_topic(topic, node.data).partitions)
         for topic, node in zip(wanted, described, strict=True)
         if isinstance(node, Node)
     }

@@ -17,6 +17,7 @@ from support import wait_until
 
 from zkgroup.protocol import znodes
 from zkgroup.protocol.assignors import assign, resolve_all
+from zkgroup.protocol.brokers import decode_topic
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Children, Get, Node
 from zkgroup.sandbox.member import ReferenceMember
@@ -164,7 +165,7 @@ class MixedGroup:
             for member, node in zip(ids, nodes, strict=True)
             if isinstance(node, Node)
         }
-        partitions = tuple(znodes.decode_topic(self.topic, topic.data).partitions)
+        partitions = tuple(decode_topic(self.topic, topic.data).partitions)
         plan = assign(self.strategy, "1.1", resolve_all(registrations, [self.topic]), {self.topic: partitions})
         wanted = {str(partition): str(thread) for partition, thread in plan.owners.items()}
         owners = self._registry.read([Get(znodes.owner(self.group, TopicPartition(self.topic, p))) for p in partitions])

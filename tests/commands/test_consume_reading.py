@@ -23,7 +23,8 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Children
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import Record, create_topic, produce
-from zkgroup.servers.kafka import GroupOffsets, KafkaSettings
+from zkgroup.servers.group_offsets import GroupOffsets
+from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry
 
 MakeTopic = Callable[..., str]

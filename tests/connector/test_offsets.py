@@ -15,7 +15,8 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Create, Ensure, Exists, Failure, Get, Node, SetData
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import Record
-from zkgroup.servers.kafka import GroupOffsets, KafkaSettings
+from zkgroup.servers.group_offsets import GroupOffsets
+from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry
 
 Make = Callable[..., str]

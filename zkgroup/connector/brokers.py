@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from zkgroup.errors import MalformedZnodeError, UnreachableError
 from zkgroup.protocol import znodes
+from zkgroup.protocol.brokers import BrokerRegistration, decode_broker
 from zkgroup.protocol.ops import Children, Code, Failure, Get, Node, Op, Result
-from zkgroup.protocol.znodes import BrokerRegistration
 from zkgroup.servers.kafka import KafkaSettings, settings_from_brokers
 
 
@@ -43,7 +43,7 @@ class Brokers:
         for path, node in zip(paths, nodes, strict=True):
             if isinstance(node, Node):
                 try:
-                    brokers.append(znodes.decode_broker(path, node.data))
+                    brokers.append(decode_broker(path, node.data))
                 except MalformedZnodeError as error:
                     malformed.append(error)
         if malformed and not brokers:

@@ -25,7 +25,7 @@ from zkgroup.protocol.member import Member, MemberSettings, Phase
 from zkgroup.protocol.names import ConsumerThreadId, TopicPartition
 from zkgroup.protocol.offsets import CommitError
 from zkgroup.protocol.ops import Op, Result, SessionEvent
-from zkgroup.servers.kafka import GroupOffsets
+from zkgroup.servers.group_offsets import GroupOffsets
 from zkgroup.servers.zookeeper import Session, ZooKeeperSettings
 
 log = logging.getLogger(__name__)

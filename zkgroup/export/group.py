@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from zkgroup.errors import NotFoundError, RefusedError, UnreachableError, ZkgroupError
 from zkgroup.export.plan import ExportPlan, PartitionFacts, PartitionPlan
 from zkgroup.protocol import znodes
+from zkgroup.protocol.brokers import decode_topic
 from zkgroup.protocol.filters import TopicFilter
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import (
@@ -88,7 +89,7 @@ class ExportGroup:
         for topic, path, node in zip(wanted, paths, nodes, strict=True):
             if not isinstance(node, Node):
                 raise NotFoundError(f"there is no topic {topic}", "it was just deleted")
-            partitions[topic] = tuple(znodes.decode_topic(path, node.data).partitions)
+            partitions[topic] = tuple(decode_topic(path, node.data).partitions)
         return partitions
 
     def refuse_if_live(self) -> None:

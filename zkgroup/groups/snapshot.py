@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from zkgroup.errors import MalformedZnodeError, NotFoundError, UsageError, ZkgroupError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.assignors import resolve
+from zkgroup.protocol.brokers import decode_topic
 from zkgroup.protocol.names import TopicPartition, identify_owner
 from zkgroup.protocol.ops import Children, Code, Exists, Failure, Get, Node, Op, Result, Stat
 from zkgroup.protocol.znodes import Registration
@@ -216,7 +217,7 @@ def _partitions(topic: str, nodes: Mapping[str, Result], problems: list[str]) ->
     node = nodes.get(path)
     if isinstance(node, Node):
         try:
-            return sorted(znodes.decode_topic(path, node.data).partitions)
+            return sorted(decode_topic(path, node.data).partitions)
         except MalformedZnodeError as malformed:
             problems.append(malformed.message)
     else:

@@ -14,6 +14,7 @@ from typing import TypeVar
 from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.assignors import resolve_all
+from zkgroup.protocol.brokers import decode_topic
 from zkgroup.protocol.names import ConsumerThreadId, TopicPartition
 from zkgroup.protocol.offsets import Procedure
 from zkgroup.protocol.ops import (
@@ -175,7 +176,7 @@ def _read_partitions(wanted: Sequence[str], own: Mapping[str, int]) -> Procedure
         if any(isinstance(stat, Stat) for stat in found):
             raise RegistryReadError("a topic was created while the registry was read")
     return {
-        topic: tuple(znodes.decode_topic(znodes.topic(topic), node.data).partitions)
+        topic: tuple(decode_topic(znodes.topic(topic), node.data).partitions)
         for topic, node in zip(wanted, nodes, strict=True)
         if isinstance(node, Node)
     }

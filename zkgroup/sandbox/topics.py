@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from zkgroup.errors import NotFoundError, UnreachableError, ZkgroupError
 from zkgroup.protocol import znodes
+from zkgroup.protocol.brokers import BrokerRegistration, decode_broker
 from zkgroup.protocol.ops import Children, Code, Create, Ensure, Exists, Failure, Get, Node, Result, SetData
 from zkgroup.sandbox.probe import led_partitions
 from zkgroup.sandbox.processes import POLL
@@ -79,11 +80,11 @@ def _brokers(registry: Registry) -> list[int]:
     return sorted(int(name) for name in answer)
 
 
-def _registrations(registry: Registry) -> list[znodes.BrokerRegistration]:
+def _registrations(registry: Registry) -> list[BrokerRegistration]:
     paths = [znodes.broker(broker) for broker in _brokers(registry)]
     nodes = registry.read([Get(path) for path in paths])
     return [
-        znodes.decode_broker(path, node.data) for path, node in zip(paths, nodes, strict=True) if isinstance(node, Node)
+        decode_broker(path, node.data) for path, node in zip(paths, nodes, strict=True) if isinstance(node, Node)
     ]
 
 

@@ -28,16 +28,16 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from zkgroup.errors import NotFoundError, UnreachableError, UsageError, ZkgroupError
+from zkgroup.protocol.brokers import BrokerRegistration
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.znodes import BrokerRegistration
 from zkgroup.servers.kafka_log import ClientLog
 
 __all__ = [
     "OFFSET_BEGINNING",
     "OFFSET_END",
     "TIMESTAMP_NOT_AVAILABLE",
+    "UNREACHABLE",
     "Consumer",
-    "GroupOffsets",
     "KafkaError",
     "KafkaException",
     "KafkaSettings",
@@ -48,6 +48,7 @@ __all__ = [
     "consumer",
     "libversion",
     "log_offsets",
+    "no_answer",
     "offsets_for_time",
     "producer",
     "settings_from_brokers",
@@ -58,7 +59,8 @@ log = logging.getLogger(__name__)
 
 # librdkafka wants a group id even from a consumer that only assigns. Nothing is ever stored under this one.
 NO_GROUP: Final = "zkgroup-reader"
-_UNREACHABLE: Final = (
+#: Codes that say that a broker cannot be reached, or did not answer.
+UNREACHABLE: Final = (
     KafkaError._TIMED_OUT,
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,
@@ -213,10 +215,10 @@ def _admin(settings: KafkaSettings, timeout: float) -> AdminClient:
         else:  # 0.8 and 0.9 tell no controller, for which the above would wait
             admin.list_topics(timeout=timeout)
     except TimeoutError:
-        raise _no_answer(settings, timeout) from None
+        raise no_answer(settings, timeout) from None
     except KafkaException as error:
-        if error.args[0].code() in _UNREACHABLE:
-            raise _no_answer(settings, timeout) from None
+        if error.args[0].code() in UNREACHABLE:
+            raise no_answer(settings, timeout) from None
         log.debug("describing the cluster: %s", error)  # what was to be asked may be answered all the same
     return admin
 
@@ -257,7 +259,7 @@ def log_offsets(
             except KafkaException as error:
                 found[partition] = partition_error(partition, error.args[0], settings)
             except TimeoutError:
-                found[partition] = _no_answer(settings, timeout)
+                found[partition] = no_answer(settings, timeout)
         ends.append(found)
     result: dict[TopicPartition, LogRange | ZkgroupError] = {}
     for partition in wanted:
@@ -298,7 +300,7 @@ def offsets_for_time(
         except KafkaException as error:
             raise partition_error(partition, error.args[0], settings) from None
         except TimeoutError:
-            raise _no_answer(settings, timeout) from None
+            raise no_answer(settings, timeout) from None
         found[partition] = offset if offset >= 0 else None
     return found
 
@@ -312,8 +314,8 @@ def topics(settings: KafkaSettings, timeout: float) -> dict[str, tuple[int, ...]
     try:
         metadata = admin.list_topics(timeout=timeout)
     except KafkaException as error:
-        if error.args[0].code() in _UNREACHABLE:
-            raise _no_answer(settings, timeout) from None
+        if error.args[0].code() in UNREACHABLE:
+            raise no_answer(settings, timeout) from None
         raise ZkgroupError(f"brokers at {settings.bootstrap}: {error.args[0].str()}") from None
     return {name: tuple(sorted(topic.partitions)) for name, topic in metadata.topics.items() if topic.error is None}
 
@@ -323,82 +325,14 @@ def partition_error(partition: TopicPartition, error: KafkaError, settings: Kafk
     code = error.code()
     if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC):
         return NotFoundError(f"the brokers know no partition {partition}", "it may be deleted, or not created yet")
-    if code in _UNREACHABLE:
+    if code in UNREACHABLE:
         return UnreachableError(f"broker of {partition} at {settings.bootstrap}: {error.str()}", "check the brokers")
     return ZkgroupError(f"partition {partition}: {error.str()}")
 
 
-def _no_answer(settings: KafkaSettings, timeout: float) -> UnreachableError:
+def no_answer(settings: KafkaSettings, timeout: float) -> UnreachableError:
+    """The error for brokers that let a request wait."""
     return UnreachableError(
         f"brokers at {settings.bootstrap} gave no answer within {timeout:g} s",
         "check that they run and that this host may reach them",
     )
-
-
-class GroupOffsets:
-    """A group's offsets kept in Kafka, read and written as the reference does: with the group's id and no member.
-
-    Used by one thread. Such commits (generation −1) are refused by the coordinator while the group has members there.
-    """
-
-    def __init__(self, settings: KafkaSettings, group: str) -> None:
-        self.settings = settings
-        self.group = group
-        self._consumer: Consumer | None = None
-        self._answers: list[tuple[KafkaError | None, list[Any]]] = []
-
-    def _open(self) -> Consumer:
-        if self._consumer is None:
-            self._consumer = consumer(self.settings, group=self.group, on_commit=self._on_commit)
-        return self._consumer
-
-    def _on_commit(self, error: KafkaError | None, partitions: list[Any]) -> None:
-        self._answers.append((error, partitions))
-
-    def fetch(self, partitions: Iterable[TopicPartition], timeout: float) -> dict[TopicPartition, int | None]:
-        """The committed offsets, None where there is none. Raises ``ZkgroupError`` if any could not be read."""
-        wanted = [KafkaTopicPartition(*partition) for partition in partitions]
-        if not wanted:
-            return {}
-        try:
-            answers = self._open().committed(wanted, timeout=timeout)
-        except KafkaException as error:
-            raise self._failed("read", error.args[0]) from None
-        result: dict[TopicPartition, int | None] = {}
-        for answer in answers:
-            if answer.error is not None:
-                raise self._failed("read", answer.error)
-            result[TopicPartition(answer.topic, answer.partition)] = answer.offset if answer.offset >= 0 else None
-        return result
-
-    def commit(self, offsets: Mapping[TopicPartition, int], timeout: float) -> None:
-        """Commit all of ``offsets`` and wait for the answer. Raises ``ZkgroupError`` if any was not taken."""
-        if not offsets:
-            return
-        client = self._open()
-        self._answers.clear()
-        try:
-            client.commit(offsets=[KafkaTopicPartition(*p, offset) for p, offset in offsets.items()], asynchronous=True)
-        except KafkaException as error:
-            raise self._failed("commit", error.args[0]) from None
-        deadline = time.monotonic() + timeout
-        while not self._answers:
-            if time.monotonic() > deadline:
-                raise _no_answer(self.settings, timeout)
-            client.poll(0.05)
-        overall, committed = self._answers.pop()
-        for refused in [overall, *(partition.error for partition in committed)]:
-            if refused is not None:
-                raise self._failed("commit", refused)
-
-    def _failed(self, what: str, error: KafkaError) -> ZkgroupError:
-        text = f"cannot {what} offsets of group {self.group} in Kafka: {error.str()}"
-        if error.code() in _UNREACHABLE:
-            return UnreachableError(text, "check the brokers")
-        return ZkgroupError(text)
-
-    def close(self) -> None:
-        """Free the client."""
-        if self._consumer is not None:
-            self._consumer.close()
-            self._consumer = None

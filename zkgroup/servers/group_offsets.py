@@ -1,0 +1,89 @@
+"""Offsets that a group keeps in Kafka, through confluent-kafka."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from zkgroup.errors import UnreachableError, ZkgroupError
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.servers.kafka import (
+    UNREACHABLE,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    KafkaSettings,
+    KafkaTopicPartition,
+    consumer,
+    no_answer,
+)
+
+
+class GroupOffsets:
+    """A group's offsets kept in Kafka, read and written as the reference does: with the group's id and no member.
+
+    Used by one thread. Such commits (generation −1) are refused by the coordinator while the group has members there.
+    """
+
+    def __init__(self, settings: KafkaSettings, group: str) -> None:
+        self.settings = settings
+        self.group = group
+        self._consumer: Consumer | None = None
+        self._answers: list[tuple[KafkaError | None, list[Any]]] = []
+
+    def _open(self) -> Consumer:
+        if self._consumer is None:
+            self._consumer = consumer(self.settings, group=self.group, on_commit=self._on_commit)
+        return self._consumer
+
+    def _on_commit(self, error: KafkaError | None, partitions: list[Any]) -> None:
+        self._answers.append((error, partitions))
+
+    def fetch(self, partitions: Iterable[TopicPartition], timeout: float) -> dict[TopicPartition, int | None]:
+        """The committed offsets, None where there is none. Raises ``ZkgroupError`` if any could not be read."""
+        wanted = [KafkaTopicPartition(*partition) for partition in partitions]
+        if not wanted:
+            return {}
+        try:
+            answers = self._open().committed(wanted, timeout=timeout)
+        except KafkaException as error:
+            raise self._failed("read", error.args[0]) from None
+        result: dict[TopicPartition, int | None] = {}
+        for answer in answers:
+            if answer.error is not None:
+                raise self._failed("read", answer.error)
+            result[TopicPartition(answer.topic, answer.partition)] = answer.offset if answer.offset >= 0 else None
+        return result
+
+    def commit(self, offsets: Mapping[TopicPartition, int], timeout: float) -> None:
+        """Commit all of ``offsets`` and wait for the answer. Raises ``ZkgroupError`` if any was not taken."""
+        if not offsets:
+            return
+        client = self._open()
+        self._answers.clear()
+        try:
+            client.commit(offsets=[KafkaTopicPartition(*p, offset) for p, offset in offsets.items()], asynchronous=True)
+        except KafkaException as error:
+            raise self._failed("commit", error.args[0]) from None
+        deadline = time.monotonic() + timeout
+        while not self._answers:
+            if time.monotonic() > deadline:
+                raise no_answer(self.settings, timeout)
+            client.poll(0.05)
+        overall, committed = self._answers.pop()
+        for refused in [overall, *(partition.error for partition in committed)]:
+            if refused is not None:
+                raise self._failed("commit", refused)
+
+    def _failed(self, what: str, error: KafkaError) -> ZkgroupError:
+        text = f"cannot {what} offsets of group {self.group} in Kafka: {error.str()}"
+        if error.code() in UNREACHABLE:
+            return UnreachableError(text, "check the brokers")
+        return ZkgroupError(text)
+
+    def close(self) -> None:
+        """Free the client."""
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
