@@ -37,6 +37,7 @@ __all__ = [
     "OFFSET_END",
     "TIMESTAMP_NOT_AVAILABLE",
     "UNREACHABLE",
+    "AdminClient",
     "Consumer",
     "KafkaError",
     "KafkaException",
@@ -45,6 +46,7 @@ __all__ = [
     "LogRange",
     "Message",
     "Producer",
+    "admin_client",
     "consumer",
     "libversion",
     "log_offsets",
@@ -202,7 +204,7 @@ def _new_admin(settings: KafkaSettings) -> AdminClient:
         raise _bad_properties(error) from None
 
 
-def _admin(settings: KafkaSettings, timeout: float) -> AdminClient:
+def admin_client(settings: KafkaSettings, timeout: float) -> AdminClient:
     """A client that knows the cluster's brokers. Raises ``UnreachableError``.
 
     librdkafka (2.16) drops its bootstrap connections as soon as it knows the brokers; a look-up of leaders that is
@@ -239,7 +241,7 @@ def log_offsets(
     if not wanted:
         return {}
     deadline = time.monotonic() + timeout
-    admin = _admin(settings, timeout)
+    admin = admin_client(settings, timeout)
     level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
     futures = [
         admin.list_offsets(
@@ -289,7 +291,7 @@ def offsets_for_time(
     wanted = list(dict.fromkeys(partitions))
     if not wanted:
         return {}
-    admin = _admin(settings, timeout)
+    admin = admin_client(settings, timeout)
     spec = OffsetSpec.for_timestamp(millis)
     answers = admin.list_offsets({KafkaTopicPartition(*p): spec for p in wanted}, request_timeout=timeout)
     found: dict[TopicPartition, int | None] = {}
@@ -310,7 +312,7 @@ def topics(settings: KafkaSettings, timeout: float) -> dict[str, tuple[int, ...]
 
     Raises ``UnreachableError`` where no broker answers within ``timeout`` seconds.
     """
-    admin = _admin(settings, timeout)  # list_topics() alone takes half a second with a client that knows no broker yet
+    admin = admin_client(settings, timeout)  # without it list_topics() takes half a second
     try:
         metadata = admin.list_topics(timeout=timeout)
     except KafkaException as error:
