@@ -15,6 +15,8 @@ from sim.zookeeper import ModelZooKeeper
 from support import wait_until
 
 from zkgroup.protocol.ops import (
+    OPEN,
+    Acl,
     Changed,
     Check,
     Children,
@@ -25,6 +27,7 @@ from zkgroup.protocol.ops import (
     Exists,
     Failure,
     Get,
+    GetAcl,
     Node,
     Op,
     Result,
@@ -43,7 +46,9 @@ NAMES = ("/a", "/b", "/a/x", "/a/y", "/b/x", "/a/x/deep")
 paths = st.sampled_from(NAMES)
 data = st.sampled_from([b"", b"1", b"\xff\x00"])
 versions = st.sampled_from([-1, -1, 0, 1, 2])
-creates = st.builds(Create, paths, data, st.booleans())
+#: Both let anyone do anything: what is compared is that they are kept.
+acls = st.sampled_from([OPEN, OPEN, (*OPEN, Acl("digest", "user:hash", 1))])
+creates = st.builds(Create, paths, data, st.booleans(), acls)
 sets = st.builds(SetData, paths, data, versions)
 deletes = st.builds(Delete, paths, versions)
 changes = st.one_of(creates, creates, sets, deletes)
@@ -51,6 +56,7 @@ reads = st.one_of(
     st.builds(Get, paths, st.booleans()),
     st.builds(Exists, paths, st.booleans()),
     st.builds(Children, paths, st.booleans()),
+    st.builds(GetAcl, paths),
     st.builds(Ensure, paths),
     st.just(Sync()),
 )
@@ -143,10 +149,10 @@ def _below(root: str, op: Op) -> Any:
             return op
         case Get() | Exists() | Children():
             return type(op)((root + op.path).rstrip("/"), op.watch)
-        case Ensure():
-            return Ensure((root + op.path).rstrip("/"))
+        case Ensure() | GetAcl():
+            return type(op)((root + op.path).rstrip("/"))
         case Create():
-            return Create(root + op.path, op.data, op.ephemeral)
+            return Create(root + op.path, op.data, op.ephemeral, op.acl)
         case SetData():
             return SetData(root + op.path, op.data, op.version)
         case _:

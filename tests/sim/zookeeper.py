@@ -11,6 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from zkgroup.protocol.ops import (
+    OPEN,
+    Acl,
+    Acls,
     Changed,
     Check,
     Children,
@@ -21,6 +24,7 @@ from zkgroup.protocol.ops import (
     Exists,
     Failure,
     Get,
+    GetAcl,
     Node,
     Op,
     Result,
@@ -45,6 +49,7 @@ class Znode:
     mtime: int
     owner: int
     children: dict[str, None] = field(default_factory=dict)
+    acl: tuple[Acl, ...] = OPEN  # kept and told, not enforced
 
     @property
     def stat(self) -> Stat:
@@ -121,6 +126,8 @@ class ModelZooKeeper:
             case Exists(path, watch):
                 self._watch(session, path, "data", watch)
                 return self.nodes[path].stat if path in self.nodes else None
+            case GetAcl(path):
+                return Acls(self.nodes[path].acl) if path in self.nodes else Failure(Code.NO_NODE)
             case Sync():
                 return None
             case Ensure(path):
@@ -159,8 +166,8 @@ class ModelZooKeeper:
                     step()
                 return Failure(code, index=index)
             match op:
-                case Create(path, data, ephemeral):
-                    changes.append(self._add(session, path, data, session if ephemeral else 0, undo))
+                case Create(path, data, ephemeral, acl):
+                    changes.append(self._add(session, path, data, session if ephemeral else 0, acl, undo))
                 case SetData(path, data):
                     changes.append(self._change(session, path, data, undo))
                 case Delete(path):
@@ -189,8 +196,10 @@ class ModelZooKeeper:
     def _now(self) -> int:
         return int(self._clock() * 1000)
 
-    def _add(self, session: int, path: str, data: bytes, owner: int, undo: list[Callable[[], None]]) -> Change:
-        node = Znode(data, self._zxid, self._zxid, 0, self._now(), self._now(), owner)
+    def _add(
+        self, session: int, path: str, data: bytes, owner: int, acl: tuple[Acl, ...], undo: list[Callable[[], None]]
+    ) -> Change:
+        node = Znode(data, self._zxid, self._zxid, 0, self._now(), self._now(), owner, acl=acl)
         parent, name = self.nodes[parent_of(path)], path.rpartition("/")[2]
         self.nodes[path] = node
         parent.children[name] = None

@@ -38,6 +38,19 @@ class Stat:
 
 
 @dataclass(frozen=True, slots=True)
+class Acl:
+    """One entry of a znode's access list. ``permissions``: read 1, write 2, create 4, delete 8, admin 16."""
+
+    scheme: str
+    id: str
+    permissions: int
+
+
+#: What nodes are created with where nothing else is said: anyone may do anything, as with the reference.
+OPEN: tuple[Acl, ...] = (Acl("world", "anyone", 31),)
+
+
+@dataclass(frozen=True, slots=True)
 class Get:
     """Read data and stat → ``Node``. With ``watch``, the next change of the node is told as an event."""
 
@@ -62,12 +75,24 @@ class Exists:
 
 
 @dataclass(frozen=True, slots=True)
+class GetAcl:
+    """Read who may do what with a node → ``Acls``.
+
+    To whom may not administer the node, servers from 3.6 on show digests as ``USER:x``: what is read then cannot be
+    written back.
+    """
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
 class Create:
     """Create a node → None. Missing parents are an error (``NO_NODE``): ensure them first."""
 
     path: str
     data: bytes = b""
     ephemeral: bool = False
+    acl: tuple[Acl, ...] = OPEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +146,7 @@ class Transaction:
         return self.ops[0].path
 
 
-Op: TypeAlias = Get | Children | Exists | Create | Ensure | SetData | Delete | Sync | Transaction
+Op: TypeAlias = Get | Children | Exists | GetAcl | Create | Ensure | SetData | Delete | Sync | Transaction
 #: What goes through the leader and its quorum: answered only while the session lives.
 WRITES = (Create, Ensure, SetData, Delete, Transaction)
 
@@ -135,6 +160,13 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
+class Acls:
+    """Who may do what with a znode, in its order."""
+
+    acl: tuple[Acl, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
     """An operation that did not succeed. ``detail`` is for people; ``index`` is the culprit in a transaction."""
 
@@ -143,7 +175,7 @@ class Failure:
     index: int | None = None
 
 
-Result: TypeAlias = Node | Stat | tuple[str, ...] | Failure | None
+Result: TypeAlias = Node | Stat | Acls | tuple[str, ...] | Failure | None
 
 
 @dataclass(frozen=True, slots=True)

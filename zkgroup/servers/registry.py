@@ -21,6 +21,7 @@ from zkgroup.protocol.ops import (
     Expired,
     Failure,
     Get,
+    GetAcl,
     Op,
     Result,
     SessionEvent,
@@ -109,7 +110,7 @@ class Registry:
                 for i in pending
                 if isinstance(result := results[i], Failure)
                 and result.code is Code.CONNECTION_LOSS
-                and isinstance(wanted[i], Get | Children | Exists | Sync)
+                and isinstance(wanted[i], Get | GetAcl | Children | Exists | Sync)
             ]
             if pending:
                 if self._down is not None or time.monotonic() > deadline:

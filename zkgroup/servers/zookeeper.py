@@ -37,8 +37,11 @@ from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.serialization import Connect
 from kazoo.protocol.states import KeeperState, WatchedEvent, ZnodeStat
 from kazoo.retry import KazooRetry
+from kazoo.security import ACL, Id
 
 from zkgroup.protocol.ops import (
+    Acl,
+    Acls,
     Changed,
     Check,
     Children,
@@ -52,6 +55,7 @@ from zkgroup.protocol.ops import (
     Expired,
     Failure,
     Get,
+    GetAcl,
     Node,
     Op,
     Result,
@@ -108,6 +112,10 @@ def _stat(stat: ZnodeStat) -> Stat:
     return Stat(stat.czxid, stat.mzxid, stat.version, stat.ctime, stat.mtime, stat.ephemeralOwner, stat.numChildren)
 
 
+def _kazoo_acl(acl: Sequence[Acl]) -> list[Any]:
+    return [ACL(entry.permissions, Id(entry.scheme, entry.id)) for entry in acl]
+
+
 def _convert(op: Op, value: object) -> Result:
     match op:
         case Get():
@@ -115,6 +123,9 @@ def _convert(op: Op, value: object) -> Result:
             return Node(data or b"", _stat(stat))
         case Children():
             return tuple(cast("list[str]", value))
+        case GetAcl():
+            entries, _ = cast("tuple[list[Any], ZnodeStat]", value)
+            return Acls(tuple(Acl(entry.id.scheme, entry.id.id, entry.perms) for entry in entries))
         case Exists() | SetData():
             return None if value is None else _stat(cast("ZnodeStat", value))
         case Transaction():
@@ -284,8 +295,10 @@ class Session:
                 return client.get_children_async(path, self._watch if watch else None)
             case Exists(path, watch):
                 return client.exists_async(path, self._watch if watch else None)
-            case Create(path, data, ephemeral):
-                return client.create_async(path, data, ephemeral=ephemeral)
+            case GetAcl(path):
+                return client.get_acls_async(path)
+            case Create(path, data, ephemeral, acl):
+                return client.create_async(path, data, acl=_kazoo_acl(acl), ephemeral=ephemeral)
             case Ensure(path):
                 return client.ensure_path_async(path)
             case SetData(path, data, version):
@@ -326,8 +339,8 @@ def _transaction(client: Any, ops: Sequence[Create | SetData | Delete | Check]) 
     transaction = client.transaction()
     for op in ops:
         match op:
-            case Create(path, data, ephemeral):
-                transaction.create(path, data, ephemeral=ephemeral)
+            case Create(path, data, ephemeral, acl):
+                transaction.create(path, data, acl=_kazoo_acl(acl), ephemeral=ephemeral)
             case SetData(path, data, version):
                 transaction.set_data(path, data, version)
             case Delete(path, version):
