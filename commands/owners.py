@@ -44,10 +44,13 @@ def owners(
     znodes.group(group)  # a name that no group can have is refused before anything is opened
     with open_registry(connection(ctx)) as registry:
         snapshot = read_group(registry, group)
+    concerned = tuple(
+        p for p in snapshot.partitions if p.owner or p.error or (p.exists and p.topic in snapshot.subscribed)
+    )
+    snapshot = replace(snapshot, partitions=concerned)
     if topic:
         _check_topics(snapshot, topic)
-        kept = tuple(partition for partition in snapshot.partitions if partition.topic in topic)
-        snapshot = replace(snapshot, partitions=kept)
+        snapshot = replace(snapshot, partitions=tuple(p for p in concerned if p.topic in topic))
     hosts = {member.member: member.host for member in snapshot.members}
     rows = [
         {

@@ -13,6 +13,20 @@ from typing import Literal
 
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.znodes import Registration
+from zkgroup.servers.answers import CoordinatorGroup, CoordinatorMember, KafkaOffset
+
+__all__ = [
+    "CoordinatorGroup",
+    "CoordinatorMember",
+    "GroupMember",
+    "GroupPartition",
+    "GroupSnapshot",
+    "GroupTopic",
+    "KafkaOffset",
+    "State",
+    "Store",
+    "StoredOffset",
+]
 
 Store = Literal["zookeeper", "kafka", "both"]
 State = Literal["active", "inactive", "broken"]
@@ -24,7 +38,8 @@ class GroupMember:
 
     ``streams``: topic → number of streams, a filter already applied to the topics that exist. ``registered_at``: what
     it wrote, else when its node was made. ``error``: why the registration cannot be read. ``defects``: what is wrong
-    with one that can be, but not by every reader. ``data`` is the node as it is.
+    with one that can be, but not by every reader. ``data`` is the node as it is. ``created_at``: when ZooKeeper made
+    the node, by its clock and not by the member's.
     """
 
     member: str
@@ -36,6 +51,7 @@ class GroupMember:
     error: str | None = None
     defects: tuple[str, ...] = ()
     data: bytes = b""
+    created_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +67,6 @@ class StoredOffset:
     mzxid: int
     created_at: int
     changed_at: int
-    error: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class KafkaOffset:
-    """An offset that the group's coordinator keeps; ``offset`` is None where ``error`` says why it is not known."""
-
-    offset: int | None
-    metadata: str = ""
     error: str | None = None
 
 
@@ -116,7 +123,8 @@ class GroupPartition:
 @dataclass(frozen=True, slots=True)
 class GroupTopic:
     """A topic that concerns the group. ``created_at`` and ``czxid`` tell one that was deleted and made again apart from
-    its predecessor. ``partitions`` in numeric order; empty where the topic does not exist or cannot be read."""
+    its predecessor; ``changed_at`` is when partitions came, or replicas moved. ``partitions`` in numeric order; empty
+    where the topic does not exist or cannot be read."""
 
     name: str
     exists: bool
@@ -125,27 +133,7 @@ class GroupTopic:
     created_at: int | None = None
     to_be_deleted: bool = False
     error: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CoordinatorMember:
-    """A member of a group in Kafka. ``assigned`` is what the group's leader gave it."""
-
-    member: str
-    client_id: str
-    host: str
-    assigned: tuple[TopicPartition, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class CoordinatorGroup:
-    """A group as its coordinator knows it. ``state``: Kafka's word (``Stable``, ``Empty``, ``Dead`` …)."""
-
-    state: str
-    strategy: str | None = None
-    members: tuple[CoordinatorMember, ...] = ()
-    coordinator: int | None = None
-    error: str | None = None
+    changed_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +141,10 @@ class GroupSnapshot:
     """A group at one time, ``taken_at``, between the first and the last answer (``took`` seconds).
 
     ``subscribed`` are the topics that its registered members want. ``problems`` are about nodes that belong to no
-    single member or partition. ``ids_version`` is the version of the ``ids`` node and ``ids_czxid`` its identity, None
-    where there is none. ``last_change`` is the newest time of any node of the group. ``coordinator`` is None where the
-    group is not in Kafka, or was not asked for. ``known_topics`` are all topics that exist.
+    single member or partition; ``warnings`` are about servers that could not be asked, and what is unknown therefore.
+    ``ids_version`` is the version of the ``ids`` node and ``ids_czxid`` its identity, None where there is none.
+    ``last_change`` is the newest time of any node of the group. ``coordinator`` is None where the group is not in
+    Kafka, or was not asked for. ``known_topics`` are all topics that exist.
     """
 
     group: str
@@ -173,6 +162,7 @@ class GroupSnapshot:
     last_change: int | None = None
     coordinator: CoordinatorGroup | None = None
     broker_ids: tuple[int, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def store(self) -> Store:

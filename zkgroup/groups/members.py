@@ -1,0 +1,72 @@
+"""Registered members out of their id nodes; pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from zkgroup.errors import MalformedZnodeError, ZkgroupError
+from zkgroup.groups.model import GroupMember
+from zkgroup.protocol import znodes
+from zkgroup.protocol.assignors import resolve
+from zkgroup.protocol.ops import Node
+from zkgroup.protocol.znodes import Registration
+
+
+class TopicSelections:
+    """What filters take of the topics that exist; a filter that many members share, in any group, is run once."""
+
+    def __init__(self, topics: Iterable[str]) -> None:
+        self._topics = tuple(topics)
+        self._selected: dict[tuple[str, str], tuple[str, ...] | ZkgroupError] = {}
+
+    def streams(self, registration: Registration) -> dict[str, int]:
+        """Topic → streams. Raises ``UsageError`` for an expression that Java would not take, or that explodes."""
+        if registration.pattern == "static":
+            return dict(registration.subscription)
+        ((expression, streams),) = registration.subscription.items()
+        key = (registration.pattern, expression)
+        if key not in self._selected:
+            try:
+                self._selected[key] = tuple(resolve(registration, self._topics))
+            except ZkgroupError as error:
+                self._selected[key] = error
+        found = self._selected[key]
+        if isinstance(found, ZkgroupError):
+            raise found
+        return dict.fromkeys(found, streams)
+
+
+def decode_member(group: str, name: str, path: str, node: Node, selections: TopicSelections) -> GroupMember:
+    """A member out of its id node. What cannot be read stands in ``error``."""
+    registration, streams, registered_at, error = None, {}, node.stat.ctime, None
+    try:
+        registration = znodes.decode_registration(path, node.data)
+        if registration.timestamp is not None:
+            registered_at = registration.timestamp
+        streams = selections.streams(registration)
+    except MalformedZnodeError as malformed:
+        error = malformed.why
+    except ZkgroupError as unreadable:  # the expression
+        error = unreadable.message
+    defects = znodes.registration_defects(node.data) if registration is not None else ()
+    return GroupMember(
+        name, host_of(group, name), node.stat.owner, registered_at, registration, streams, error, defects, node.data
+    )
+
+
+def host_of(group: str, consumer_id: str) -> str | None:
+    """The host that a consumer id names, None where it names none.
+
+    The reference: ``GROUP_HOST-MILLIS-HEX``. pykafka and Go's kazoo: ``HOST:UUID``. Ruby's poseidon_cluster:
+    ``GROUP-HOST-PID-SECONDS-N``.
+    """
+    for pattern in (
+        rf"{re.escape(group)}_(.+)-[0-9]{{10,}}-[0-9a-f]{{1,8}}",
+        r"([^:]+):[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}",
+        rf"{re.escape(group)}-(.+)-[0-9]+-[0-9]+-[0-9]+",
+    ):
+        match = re.fullmatch(pattern, consumer_id)
+        if match is not None:
+            return match[1]
+    return None

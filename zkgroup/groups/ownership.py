@@ -1,0 +1,50 @@
+"""Whether a group's partitions are owned as they should be; pure."""
+
+from __future__ import annotations
+
+from zkgroup.groups.model import GroupSnapshot
+
+
+def ownership_defects(snapshot: GroupSnapshot) -> list[str]:
+    """Why the group's partitions are not all owned as they should be; empty if they are.
+
+    Right is: every partition of every subscribed topic has an owner, a registered member that subscribes to the topic
+    with as many streams as the claim needs; nobody owns anything else; all nodes can be read. In Kafka: the group is
+    not rebalancing, and every partition of the topics that its members were assigned has one member.
+    """
+    members = {member.member: member for member in snapshot.members}
+    defects = list(snapshot.problems)
+    defects += [f"member {member.member}: {member.error}" for member in snapshot.members if member.error]
+    for partition in snapshot.partitions:
+        if partition.error is not None:
+            defects.append(f"{partition.name}: {partition.error}")
+        elif partition.owner is None:
+            if partition.topic in snapshot.subscribed and partition.exists:
+                defects.append(f"{partition.name} has no owner")
+        elif partition.member is None:
+            defects.append(f"{partition.name} is owned by {partition.owner}, which is not registered")
+        else:
+            streams = members[partition.member].streams.get(partition.topic, 0)
+            if streams == 0:
+                defects.append(f"{partition.name} is owned by {partition.owner}, which does not subscribe to the topic")
+            elif partition.stream is not None and partition.stream >= streams:
+                defects.append(f"{partition.name} is owned by {partition.owner}, whose member has {streams} streams")
+    return defects + _in_kafka(snapshot)
+
+
+def _in_kafka(snapshot: GroupSnapshot) -> list[str]:
+    group = snapshot.coordinator
+    if group is None or not group.members:
+        return []
+    defects = [] if group.state == "Stable" else [f"in Kafka the group is {group.state}"]
+    holders: dict[tuple[str, int], list[str]] = {}
+    for member in group.members:
+        for key in member.assigned:
+            holders.setdefault(key, []).append(member.member)
+    for (topic, number), names in sorted(holders.items()):
+        if len(names) > 1:
+            defects.append(f"{topic}-{number} has {len(names)} members in Kafka: {', '.join(sorted(names))}")
+    for topic in sorted({topic for topic, _ in holders}):
+        there = snapshot.topics[topic].partitions if topic in snapshot.topics else ()
+        defects += [f"{topic}-{number} has no member in Kafka" for number in there if (topic, number) not in holders]
+    return defects

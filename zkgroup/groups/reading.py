@@ -1,0 +1,212 @@
+"""What ZooKeeper holds of groups, read in a few pipelined rounds, however many groups there are.
+
+Here is only decided which nodes to ask for. Nothing is ever created, no watch is left, and what vanishes between two
+rounds counts as gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from zkgroup.errors import MalformedZnodeError, UsageError
+from zkgroup.groups.members import TopicSelections, decode_member, host_of
+from zkgroup.groups.model import GroupMember, GroupTopic
+from zkgroup.protocol import znodes
+from zkgroup.protocol.brokers import decode_partition_state, decode_topic
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import Children, Code, Failure, Get, Node, Op, Result
+from zkgroup.servers.registry import Registry
+
+
+class Nodes:
+    """What was read so far: children and nodes by path. A missing node is a ``Failure`` with ``NO_NODE``."""
+
+    def __init__(self) -> None:
+        self._lists: dict[str, Result] = {}
+        self._nodes: dict[str, Result] = {}
+
+    def ask(self, registry: Registry, *, lists: Iterable[str] = (), nodes: Iterable[str] = ()) -> None:
+        """One round: read what was not read yet. Raises ``UnreachableError``."""
+        new_lists = [path for path in dict.fromkeys(lists) if path not in self._lists]
+        new_nodes = [path for path in dict.fromkeys(nodes) if path not in self._nodes]
+        ops: list[Op] = [Children(path) for path in new_lists]
+        ops += [Get(path) for path in new_nodes]
+        results = registry.read(ops) if ops else []
+        self._lists.update(zip(new_lists, results[: len(new_lists)], strict=True))
+        self._nodes.update(zip(new_nodes, results[len(new_lists) :], strict=True))
+
+    def names(self, path: str) -> tuple[str, ...]:
+        """The names below a node; none where it is missing, unreadable, or was not asked for."""
+        found = self._lists.get(path)
+        return found if isinstance(found, tuple) else ()
+
+    def node(self, path: str) -> Node | None:
+        """A node; None where it is missing, unreadable, or was not asked for."""
+        found = self._nodes.get(path)
+        return found if isinstance(found, Node) else None
+
+    def exists(self, path: str) -> bool:
+        """Whether there is such a node, readable or not."""
+        found = self._nodes.get(path)
+        return isinstance(found, Node) or (isinstance(found, Failure) and found.code is not Code.NO_NODE)
+
+    def failure(self, path: str) -> str | None:
+        """Why a node, or what is below it, could not be read; None where it could, or there is none."""
+        for found in (self._lists.get(path), self._nodes.get(path)):
+            if isinstance(found, Failure) and found.code is not Code.NO_NODE:
+                return f"znode {path} cannot be read: {found.code.value}"
+        return None
+
+
+class World:
+    """What does not belong to one group: topics, leaders, brokers, the topics that are marked for deletion.
+
+    ``topics`` has those that were asked for; ``leaders`` the partitions whose state was: None where nobody leads.
+    """
+
+    def __init__(self, nodes: Nodes) -> None:
+        self.known_topics = tuple(sorted(nodes.names(znodes.topics())))
+        self.broker_ids = tuple(sorted(int(n) for n in nodes.names(znodes.broker_ids()) if n.isdecimal()))
+        self.topics: dict[str, GroupTopic] = {}
+        self.leaders: dict[TopicPartition, int | None] = {}
+        self.selections = TopicSelections(self.known_topics)
+        self._marked = frozenset(nodes.names(znodes.delete_topics()))
+
+    def add_topics(self, nodes: Nodes, names: Iterable[str]) -> None:
+        """Take up the topics whose nodes were read."""
+        for name in names:
+            if name not in self.topics:
+                self.topics[name] = self._topic(name, nodes)
+
+    def _topic(self, name: str, nodes: Nodes) -> GroupTopic:
+        path = topic_path(name)
+        if path is None:
+            return GroupTopic(name, exists=False, error="no topic can have this name")
+        marked = name in self._marked
+        node = nodes.node(path)
+        if node is None:
+            return GroupTopic(name, nodes.exists(path), to_be_deleted=marked, error=nodes.failure(path))
+        partitions: tuple[int, ...] = ()
+        error = None
+        try:
+            partitions = tuple(decode_topic(path, node.data).partitions)
+        except MalformedZnodeError as malformed:
+            error = malformed.message
+        return GroupTopic(name, True, partitions, node.stat.czxid, node.stat.ctime, marked, error)
+
+    def add_leaders(self, nodes: Nodes, partitions: Iterable[TopicPartition]) -> None:
+        """Take up the partitions whose states were read. One without a state has no leader yet."""
+        for partition in partitions:
+            path = znodes.partition_state(partition)
+            node = nodes.node(path)
+            if node is None:
+                if not nodes.exists(path):
+                    self.leaders[partition] = None
+                continue
+            try:
+                leader = decode_partition_state(path, node.data).leader
+            except MalformedZnodeError:
+                continue  # not known: the brokers may tell
+            self.leaders[partition] = leader if leader >= 0 else None
+
+
+def read_names(registry: Registry, groups: Sequence[str]) -> Nodes:
+    """The first round: the groups themselves, the topics, the brokers."""
+    nodes = Nodes()
+    nodes.ask(
+        registry,
+        lists=[
+            *(znodes.topics(), znodes.broker_ids(), znodes.delete_topics()),
+            *(path(group) for group in groups for path in (znodes.ids, znodes.owners, znodes.offsets)),
+        ],
+        nodes=[path(group) for group in groups for path in (znodes.group, znodes.ids)],
+    )
+    return nodes
+
+
+def read_members(registry: Registry, nodes: Nodes, groups: Sequence[str]) -> None:
+    """The second round: registrations, and which partitions have an owner node or an offset node."""
+    nodes.ask(
+        registry,
+        lists=[
+            path
+            for group in groups
+            for parent in (znodes.owners(group), znodes.offsets(group))
+            for path in below(parent, nodes)
+        ],
+        nodes=[path for group in groups for path in below(znodes.ids(group), nodes)],
+    )
+
+
+def read_partitions(
+    registry: Registry, nodes: Nodes, groups: Sequence[str], members: Mapping[str, Sequence[GroupMember]], world: World
+) -> None:
+    """The third round: owner nodes, offset nodes, and the registrations of all topics that matter."""
+    topics = {
+        topic
+        for group in groups
+        for topic in (
+            *nodes.names(znodes.owners(group)),
+            *nodes.names(znodes.offsets(group)),
+            *(topic for member in members[group] for topic in member.streams),
+        )
+    }
+    nodes.ask(
+        registry,
+        nodes=[
+            *(
+                path
+                for group in groups
+                for parent in (znodes.owners(group), znodes.offsets(group))
+                for topic in below(parent, nodes)
+                for path in below(topic, nodes)
+            ),
+            *(path for topic in sorted(topics) if (path := topic_path(topic)) is not None),
+        ],
+    )
+    world.add_topics(nodes, topics)
+
+
+def read_states(
+    registry: Registry, nodes: Nodes, partitions: Iterable[TopicPartition], topics: Iterable[str], world: World
+) -> None:
+    """The last rounds: topics that were heard of elsewhere, and who leads each partition that exists."""
+    heard = [topic for topic in dict.fromkeys(topics) if topic not in world.topics]
+    nodes.ask(registry, nodes=[path for topic in heard if (path := topic_path(topic)) is not None])
+    world.add_topics(nodes, heard)
+    existing = [p for p in dict.fromkeys(partitions) if p not in world.leaders]
+    nodes.ask(registry, nodes=[znodes.partition_state(partition) for partition in existing])
+    world.add_leaders(nodes, existing)
+
+
+def members_of(group: str, nodes: Nodes, selections: TopicSelections) -> tuple[GroupMember, ...]:
+    """The registered members, in the order of their names."""
+    found = []
+    for name in sorted(nodes.names(znodes.ids(group))):
+        path = child_path(znodes.ids(group), name)
+        if path is None:
+            continue
+        node = nodes.node(path)
+        if node is not None:
+            found.append(decode_member(group, name, path, node, selections))
+        elif why := nodes.failure(path):
+            found.append(GroupMember(name, host_of(group, name), 0, None, error=why))
+    return tuple(found)
+
+
+def below(parent: str, nodes: Nodes) -> list[str]:
+    """The paths of the children that were listed."""
+    return [path for name in nodes.names(parent) if (path := child_path(parent, name)) is not None]
+
+
+def child_path(parent: str, name: str) -> str | None:
+    """The path of a child, None for a name that no znode can have."""
+    try:
+        return znodes.child(parent, name)
+    except UsageError:
+        return None
+
+
+def topic_path(topic: str) -> str | None:
+    """The path of a topic's registration; None for what cannot be one: a subscription may name anything."""
+    return child_path(znodes.topics(), topic)

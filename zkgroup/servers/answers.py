@@ -1,0 +1,51 @@
+"""What a group's coordinator answers, as data: apart from ``coordinator``, so that who only looks at it need not load
+confluent-kafka. Offsets are the *next* offset to read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from zkgroup.protocol.names import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaOffset:
+    """An offset that the group's coordinator keeps; ``offset`` is None where ``error`` says why it is not known."""
+
+    offset: int | None
+    metadata: str = ""
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorMember:
+    """A member of a group in Kafka. ``assigned`` is what the group's leader gave it."""
+
+    member: str
+    client_id: str
+    host: str
+    assigned: tuple[TopicPartition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorGroup:
+    """A group as its coordinator knows it. ``state``: Kafka's word (``Stable``, ``Empty``, ``Dead`` …)."""
+
+    state: str
+    strategy: str | None = None
+    members: tuple[CoordinatorMember, ...] = ()
+    coordinator: int | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSide:
+    """Everything that Kafka tells of one group. ``group`` is None where it knows none of that name.
+
+    ``errors``: what could not be asked, in words.
+    """
+
+    group: CoordinatorGroup | None = None
+    offsets: Mapping[TopicPartition, KafkaOffset] = field(default_factory=dict)
+    errors: tuple[str, ...] = ()
