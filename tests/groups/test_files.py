@@ -1,0 +1,303 @@
+"""Offset files: what is read from each format, how it is recognised, what is refused and where."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from zkgroup.errors import UsageError, ZkgroupError
+from zkgroup.groups.files import (
+    FORMATS,
+    MAX_BYTES,
+    FileFormat,
+    OffsetFile,
+    format_for,
+    format_offsets,
+    parse_offsets,
+    read_offsets,
+    save_offsets,
+)
+from zkgroup.protocol.names import TopicPartition
+
+GROUP = "g"
+ORDERS = {TopicPartition("orders", 0): 17, TopicPartition("orders", 12): 0}
+legal = st.one_of(
+    st.sampled_from(["offsets", "groupid", "partitions", "topic", "0", "a-1", "...", "-", "null"]),
+    st.text("aZ09._-", min_size=1, max_size=12).filter(lambda name: name not in (".", "..")),
+)
+numbers = st.one_of(st.integers(0, 5), st.integers(0, 2**63 - 1))
+keys = st.builds(TopicPartition, legal, st.one_of(st.integers(0, 3), st.integers(0, 2**31 - 1)))
+
+
+def parse(text: str | bytes, form: FileFormat | None = None) -> OffsetFile:
+    return parse_offsets(text if isinstance(text, bytes) else text.encode(), "saved", form)
+
+
+def refused(text: str | bytes, form: FileFormat | None = None) -> str:
+    """What is said of a file that is refused."""
+    with pytest.raises(UsageError) as caught:
+        parse(text, form)
+    assert caught.value.exit_code == 2
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@given(offsets=st.dictionaries(keys, numbers, min_size=1, max_size=8))
+def test_what_is_written_is_read_again(form: FileFormat, offsets: dict[TopicPartition, int]) -> None:
+    """Every format round-trips every legal topic and offset, and is recognised for itself."""
+    found = parse(format_offsets(form, GROUP, offsets))
+    assert found.format == form
+    assert found.offsets_of(GROUP) == offsets
+
+
+@given(offsets=st.dictionaries(keys, numbers, min_size=1, max_size=8), group=st.text("aZ:,/{}é' \"-", min_size=1))
+def test_zk_and_json_keep_the_group(offsets: dict[TopicPartition, int], group: str) -> None:
+    """The two formats that name the group give it back, whatever ZooKeeper or Kafka take for a name."""
+    assert parse(format_offsets("json", group, offsets)).groups == {group: offsets}
+    if "/" not in group:
+        assert parse(format_offsets("zk", group, offsets)).groups == {group: offsets}
+
+
+@settings(max_examples=400)
+@given(data=st.one_of(st.binary(max_size=60), st.text('/{}[]",:#0-\n\r\\tconsumersoffsets\x00é \ufeff', max_size=60)))
+def test_no_content_breaks_the_reader(data: bytes | str) -> None:
+    """Whatever a file holds, it is read, or refused in one line that names it."""
+    for form in (None, *FORMATS):
+        try:
+            found = parse(data, form)
+            said = found.name if any(found.groups.values()) else "read nothing"
+        except UsageError as error:
+            said = str(error)
+        assert said.startswith("saved")
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        ("zk", "/consumers/g/offsets/orders/0:17\n/consumers/g/offsets/orders/12:0\n"),
+        ("zk", "/chroot/consumers/g/offsets/orders/0-0:17\n/a/consumers/g/offsets/orders/3-12:0\n"),
+        ("zk", "\n# saved\n\n/consumers/g/offsets/orders/0: 17 \r\n/consumers/g/offsets/orders/12:0"),
+        ("csv", "orders,0,17\norders,12,0\n"),
+        ("csv", "topic,partition,offset\r\norders,0,17\r\norders,12,0\r\n"),
+        ("csv", '"g","orders",0,17\n"g","orders",12,0\n'),
+        ("csv", "group,topic,partition,offset\ng,orders,0,17\ng, orders, 12, 0\n"),
+        ("csv", "\ufefftopic,partition,committed,committed_at\norders,0,17,\norders,12,0,\n"),
+        ("csv", "topic,partition,current,target,change,note\norders,0,5,17,12,\norders,12,,0,,new\n"),
+        ("json", '{"groupid": "g", "offsets": {"orders": {"0": 17, "12": 0}}}'),
+        ("json", '{"offsets": {"orders": {"0": 17, "12": 0}}}'),
+        ("json", '[{"topic":"orders","partition":0,"committed":17},{"topic":"orders","partition":12,"committed":0}]'),
+        ("json", '{"group":"g","partitions":[{"topic":"orders","partition":0,"committed":17},'
+                 '{"topic":"orders","partition":12,"committed":0}],"findings":[]}'),
+        ("rpk", "orders 0 17\norders\t12   0\n"),
+        ("rpk", "topic   partition  committed  committed_at  lag\norders  0  17  -  -\norders  12  0  -  -\n"),
+        ("rpk", "GROUP TOPIC PARTITION CURRENT-OFFSET LAG\ng orders 0 17 -\ng orders 12 0 -\n"),
+        ("spark", '{"orders":{"0":17,"12":0}}'),
+    ],
+)  # fmt: skip
+def test_formats_are_recognised(form: str, text: str) -> None:
+    """Each spelling that is in use is told apart by its content, and forcing its format changes nothing."""
+    found = parse(text)
+    assert (found.format, found.offsets_of(GROUP)) == (form, ORDERS)
+    assert parse(text, found.format) == found
+
+
+def test_spark_s_places() -> None:
+    """Spark's −2 and −1 are the earliest and the latest offset, and nowhere else an offset."""
+    assert parse('{"t":{"0":-2,"1":-1,"2":5}}').offsets_of(GROUP) == {
+        TopicPartition("t", 0): "earliest", TopicPartition("t", 1): "latest", TopicPartition("t", 2): 5,
+    }  # fmt: skip
+    assert "-1" in refused('{"groupid":"g","offsets":{"t":{"0":-1}}}')
+    assert "-2" in refused("t 0 -2")
+
+
+def test_topics_called_like_the_formats_words() -> None:
+    """A topic called offsets, groupid or partitions is no reason to take Spark's JSON for another."""
+    text = '{"offsets":{"0":1},"groupid":{"0":2},"partitions":{"0":3}}'
+    assert parse(text).offsets_of(GROUP) == {
+        TopicPartition("offsets", 0): 1, TopicPartition("groupid", 0): 2, TopicPartition("partitions", 0): 3,
+    }  # fmt: skip
+
+
+def test_what_has_no_offset_says_so() -> None:
+    """An empty node, −1 in ZooKeeper, and an empty cell below a head are entries without an offset."""
+    nothing = {TopicPartition("t", 0): None}
+    assert parse("/consumers/g/offsets/t/0:").offsets_of(GROUP) == nothing
+    assert parse("/consumers/g/offsets/t/0:-1").offsets_of(GROUP) == nothing
+    assert parse("topic,partition,committed\nt,0,\n").offsets_of(GROUP) == nothing
+    assert parse("topic partition committed\nt 0 -\n").offsets_of(GROUP) == nothing
+    assert parse('[{"topic":"t","partition":0,"committed":null}]').offsets_of(GROUP) == nothing
+    assert "'' is no offset" in refused("t,0,\n")
+
+
+def test_utf_16() -> None:
+    """What PowerShell redirects into a file is read as well."""
+    assert parse("t,0,5\r\n".encode("utf-16")).offsets_of(GROUP) == {TopicPartition("t", 0): 5}
+
+
+def test_hostile_names_in_zk_lines() -> None:
+    """Groups and topics may be called anything that a znode can be; nothing else gets through."""
+    ((group, found),) = parse("/consumers/a:b,{c}/offsets/x:y z/3:4").groups.items()
+    assert (group, found) == ("a:b,{c}", {TopicPartition("x:y z", 3): 4})
+    assert "cannot be a topic" in refused("/consumers/g/offsets/../3:4")
+    assert "cannot be a topic" in refused("/consumers/g/offsets/a\x1bb/3:4")
+    assert "cannot be a topic" in refused('{"a/b":{"0":1}}')
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "why"),
+    [
+        ("t 0 1\n\nt 0 2\n", 3, "t-0 is to have offset 2, but 1 on line 1"),
+        ("/consumers/g/offsets/t/0-3:1\n/consumers/g/offsets/t/1-3:2", 2, "t-3 is to have offset 2, but 1 on line 1"),
+        ('{"t":\n {"0": 1,\n  "1": 2,\n  "0": 3}}', 4, "t-0 is to have offset 3, but 1 on line 2"),
+        ('{"t":{"0":1},\n"u":{},\n"t":{"0":2}}', 3, "t-0 is to have offset 2, but 1 on line 1"),
+        ('[{"topic":"t","partition":0,"target":1},\n{"topic":"t","partition":0,"target":null}]', 2, "none, but 1"),
+        ("t,0,1\nt,1\n", 2, "has 2 fields, not 3"),
+        ("t,0\n", 1, "2 fields, where 3 or 4 are expected"),
+        ("t 0 1 2\n", 1, "4 fields, where 3 are expected"),
+        ("t,0,1_000\n", 1, "'1_000' is no offset"),
+        ("t,0,1.5\n", 1, "'1.5' is no offset"),
+        ("t,0,٣\n", 1, "'٣' is no offset"),
+        ("t,0,9223372036854775808\n", 1, "is no offset"),
+        ("t,-1,5\n", 1, "'-1' is no partition"),
+        ("t,2147483648,5\n", 1, "is no partition"),
+        ('t,0,"1\n', 1, "is no CSV"),
+        ("topic,partition,lag\nt,0,1\n", 1, "no column holds offsets"),
+        ("/consumers/g/offsets/t/0:1\n/consumers/g/owners/t/0:x\n", 2, "is no offset of a group in ZooKeeper"),
+        ("/consumers/g/offsets/t/leader:1\n", 1, "names no partition"),
+        ("/consumers//offsets/t/0:1\n", 1, "names no group"),
+        ('{"t":{"0":1},}', 1, "is no JSON"),
+        ('{"t":\n{"0":1', 2, "is no JSON"),
+        ('{"t":\n{"0":1.5}}', 2, "1.5 is no offset"),
+        ('{"t":\n{"0":true}}', 2, "true is no offset"),
+        ('{"t":\n{"0":{}}}', 2, "an object is no offset"),
+        ('{"t":\n{"0":1},\n"u":5}', 3, "'u' has 5, no partitions"),
+        ('{"t":{"x":1}}', 1, "'x' is no partition"),
+        ('{"t":{"0":' + "9" * 5000 + "}}", 1, "is no offset"),
+        ('{"groupid":\n5,"offsets":{"t":{"0":1}}}', 1, "5 is no group"),
+        ('{"groupid":"g","offsets":[]}', 1, 'has no object "offsets"'),
+        ('[{"topic":"t","partition":0,"offset":1},\n5]', 2, "5 is no row"),
+        ('[{"topic":"t",\n"partition":0}]', 1, "a row without offset"),
+        ('[{"topic":5,"partition":0,"offset":1}]', 1, "a row without topic"),
+        (b"t 0 1\nt 1 \xff\n", 2, "byte 10 is no UTF-8"),
+        (b"\x7fELF\x02\x01\x01\x00\x00", 1, "a zero byte"),
+        (b"t 0 1\n\x00", 2, "a zero byte"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_told_with_its_line(text: str | bytes, line: int, why: str) -> None:
+    """One line names the file, the line in it, and what is wrong there."""
+    message = refused(text)
+    assert message.startswith(f"saved, line {line}: ")
+    assert why in message
+    assert len(message) < 250
+
+
+@pytest.mark.parametrize("text", ["", "\n \n", "# nothing\n", "[]", "{}", '{"groupid":"g","offsets":{}}', "\ufeff"])
+def test_nothing_in_a_file(text: str) -> None:
+    """A file without a single offset is a mistake, not a plan to do nothing."""
+    assert refused(text).startswith("saved holds no offsets")
+
+
+def test_json_of_another_kind() -> None:
+    """JSON that is nested without end, or no object at all, is refused."""
+    assert "nested too deeply" in refused("[" * 100_000)
+    assert "nested too deeply" in refused('{"a":' * 100_000)
+    assert "holds no offsets" in refused('"text"', "json")
+    assert "NaN" in refused('{"t":{"0":NaN}}')
+
+
+def test_a_format_can_be_forced() -> None:
+    """What is ambiguous, or wrongly recognised, is read as it is said to be."""
+    assert parse('{"offsets":{"x":{"0":1}}}', "json").format == "json"
+    assert "'x' is no partition" in refused('{"offsets":{"x":{"0":1}}}', "spark")
+    assert "is no offset of a group" in refused("t,0,1", "zk")
+    assert "is no JSON" in refused("t,0,1", "json")
+
+
+def test_whose_offsets() -> None:
+    """A file of several groups gives each its own; one of other groups only is refused, and says whose it is."""
+    found = parse("a,t,0,1\nb,t,0,2\n")
+    assert found.offsets_of("b") == {TopicPartition("t", 0): 2}
+    with pytest.raises(UsageError, match=r"saved has offsets of group 'a', 'b', not of g: .*--from-group a"):
+        found.offsets_of("g")
+
+
+def test_duplicates_that_agree() -> None:
+    """The same entry twice is harmless."""
+    assert parse("t 0 1\nt 0 1\n").offsets_of(GROUP) == {TopicPartition("t", 0): 1}
+
+
+def test_a_hundred_thousand_lines() -> None:
+    """A file of 100,000 partitions is read, and an error on its last line is found there, in JSON as well."""
+    lines = "".join(f"t {n} {n}\n" for n in range(100_000))
+    assert len(parse(lines).offsets_of(GROUP)) == 100_000
+    assert "line 100001:" in refused(lines + "t 5 6")
+    text = '{"t":{\n' + ",\n".join(f'"{n}":{n}' for n in range(100_000))
+    assert "line 100002: t-5 " in refused(text + ',\n"5":6}}')
+
+
+def test_reading_files(tmp_path: Path) -> None:
+    """A file that is missing, a folder, or larger than any offset file can be, is refused by its name."""
+    with pytest.raises(UsageError, match=r"cannot read .*absent: No such file"):
+        read_offsets(str(tmp_path / "absent"))
+    with pytest.raises(UsageError, match="Is a directory"):
+        read_offsets(str(tmp_path))
+    with pytest.raises(UsageError, match=f"larger than {MAX_BYTES >> 20} MiB"):
+        read_offsets("/dev/zero")
+    (tmp_path / "good").write_text("t 0 1\n")
+    assert read_offsets(str(tmp_path / "good")).offsets_of(GROUP) == {TopicPartition("t", 0): 1}
+
+
+def test_names_that_a_format_cannot_hold() -> None:
+    """A topic that only ZooKeeper can hold is written where it can be read again, and refused elsewhere."""
+    odd = {TopicPartition("a b", 0): 1}
+    assert parse(format_offsets("zk", GROUP, odd)).offsets_of(GROUP) == odd
+    assert parse(format_offsets("json", GROUP, odd)).offsets_of(GROUP) == odd
+    for form in ("csv", "rpk"):
+        with pytest.raises(UsageError, match="choose --file-format"):
+            format_offsets(form, GROUP, odd)  # type: ignore[arg-type]
+    with pytest.raises(UsageError):
+        format_offsets("zk", "a/b", ORDERS)
+
+
+def test_the_files_of_other_tools_are_written_as_they_read_them() -> None:
+    """ImportZkOffsets stops at blank lines, Kafka's CSV has no head, kafka-utils and Spark want these very keys."""
+    assert format_offsets("zk", GROUP, ORDERS) == "/consumers/g/offsets/orders/0:17\n/consumers/g/offsets/orders/12:0\n"
+    assert format_offsets("csv", GROUP, ORDERS) == "orders,0,17\norders,12,0\n"
+    assert format_offsets("rpk", GROUP, ORDERS) == "orders 0 17\norders 12 0\n"
+    assert json.loads(format_offsets("json", GROUP, ORDERS)) == {
+        "groupid": "g", "offsets": {"orders": {"0": 17, "12": 0}},
+    }  # fmt: skip
+    assert format_offsets("spark", GROUP, ORDERS) == '{"orders": {"0": 17, "12": 0}}\n'
+    assert [format_for(name) for name in ("a.csv", "b/a.JSON", "a.txt", "a")] == ["csv", "json", "zk", "zk"]
+
+
+def test_saving_replaces_a_file_whole(tmp_path: Path) -> None:
+    """A new file gets the umask's mode, one that is there keeps its own, links keep pointing, nothing is left over."""
+    target = tmp_path / "saved"
+    before = os.umask(0o027)
+    try:
+        save_offsets(str(target), "one\n")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(target.stat().st_mode) == 0o640
+    target.chmod(0o604)
+    link = tmp_path / "link"
+    link.symlink_to(target)
+    save_offsets(str(link), "two\n")
+    assert link.is_symlink()
+    assert (target.read_text(), stat.S_IMODE(target.stat().st_mode)) == ("two\n", 0o604)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "saved"]
+
+
+def test_what_cannot_be_saved_leaves_the_old(tmp_path: Path) -> None:
+    """A disk without room, or a folder that is not there, is told by the file's name; the old file stays."""
+    with pytest.raises(ZkgroupError, match=r"cannot write .*/none/saved: No such file"):
+        save_offsets(str(tmp_path / "none" / "saved"), "x")
+    with pytest.raises(ZkgroupError, match="cannot write"):
+        save_offsets("/dev/full", "x")

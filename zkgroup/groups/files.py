@@ -1,0 +1,175 @@
+"""Offset files: read in every format that operators have, written in all of them.
+
+| format | a line, or the whole | from |
+|---|---|---|
+| zk | ``/consumers/G/offsets/T/P:123`` | Kafka's ExportZkOffsets and ImportZkOffsets (0.8.0 to 0.10.2) |
+| csv | ``T,P,123``; ``G,T,P,123``; with a head line, any order of columns | kafka-consumer-groups (KIP-122, KIP-222) |
+| json | ``{"groupid": "G", "offsets": {"T": {"0": 123}}}``; a list of rows | kafka-utils; ``zkgroup … --output json`` |
+| rpk | ``T P 123``; a table with a head line | ``rpk group seek --to-file``; ``zkgroup offsets`` |
+| spark | ``{"T": {"0": 123}}``; −2 is earliest, −1 latest | Spark's startingOffsets |
+
+A file is recognised by its content.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+import os
+import secrets
+import stat
+import sys
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from zkgroup.errors import UsageError, ZkgroupError
+from zkgroup.groups.file_entries import FORMATS, Entries, FileFormat, OffsetFile, Wanted
+from zkgroup.groups.file_json import line_of, read_json
+from zkgroup.groups.file_lines import lines_of, read_columns, read_csv, read_zk
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition, validate_topic
+
+__all__ = [
+    "FORMATS",
+    "FileFormat",
+    "OffsetFile",
+    "Wanted",
+    "format_for",
+    "format_offsets",
+    "parse_offsets",
+    "read_offsets",
+    "save_offsets",
+]
+
+#: 100,000 partitions are some 10 MB: what is larger is no offset file, and may be a device without an end.
+MAX_BYTES: Final = 256 << 20
+STDIO: Final = "-"
+
+
+def parse_offsets(data: bytes, name: str, form: FileFormat | None = None) -> OffsetFile:
+    """Read the content of a file called ``name``; ``form`` forces a format.
+
+    Raises ``UsageError``, which names the file and the line, for whatever cannot be read as it was meant.
+    """
+    text = _decode(data, name)
+    first = next((line for _, line in lines_of(text)), "")
+    looks_like_json = first[:1] in ("{", "[")
+    if form in ("json", "spark") or (form is None and looks_like_json):
+        entries = Entries(name, partial(line_of, text))
+        return entries.finished(read_json(text, entries, form))
+    entries = Entries(name)
+    if form is None:
+        is_zk = first.startswith("/") and "/offsets/" in first
+        form = "zk" if is_zk else "csv" if "," in first else "rpk"
+    {"zk": read_zk, "csv": read_csv, "rpk": read_columns}[form](text, entries)
+    return entries.finished(form)
+
+
+def read_offsets(path: str, form: FileFormat | None = None) -> OffsetFile:
+    """Read a file, or stdin for ``-``. Raises ``UsageError`` where it cannot be opened, or read as offsets."""
+    name = "standard input" if path == STDIO else path
+    try:
+        if path == STDIO:
+            data = sys.stdin.buffer.read(MAX_BYTES + 1)
+        else:
+            with Path(path).open("rb") as file:
+                data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"cannot read {name}: {error.strerror}", "check the name and the permissions") from None
+    if len(data) > MAX_BYTES:
+        raise UsageError(f"{name} is larger than {MAX_BYTES >> 20} MiB", "see whether it is the right file")
+    return parse_offsets(data, name, form)
+
+
+def _decode(data: bytes, name: str) -> str:
+    """The text; a byte order mark is honoured, as Windows' tools write it."""
+    encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    try:
+        text = data.decode(encoding)
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise UsageError(
+            f"{name}, line {line}: byte {error.start} is no {encoding[:6].upper()}", "is it a text file?"
+        ) from None
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise UsageError(f"{name}, line {line}: a zero byte, which no text has", "is it a text file?")
+    return text
+
+
+def format_for(path: str) -> FileFormat:
+    """The format to write a file of that name in, where none was chosen: by its ending, else ``zk``."""
+    ending = Path(path).suffix.lower()
+    return "csv" if ending == ".csv" else "json" if ending == ".json" else "zk"
+
+
+def format_offsets(form: FileFormat, group: str, offsets: Mapping[TopicPartition, int]) -> str:
+    """A file's text, partitions in order. Raises ``UsageError`` for a name that the format cannot hold."""
+    ordered = [(key, offsets[key]) for key in sorted(offsets)]
+    match form:
+        case "zk":
+            return "".join(f"{znodes.offset(group, key)}:{offset}\n" for key, offset in ordered)
+        case "csv":
+            buffer = io.StringIO()
+            csv.writer(buffer, lineterminator="\n").writerows(
+                (_plain(key.topic, form), key.partition, offset) for key, offset in ordered
+            )
+            return buffer.getvalue()
+        case "rpk":
+            return "".join(f"{_plain(key.topic, form)} {key.partition} {offset}\n" for key, offset in ordered)
+    topics: dict[str, dict[str, int]] = {}
+    for key, offset in ordered:
+        topics.setdefault(key.topic, {})[str(key.partition)] = offset
+    document: Mapping[str, Any] = {"groupid": group, "offsets": topics} if form == "json" else topics
+    return json.dumps(document, indent=None if form == "spark" else 2) + "\n"
+
+
+def _plain(topic: str, form: FileFormat) -> str:
+    """A topic's name as Kafka takes it; foreign ones, which only ZooKeeper holds, could be taken for something else."""
+    try:
+        return validate_topic(topic)
+    except UsageError as error:
+        raise UsageError(
+            f"as {form} it cannot be written: {error.message}", "choose --file-format zk or json"
+        ) from None
+
+
+def save_offsets(path: str, text: str) -> None:
+    """Write a file whole or not at all: another one appears in its place only when everything is on the disk.
+
+    A file that is there keeps its mode; pipes and devices are written to as they are. Raises ``ZkgroupError``.
+    """
+    target = Path(path)
+    try:
+        target = target.resolve()  # what a link points to is replaced, not the link
+        before = target.stat() if target.exists() else None
+        if before is not None and not stat.S_ISREG(before.st_mode):
+            target.write_text(text, encoding="utf-8")
+            return
+        _replace(target, text.encode(), None if before is None else stat.S_IMODE(before.st_mode))
+    except OSError as error:
+        raise ZkgroupError(f"cannot write {path}: {error.strerror}", "choose another file") from None
+
+
+def _replace(target: Path, data: bytes, mode: int | None) -> None:
+    temporary = target.with_name(f".{target.name[:100]}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)  # less the umask
+        with os.fdopen(descriptor, "wb") as file:
+            if mode is not None:
+                os.fchmod(descriptor, mode)
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    folder = os.open(target.parent, os.O_RDONLY)
+    with contextlib.suppress(OSError):  # some network file systems know no fsync of folders; they write names through
+        os.fsync(folder)
+    os.close(folder)
