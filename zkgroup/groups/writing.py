@@ -1,0 +1,387 @@
+"""Writing a group's offsets so that nothing is lost: all that was planned, or nothing of a piece, and never blindly.
+
+An offset is written only while its node is the very one that the plan saw: same version and same ``mzxid`` in a read
+just before (a node that was deleted and made again has version 0 again), and the same version in the transaction. Every
+transaction also carries the group's guard (``groups.guard``), so that it fails once a member has registered. Nodes that
+are missing above an offset are made in the same transaction, so a refusal leaves nothing behind.
+
+A transaction holds as much as a request to ZooKeeper may; more partitions go in pieces, one after the other. What stops
+a piece stops the rest. The same writes can be given again: what already has its wanted value is done.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from zkgroup.errors import MalformedZnodeError, RefusedError, UnreachableError, ZkgroupError
+from zkgroup.groups.guard import Guard, listed, read_guard, readable_acl
+from zkgroup.groups.model import StoredOffset
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition, spans
+from zkgroup.protocol.ops import (
+    OPEN,
+    Acl,
+    Children,
+    Code,
+    Create,
+    Delete,
+    Failure,
+    Get,
+    GetAcl,
+    Node,
+    Result,
+    SetData,
+    Sync,
+)
+from zkgroup.servers.registry import Registry, TransactionRefused
+
+log = logging.getLogger(__name__)
+
+#: ZooKeeper takes at most 1 MiB a request (jute.maxbuffer), and drops the connection above it.
+PIECE_BYTES: Final = 512 << 10
+_OPERATION_BYTES: Final = 64  # of an operation, besides its path, its data and its access list
+_ACL_BYTES: Final = 32  # of an entry, besides its identity
+#: How often a piece is tried again when nothing that matters has changed.
+_ATTEMPTS: Final = 6
+_POLL: Final = 0.2
+
+_Change: TypeAlias = Create | SetData | Delete
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetWrite:
+    """One planned change: the next offset to read, None to delete the node. ``seen`` is the node that the plan is
+    based on, None where there was none."""
+
+    partition: TopicPartition
+    offset: int | None
+    seen: StoredOffset | None
+
+
+@dataclass(frozen=True, slots=True)
+class WriteReport:
+    """What became of the writes. ``already`` had their wanted value before."""
+
+    written: tuple[TopicPartition, ...] = ()
+    unwritten: tuple[TopicPartition, ...] = ()
+    already: tuple[TopicPartition, ...] = ()
+
+
+class WriteRefusedError(RefusedError):
+    """Refused: the group is active, or offsets have changed. ``report`` tells what had been written before that."""
+
+    def __init__(self, message: str, remedy: str | None, report: WriteReport) -> None:
+        super().__init__(message, remedy)
+        self.report = report
+
+
+class WriteFailedError(ZkgroupError):
+    """ZooKeeper did not let us, or went away. ``report`` tells what is known to be written."""
+
+    def __init__(self, message: str, remedy: str | None, report: WriteReport, exit_code: int) -> None:
+        super().__init__(message, remedy)
+        self.report = report
+        self.exit_code = exit_code
+
+
+def write_offsets(
+    registry: Registry,
+    group: str,
+    writes: Sequence[OffsetWrite],
+    *,
+    piece_bytes: int = PIECE_BYTES,
+    prune: bool = False,
+) -> WriteReport:
+    """Write all of ``writes`` (each partition once), in transactions of at most ``piece_bytes``.
+
+    Everything is looked at before anything is written. With ``prune``, the node of a topic goes with the last of its
+    offsets. The report has no ``unwritten`` where this returns. Raises ``WriteRefusedError`` (the group is active, a
+    node has changed since the plan) and ``WriteFailedError`` (not authorised; ZooKeeper out of reach, exit code 3),
+    both with the report so far.
+    """
+    with ExitStack() as opened:
+        return _Writing(registry, group, writes, piece_bytes, prune, opened).run()
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What was read just before a piece. ``above``: access lists of nodes above offsets that are to be created;
+    ``siblings``: all offset nodes of a topic of which some are to be deleted."""
+
+    guard: Guard
+    nodes: Mapping[TopicPartition, Node | None]
+    above: Mapping[str, Result]
+    siblings: Mapping[str, frozenset[str]]
+
+
+class _Writing:
+    def __init__(
+        self,
+        registry: Registry,
+        group: str,
+        writes: Sequence[OffsetWrite],
+        piece_bytes: int,
+        prune: bool,
+        opened: ExitStack,
+    ) -> None:
+        self._registry = registry
+        self._group = group
+        self._limit = piece_bytes
+        self._prune = prune
+        self._opened = opened
+        self._todo = {write.partition: write for write in writes}
+        self._written: list[TopicPartition] = []
+        self._already: list[TopicPartition] = []
+        self._attempts = 0
+
+    def run(self) -> WriteReport:
+        """Piece by piece, until nothing is left."""
+        try:
+            look: _Look | None = self._look(list(self._todo.values()))
+            while self._todo:
+                piece = self._cut()
+                look = look or self._look(piece)
+                if piece := [write for write in piece if write.partition in self._todo]:
+                    self._put(piece, look)
+                look = None
+        except RefusedError as refused:
+            raise WriteRefusedError(*self._told(refused), self._report()) from refused
+        except ZkgroupError as failed:
+            raise WriteFailedError(*self._told(failed), self._report(), failed.exit_code) from failed
+        return self._report()
+
+    # --- looking ----------------------------------------------------------------------------------------------------
+
+    def _look(self, writes: Sequence[OffsetWrite]) -> _Look:
+        """Read what these writes depend on; what has its wanted value is done. Raises where anything has changed."""
+        guard = read_guard(self._registry, self._group)
+        offsets = [Get(self._path(write.partition)) for write in writes]
+        results = self._registry.read(offsets)
+        nodes = {
+            write.partition: _node(op.path, node) for write, op, node in zip(writes, offsets, results, strict=True)
+        }
+        changed = []
+        for write in writes:
+            value, legible = self._value(write.partition, nodes[write.partition])
+            if value == write.offset and legible:
+                del self._todo[write.partition]
+                self._already.append(write.partition)
+            elif not _is_as_seen(write, nodes[write.partition]):
+                changed.append(f"{write.partition} ({_was(write)}, {_is(nodes[write.partition], value)})")
+        if changed:
+            raise RefusedError(
+                f"offsets of group {self._group} have changed since the plan was made: {listed(changed)}",
+                "find out who commits for the group, then plan again",
+            )
+        left = [write for write in writes if write.partition in self._todo]
+        topics = sorted({w.partition.topic for w in left if w.offset is not None and nodes[w.partition] is None})
+        above = [GetAcl(path) for path in self._above(topics)]
+        emptied = sorted({w.partition.topic for w in left if w.offset is None}) if self._prune else []
+        lists = [Children(znodes.offset_topic(self._group, topic)) for topic in emptied]
+        found = self._registry.read([*above, *lists])
+        names = zip(emptied, found[len(above) :], strict=True)
+        return _Look(
+            guard,
+            nodes,
+            {op.path: result for op, result in zip(above, found, strict=False)},
+            {topic: frozenset(result) for topic, result in names if isinstance(result, tuple)},
+        )
+
+    def _above(self, topics: Sequence[str]) -> list[str]:
+        """The nodes above these topics' offsets, from the top."""
+        if not topics:
+            return []
+        fixed = [znodes.consumers(), znodes.group(self._group), znodes.offsets(self._group)]
+        return fixed + [znodes.offset_topic(self._group, topic) for topic in topics]
+
+    def _path(self, partition: TopicPartition) -> str:
+        return znodes.offset(self._group, partition)
+
+    def _value(self, partition: TopicPartition, node: Node | None) -> tuple[int | None, bool]:
+        """What the node holds, None where it is missing; and whether that is what None means."""
+        if node is None:
+            return None, True
+        try:
+            value = znodes.decode_offset(self._path(partition), node.data)
+        except MalformedZnodeError:
+            return None, False
+        return value, value is not None
+
+    # --- writing ----------------------------------------------------------------------------------------------------
+
+    def _cut(self) -> list[OffsetWrite]:
+        """The first of what is left, as many as one transaction takes."""
+        chroot = len(self._registry.settings.chroot.encode())
+        piece: list[OffsetWrite] = []
+        topics: set[str] = set()
+        size = 0
+        for write in self._todo.values():
+            cost = len(self._path(write.partition).encode()) + chroot + _OPERATION_BYTES
+            if write.partition.topic not in topics:
+                cost *= 2  # the topic's node may have to be made
+            if piece and size + cost > self._limit:
+                break
+            topics.add(write.partition.topic)
+            piece.append(write)
+            size += cost
+        return piece
+
+    def _put(self, piece: Sequence[OffsetWrite], look: _Look) -> None:
+        """One transaction. It may have to be tried again: then the piece is still to do."""
+        try:
+            self._registry.transaction(self._operations(piece, look))
+        except TransactionRefused as refused:
+            if refused.failure.code not in _CHANGED:
+                why = f"{refused.failure.code.value} ({refused.failure.detail})"
+                raise ZkgroupError(f"cannot change {refused.path}: {why}", _CREDENTIALS) from None
+            # Somebody made, changed or deleted what was just read: the next look tells whether that matters.
+            self._count(ZkgroupError(f"{refused.message}, again and again", "find out who changes the group"))
+            return
+        except UnreachableError as lost:
+            if not self._was_applied(piece, look):
+                # A server that takes less than the usual 1 MiB drops the connection, too.
+                self._limit = max(1, self._limit // 2)
+                self._count(lost)
+                return
+        self._attempts = 0
+        for write in piece:
+            del self._todo[write.partition]
+            self._written.append(write.partition)
+        log.info("group %s: %d offsets written, %d to do", self._group, len(self._written), len(self._todo))
+
+    def _count(self, last: ZkgroupError) -> None:
+        self._attempts += 1
+        if self._attempts >= _ATTEMPTS:
+            raise last
+
+    def _operations(self, piece: Sequence[OffsetWrite], look: _Look) -> list[_Change]:
+        operations = [*self._parents(piece, look), *look.guard.operations()]
+        deleted: dict[str, set[str]] = {}
+        for write in piece:
+            path, node = self._path(write.partition), look.nodes[write.partition]
+            if write.offset is None:
+                operations.append(Delete(path, -1 if node is None else node.stat.version))
+                deleted.setdefault(write.partition.topic, set()).add(str(write.partition.partition))
+            elif node is None:
+                acl = self._inherited(znodes.offset_topic(self._group, write.partition.topic), look)
+                operations.append(Create(path, znodes.encode_offset(write.offset), acl=acl))
+            else:
+                operations.append(SetData(path, znodes.encode_offset(write.offset), node.stat.version))
+        created = {write.partition.topic for write in piece if write.offset is not None}
+        for topic, names in deleted.items():
+            if topic not in created and topic in look.siblings and look.siblings[topic] <= names:
+                operations.append(Delete(znodes.offset_topic(self._group, topic)))
+        return operations
+
+    def _parents(self, piece: Sequence[OffsetWrite], look: _Look) -> Iterator[_Change]:
+        new = (w.partition.topic for w in piece if w.offset is not None and look.nodes[w.partition] is None)
+        for path in self._above(sorted(set(new))):
+            if path not in look.above or _is_missing(look.above[path]):
+                yield Create(path, acl=self._inherited(path, look))
+
+    def _inherited(self, path: str, look: _Look) -> tuple[Acl, ...]:
+        """The access list for a new node at or below ``path``: that of the nearest node of the group that is there.
+        The group's own node is open, as the reference makes it."""
+        while path.startswith(znodes.group(self._group)):
+            result = look.above.get(path)
+            if result is not None and not _is_missing(result):
+                return readable_acl(path, result)
+            path = path.rpartition("/")[0]
+        return OPEN
+
+    # --- after a lost connection ------------------------------------------------------------------------------------
+
+    def _was_applied(self, piece: Sequence[OffsetWrite], look: _Look) -> bool:
+        """Find out what became of a transaction whose answer was lost.
+
+        Asked under the same session, if that lives: the server has then closed the old connection, or has answered
+        what came before on it. If it is over, nothing more is taken from it. So what is not applied now never will be.
+        """
+        deadline = time.monotonic() + max(30.0, 2 * self._registry.timeout)
+        paths = [self._path(write.partition) for write in piece]
+        while True:
+            try:
+                if self._registry.lost:
+                    self._registry = self._opened.enter_context(
+                        Registry(self._registry.settings, self._registry.timeout)
+                    )
+                _, *results = self._registry.read([Sync(znodes.consumers()), *(Get(path) for path in paths)])
+                break
+            except UnreachableError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_POLL)
+        nodes = [_node(path, result) for path, result in zip(paths, results, strict=True)]
+        # All or nothing: one node that is untouched is enough to know.
+        if any(_same(look.nodes[write.partition], node) for write, node in zip(piece, nodes, strict=True)):
+            return False
+        return any(self._is_ours(write, look, node) for write, node in zip(piece, nodes, strict=True))
+
+    def _is_ours(self, write: OffsetWrite, look: _Look, node: Node | None) -> bool:
+        before = look.nodes[write.partition]
+        if node is None or write.offset is None:
+            return node is None and write.offset is None
+        version = 0 if before is None else before.stat.version + 1
+        return node.data == znodes.encode_offset(write.offset) and node.stat.version == version
+
+    # --- telling ----------------------------------------------------------------------------------------------------
+
+    def _report(self) -> WriteReport:
+        return WriteReport(tuple(self._written), tuple(self._todo), tuple(self._already))
+
+    def _told(self, error: ZkgroupError) -> tuple[str, str | None]:
+        """Message and remedy, with what is written and how to go on."""
+        if not self._written:
+            return f"{error.message}; nothing was written", error.remedy
+        done = f"{len(self._written)} offsets are written ({named(self._written)})"
+        left = f"{len(self._todo)} are not ({named(self._todo)})"
+        go_on = "run it again to go on: what is in place stays"
+        return f"{error.message}; {done}, {left}", f"{error.remedy}; {go_on}" if error.remedy else go_on
+
+
+def named(partitions: Iterable[TopicPartition]) -> str:
+    """Partitions for people, neighbours together, a few at most."""
+    return listed(spans(partitions).split(", "))
+
+
+_CHANGED: Final = (Code.BAD_VERSION, Code.NODE_EXISTS, Code.NO_NODE, Code.NOT_EMPTY)
+_CREDENTIALS: Final = "connect with credentials that may change the group's nodes"
+
+
+def _node(path: str, result: Result) -> Node | None:
+    if isinstance(result, Failure) and result.code is not Code.NO_NODE:
+        raise ZkgroupError(f"cannot read {path}: {result.code.value} {result.detail}".rstrip(), _CREDENTIALS)
+    return result if isinstance(result, Node) else None
+
+
+def _is_missing(result: Result) -> bool:
+    return isinstance(result, Failure) and result.code is Code.NO_NODE
+
+
+def _same(before: Node | None, after: Node | None) -> bool:
+    if before is None or after is None:
+        return before is after
+    return (before.stat.mzxid, before.stat.version) == (after.stat.mzxid, after.stat.version)
+
+
+def _is_as_seen(write: OffsetWrite, node: Node | None) -> bool:
+    if node is None or write.seen is None:
+        return node is None and write.seen is None
+    return (node.stat.version, node.stat.mzxid) == (write.seen.version, write.seen.mzxid)
+
+
+def _was(write: OffsetWrite) -> str:
+    if write.seen is None:
+        return "there was none"
+    return f"was {'unreadable' if write.seen.offset is None else write.seen.offset}"
+
+
+def _is(node: Node | None, value: int | None) -> str:
+    if node is None:
+        return "is gone"
+    return "is unreadable" if value is None else f"is {value}"
