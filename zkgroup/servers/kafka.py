@@ -25,7 +25,7 @@ from confluent_kafka import (
     libversion,
 )
 from confluent_kafka import TopicPartition as KafkaTopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, ClusterMetadata, OffsetSpec  # type: ignore[attr-defined]
 
 from zkgroup.errors import NotFoundError, UnreachableError, UsageError, ZkgroupError
 from zkgroup.protocol.brokers import BrokerRegistration
@@ -48,6 +48,7 @@ __all__ = [
     "Producer",
     "admin_client",
     "consumer",
+    "leaderless",
     "libversion",
     "log_offsets",
     "no_answer",
@@ -225,6 +226,73 @@ def admin_client(settings: KafkaSettings, timeout: float) -> AdminClient:
     return admin
 
 
+def _metadata(admin: AdminClient, settings: KafkaSettings, timeout: float) -> ClusterMetadata:
+    """All topics: asking for one by its name would make brokers create it (0.8 to 0.10 always, if they are so set)."""
+    try:
+        return admin.list_topics(timeout=timeout)
+    except KafkaException as error:
+        if error.args[0].code() in UNREACHABLE:
+            raise no_answer(settings, timeout) from None
+        raise ZkgroupError(f"brokers at {settings.bootstrap}: {error.args[0].str()}") from None
+
+
+def leaderless(
+    metadata: ClusterMetadata, partitions: Iterable[TopicPartition], settings: KafkaSettings
+) -> dict[TopicPartition, ZkgroupError]:
+    """Partitions that nobody can be asked about, each with the reason."""
+    errors: dict[TopicPartition, ZkgroupError] = {}
+    for partition in partitions:
+        topic = metadata.topics.get(partition.topic)
+        known = None if topic is None else topic.partitions.get(partition.partition)
+        if topic is not None and topic.error is not None:
+            errors[partition] = partition_error(partition, topic.error, settings)
+        elif known is None:
+            errors[partition] = partition_error(partition, KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), settings)
+        elif known.leader not in metadata.brokers:
+            errors[partition] = partition_error(partition, KafkaError(KafkaError.LEADER_NOT_AVAILABLE), settings)
+    return errors
+
+
+def _list_offsets(
+    settings: KafkaSettings,
+    partitions: Sequence[TopicPartition],
+    specs: Sequence[OffsetSpec],
+    timeout: float,
+    level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+) -> list[dict[TopicPartition, int | ZkgroupError]]:
+    """For each of ``specs`` the offset in every partition, or why there is none.
+
+    Only partitions with a leader are asked about, and only after all leaders have been read: librdkafka (2.16) crashes
+    now and then where ``list_offsets`` has to look them up first. The look-up goes on in librdkafka's own thread, which
+    frees the request when the brokers answer; if that is at once, the calling thread is still at work on it.
+    """
+    deadline = time.monotonic() + timeout
+    admin = admin_client(settings, timeout)
+    metadata = _metadata(admin, settings, max(0.1, deadline - time.monotonic()))
+    errors = leaderless(metadata, partitions, settings)
+    asked = [partition for partition in partitions if partition not in errors]
+    answers = [
+        admin.list_offsets(
+            {KafkaTopicPartition(*partition): spec for partition in asked},
+            isolation_level=level,
+            request_timeout=max(1.0, deadline - time.monotonic()),
+        )
+        for spec in specs
+        if asked
+    ]
+    results: list[dict[TopicPartition, int | ZkgroupError]] = [dict(errors) for _ in specs]
+    for found, futures in zip(results, answers, strict=bool(asked)):
+        for key, future in futures.items():
+            partition = TopicPartition(key.topic, key.partition)
+            try:
+                found[partition] = future.result(max(0.1, deadline + 1 - time.monotonic())).offset
+            except KafkaException as error:
+                found[partition] = partition_error(partition, error.args[0], settings)
+            except TimeoutError:
+                found[partition] = no_answer(settings, timeout)
+    return results
+
+
 def log_offsets(
     settings: KafkaSettings,
     partitions: Iterable[TopicPartition],
@@ -234,38 +302,18 @@ def log_offsets(
 ) -> dict[TopicPartition, LogRange | ZkgroupError]:
     """First and end offsets of many partitions, in two requests a broker.
 
-    A partition that the brokers do not know, or whose leader does not answer within ``timeout`` seconds, gets its own
-    error instead of a range. Raises ``UnreachableError`` when no partition could be asked at all.
+    A partition that the brokers do not know, that has no leader, or whose leader does not answer within ``timeout``
+    seconds, gets its own error instead of a range. Raises ``UnreachableError`` when no partition could be asked at all.
     """
     wanted = list(dict.fromkeys(partitions))
     if not wanted:
         return {}
-    deadline = time.monotonic() + timeout
-    admin = admin_client(settings, timeout)
     level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
-    futures = [
-        admin.list_offsets(
-            {KafkaTopicPartition(*partition): spec for partition in wanted},
-            isolation_level=level,
-            request_timeout=max(0.1, deadline - time.monotonic()),
-        )
-        for spec in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
-    ]
-    ends: list[dict[TopicPartition, int | ZkgroupError]] = []
-    for answers in futures:
-        found: dict[TopicPartition, int | ZkgroupError] = {}
-        for key, future in answers.items():
-            partition = TopicPartition(key.topic, key.partition)
-            try:
-                found[partition] = future.result(max(0.1, deadline + 1 - time.monotonic())).offset
-            except KafkaException as error:
-                found[partition] = partition_error(partition, error.args[0], settings)
-            except TimeoutError:
-                found[partition] = no_answer(settings, timeout)
-        ends.append(found)
+    specs = (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
+    starts, ends = _list_offsets(settings, wanted, specs, timeout, level)
     result: dict[TopicPartition, LogRange | ZkgroupError] = {}
     for partition in wanted:
-        start, end = ends[0][partition], ends[1][partition]
+        start, end = starts[partition], ends[partition]
         if isinstance(start, ZkgroupError):
             result[partition] = start
         elif isinstance(end, ZkgroupError):
@@ -291,18 +339,12 @@ def offsets_for_time(
     wanted = list(dict.fromkeys(partitions))
     if not wanted:
         return {}
-    admin = admin_client(settings, timeout)
-    spec = OffsetSpec.for_timestamp(millis)
-    answers = admin.list_offsets({KafkaTopicPartition(*p): spec for p in wanted}, request_timeout=timeout)
+    (answers,) = _list_offsets(settings, wanted, [OffsetSpec.for_timestamp(millis)], timeout)
     found: dict[TopicPartition, int | None] = {}
-    for key, future in answers.items():
-        partition = TopicPartition(key.topic, key.partition)
-        try:
-            offset = future.result(timeout + 1).offset
-        except KafkaException as error:
-            raise partition_error(partition, error.args[0], settings) from None
-        except TimeoutError:
-            raise no_answer(settings, timeout) from None
+    for partition in wanted:
+        offset = answers[partition]
+        if isinstance(offset, ZkgroupError):
+            raise offset
         found[partition] = offset if offset >= 0 else None
     return found
 
@@ -312,13 +354,10 @@ def topics(settings: KafkaSettings, timeout: float) -> dict[str, tuple[int, ...]
 
     Raises ``UnreachableError`` where no broker answers within ``timeout`` seconds.
     """
-    admin = admin_client(settings, timeout)  # without it list_topics() takes half a second
-    try:
-        metadata = admin.list_topics(timeout=timeout)
-    except KafkaException as error:
-        if error.args[0].code() in UNREACHABLE:
-            raise no_answer(settings, timeout) from None
-        raise ZkgroupError(f"brokers at {settings.bootstrap}: {error.args[0].str()}") from None
+    admin = admin_client(
+        settings, timeout
+    )  # list_topics() alone takes half a second with a client that knows no broker yet
+    metadata = _metadata(admin, settings, timeout)
     return {name: tuple(sorted(topic.partitions)) for name, topic in metadata.topics.items() if topic.error is None}
 
 
@@ -326,7 +365,10 @@ def partition_error(partition: TopicPartition, error: KafkaError, settings: Kafk
     """What went wrong with one partition, in words."""
     code = error.code()
     if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC):
-        return NotFoundError(f"the brokers know no partition {partition}", "it may be deleted, or not created yet")
+        return NotFoundError(
+            f"the brokers know no partition {partition}",
+            "it may be deleted, not created yet, or not to be seen by this user",
+        )
     if code in UNREACHABLE:
         return UnreachableError(f"broker of {partition} at {settings.bootstrap}: {error.str()}", "check the brokers")
     return ZkgroupError(f"partition {partition}: {error.str()}")

@@ -1,0 +1,103 @@
+"""Asking brokers about logs: what is asked about, what is not, and what is said of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    BrokerMetadata,
+    ClusterMetadata,
+    PartitionMetadata,
+    TopicMetadata,
+)
+
+from zkgroup.errors import NotFoundError
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import Get, Node
+from zkgroup.servers.kafka import KafkaError, KafkaSettings, LogRange, leaderless, log_offsets, offsets_for_time, topics
+from zkgroup.servers.registry import Registry
+
+#: Many clients, each asked at once for what none of them has looked up yet.
+HAMMER = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.servers.kafka import KafkaError, KafkaSettings, LogRange, leaderless, log_offsets
+settings = KafkaSettings(sys.argv[1])
+wanted = [TopicPartition(sys.argv[2], p) for p in range(4)]
+with ThreadPoolExecutor(4) as pool:
+    for ranges in pool.map(lambda _: log_offsets(settings, wanted, 10), range(60)):
+        assert all(isinstance(found, LogRange) for found in ranges.values()), ranges
+print("all answered")
+"""
+
+
+def test_every_partition_has_its_own_answer(
+    kafka: KafkaSettings,
+    make_topic: Callable[..., str],
+    fill: Callable[..., object],
+    unique: Callable[[str], str],
+) -> None:
+    """Beside partitions with a log those that are unknown get an error each, at once."""
+    topic, missing = make_topic(2), unique("missing")
+    fill(topic, 6, 2)
+    started = time.monotonic()
+    unknown = [TopicPartition(topic, 2), TopicPartition(missing, 0)]
+    answers = log_offsets(kafka, [TopicPartition(topic, 0), *unknown, TopicPartition(topic, 1)], 10)
+    assert time.monotonic() - started < 5
+    assert answers[TopicPartition(topic, 0)] == answers[TopicPartition(topic, 1)] == LogRange(0, 3)
+    assert all(isinstance(answers[partition], NotFoundError) for partition in unknown)
+
+
+def test_who_can_be_asked(kafka: KafkaSettings) -> None:
+    """A partition without a leader, or whose leader no broker knows, has an error of its own, and is not asked about;
+    a partition's other troubles, such as a replica that is away, are no reason."""
+    metadata = ClusterMetadata()
+    metadata.brokers = {1: BrokerMetadata()}
+    metadata.topics = {"t": TopicMetadata(), "secret": TopicMetadata()}
+    for number, leader in enumerate([1, -1, 2]):
+        metadata.topics["t"].partitions[number] = partition = PartitionMetadata()
+        partition.leader = leader
+        partition.error = KafkaError(KafkaError.REPLICA_NOT_AVAILABLE)
+    metadata.topics["secret"].error = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    wanted = [TopicPartition("t", number) for number in range(4)] + [TopicPartition("secret", 0)]
+    errors = leaderless(metadata, wanted, kafka)
+    assert list(errors) == wanted[1:]
+    assert "Leader not available" in str(errors[wanted[1]])
+    assert "Leader not available" in str(errors[wanted[2]])
+    assert isinstance(errors[wanted[3]], NotFoundError)
+    assert "authorization failed" in str(errors[wanted[4]])
+
+
+def test_no_topic_comes_into_being_by_being_asked_about(
+    kafka: KafkaSettings, registry: Registry, unique: Callable[[str], str]
+) -> None:
+    """A broker that creates topics on demand is not made to."""
+    missing = unique("missing")
+    assert isinstance(log_offsets(kafka, [TopicPartition(missing, 0)], 10)[TopicPartition(missing, 0)], NotFoundError)
+    assert missing not in topics(kafka, 10)
+    assert not isinstance(registry.read([Get(znodes.topic(missing))])[0], Node)
+
+
+def test_the_first_offset_at_a_time(
+    kafka: KafkaSettings, make_topic: Callable[..., str], fill: Callable[..., object]
+) -> None:
+    """Before the first message its offset, behind the last one none."""
+    topic = make_topic(1)
+    fill(topic, 5)
+    partition = TopicPartition(topic, 0)
+    assert offsets_for_time(kafka, [partition], 0, 10) == {partition: 0}
+    assert offsets_for_time(kafka, [partition], int(time.time() * 1000) + 3_600_000, 10) == {partition: None}
+
+
+def test_many_new_clients_at_once(kafka: KafkaSettings, make_topic: Callable[..., str]) -> None:
+    """librdkafka 2.16 crashes where ``list_offsets`` has to look for leaders itself: it never has to."""
+    topic = make_topic(4)
+    ended = subprocess.run(
+        [sys.executable, "-c", HAMMER, kafka.bootstrap, topic], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ended.returncode, ended.stdout) == (0, "all answered\n"), ended.stderr
