@@ -1,0 +1,253 @@
+"""The plan of a reset, pure: what a group's offsets are, where they are to be, and what should be said about it.
+
+Targets are those of KIP-122 (Kafka's ``kafka-consumer-groups --reset-offsets``). An offset outside the log is moved to
+its nearer end, with a note: a member that finds its offset out of range goes where ``auto.offset.reset`` says, which by
+default skips everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias
+
+from zkgroup.errors import UnreachableError, UsageError
+from zkgroup.groups.file_entries import Wanted
+from zkgroup.groups.model import GroupPartition, KafkaOffset, Store, StoredOffset
+from zkgroup.groups.targets import TimeOffsets
+from zkgroup.protocol.names import TopicPartition
+
+#: One of the two places where a group keeps its offsets.
+OneStore: TypeAlias = Literal["zookeeper", "kafka"]
+Kind: TypeAlias = Literal["earliest", "latest", "offset", "current", "shift", "time", "file"]
+
+_WORDS: Final[dict[OneStore, str]] = {"zookeeper": "ZooKeeper", "kafka": "Kafka"}
+
+
+def stores_of(store: Store) -> tuple[OneStore, ...]:
+    """The stores that are meant, in the order in which they are written."""
+    return ("zookeeper", "kafka") if store == "both" else (store,)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where to. ``value``: an offset, by how many to shift, or milliseconds since 1970; ``offsets``: of a file."""
+
+    kind: Kind
+    value: int = 0
+    offsets: Mapping[TopicPartition, Wanted] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ResetRow:
+    """One partition in one store. ``target`` None: it is to have no offset. ``legible``: ``current`` is what is there,
+    not None for something unreadable."""
+
+    store: OneStore
+    topic: str
+    partition: int
+    current: int | None
+    target: int | None
+    note: str | None = None
+    legible: bool = True
+
+    @property
+    def key(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def change(self) -> int | None:
+        """By how much the offset moves; None where there is none before or after."""
+        return None if self.current is None or self.target is None else self.target - self.current
+
+    @property
+    def moves(self) -> bool:
+        """Whether anything is to be written."""
+        return self.target != self.current or (not self.legible and self.target is not None)
+
+
+def plan_reset(
+    target: Target, partitions: Iterable[GroupPartition], store: Store, times: TimeOffsets | None = None
+) -> tuple[ResetRow, ...]:
+    """The rows of a plan, in order: by topic and partition, ZooKeeper before Kafka.
+
+    ``times`` are the brokers' answers for a target that is a time. Raises ``UnreachableError`` where the log of a
+    partition must be known and is not.
+    """
+    planner = _Planner(target, store, times)
+    return tuple(row for partition in sorted(partitions, key=lambda one: one.key) for row in planner.rows(partition))
+
+
+@dataclass(frozen=True, slots=True)
+class _Planner:
+    target: Target
+    store: Store
+    times: TimeOffsets | None
+
+    def rows(self, partition: GroupPartition) -> list[ResetRow]:
+        """One for each store."""
+        found = []
+        for store in stores_of(self.store):
+            offset, why = current_offset(partition, store)
+            notes = [f"the offset is unreadable: {why}"] if why else []
+            if not partition.exists:
+                target = offset
+                notes.append(f"{partition.log_error or 'it does not exist'}: left as it is")
+            else:
+                target = self._target(partition, offset, notes)
+            row = ResetRow(store, *partition.key, offset, target, "; ".join(notes) or None, not why)
+            found.append(row)
+        return found
+
+    def _target(self, partition: GroupPartition, current: int | None, notes: list[str]) -> int | None:
+        kind, value = self.target.kind, self.target.value
+        wanted: Wanted = None
+        match kind:
+            case "current":
+                self._note_current(partition, current, notes)
+                return current
+            case "earliest" | "latest":
+                wanted = kind
+            case "offset":
+                wanted = value
+            case "shift":
+                base = partition.committed(self.store)
+                if base is None:
+                    notes.append("no offset is committed: nothing to shift")
+                    return current
+                if base != current:
+                    notes.append("shifted from the larger of both stores")
+                wanted = base + value
+            case "time":
+                wanted = self._by_time(partition, notes)
+            case "file":
+                wanted = self.target.offsets[partition.key]
+                if wanted is None:
+                    notes.append("the file has no offset for it: left as it is")
+                    return current
+        if current is None and not notes:
+            notes.append("had no offset")
+        return _within_log(partition, wanted, notes)
+
+    def _by_time(self, partition: GroupPartition, notes: list[str]) -> Wanted:
+        assert self.times is not None, "a time needs the brokers' answers"
+        found = self.times.offsets.get(partition.key)
+        if self.times.by_segments:
+            notes.append("by the segments' times: these brokers have no time index")
+            return "earliest" if found is None else found
+        if found is None:
+            notes.append("no message since then: the end")
+            return "latest"
+        return found
+
+    def _note_current(self, partition: GroupPartition, current: int | None, notes: list[str]) -> None:
+        if current is None:
+            notes.append("no offset is committed")
+        elif partition.log_end is not None and current > partition.log_end:
+            notes.append(f"beyond the log's end {partition.log_end}")
+        elif partition.log_start is not None and current < partition.log_start:
+            notes.append(f"before the log's start {partition.log_start}")
+
+
+def current_offset(partition: GroupPartition, store: OneStore) -> tuple[int | None, str | None]:
+    """The committed offset in one store, and why it cannot be read."""
+    found: StoredOffset | KafkaOffset | None = partition.stored if store == "zookeeper" else partition.kafka
+    return (None, None) if found is None else (found.offset, found.error)
+
+
+def _within_log(partition: GroupPartition, wanted: Wanted, notes: list[str]) -> int:
+    start, end = partition.log_start, partition.log_end
+    if start is None or end is None:
+        raise UnreachableError(
+            f"the log of {partition.name} is not known: {partition.log_error or 'it was not asked for'}",
+            "nothing is planned beyond what can be checked: mend it, or leave the partition out with --topic",
+        )
+    if wanted == "earliest":
+        return start
+    if wanted == "latest" or wanted is None:
+        return end
+    assert isinstance(wanted, int)
+    if wanted > end:
+        notes.append(f"{wanted} is beyond the log: clamped to its end")
+        return end
+    if wanted < start:
+        notes.append(f"{wanted} is before the log: clamped to its start")
+        return start
+    return wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """One offset of a backup: what was there before, and what was written in its place. None: no offset."""
+
+    store: OneStore
+    partition: TopicPartition
+    before: int | None
+    written: int | None
+
+
+def plan_undo(undos: Sequence[Undo], partitions: Mapping[TopicPartition, GroupPartition]) -> tuple[ResetRow, ...]:
+    """Rows that put a backup back. What has moved on since the backup's reset has a note that says so, and is
+    ``foreign``: see ``moved_since``."""
+    rows = []
+    for undo in sorted(undos, key=lambda one: (one.partition, one.store != "zookeeper")):
+        partition = partitions.get(undo.partition, GroupPartition(*undo.partition))
+        current, why = current_offset(partition, undo.store)
+        notes = [f"the offset is unreadable: {why}"] if why else []
+        target = undo.before
+        if current == undo.before and not why:
+            notes.append("is as it was before")
+        elif undo.before is None and undo.store == "kafka":
+            notes.append("had no offset; Kafka cannot forget a single one: left as it is")
+            target = current
+        elif undo.before is None:
+            notes.append("had no offset: it is deleted")
+        else:
+            _note_range(partition, undo.before, notes)
+        rows.append(ResetRow(undo.store, *undo.partition, current, target, "; ".join(notes) or None, not why))
+    return tuple(rows)
+
+
+def _note_range(partition: GroupPartition, offset: int, notes: list[str]) -> None:
+    """An undo puts back what was there, in range or not: but that is said."""
+    if partition.log_end is not None and offset > partition.log_end:
+        notes.append(f"beyond the log's end {partition.log_end}")
+    elif partition.log_start is not None and offset < partition.log_start:
+        notes.append(f"before the log's start {partition.log_start}")
+
+
+def moved_since(undos: Sequence[Undo], partitions: Mapping[TopicPartition, GroupPartition]) -> list[str]:
+    """The offsets that are neither what a backup's reset wrote nor what the backup holds, in words."""
+    found = []
+    for undo in undos:
+        current, why = current_offset(partitions.get(undo.partition, GroupPartition(*undo.partition)), undo.store)
+        if why or current not in (undo.before, undo.written):
+            shown = "unreadable" if why else "none" if current is None else str(current)
+            wrote = "none" if undo.written is None else undo.written
+            found.append(f"{undo.partition} is {shown} in {_WORDS[undo.store]}, where {wrote} was written")
+    return found
+
+
+def out_of_range(rows: Iterable[ResetRow], partitions: Mapping[TopicPartition, GroupPartition]) -> list[str]:
+    """Which targets lie outside the logs as they are now, in words: retention passed them, or the log was cut."""
+    found = []
+    for row in rows:
+        partition = partitions.get(row.key)
+        if row.target is None or partition is None or partition.log_start is None or partition.log_end is None:
+            continue
+        if row.target < partition.log_start:
+            found.append(f"{row.key}: the log now starts at {partition.log_start}, behind {row.target}")
+        elif row.target > partition.log_end:
+            found.append(f"{row.key}: the log now ends at {partition.log_end}, before {row.target}")
+    return list(dict.fromkeys(found))
+
+
+def check_bounds(target: Target) -> Target:
+    """Raise ``UsageError`` for numbers that are no offset."""
+    if target.kind == "offset" and not 0 <= target.value < 2**63:
+        raise UsageError(
+            f"{target.value} is no offset", "offsets are numbers from 0; see --to-earliest and --to-latest"
+        )
+    if target.kind == "shift" and abs(target.value) >= 2**63:
+        raise UsageError(f"{target.value} is more than any log holds", "give a smaller number")
+    return target

@@ -1,0 +1,87 @@
+"""Which partitions are meant: ``TOPIC``, or ``TOPIC:0,2-5`` for some of a topic's partitions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from zkgroup.errors import NotFoundError, UsageError
+from zkgroup.protocol import znodes
+from zkgroup.protocol.jsontext import INT32_MAX, excerpt
+from zkgroup.protocol.names import TopicPartition
+
+_PART = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?", re.ASCII)
+_NUMBERS = re.compile(r"[0-9,\s-]*", re.ASCII)
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Topics, each with the ranges of partitions that are meant (first, last); without ranges, all of them."""
+
+    topics: Mapping[str, tuple[tuple[int, int], ...]]
+
+    def has(self, partition: TopicPartition) -> bool:
+        """Whether this partition is meant."""
+        ranges = self.topics.get(partition.topic)
+        return ranges is not None and (not ranges or any(low <= partition.partition <= high for low, high in ranges))
+
+    def select(self, existing: Mapping[str, Iterable[int]]) -> list[TopicPartition]:
+        """The partitions that are meant, of those that exist. Raises ``NotFoundError`` for what was named and does
+        not."""
+        check_topics(self.topics, existing)
+        found = []
+        for topic, ranges in self.topics.items():
+            numbers = sorted(existing[topic])
+            for low, high in ranges:
+                there = {number for number in numbers if low <= number <= high}
+                if high - low + 1 > len(there):
+                    missing = next(number for number in range(low, high + 1) if number not in there)
+                    raise no_partition(TopicPartition(topic, missing), numbers)
+            found += [key for number in numbers if self.has(key := TopicPartition(topic, number))]
+        return found
+
+
+def check_topics(wanted: Iterable[str], existing: Mapping[str, Iterable[int]]) -> None:
+    """Raise ``NotFoundError`` for topics that do not exist."""
+    if missing := sorted(topic for topic in wanted if topic not in existing):
+        more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
+        raise NotFoundError(f"there is no topic {', '.join(missing[:_SHOWN])}{more}", "check the names")
+
+
+def no_partition(partition: TopicPartition, existing: Iterable[int]) -> NotFoundError:
+    """The error for a partition that its topic does not have."""
+    numbers = list(existing)
+    there = f"0 to {numbers[-1]}" if numbers == list(range(len(numbers))) and numbers else ", ".join(map(str, numbers))
+    return NotFoundError(f"topic {partition.topic} has no partition {partition.partition}", f"it has {there or 'none'}")
+
+
+def parse_scope(texts: Iterable[str]) -> Scope:
+    """Read ``TOPIC`` and ``TOPIC:P,P-P``; a topic that is named twice means all that was said of it. Raises
+    ``UsageError``."""
+    topics: dict[str, tuple[tuple[int, int], ...]] = {}
+    for text in texts:
+        topic, ranges = _parse(text)
+        znodes.offset_topic("group", topic)  # raises for what no topic can be called
+        before = topics.get(topic)
+        topics[topic] = () if not ranges or before == () else (*(before or ()), *ranges)
+    return Scope(topics)
+
+
+def _parse(text: str) -> tuple[str, tuple[tuple[int, int], ...]]:
+    topic, colon, numbers = text.rpartition(":")
+    if not colon:
+        return text, ()
+    found = []
+    for part in numbers.split(","):
+        match = _PART.fullmatch(part.strip())
+        low = int(match[1]) if match else 0
+        high = int(match[2] or low) if match else -1
+        if not topic or not low <= high <= INT32_MAX:
+            what = (
+                f"{excerpt(part)} are no partitions" if _NUMBERS.fullmatch(numbers) else f"{excerpt(text)} is no topic"
+            )
+            raise UsageError(f"--topic {text[:120]}: {what}", "write it as TOPIC or TOPIC:0,2-5")
+        found.append((low, high))
+    return topic, tuple(found)
