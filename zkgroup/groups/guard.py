@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from zkgroup.errors import RefusedError, ZkgroupError
-from zkgroup.groups.snapshot import host_of
+from zkgroup.groups.members import host_of
 from zkgroup.protocol import znodes
 from zkgroup.protocol.ops import (
     OPEN,

@@ -2,36 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 from pathlib import Path
 
+from zkgroup.config.folders import CACHE_VARIABLE, STATE_VARIABLE, cache_dir, state_dir
 from zkgroup.errors import UsageError
 
-CACHE_VARIABLE = "ZKGROUP_CACHE_DIR"
-STATE_VARIABLE = "ZKGROUP_STATE_DIR"
+__all__ = ["CACHE_VARIABLE", "STATE_VARIABLE", "cache_dir", "sandbox_folder", "sandbox_names", "state_dir"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
-
-
-def cache_dir() -> Path:
-    """The folder for downloads: ``$ZKGROUP_CACHE_DIR``, else the platform's cache folder."""
-    return _folder(CACHE_VARIABLE, "XDG_CACHE_HOME", ".cache", "Library/Caches")
-
-
-def state_dir() -> Path:
-    """The folder for what must outlive a process: ``$ZKGROUP_STATE_DIR``, else the platform's state folder."""
-    return _folder(STATE_VARIABLE, "XDG_STATE_HOME", ".local/state", "Library/Application Support")
-
-
-def _folder(variable: str, xdg: str, unix: str, macos: str) -> Path:
-    if own := os.environ.get(variable):
-        return Path(own).expanduser().absolute()
-    base = os.environ.get(xdg, "")
-    if base.startswith("/"):  # the XDG specification: relative paths are to be ignored
-        return Path(base) / "zkgroup"
-    return Path.home() / (macos if sys.platform == "darwin" else unix) / "zkgroup"
 
 
 def sandbox_folder(name: str) -> Path:

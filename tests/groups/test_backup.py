@@ -1,0 +1,172 @@
+"""Backup files: written whole, never over another, read back as they were."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from zkgroup.config.folders import STATE_VARIABLE
+from zkgroup.errors import RefusedError, UsageError, ZkgroupError
+from zkgroup.groups import backup
+from zkgroup.groups.backup import Backup, Cluster, SavedNode, SavedOffset
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import OPEN, Acl
+from zkgroup.servers.registry import Registry
+
+HERE = Cluster("h1:2181,h2:2181/chroot", "abc", (7, 1411294187842))
+SAVED = Backup(
+    "reset-offsets",
+    "g",
+    1411294187842,
+    HERE,
+    (
+        SavedOffset("zookeeper", TopicPartition("t", 0), 5, 7),
+        SavedOffset("kafka", TopicPartition("t", 1), None, 7, metadata="m"),
+        SavedOffset("zookeeper", TopicPartition("t", 1), None, None, raw="x"),
+    ),
+    (
+        SavedNode("/consumers/g/ids", b""),
+        SavedNode("/consumers/g/foreign", b"\xff\x00", (*OPEN, Acl("digest", "u:h", 1))),
+    ),
+)
+
+numbers = st.none() | st.integers(0, 2**63 - 1)
+text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+offsets = st.builds(
+    SavedOffset,
+    st.sampled_from(["zookeeper", "kafka"]),
+    st.builds(TopicPartition, text, st.integers(0, 2**31 - 1)),
+    numbers,
+    numbers,
+    st.none() | text,
+    text,
+)
+nodes = st.builds(SavedNode, text, st.binary(max_size=9), st.sampled_from([OPEN, (), (Acl("x509", "CN=a", 5),)]))
+clusters = st.builds(
+    Cluster, text, st.none() | text, st.none() | st.tuples(st.integers(0, 2**62), st.integers(0, 2**42))
+)
+backups = st.builds(
+    Backup, st.just("delete-group"), text, st.integers(0, 2**41), clusters,
+    st.lists(offsets, max_size=3).map(tuple), st.lists(nodes, max_size=3).map(tuple),
+)  # fmt: skip
+
+
+@given(backups)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_what_is_written_is_read(tmp_path: Path, saved: Backup) -> None:
+    """Any offsets, any data of nodes, any names come back as they were."""
+    path = tmp_path / "backup.json"
+    path.unlink(missing_ok=True)
+    assert backup.read(backup.write(saved, path)) == saved
+
+
+def test_a_backup_is_private_and_in_the_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mode 0600 under any umask, a name that says when and what, two at the same time side by side."""
+    monkeypatch.setenv(STATE_VARIABLE, str(tmp_path))
+    before = os.umask(0)
+    try:
+        first, second = backup.write(SAVED), backup.write(SAVED)
+    finally:
+        os.umask(before)
+    assert first == tmp_path / "backups" / "20140921T100947Z-reset-offsets-g.json"
+    assert second == tmp_path / "backups" / "20140921T100947Z-reset-offsets-g-1.json"
+    assert stat.S_IMODE(first.stat().st_mode) == 0o600
+    assert stat.S_IMODE(first.parent.stat().st_mode) == 0o700
+    assert sorted(first.parent.iterdir()) == sorted([first, second])
+    assert backup.read(first) == SAVED
+    assert json.loads(first.read_text())["stores"] == ["zookeeper", "kafka"]
+
+
+@pytest.mark.parametrize("group", ["..", "a/../../b", "é\x1b[31m", "x" * 400])
+def test_a_hostile_group_stays_in_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: str) -> None:
+    """Whatever a group is called, its backup is a file of the backups' folder."""
+    monkeypatch.setenv(STATE_VARIABLE, str(tmp_path))
+    path = backup.write(replace(SAVED, group=group))
+    assert path.parent.resolve() == (tmp_path / "backups").resolve()
+    assert path.name.isprintable()
+    assert backup.read(path).group == group
+
+
+def test_no_file_is_ever_replaced(tmp_path: Path) -> None:
+    """The file that is there may be the only copy of what a first attempt found: exit code 5."""
+    path = tmp_path / "mine.json"
+    path.write_text("precious")
+    with pytest.raises(RefusedError, match="exists"):
+        backup.write(SAVED, path)
+    assert path.read_text() == "precious"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_where_nothing_can_be_written(tmp_path: Path) -> None:
+    """One error that names the file, and no rest of a file."""
+    with pytest.raises(ZkgroupError, match=r"cannot be written: .*/no/backup\.json: No such file"):
+        backup.write(SAVED, tmp_path / "no" / "backup.json")
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "line 1: "),
+        (b"\xff\xfe", "line 1: "),
+        (b"[1]", "it has no zkgroup_backup"),
+        (b'{"zkgroup_backup": 2}', "its version is 2"),
+        (b'{"zkgroup_backup": 1}', "consumers_made is missing"),
+    ],
+)
+def test_what_is_no_backup(tmp_path: Path, content: bytes, why: str) -> None:
+    """A usage error, exit code 2, that names the file and what is wrong."""
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=f"{path} is no backup: {why}"):
+        backup.read(path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "why"),
+    [
+        ("before", -1, "negative"),
+        ("written", "7", "written is no number"),
+        ("partition", True, "partition is no number"),
+        ("store", "disk", "is no store"),
+        ("topic", None, "topic is no text"),
+        ("before", 2**63, "negative or too large"),
+    ],
+)
+def test_a_spoilt_backup(tmp_path: Path, key: str, value: object, why: str) -> None:
+    """Wrong values are found before anything is undone with them."""
+    path = backup.write(SAVED, tmp_path / "b.json")
+    found = json.loads(path.read_text())
+    found["offsets"][0][key] = value
+    path.write_text(json.dumps(found))
+    with pytest.raises(UsageError, match=why):
+        backup.read(path)
+
+
+def test_a_backup_fits_its_own_group_and_cluster(tmp_path: Path) -> None:
+    """By Kafka's id, else by the registry's creation, else by the address; another group or cluster is refused."""
+    path = tmp_path / "b.json"
+    backup.check_fits(SAVED, Cluster("other:1", "abc", None), "g", path)
+    backup.check_fits(SAVED, Cluster("other:1", None, HERE.made), "g", path)
+    backup.check_fits(SAVED, Cluster(HERE.connect), "g", path)
+    for other in (Cluster(HERE.connect, "xyz", HERE.made), Cluster(HERE.connect, None, (1, 2)), Cluster("other:1")):
+        with pytest.raises(RefusedError, match="another cluster"):
+            backup.check_fits(SAVED, other, "g", path)
+    with pytest.raises(RefusedError, match="of group g, not of h"):
+        backup.check_fits(SAVED, HERE, "h", path)
+
+
+def test_the_cluster_of_a_registry(registry: Registry, unique: Callable[[str], str]) -> None:
+    """A real cluster has an id and a registry that was made at some time."""
+    found = backup.read_cluster(registry)
+    assert found.connect == registry.settings.hosts
+    assert found.id
+    assert found.made
+    assert found.is_same(found)

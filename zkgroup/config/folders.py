@@ -1,0 +1,30 @@
+"""Where zkgroup keeps files of its own: downloads, and what must outlive a process."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+CACHE_VARIABLE: Final = "ZKGROUP_CACHE_DIR"
+STATE_VARIABLE: Final = "ZKGROUP_STATE_DIR"
+
+
+def cache_dir() -> Path:
+    """The folder for downloads: ``$ZKGROUP_CACHE_DIR``, else the platform's cache folder."""
+    return _folder(CACHE_VARIABLE, "XDG_CACHE_HOME", ".cache", "Library/Caches")
+
+
+def state_dir() -> Path:
+    """The folder for what must outlive a process (sandboxes, backups): ``$ZKGROUP_STATE_DIR``, else the platform's."""
+    return _folder(STATE_VARIABLE, "XDG_STATE_HOME", ".local/state", "Library/Application Support")
+
+
+def _folder(variable: str, xdg: str, unix: str, macos: str) -> Path:
+    if own := os.environ.get(variable):
+        return Path(own).expanduser().absolute()
+    base = os.environ.get(xdg, "")
+    if base.startswith("/"):  # the XDG specification: relative paths are to be ignored
+        return Path(base) / "zkgroup"
+    return Path.home() / (macos if sys.platform == "darwin" else unix) / "zkgroup"
