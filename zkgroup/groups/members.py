@@ -51,7 +51,16 @@ def decode_member(group: str, name: str, path: str, node: Node, selections: Topi
         error = unreadable.message
     defects = znodes.registration_defects(node.data) if registration is not None else ()
     return GroupMember(
-        name, host_of(group, name), node.stat.owner, registered_at, registration, streams, error, defects, node.data
+        name,
+        host_of(group, name),
+        node.stat.owner,
+        registered_at,
+        registration,
+        streams,
+        error,
+        defects,
+        node.data,
+        node.stat.ctime,
     )
 
 

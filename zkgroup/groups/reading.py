@@ -6,16 +6,20 @@ rounds counts as gone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
 
 from zkgroup.errors import MalformedZnodeError, UsageError
 from zkgroup.groups.members import TopicSelections, decode_member, host_of
 from zkgroup.groups.model import GroupMember, GroupTopic
 from zkgroup.protocol import znodes
-from zkgroup.protocol.brokers import decode_partition_state, decode_topic
+from zkgroup.protocol.brokers import decode_broker, decode_partition_state, decode_topic
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Children, Code, Failure, Get, Node, Op, Result
 from zkgroup.servers.registry import Registry
+
+_BROKER: Final = re.compile(r"[0-9]{1,10}", re.ASCII)
 
 
 class Nodes:
@@ -64,13 +68,30 @@ class World:
     ``topics`` has those that were asked for; ``leaders`` the partitions whose state was: None where nobody leads.
     """
 
-    def __init__(self, nodes: Nodes) -> None:
-        self.known_topics = tuple(sorted(nodes.names(znodes.topics())))
-        self.broker_ids = tuple(sorted(int(n) for n in nodes.names(znodes.broker_ids()) if n.isdecimal()))
+    def __init__(
+        self, known_topics: Iterable[str], broker_ids: Iterable[int], to_be_deleted: Collection[str] = ()
+    ) -> None:
+        self.known_topics = tuple(sorted(known_topics))
+        self.broker_ids = tuple(sorted(broker_ids))
         self.topics: dict[str, GroupTopic] = {}
         self.leaders: dict[TopicPartition, int | None] = {}
         self.selections = TopicSelections(self.known_topics)
-        self._marked = frozenset(nodes.names(znodes.delete_topics()))
+        self._marked = frozenset(to_be_deleted)
+
+    @classmethod
+    def of_registry(cls, nodes: Nodes) -> World:
+        """As ZooKeeper's lists tell it."""
+        brokers = [int(name) for name in nodes.names(znodes.broker_ids()) if _BROKER.fullmatch(name)]
+        return cls(nodes.names(znodes.topics()), brokers, nodes.names(znodes.delete_topics()))
+
+    @classmethod
+    def of_brokers(cls, leaders: Mapping[str, Mapping[int, int | None]], broker_ids: Iterable[int]) -> World:
+        """As brokers tell it: topic → partition → leader."""
+        world = cls(leaders, broker_ids)
+        for name, partitions in leaders.items():
+            world.topics[name] = GroupTopic(name, True, tuple(sorted(partitions)))
+            world.leaders.update({TopicPartition(name, number): leader for number, leader in partitions.items()})
+        return world
 
     def add_topics(self, nodes: Nodes, names: Iterable[str]) -> None:
         """Take up the topics whose nodes were read."""
@@ -92,7 +113,8 @@ class World:
             partitions = tuple(decode_topic(path, node.data).partitions)
         except MalformedZnodeError as malformed:
             error = malformed.message
-        return GroupTopic(name, True, partitions, node.stat.czxid, node.stat.ctime, marked, error)
+        stat = node.stat
+        return GroupTopic(name, True, partitions, stat.czxid, stat.ctime, marked, error, stat.mtime)
 
     def add_leaders(self, nodes: Nodes, partitions: Iterable[TopicPartition]) -> None:
         """Take up the partitions whose states were read. One without a state has no leader yet."""
@@ -125,7 +147,7 @@ def read_names(registry: Registry, groups: Sequence[str]) -> Nodes:
 
 
 def read_members(registry: Registry, nodes: Nodes, groups: Sequence[str]) -> None:
-    """The second round: registrations, and which partitions have an owner node or an offset node."""
+    """The second round: registrations, of brokers too, and which partitions have an owner node or an offset node."""
     nodes.ask(
         registry,
         lists=[
@@ -134,8 +156,23 @@ def read_members(registry: Registry, nodes: Nodes, groups: Sequence[str]) -> Non
             for parent in (znodes.owners(group), znodes.offsets(group))
             for path in below(parent, nodes)
         ],
-        nodes=[path for group in groups for path in below(znodes.ids(group), nodes)],
+        nodes=[
+            *(path for group in groups for path in below(znodes.ids(group), nodes)),
+            *below(znodes.broker_ids(), nodes),
+        ],
     )
+
+
+def oldest_broker(nodes: Nodes) -> int | None:
+    """The lowest version among the brokers' registrations (3 stands for 0.10.0 and 0.10.1, 4 for what came next)."""
+    versions = []
+    for path in below(znodes.broker_ids(), nodes):
+        node = nodes.node(path)
+        try:
+            versions.append(decode_broker(path, node.data if node is not None else b"").version)
+        except MalformedZnodeError:
+            continue  # whoever needs to reach this broker says so
+    return min(versions, default=None)
 
 
 def read_partitions(
@@ -167,14 +204,16 @@ def read_partitions(
     world.add_topics(nodes, topics)
 
 
-def read_states(
-    registry: Registry, nodes: Nodes, partitions: Iterable[TopicPartition], topics: Iterable[str], world: World
-) -> None:
-    """The last rounds: topics that were heard of elsewhere, and who leads each partition that exists."""
+def read_topics(registry: Registry, nodes: Nodes, topics: Iterable[str], world: World) -> None:
+    """The registrations of topics that were heard of elsewhere: in Kafka."""
     heard = [topic for topic in dict.fromkeys(topics) if topic not in world.topics]
     nodes.ask(registry, nodes=[path for topic in heard if (path := topic_path(topic)) is not None])
     world.add_topics(nodes, heard)
-    existing = [p for p in dict.fromkeys(partitions) if p not in world.leaders]
+
+
+def read_states(registry: Registry, nodes: Nodes, partitions: Iterable[TopicPartition], world: World) -> None:
+    """The last round: who leads each partition that exists."""
+    existing = [partition for partition in dict.fromkeys(partitions) if partition not in world.leaders]
     nodes.ask(registry, nodes=[znodes.partition_state(partition) for partition in existing])
     world.add_leaders(nodes, existing)
 

@@ -1,0 +1,92 @@
+"""What a finding is, and every kind of it there is. Each has a page of its code's name in ``docs/findings``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple
+
+Severity = Literal["critical", "warning", "info"]
+
+#: Worst first.
+SEVERITIES: Final[tuple[Severity, ...]] = ("critical", "warning", "info")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something about a group that somebody should know.
+
+    ``critical``: messages are not read, are lost, or will be as soon as a member starts; ``warning``: it may come to
+    that, or could not be judged; ``info``: good to know. ``subject`` is what it is about: the group, a member, a topic,
+    or partitions of one topic (``orders-3``, ``orders-0..2, orders-5``). ``remedy`` says what to do, with the command
+    wherever there is one.
+    """
+
+    code: str
+    severity: Severity
+    subject: str
+    message: str
+    remedy: str
+
+    @property
+    def page(self) -> str:
+        """The page that explains findings of this kind, from the root of the project."""
+        return f"docs/findings/{self.code}.md"
+
+
+class Kind(NamedTuple):
+    """The severities that a kind may have, and in one line what it means."""
+
+    severities: tuple[Severity, ...]
+    meaning: str
+
+
+_C: Final = ("critical",)
+_W: Final = ("warning",)
+_I: Final = ("info",)
+_CW: Final = ("critical", "warning")
+_WI: Final = ("warning", "info")
+_CWI: Final = ("critical", "warning", "info")
+
+#: All kinds by their code. Of findings as severe, those that stand first here are shown first: causes before effects.
+KINDS: Final[Mapping[str, Kind]] = {
+    "cluster-without-broker": Kind(_C, "no broker is registered"),
+    "stopping-registration": Kind(_C, "a registration that stops every reference member of the group"),
+    "unreadable-filter": Kind(_CW, "a topic filter that Java, or zkgroup, cannot read"),
+    "unportable-registration": Kind(_CW, "a registration that stops members of some releases"),
+    "split-group": Kind(_CW, "members in ZooKeeper and members in Kafka under one name"),
+    "subscription-disagreement": Kind(_CW, "subscriptions differ, which roundrobin up to 0.10.1 refuses"),
+    "partition-without-leader": Kind(_CW, "a partition that no broker leads"),
+    "persistent-member": Kind(_C, "a registration that will outlive its client"),
+    "persistent-owner": Kind(_C, "an owner node that will outlive its client"),
+    "partition-without-owner": Kind(_C, "a subscribed partition that nobody owns"),
+    "member-without-partitions": Kind(_C, "a member that owns nothing while partitions are unread"),
+    "owner-without-registration": Kind(_C, "a partition owned by somebody who is no member"),
+    "owner-without-subscription": Kind(_C, "a partition owned by a member that does not subscribe to it"),
+    "owner-beyond-streams": Kind(_C, "a partition owned by a stream that its member does not have"),
+    "unreadable-owner": Kind(_C, "an owner node that is empty or cannot be read"),
+    "unreadable-offset": Kind(_CWI, "a stored offset that is no number"),
+    "recreated-topic": Kind(_CWI, "a topic that was deleted and made again since the offset was written"),
+    "offset-before-start": Kind(_CWI, "an offset before the log's start: messages are lost already"),
+    "offset-beyond-end": Kind(_CWI, "an offset beyond the log's end"),
+    "owner-of-former-session": Kind(_W, "a partition owned by another session than its member's"),
+    "unexplained-owners": Kind(_WI, "the owners are the plan of no strategy and no release"),
+    "growing-lag": Kind(_WI, "lag grows while nothing is committed"),
+    "contradicting-offsets": Kind(_WI, "ZooKeeper and Kafka hold different offsets"),
+    "partition-without-offset": Kind(_WI, "a partition for which nothing is committed"),
+    "doubly-escaped-filter": Kind(_W, "a topic filter whose backslashes are doubled, so that it matches nothing"),
+    "topic-marked-for-deletion": Kind(_WI, "a topic that is to be deleted"),
+    "owner-of-missing-partition": Kind(_W, "an owner node of a partition that does not exist"),
+    "offset-of-missing-topic": Kind(_WI, "an offset of a topic that does not exist"),
+    "offset-of-missing-partition": Kind(_WI, "an offset of a partition that its topic does not have"),
+    "unreadable-node": Kind(_W, "a node that cannot be read, or should not be there"),
+    "incomplete-look": Kind(_W, "servers did not answer: not everything could be judged"),
+    "registration-defect": Kind(_WI, "a registration that is not as it should be, but is read by everyone"),
+    "rebalance-in-progress": Kind(_I, "members or owners have just changed"),
+    "surplus-streams": Kind(_WI, "more streams than partitions: some will never get one"),
+    "filter-without-topics": Kind(_I, "a topic filter that matches no topic"),
+    "missing-topic": Kind(_I, "a member subscribes to a topic that does not exist"),
+    "offset-without-subscriber": Kind(_I, "offsets of a topic that no member reads any more"),
+    "foreign-client": Kind(_I, "members of another client than the reference's"),
+    "group-debris": Kind(_I, "what a group that is gone has left behind"),
+}

@@ -1,0 +1,311 @@
+"""Where a group stands in its logs, and whether that can be: pure judgements of committed offsets.
+
+Offsets of groups without members are judged as those of others: a member that starts will go by them. What nobody has
+touched for a week, and what a console consumer left, is told of more quietly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from zkgroup.groups.findings_kinds import Finding, Severity
+from zkgroup.groups.findings_scene import (
+    COMMITTED_BY_THEN,
+    Scene,
+    ago,
+    count,
+    finding,
+    listed,
+    per_topic,
+    stopped,
+    topic_option,
+)
+from zkgroup.groups.model import GroupPartition, GroupTopic, StoredOffset
+from zkgroup.protocol.names import TopicPartition
+
+_QUIETER: Final[dict[Severity, Severity]] = {"critical": "warning", "warning": "info", "info": "info"}
+Said = list[tuple[TopicPartition, str]]
+
+
+def judge_offsets(scene: Scene) -> Iterator[Finding]:
+    """All about offsets."""
+    for found in _judge(scene):
+        if scene.debris:
+            yield replace(found, severity="info")
+        elif scene.abandoned:
+            yield replace(found, severity=_QUIETER[found.severity])
+        else:
+            yield found
+
+
+def _judge(scene: Scene) -> Iterator[Finding]:
+    yield from _unreadable(scene)
+    yield from _out_of_range(scene)
+    yield from _recreated(scene)
+    yield from _missing(scene)
+    yield from _without(scene)
+    yield from _without_subscriber(scene)
+    yield from _contradicting(scene)
+    yield from _growing(scene)
+
+
+def _reset(scene: Scene, keys: Sequence[TopicPartition], target: str) -> str:
+    return f"{stopped(scene.active)}zkgroup reset-offsets {scene.group} {topic_option(keys)} {target} --execute"
+
+
+def _offsets(partition: GroupPartition) -> Iterable[tuple[str, int]]:
+    """Each offset with the place where it is kept, as far as that must be said: one that both agree on comes once."""
+    stored = partition.stored.offset if partition.stored is not None else None
+    kafka = partition.kafka.offset if partition.kafka is not None else None
+    if stored is not None:
+        yield "" if kafka in (None, stored) else " in ZooKeeper", stored
+    if kafka is not None and kafka != stored:
+        yield " in Kafka", kafka
+
+
+def _unreadable(scene: Scene) -> Iterator[Finding]:
+    said: Said = [
+        (p.key, p.stored.error) for p in scene.partitions if p.stored is not None and p.stored.error is not None
+    ]
+    yield from per_topic(
+        "unreadable-offset",
+        said,
+        lambda keys: f"every member that is given it fails; {_reset(scene, keys, '--to-earliest')} (or --to-latest)",
+    )
+
+
+def _out_of_range(scene: Scene) -> Iterator[Finding]:
+    before: Said = []
+    beyond: Said = []
+    for p in scene.partitions:
+        for where, offset in _offsets(p):
+            if p.log_start is not None and offset < p.log_start:
+                lost = count(p.log_start - offset, "message")
+                before.append((p.key, f"is committed at {offset}{where}, the log starts at {p.log_start}: {lost} lost"))
+            elif p.log_end is not None and offset > p.log_end:
+                over = offset - p.log_end
+                beyond.append((p.key, f"is committed at {offset}{where}, {over} beyond the log's end {p.log_end}"))
+    yield from per_topic(
+        "offset-before-start",
+        before,
+        lambda keys: (
+            f"a member starts here where auto.offset.reset says (largest, by default, skips all that is left);"
+            f" to read on: {_reset(scene, keys, '--to-earliest')}"
+        ),
+    )
+    yield from per_topic(
+        "offset-beyond-end",
+        beyond,
+        lambda keys: (
+            f"was the topic made anew, or its log cut? {_reset(scene, keys, '--to-earliest')} (or --to-latest)"
+        ),
+    )
+
+
+def _recreated(scene: Scene) -> Iterator[Finding]:
+    """An offset of 0 does no harm: it is where the new topic begins as well."""
+    topics: dict[str, list[GroupPartition]] = {}
+    for p in scene.partitions:
+        topic = scene.snapshot.topics.get(p.topic)
+        if topic is not None and topic.exists and p.stored is not None and p.stored.offset and _older(p.stored, topic):
+            topics.setdefault(p.topic, []).append(p)
+    for name, stale in topics.items():
+        keys = [p.key for p in stale]
+        offsets = listed([f"{p.partition} at {p.stored.offset}" for p in stale if p.stored is not None])
+        yield finding(
+            "recreated-topic",
+            name,
+            f"was made anew after offsets of {count(len(keys), 'partition')} were written ({offsets}): they count"
+            " messages of its predecessor",
+            _reset(scene, keys, "--to-earliest"),
+        )
+
+
+def _older(stored: StoredOffset, topic: GroupTopic) -> bool:
+    """Transaction numbers tell it exactly; 0 where they were not read."""
+    if stored.mzxid and topic.czxid:
+        return stored.mzxid < topic.czxid
+    return topic.created_at is not None and 0 < stored.changed_at < topic.created_at
+
+
+def _missing(scene: Scene) -> Iterator[Finding]:
+    if not scene.snapshot.known_topics and scene.snapshot.problems:
+        return  # the list of topics may be what could not be read
+    topics: dict[str, list[TopicPartition]] = {}
+    for p in scene.partitions:
+        topic = scene.snapshot.topics.get(p.topic)
+        kept = p.stored is not None or (p.kafka is not None and p.kafka.offset is not None)
+        if kept and not p.exists and (topic is None or topic.error is None or not topic.exists):
+            topics.setdefault(p.topic, []).append(p.key)
+    for name, keys in topics.items():
+        topic = scene.snapshot.topics.get(name)
+        if topic is None or not topic.exists:
+            yield finding(
+                "offset-of-missing-topic",
+                name,
+                f"does not exist, and has offsets of {count(len(keys), 'partition')}: if it comes back, members start"
+                " at them",
+                f"{stopped(scene.active)}zkgroup delete-group {scene.group} {topic_option(keys).partition(':')[0]}"
+                " --execute",
+            )
+        else:
+            said = [(key, f"does not exist, {name} has {count(len(topic.partitions), 'partition')}") for key in keys]
+            yield from per_topic(
+                "offset-of-missing-partition",
+                said,
+                lambda keys: (
+                    "the topic was made anew with fewer partitions: all of its offsets are in doubt;"
+                    f" {stopped(scene.active)}zkgroup delete-group {scene.group} {topic_option(keys).partition(':')[0]}"
+                    " --execute, then start members anew"
+                ),
+            )
+
+
+def _without(scene: Scene) -> Iterator[Finding]:
+    """A group that was never there has none; one that has just begun has not committed yet."""
+    quiet: Said = []
+    loud: Said = []
+    held: dict[str, set[int]] = {}
+    for p in scene.partitions:
+        if p.stored is not None or (p.kafka is not None and (p.kafka.offset is not None or p.kafka.error)):
+            held.setdefault(p.topic, set()).add(p.partition)
+        if not p.exists or p.committed("both") is not None or (p.kafka is not None and p.kafka.error):
+            continue
+        if p.stored is not None and p.stored.error is not None:
+            continue
+        empty = p.log_end is None or p.log_start == p.log_end
+        young = _young(scene, p)
+        if empty or young:
+            quiet.append(
+                (p.key, "has no committed offset" + (", and is empty" if p.log_end is not None and empty else ""))
+            )
+        else:
+            there = count((p.log_end or 0) - (p.log_start or 0), "message")
+            loud.append((p.key, f"has no committed offset, and {there}"))
+    if not scene.active:
+        for name, numbers in held.items():
+            topic = scene.snapshot.topics.get(name)
+            for number in topic.partitions if topic is not None else ():
+                if number not in numbers:
+                    loud.append((TopicPartition(name, number), "has no committed offset, others of its topic have"))
+
+    def remedy(keys: Sequence[TopicPartition]) -> str:
+        return (
+            "a member starts here where auto.offset.reset says (largest, by default, skips what is there); to choose:"
+            f" {_reset(scene, keys, '--to-earliest')} (or --to-latest)"
+        )
+
+    yield from per_topic("partition-without-offset", loud, remedy, "warning")
+    yield from per_topic("partition-without-offset", quiet, remedy, "info")
+
+
+def _young(scene: Scene, p: GroupPartition) -> bool:
+    """Whether its reader may not have committed yet. When a member in Kafka was given a partition is not known."""
+    if scene.settling or (scene.active and p.owner is None and scene.snapshot.coordinator is not None):
+        return True
+    return p.since is not None and scene.now - p.since < COMMITTED_BY_THEN
+
+
+def _without_subscriber(scene: Scene) -> Iterator[Finding]:
+    members, group = scene.snapshot.members, scene.snapshot.coordinator
+    if not members or any(member.error is not None for member in members) or (group is not None and group.members):
+        return
+    topics: dict[str, int] = {}
+    for p in scene.partitions:
+        if p.exists and p.owner is None and p.topic not in scene.snapshot.subscribed:
+            topics[p.topic] = topics.get(p.topic, 0) + 1
+    for name, number in topics.items():
+        yield finding(
+            "offset-without-subscriber",
+            name,
+            f"has offsets of {count(number, 'partition')}, and no member subscribes to it any more: its lag only grows",
+            f"zkgroup unsubscribe {scene.group} {topic_option([TopicPartition(name, 0)]).partition(':')[0]} --execute,"
+            " where it is not to be read again",
+        )
+
+
+def _contradicting(scene: Scene) -> Iterator[Finding]:
+    """Who commits to both writes one just after the other: for some seconds they may be one commit apart.
+
+    They contradict each other where nobody commits any more, or where ZooKeeper's offset has stood still for longer
+    than two commits are apart, or where one moved and the other did not between two looks as far apart.
+    """
+    before = scene.earlier
+    long_ago = before is not None and scene.now - before.taken_at >= COMMITTED_BY_THEN
+    former = {p.key: p for p in before.partitions} if before is not None and long_ago else {}
+    loud: Said = []
+    quiet: Said = []
+    for p in scene.partitions:
+        stored, kafka = p.stored, p.kafka
+        if stored is None or kafka is None or stored.offset is None or kafka.offset is None:
+            continue
+        ahead = kafka.offset - stored.offset
+        if ahead == 0:
+            continue
+        text = (
+            f"is at {stored.offset} in ZooKeeper (written {ago(scene.now - stored.changed_at)} ago) and at"
+            f" {kafka.offset} in Kafka, {abs(ahead)} {'ahead' if ahead > 0 else 'behind'}"
+        )
+        still = scene.now - stored.changed_at >= COMMITTED_BY_THEN
+        certain = not scene.active or still or _one_moved(former.get(p.key), p)
+        (loud if certain else quiet).append((p.key, text))
+    remedy = (
+        "members that keep offsets in both start at the larger one, all others at that of their own store;"
+        f" zkgroup offsets {scene.group} --store both sets them side by side;"
+    )
+    yield from per_topic(
+        "contradicting-offsets",
+        loud,
+        lambda keys: f"{remedy} {_reset(scene, keys, '--to-offset N --store both')} makes them one",
+        "warning",
+    )
+    yield from per_topic(
+        "contradicting-offsets",
+        quiet,
+        lambda keys: (
+            f"{remedy} one commit apart is normal while members are running: look again in {ago(COMMITTED_BY_THEN)}"
+        ),
+        "info",
+    )
+
+
+def _one_moved(before: GroupPartition | None, now: GroupPartition) -> bool:
+    if before is None or before.stored is None or before.kafka is None or now.stored is None or now.kafka is None:
+        return False
+    return (before.stored.offset != now.stored.offset) != (before.kafka.offset != now.kafka.offset)
+
+
+def _growing(scene: Scene) -> Iterator[Finding]:
+    """Two looks: messages came, none was committed. Within two intervals between commits that proves nothing."""
+    before = scene.earlier
+    if before is None:
+        return
+    apart = scene.now - before.taken_at
+    former = {p.key: p for p in before.partitions}
+    said: Said = []
+    for p in scene.partitions:
+        then = former.get(p.key)
+        if then is None or p.log_end is None or then.log_end is None or p.committed("both") is None:
+            continue
+        grown = p.log_end - then.log_end
+        if p.committed("both") == then.committed("both") and grown > 0 and (p.lag("both") or 0) > 0:
+            last = f" (last progress {ago(scene.now - p.stored.changed_at)} ago)" if p.stored is not None else ""
+            said.append((p.key, f"lag grew by {grown} to {p.lag('both')}, nothing was committed{last}"))
+    if not said:
+        return
+    if not scene.active:
+        what = f"in {ago(apart)}; the group has no members"
+        remedy = "start a member, if the group is still wanted"
+    elif apart < COMMITTED_BY_THEN:
+        what = f"in {ago(apart)}"
+        remedy = f"look again in {ago(COMMITTED_BY_THEN)}: by default members commit once a minute"
+    else:
+        what = f"in {ago(apart)}"
+        remedy = (
+            "is the owner's process stuck, or failing over and over? zkgroup owners"
+            f" {scene.group} names its host; restart it"
+        )
+    severity: Severity = "warning" if scene.active and apart >= COMMITTED_BY_THEN else "info"
+    yield from per_topic("growing-lag", [(key, f"{text}, {what}") for key, text in said], remedy, severity)

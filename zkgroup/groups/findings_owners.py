@@ -1,0 +1,239 @@
+"""Who owns what, and who should: pure judgements of a group's owner nodes.
+
+What is said of single owner nodes waits until the group is at rest: members that are rebalancing release and claim
+for some seconds, and a look takes several rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from zkgroup.groups.findings_kinds import Finding
+from zkgroup.groups.findings_members import is_foreign
+from zkgroup.groups.findings_scene import REST, SECOND, Scene, ago, count, finding, listed, per_topic, unowned
+from zkgroup.groups.model import GroupMember, GroupPartition
+from zkgroup.protocol.names import INTERNAL_TOPICS, TopicPartition
+
+if TYPE_CHECKING:
+    from zkgroup.groups.explain import Explanation
+
+Said = list[tuple[TopicPartition, str]]
+
+
+def judge_owners(scene: Scene) -> Iterator[Finding]:
+    """All about owners."""
+    yield from _gaps(scene)
+    yield from _nodes(scene)
+    if scene.settling:
+        yield from _in_progress(scene)
+        return
+    yield from _claims(scene)
+    yield from _idle_members(scene)
+    yield from _unexplained(scene)
+
+
+def _gaps(scene: Scene) -> Iterator[Finding]:
+    if not scene.gaps:
+        return
+    blocked = [m.member for m in scene.snapshot.members if m.error is not None]
+    if blocked:
+        remedy = f"mend the registration of {listed(blocked)} first: no reference member can rebalance beside it"
+    else:
+        remedy = (
+            f"zkgroup assign {scene.group} --execute lets the members try again; where a gap remains, restart the"
+            " members that own nothing, and compare strategies and releases"
+        )
+    again = " (seen twice)" if scene.persisted.issuperset(p.key for p in scene.gaps) else ""
+    said = [(p.key, f"has no owner{again}: nobody reads it{_waiting(p)}") for p in scene.gaps]
+    yield from per_topic("partition-without-owner", said, remedy)
+
+
+def _waiting(partition: GroupPartition) -> str:
+    lag = partition.lag("both")
+    return f", {count(lag, 'message')} waiting" if lag is not None and lag > 0 else ""
+
+
+def _nodes(scene: Scene) -> Iterator[Finding]:
+    """What is wrong with a node whoever owns it."""
+    unreadable: Said = [(p.key, f"cannot be told whose it is: {p.error}") for p in scene.partitions if p.error]
+    yield from per_topic(
+        "unreadable-owner",
+        unreadable,
+        lambda keys: (
+            "end the session that made the node (restart its client), or delete an orphaned node by hand; then"
+            f" zkgroup assign {scene.group} --execute"
+        ),
+    )
+    persistent: Said = [
+        (p.key, f"is owned by {p.owner} through a node that is not ephemeral, and blocks every other claim")
+        for p in scene.partitions
+        if p.owner is not None and p.session_id == 0
+    ]
+    yield from per_topic(
+        "persistent-owner",
+        persistent,
+        lambda keys: (
+            f"delete /consumers/{scene.snapshot.group}/owners/{keys[0].topic}/{keys[0].partition} with a"
+            f" ZooKeeper client: no member makes such a node; then zkgroup assign {scene.group} --execute"
+        ),
+    )
+
+
+def _in_progress(scene: Scene) -> Iterator[Finding]:
+    """Said only where something is not as it should be: a group that has settled already is just young."""
+    missing = [p for p in unowned(scene.snapshot) if p.key not in scene.persisted]
+    wrong = [p for p in scene.partitions if p.owner is not None and _why_wrong(scene, p) is not None]
+    group = scene.snapshot.coordinator
+    in_kafka = group is not None and bool(group.members) and group.state.lower() not in ("stable", "unknown")
+    explanation = scene.explanation
+    unsettled = explanation is not None and explanation.best is not None and not explanation.exact
+    if not (missing or wrong or in_kafka or unsettled):
+        return
+    parts = []
+    if in_kafka and group is not None:
+        parts.append(f"in Kafka the group is {group.state}")
+    if missing:
+        parts.append(f"{count(len(missing), 'partition')} without an owner as yet")
+    if wrong:
+        parts.append(f"{count(len(wrong), 'owner')} out of place as yet")
+    if not parts:
+        parts.append("the owners are no plan's as yet")
+    yield finding(
+        "rebalance-in-progress",
+        scene.snapshot.group,
+        f"members or owners changed within {REST // SECOND} s; {', '.join(parts)}",
+        f"look again in {REST // SECOND} s: a healthy group settles within 3; zkgroup owners {scene.group} --verify",
+    )
+
+
+def _why_wrong(scene: Scene, partition: GroupPartition) -> tuple[str, str] | None:
+    """The kind of what is wrong with an owner, and what to say of it."""
+    owner, member = partition.owner, scene.members.get(partition.member or "")
+    if member is None:
+        return (
+            "owner-without-registration",
+            f"is owned by {owner}{_session(partition)}, which is not registered: nobody reads it, nobody else can",
+        )
+    if not partition.exists or member.error is not None:
+        return None
+    streams = member.streams.get(partition.topic, 0)
+    if streams == 0:
+        if _may_take_internal(member, partition):
+            return None
+        return "owner-without-subscription", f"is owned by {owner}, which does not subscribe to the topic"
+    if partition.stream is not None and partition.stream >= streams:
+        return "owner-beyond-streams", f"is owned by {owner}, whose member has {count(streams, 'stream')} for the topic"
+    if partition.session_id and member.session_id and partition.session_id != member.session_id:
+        return (
+            "owner-of-former-session",
+            f"is owned by {owner} in session 0x{partition.session_id:x}, while that member is registered in"
+            f" 0x{member.session_id:x}",
+        )
+    return None
+
+
+def _session(partition: GroupPartition) -> str:
+    return f" (session 0x{partition.session_id:x})" if partition.session_id else ""
+
+
+def _may_take_internal(member: GroupMember, partition: GroupPartition) -> bool:
+    """Whether internal topics are left out of a filter is the reader's setting, which no registration tells."""
+    registration = member.registration
+    return registration is not None and registration.pattern != "static" and partition.topic in INTERNAL_TOPICS
+
+
+def _claims(scene: Scene) -> Iterator[Finding]:
+    kinds: dict[str, Said] = {}
+    for partition in scene.partitions:
+        if partition.owner is not None and (wrong := _why_wrong(scene, partition)) is not None:
+            kinds.setdefault(wrong[0], []).append((partition.key, wrong[1]))
+    again = f"then zkgroup assign {scene.group} --execute makes the group share out anew"
+    remedies = {
+        "owner-without-registration": "end the process that holds the session (its id node was deleted, or it hangs):"
+        f" its nodes go with it, and the others take over; {again}",
+        "owner-without-subscription": f"restart the member, which has registered anew since it claimed; {again}",
+        "owner-beyond-streams": f"restart the member, which has registered anew since it claimed; {again}",
+        "owner-of-former-session": "nothing, if it goes within the session time-out; else two processes use one"
+        " consumer.id: end one of them",
+    }
+    for code, said in kinds.items():
+        yield from per_topic(code, said, remedies[code])
+    gone: Said = [
+        (p.key, f"does not exist, and is owned by {p.owner}")
+        for p in scene.partitions
+        if p.owner is not None and not p.exists and p.member is not None and p.topic not in _unreadable(scene)
+    ]
+    yield from per_topic(
+        "owner-of-missing-partition",
+        gone,
+        lambda keys: (
+            f"zkgroup assign {scene.group} --execute: members do not notice that a topic is deleted, and"
+            " release it at their next rebalance"
+        ),
+    )
+
+
+def _unreadable(scene: Scene) -> set[str]:
+    return {name for name, topic in scene.snapshot.topics.items() if topic.exists and topic.error is not None}
+
+
+def _idle_members(scene: Scene) -> Iterator[Finding]:
+    if not scene.unread:
+        return
+    holders = {partition.member for partition in scene.partitions}
+    per_name: dict[str, int] = {}
+    for key in scene.unread:
+        per_name[key.topic] = per_name.get(key.topic, 0) + 1
+    blocked = frozenset(scene.explanation.blocked) if scene.explanation is not None else frozenset()
+    for member in scene.snapshot.members:
+        unread = sum(per_name.get(topic, 0) for topic in member.streams)
+        if member.member in holders or member.error is not None or not unread:
+            continue
+        since = member.created_at or member.registered_at
+        joined = f", registered for {ago(scene.now - since)}" if since is not None else ""
+        if member.member in blocked:
+            why = "others hold a part of its share, so that it can claim none: strategies or releases differ"
+        else:
+            why = (
+                "it gave its rebalance up, and stays registered; or it computes another plan, of which others hold a"
+                " part"
+            )
+        yield finding(
+            "member-without-partitions",
+            member.member,
+            f"owns nothing{joined}, while {count(unread, 'partition')} of its topics are unread: {why}",
+            f"zkgroup assign {scene.group} --execute lets it try again; where that fails, restart it, and set"
+            " partition.assignment.strategy alike for all",
+        )
+
+
+def _unexplained(scene: Scene) -> Iterator[Finding]:
+    explanation = scene.explanation
+    if explanation is None or explanation.exact or explanation.best is None:
+        return
+    holders = {partition.member for partition in scene.partitions if partition.member is not None}
+    if not holders or (len(scene.members) < 2 and scene.unread):
+        return
+    if scene.unread and not (explanation.deviating or explanation.blocked):
+        return  # what is unread is the whole difference, and is told of
+    suspects = tuple(dict.fromkeys((*explanation.deviating, *explanation.blocked)))
+    foreign = is_foreign(scene)
+    who = f"; not by that plan: {listed([_suspect(scene, explanation, name) for name in suspects])}" if suspects else ""
+    what = "clients of different kinds in one group" if foreign else "a mix of strategies, or of releases"
+    yield finding(
+        "unexplained-owners",
+        scene.snapshot.group,
+        f"the owners are the plan of no strategy and no release: {what}; nearest is {explanation.best.text}, but for"
+        f" {count(explanation.differences, 'partition')}{who}",
+        "give all members one partition.assignment.strategy, and for roundrobin releases that hash alike (up to 0.11,"
+        f" or from 1.0 on); zkgroup assign {scene.group} --strategy {explanation.best[0]} shows who would own what",
+        "info" if foreign else "warning",
+    )
+
+
+def _suspect(scene: Scene, explanation: Explanation, name: str) -> str:
+    owned = sum(partition.member == name for partition in scene.partitions)
+    others = [variant for variant in explanation.may_run.get(name, ()) if variant != explanation.best]
+    fits = f", as {listed([variant.text for variant in others], ' or ')} has it" if owned and others else ""
+    return f"{name} (owns {owned or 'nothing'}{fits})"

@@ -1,0 +1,229 @@
+"""What all judgements of a group share: how old everything is, whether it is at rest, and how findings are worded."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from zkgroup.groups.findings_kinds import KINDS, Finding, Severity
+from zkgroup.groups.model import GroupMember, GroupPartition, GroupSnapshot
+from zkgroup.protocol.names import TopicPartition, spans
+
+if TYPE_CHECKING:
+    from zkgroup.groups.explain import Explanation
+
+SECOND: Final = 1000
+DAY: Final = 86_400 * SECOND
+
+#: A healthy group settled within 2.3 s of a join; what is not settled by then is no rebalance.
+REST: Final = 10 * SECOND
+#: Two of the reference's default intervals between commits: after that, who makes progress has committed.
+COMMITTED_BY_THEN: Final = 120 * SECOND
+#: A group without members that has not changed for so long is nobody's concern at night.
+ABANDONED: Final = 7 * DAY
+
+#: How many examples a message names, and how long a subject may get.
+EXAMPLES: Final = 3
+SUBJECT_LENGTH: Final = 120
+
+# The reference's console consumer makes such a name up, and never uses it again.
+_CONSOLE: Final = re.compile(r"console-consumer-[0-9]+", re.ASCII)
+DEBRIS_AFTER: Final = 3600 * SECOND
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A group to be judged. Times are milliseconds since 1970."""
+
+    snapshot: GroupSnapshot
+    explanation: Explanation | None = None
+    earlier: GroupSnapshot | None = None
+
+    @cached_property
+    def members(self) -> Mapping[str, GroupMember]:
+        return {member.member: member for member in self.snapshot.members}
+
+    @cached_property
+    def now(self) -> int:
+        """The time of the look; where this machine's clock is behind ZooKeeper's, the newest time seen there."""
+        looked = self.snapshot.taken_at + round(self.snapshot.took * SECOND)
+        return max(looked, self._newest or 0, self.snapshot.last_change or 0)
+
+    @cached_property
+    def _newest(self) -> int | None:
+        """When members, owners, or partitions to be owned were last seen to change, by ZooKeeper's clock."""
+        times: list[int | None] = [member.created_at for member in self.snapshot.members]
+        times += [partition.since for partition in self.snapshot.partitions]
+        for name in self.snapshot.subscribed:
+            if (topic := self.snapshot.topics.get(name)) is not None:
+                times += [topic.created_at, topic.changed_at]
+        return max((time for time in times if time is not None), default=None)
+
+    @cached_property
+    def settling(self) -> bool:
+        """Whether something has changed so lately that members may not have settled yet.
+
+        Nodes that went leave no time behind: that a member left shows only by what others claimed after it, or beside
+        an earlier look.
+        """
+        group = self.snapshot.coordinator
+        if group is not None and group.members and group.state.lower() not in ("stable", "unknown"):
+            return True
+        if self._newest is not None and self.now - self._newest < REST:
+            return True
+        before = self.earlier
+        return before is not None and self.now - before.taken_at < REST and _claims(before) != _claims(self.snapshot)
+
+    @cached_property
+    def persisted(self) -> frozenset[TopicPartition]:
+        """Partitions that an earlier look, longer ago than any rebalance takes, found unowned as well."""
+        if self.earlier is None or self.now - self.earlier.taken_at < REST:
+            return frozenset()
+        return frozenset(partition.key for partition in unowned(self.earlier))
+
+    @cached_property
+    def gaps(self) -> tuple[GroupPartition, ...]:
+        """Partitions that should be owned and are not, and for longer than a rebalance takes."""
+        missing = unowned(self.snapshot)
+        return tuple(p for p in missing if p.key in self.persisted) if self.settling else missing
+
+    @cached_property
+    def unread(self) -> frozenset[TopicPartition]:
+        """The gaps, and what is owned by nobody who is registered."""
+        found = {partition.key for partition in self.gaps}
+        if not self.settling:
+            found.update(p.key for p in self.snapshot.partitions if p.owner is not None and p.member is None)
+        return frozenset(found)
+
+    @cached_property
+    def active(self) -> bool:
+        group = self.snapshot.coordinator
+        return bool(self.snapshot.members) or (group is not None and bool(group.members))
+
+    @cached_property
+    def at_rest_for(self) -> int | None:
+        """How long no node of the group has changed; None where that is not known."""
+        changed = self.snapshot.last_change
+        return None if changed is None else self.now - changed
+
+    @cached_property
+    def abandoned(self) -> bool:
+        return not self.active and self.at_rest_for is not None and self.at_rest_for >= ABANDONED
+
+    @cached_property
+    def debris(self) -> bool:
+        """Whether the group is only what is left of one: without members, and a console consumer's or empty."""
+        if self.active or self.at_rest_for is None:
+            return False
+        if _CONSOLE.fullmatch(self.snapshot.group):
+            return self.at_rest_for >= DEBRIS_AFTER
+        return self.at_rest_for >= ABANDONED and not any(p.owner or p.stored or p.kafka for p in self.partitions)
+
+    @property
+    def partitions(self) -> tuple[GroupPartition, ...]:
+        return self.snapshot.partitions
+
+    @property
+    def group(self) -> str:
+        """The group's name as a shell takes it."""
+        return shlex.quote(self.snapshot.group)
+
+    def concerns_readers(self, partition: GroupPartition) -> bool:
+        """Whether a member reads the partition, or would on its own account."""
+        return partition.topic in self.snapshot.subscribed or partition.owner is not None
+
+
+def unowned(snapshot: GroupSnapshot) -> tuple[GroupPartition, ...]:
+    """Partitions that exist, are subscribed to, and have no owner node."""
+    return tuple(
+        partition
+        for partition in snapshot.partitions
+        if partition.exists
+        and partition.owner is None
+        and partition.error is None
+        and partition.topic in snapshot.subscribed
+    )
+
+
+def _claims(snapshot: GroupSnapshot) -> tuple[object, ...]:
+    owned = frozenset((p.key, p.owner, p.since) for p in snapshot.partitions if p.owner is not None)
+    return frozenset(member.member for member in snapshot.members), owned
+
+
+# --- wording --------------------------------------------------------------------------------------------------------
+
+
+def finding(code: str, subject: str, message: str, remedy: str, severity: Severity | None = None) -> Finding:
+    """A finding of a kind; its worst severity where none is given."""
+    return Finding(code, severity or KINDS[code].severities[0], subject, message, remedy)
+
+
+def per_topic(
+    code: str,
+    found: Iterable[tuple[TopicPartition, str]],
+    remedy: str | Callable[[Sequence[TopicPartition]], str],
+    severity: Severity | None = None,
+) -> list[Finding]:
+    """One finding for each topic, out of partitions and what is said of each (to follow the partition's name).
+
+    ``remedy``: one for all, or made for the partitions of each topic.
+    """
+    topics: dict[str, dict[TopicPartition, str]] = {}
+    for key, text in found:
+        topics.setdefault(key.topic, {})[key] = text
+    findings = []
+    for said in topics.values():
+        keys = sorted(said)
+        message = listed([f"{key} {said[key]}" for key in keys], "; ")
+        if len(keys) > 1:
+            message = f"{len(keys)} partitions: {message}"
+        advice = remedy if isinstance(remedy, str) else remedy(keys)
+        findings.append(finding(code, subject_of(keys), message, advice, severity))
+    return findings
+
+
+def subject_of(keys: Sequence[TopicPartition]) -> str:
+    """Partitions as a subject: all of them, or as many as fit."""
+    text = spans(keys)
+    if len(text) <= SUBJECT_LENGTH:
+        return text
+    parts = text.split(", ")
+    while len(parts) > 1 and len(", ".join(parts)) > SUBJECT_LENGTH:
+        parts.pop()
+    return ", ".join(parts) + " …"
+
+
+def listed(names: Sequence[str], between: str = ", ", most: int = EXAMPLES) -> str:
+    """The first few of many."""
+    more = len(names) - most
+    return between.join(names[:most]) + (f"{between}and {more} more" if more > 0 else "")
+
+
+def count(number: int, what: str) -> str:
+    """``1 partition``, ``2 partitions``."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def ago(millis: int) -> str:
+    """A duration for people: ``8 s``, ``5 min``, ``3 h``, ``9 days``."""
+    seconds = max(0, millis) // SECOND
+    for size, unit in ((86_400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
+
+
+def topic_option(keys: Sequence[TopicPartition]) -> str:
+    """``--topic orders:0,3``; the topic alone where its partitions are many."""
+    topic = shlex.quote(keys[0].topic)
+    numbers = ",".join(str(key.partition) for key in keys)
+    return f"--topic {topic}:{numbers}" if len(keys) <= 20 else f"--topic {topic}"
+
+
+def stopped(active: bool) -> str:
+    """How a remedy begins that needs the members to be gone."""
+    return "stop the members, then " if active else ""
