@@ -76,7 +76,7 @@ class Explanation:
     share of it, or nothing although their share is free. ``blocked``: members that hold nothing, because somebody else
     holds a part of their share of ``best``. ``refused``: variants whose members would refuse this group, and why.
     ``may_run``: member → the variants that account for what it holds (its share, or, for one that holds nothing, a
-    share that it could not get).
+    share that it could not get). ``following``: the members that own something, and exactly their share of ``best``.
     """
 
     exact: tuple[Variant, ...] = ()
@@ -87,6 +87,7 @@ class Explanation:
     ranked: tuple[Variant, ...] = ()
     blocked: tuple[str, ...] = ()
     may_run: Mapping[str, tuple[Variant, ...]] = field(default_factory=dict)
+    following: tuple[str, ...] = ()
 
 
 def explain(snapshot: GroupSnapshot) -> Explanation:
@@ -157,6 +158,7 @@ def explain_claims(
         ranked=ranked,
         blocked=tuple(sorted((fit.apart & fit.blocked & members.keys()) - holders)),
         may_run=may_run,
+        following=tuple(sorted(holders - fit.apart)),
     )
 
 

@@ -1,0 +1,197 @@
+"""``zkgroup assign``: who would own what, and making a group rebalance to that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from zkgroup.errors import UsageError, VerificationError
+
+from ._context import connection, open_registry
+from ._options import GroupArgument, OutputOption
+from ._plan_view import View, show
+from ._render import Output
+from ._whatif import change_members, change_partitions, parse_changes
+
+if TYPE_CHECKING:
+    from zkgroup.groups.explain import Explanation
+    from zkgroup.groups.nudge import Rebalanced
+    from zkgroup.groups.planning import Ground
+    from zkgroup.groups.whatif import Choice
+    from zkgroup.protocol.assignors import Strategy
+    from zkgroup.servers.registry import Registry
+
+SHOWN = 5
+
+
+def assign(
+    ctx: typer.Context,
+    group: GroupArgument,
+    strategy: Annotated[
+        Literal["range", "roundrobin"] | None,
+        typer.Option("--strategy", help="The plan of this strategy; else of what explains the live owners best."),
+    ] = None,
+    compat: Annotated[
+        str | None,
+        typer.Option(
+            "--compat",
+            metavar="RELEASE",
+            help="As members of this Kafka release compute it (0.8.0 to 1.1.1); else of the one that explains the live "
+            "owners best.",
+            show_default=False,
+        ),
+    ] = None,
+    member: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--member",
+            metavar="NAME=T:N,…",
+            help="With this member, which reads topic T with N streams; NAME=~REGEX:N for a white list, !~ for a black "
+            "list. NAME is its whole id: order depends on it.",
+        ),
+    ] = None,
+    without: Annotated[
+        list[str] | None, typer.Option("--without", metavar="MEMBER", help="Without this member.")
+    ] = None,
+    streams: Annotated[
+        list[str] | None,
+        typer.Option("--streams", metavar="MEMBER=N", help="If this member read each topic with N streams."),
+    ] = None,
+    partitions: Annotated[
+        list[str] | None, typer.Option("--partitions", metavar="T=N", help="If topic T had N partitions.")
+    ] = None,
+    mix: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--mix",
+            metavar="MEMBER=STRATEGY[@RELEASE]",
+            help="If this member planned by another strategy or release than the others.",
+        ),
+    ] = None,
+    outcomes: Annotated[
+        int, typer.Option("--outcomes", metavar="N", min=1, max=10_000, help="Of a mix, work out at most N outcomes.")
+    ] = 50,
+    execute: Annotated[
+        bool,
+        typer.Option(
+            "--execute",
+            help="Make the group rebalance, which does not change its assignment, and check that the live owners are "
+            "the plan; exit with 6 if they are not.",
+        ),
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the plan; the default.")] = False,
+    timeout: Annotated[
+        float,
+        typer.Option(
+            "--timeout", metavar="SECONDS", min=1, max=3600, help="With --execute: how long to wait for rest."
+        ),
+    ] = 30.0,
+    output: OutputOption = "table",
+) -> None:
+    """Show who would own what, beside who owns it now.
+
+    change: move (to another member), stream (to another stream of the same), claim (nobody owns it now), release (the
+    plan gives it to nobody), tied (equal hash codes, swapped), or nothing. Every option may be repeated, and the group
+    need not exist if a --member is given. Of members that do not agree (--mix) each holds its whole share or nothing:
+    all outcomes are worked out, and the rows are the one that the live owners show, else the one with least unread.
+
+    \b
+    zkgroup assign billing --strategy roundrobin --compat 0.8.2
+    zkgroup assign billing --member billing_c3=orders:2 --without c1
+    zkgroup assign billing --mix c1=roundrobin@0.10.2 --mix c2=range
+    zkgroup assign billing --execute
+    """
+    changes = parse_changes(member or (), without or (), streams or (), partitions or (), mix or ())
+    if execute and (changes or dry_run):
+        what = "--dry-run" if dry_run else "an option that says what would be"
+        raise UsageError(f"--execute beside {what}", "a group can only be made to rebalance as it is")
+    from zkgroup.groups.planning import choice_of, choose, read_ground, with_topics_read  # these bring kazoo
+    from zkgroup.groups.whatif import find_member, plan_all
+    from zkgroup.protocol import znodes
+
+    choice_of(strategy or "range", compat)  # wrong ones are refused before anything is opened
+    znodes.group(group)
+    with open_registry(connection(ctx)) as registry:
+        ground = read_ground(registry, group, must_exist=not changes.members)
+        base = choose(ground.explanation, strategy, compat)
+        if execute:
+            _execute(ctx, registry, ground, base, strategy, compat, timeout, output)
+            return
+        scenario = change_members(ground.scenario, changes, group)
+        choices = {find_member(name, group, scenario.registrations): one for name, one in changes.mix.items()}
+        wanted = scenario.subscribed([base, *choices.values()]) | changes.partitions.keys()
+        scenario, problems = with_topics_read(registry, scenario, wanted)
+    scenario = change_partitions(scenario, changes)
+    gone = sorted(scenario.subscribed([base, *choices.values()]) - scenario.names)
+    problems += [f"topic {topic} does not exist: nothing of it is planned" for topic in gone]
+    plan = plan_all(scenario, base, choices, max_outcomes=outcomes)
+    show(ctx, View(group, ground.snapshot, ground.explanation, base, plan), output, problems)
+
+
+def _execute(
+    ctx: typer.Context,
+    registry: Registry,
+    ground: Ground,
+    base: Choice,
+    strategy: Strategy | None,
+    compat: str | None,
+    timeout: float,
+    output: Output,
+) -> None:
+    """Make the group rebalance, show how it is then, and judge that."""
+    from zkgroup.groups.explain import explain
+    from zkgroup.groups.nudge import objection, rebalance
+    from zkgroup.groups.planning import accepted, misfits
+    from zkgroup.groups.whatif import plan_all, scenario_of
+
+    assert ground.snapshot is not None
+    group = ground.snapshot.group
+    before = plan_all(ground.scenario, base)
+    refusals = [conflict.message for conflict in before.conflicts if conflict.kind == "refused"]
+    planned = None if refusals else before.assignment(before.outcomes[0])
+    against = objection(ground.snapshot, planned, "; ".join(refusals))
+    if against is not None:
+        raise against
+    choices = accepted(ground.explanation, strategy, compat)
+    result = rebalance(registry, group, lambda snapshot: misfits(snapshot, choices), timeout=timeout)
+    found = next((one for one in choices if not misfits(result.snapshot, [one])), base)
+    explanation = explain(result.snapshot)
+    plan = plan_all(scenario_of(result.snapshot), found)
+    show(ctx, View(group, result.snapshot, explanation, found, plan, result), output)
+    error = _verdict(result, base if strategy or compat else None, explanation, timeout)
+    if error is not None:
+        raise error
+
+
+def _verdict(
+    result: Rebalanced, wanted: Choice | None, explanation: Explanation, timeout: float
+) -> VerificationError | None:
+    """What is wrong after a rebalance, and what that may come from."""
+    group = result.snapshot.group
+    if not result.snapshot.members:
+        return VerificationError(f"group {group}: all members left meanwhile", "look at their logs")
+    if result.defects:
+        more = len(result.defects) - SHOWN
+        listed = "; ".join(result.defects[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
+        what = f"the plan of {wanted.variant.text}" if wanted is not None else "the plan of any strategy or release"
+        return VerificationError(f"group {group} did not come to {what}: {listed}", _suspicion(explanation))
+    if result.still:
+        return VerificationError(
+            f"group {group}: {', '.join(result.still[:SHOWN])} did not rebalance within {timeout:g} s",
+            "the owners are the plan, but such a member may hang, or not watch its group",
+        )
+    return None
+
+
+def _suspicion(explanation: Explanation) -> str:
+    """Who may be the reason."""
+    best = explanation.best
+    if best is None:
+        return "nothing is owned: look at the logs of the members"
+    if explanation.exact:
+        return f"the owners are the plan of {' or '.join(variant.text for variant in explanation.exact)}"
+    if not explanation.deviating:
+        return f"{', '.join(explanation.blocked[:SHOWN]) or 'somebody'} cannot get a share that somebody else holds"
+    listed = ", ".join(explanation.deviating[:SHOWN]) + (" …" if len(explanation.deviating) > SHOWN else "")
+    return f"the others follow {best.text}: {listed} may run another strategy or release, or have given up"

@@ -1,0 +1,137 @@
+"""From a group in ZooKeeper to its plan: what to plan with, and what to read for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from zkgroup.errors import NotFoundError, UsageError, ZkgroupError
+from zkgroup.groups.beside import Row, owned_now, rows_of, standing_conflicts
+from zkgroup.groups.explain import VARIANTS, Explanation, Variant, compare, explain, live_claims
+from zkgroup.groups.model import GroupSnapshot
+from zkgroup.groups.snapshot import read_group
+from zkgroup.groups.whatif import Choice, Outcome, Plan, Scenario, plan_all, scenario_of
+from zkgroup.protocol import znodes
+from zkgroup.protocol.assignors import Strategy, compat_of, strategies_of
+from zkgroup.protocol.brokers import decode_topic
+from zkgroup.protocol.names import internal_topics
+from zkgroup.protocol.ops import Children, Code, Failure, Get, Node
+from zkgroup.servers.registry import Registry
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """A group before anything is changed: None where there is none."""
+
+    snapshot: GroupSnapshot | None
+    explanation: Explanation
+    scenario: Scenario
+
+
+def read_ground(registry: Registry, group: str, *, must_exist: bool = True) -> Ground:
+    """Read a group and explain it. Raises ``NotFoundError`` where there is none and there must be."""
+    try:
+        snapshot = read_group(registry, group)
+    except NotFoundError:
+        if must_exist:
+            raise
+        (topics,) = registry.read([Children(znodes.topics())])
+        names = frozenset(topics) if isinstance(topics, tuple) else frozenset()
+        return Ground(None, Explanation(), Scenario(names=names))
+    return Ground(snapshot, explain(snapshot), scenario_of(snapshot))
+
+
+def with_topics_read(registry: Registry, scenario: Scenario, topics: Iterable[str]) -> tuple[Scenario, list[str]]:
+    """Learn the partitions of these topics, where they are not known; also what could not be learnt, a line each."""
+    wanted = sorted({topic for topic in topics if topic in scenario.names and topic not in scenario.partitions})
+    ops = [Get(znodes.topic(topic)) for topic in wanted]
+    found = dict(scenario.partitions)
+    problems = []
+    for topic, op, node in zip(wanted, ops, registry.read(ops), strict=True):
+        if isinstance(node, Node):
+            try:
+                found[topic] = tuple(sorted(decode_topic(op.path, node.data).partitions))
+            except ZkgroupError as malformed:
+                problems.append(str(malformed))
+        elif isinstance(node, Failure) and node.code is not Code.NO_NODE:
+            problems.append(f"znode {op.path} cannot be read: {node.code.value}")
+    return replace(scenario, partitions=found), problems
+
+
+def choice_of(strategy: Strategy, release: str | None) -> Choice:
+    """A strategy as a release computes it; without one, as 1.1 does. UsageError where the release does not know it."""
+    if release is None:
+        return Choice(Variant(strategy, "1.1"))
+    compat = compat_of(release)
+    if strategy not in strategies_of(release):
+        raise UsageError(f"Kafka {release} knows no {strategy}", "it came with 0.8.2; before, range is the only one")
+    return Choice(Variant(strategy, compat), internal_topics(release))
+
+
+def choose(explanation: Explanation, strategy: Strategy | None, release: str | None) -> Choice:
+    """What a group plans with, as far as it is not said: what explains its live owners best.
+
+    Where nothing does: range, or roundrobin of 1.0 and 1.1.
+    """
+    following = explanation.best is not None and bool(explanation.exact or explanation.following)
+    for variant in explanation.ranked if following else ():
+        fits = strategy in (None, variant.strategy)
+        if fits and release is None:
+            return Choice(variant)
+        if fits and release is not None and variant.strategy in strategies_of(release):
+            choice = choice_of(variant.strategy, release)
+            if variant.strategy == "range" or variant.compat == choice.variant.compat:
+                return choice
+    return choice_of(strategy or "range", release)
+
+
+def accepted(explanation: Explanation, strategy: Strategy | None, release: str | None) -> list[Choice]:
+    """What the owners of a group may come from, the likeliest first: whatever is not said is free."""
+    likely = choose(explanation, strategy, release)
+    if release is not None:
+        return [likely] if strategy is not None else [choice_of(each, release) for each in _first(likely, release)]
+    others = [Choice(variant) for variant in VARIANTS if strategy in (None, variant.strategy)]
+    return [likely, *(choice for choice in others if choice != likely)]
+
+
+def _first(likely: Choice, release: str) -> list[Strategy]:
+    return sorted(strategies_of(release), key=lambda strategy: strategy != likely.variant.strategy)
+
+
+def nearest(plan: Plan, snapshot: GroupSnapshot | None) -> tuple[Outcome, bool]:
+    """The outcome that the live owners are, and True; else the one that leaves least unread, and False."""
+    live = {} if snapshot is None else live_claims(snapshot)
+    for outcome in plan.outcomes:
+        if compare(plan.assignment(outcome), live).differences == 0:
+            return outcome, True
+    return plan.outcomes[0], False
+
+
+def misfits(snapshot: GroupSnapshot, choices: Sequence[Choice]) -> list[str]:
+    """Why the owners of a group are the plan of none of these, a line each; empty if they are.
+
+    The differences are those from the first that its members would come to.
+    """
+    scenario = scenario_of(snapshot)
+    found = [conflict.message for conflict in standing_conflicts(snapshot) if conflict.kind == "registration"]
+    told: list[str] | None = None
+    for choice in choices:
+        plan = plan_all(scenario, choice)
+        if any(conflict.kind == "refused" for conflict in plan.conflicts):
+            lines = [conflict.message for conflict in plan.conflicts]
+        else:
+            rows = rows_of(plan.assignment(plan.outcomes[0]), plan.wanted, owned_now(snapshot))
+            lines = [_misfit(row) for row in rows if row.change not in (None, "tied")]
+            if not lines:
+                return found
+        told = told or lines
+    return [*found, *(told or [])]
+
+
+def _misfit(row: Row) -> str:
+    name = f"{row.topic}-{row.partition}"
+    if row.change == "claim":
+        return f"{name} has no owner, the plan gives it to {row.owner}"
+    if row.change == "release":
+        return f"{name} is owned by {row.current}, the plan gives it to nobody"
+    return f"{name} is owned by {row.current}, the plan gives it to {row.owner}"
