@@ -9,7 +9,7 @@ from typing import Final
 
 from zkgroup.errors import MalformedZnodeError
 from zkgroup.groups.model import GroupMember, GroupPartition, GroupSnapshot, StoredOffset
-from zkgroup.groups.reading import Nodes, World, child_path
+from zkgroup.groups.reading import Nodes, World, child_path, paths_of
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, identify_owner
 from zkgroup.protocol.ops import Node
@@ -39,7 +39,7 @@ class Look:
 def concerned(group: str, nodes: Nodes, members: Iterable[GroupMember], side: KafkaSide) -> set[str]:
     """The topics that concern a group."""
     topics = {topic for member in members for topic in member.streams}
-    topics.update(nodes.names(znodes.owners(group)), nodes.names(znodes.offsets(group)))
+    topics.update(*(nodes.names(parent) for parent in paths_of(group)[2:]))
     topics.update(partition.topic for partition in side.offsets)
     topics.update(partition.topic for partition in assigned(side))
     return topics
@@ -89,8 +89,9 @@ def join_group(
     partitions = tuple(_with_log(found[key], world, look) for key in sorted(found))
     topics = {name: world.topics[name] for name in sorted(concerned(group, nodes, members, side))}
     subscribed = frozenset(topic for member in members for topic in member.streams)
-    ids = nodes.node(znodes.ids(group))
-    group_problems = [nodes.failure(path(group)) for path in (znodes.group, znodes.ids, znodes.owners, znodes.offsets)]
+    paths = paths_of(group)
+    ids = nodes.node(paths.ids)
+    group_problems = [nodes.failure(path) for path in paths]
     topic_problems = [topics[name].error for name in sorted(subscribed) if topics[name].exists]
     return GroupSnapshot(
         group,
@@ -102,7 +103,7 @@ def join_group(
         known_topics=world.known_topics,
         taken_at=look.taken_at,
         took=look.took,
-        in_zookeeper=nodes.exists(znodes.group(group)),
+        in_zookeeper=nodes.exists(paths.group),
         ids_version=ids.stat.version if ids is not None else None,
         ids_czxid=ids.stat.czxid if ids is not None else None,
         last_change=_last_change(group, nodes),
@@ -146,7 +147,7 @@ def _children(parent: str, nodes: Nodes) -> Iterable[tuple[str, str]]:
 
 def _owners(group: str, nodes: Nodes, members: set[str], problems: list[str]) -> dict[TopicPartition, GroupPartition]:
     found: dict[TopicPartition, GroupPartition] = {}
-    for topic, parent in _children(znodes.owners(group), nodes):
+    for topic, parent in _children(paths_of(group).owners, nodes):
         if why := nodes.failure(parent):
             problems.append(why)
         # Plain numbers first: they are what members of the reference look at.
@@ -183,7 +184,7 @@ def _owned(key: TopicPartition, node: Node, members: set[str]) -> GroupPartition
 
 def _stored(group: str, nodes: Nodes, problems: list[str]) -> dict[TopicPartition, StoredOffset]:
     found: dict[TopicPartition, StoredOffset] = {}
-    for topic, parent in _children(znodes.offsets(group), nodes):
+    for topic, parent in _children(paths_of(group).offsets, nodes):
         if why := nodes.failure(parent):
             problems.append(why)
         for name, path in _children(parent, nodes):
@@ -193,13 +194,14 @@ def _stored(group: str, nodes: Nodes, problems: list[str]) -> dict[TopicPartitio
             key = TopicPartition(topic, int(name))
             node = nodes.node(path)
             if node is not None:
-                found[key] = _offset(path, node)
+                found[key] = stored_offset(path, node)
             elif why := nodes.failure(path):
                 found[key] = StoredOffset(None, -1, 0, 0, 0, why)
     return found
 
 
-def _offset(path: str, node: Node) -> StoredOffset:
+def stored_offset(path: str, node: Node) -> StoredOffset:
+    """What an offset node holds, or why that is no offset."""
     offset, error = None, None
     try:
         offset = znodes.decode_offset(path, node.data)
@@ -211,8 +213,8 @@ def _offset(path: str, node: Node) -> StoredOffset:
 
 def _last_change(group: str, nodes: Nodes) -> int | None:
     """The newest time of any of the group's nodes that was read."""
-    paths = [znodes.group(group), znodes.ids(group)]
-    paths += [path for _, path in _children(znodes.ids(group), nodes)]
-    for parent in (znodes.owners(group), znodes.offsets(group)):
+    parents = paths_of(group)
+    paths = [parents.group, parents.ids, *(path for _, path in _children(parents.ids, nodes))]
+    for parent in parents[2:]:
         paths += [path for _, topic in _children(parent, nodes) for _, path in _children(topic, nodes)]
     return max((node.stat.mtime for path in paths if (node := nodes.node(path)) is not None), default=None)

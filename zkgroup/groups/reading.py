@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from zkgroup.errors import MalformedZnodeError, UsageError
 from zkgroup.groups.members import TopicSelections, decode_member, host_of
@@ -22,6 +22,22 @@ from zkgroup.servers.registry import Registry
 _BROKER: Final = re.compile(r"[0-9]{1,10}", re.ASCII)
 
 
+class GroupPaths(NamedTuple):
+    """Where a group's nodes are. All empty for a name that no znode can have: such a group lives in Kafka alone."""
+
+    group: str = ""
+    ids: str = ""
+    owners: str = ""
+    offsets: str = ""
+
+
+def paths_of(group: str) -> GroupPaths:
+    """The paths of a group's nodes."""
+    if child_path(znodes.consumers(), group) is None:
+        return GroupPaths()
+    return GroupPaths(znodes.group(group), znodes.ids(group), znodes.owners(group), znodes.offsets(group))
+
+
 class Nodes:
     """What was read so far: children and nodes by path. A missing node is a ``Failure`` with ``NO_NODE``."""
 
@@ -31,8 +47,8 @@ class Nodes:
 
     def ask(self, registry: Registry, *, lists: Iterable[str] = (), nodes: Iterable[str] = ()) -> None:
         """One round: read what was not read yet. Raises ``UnreachableError``."""
-        new_lists = [path for path in dict.fromkeys(lists) if path not in self._lists]
-        new_nodes = [path for path in dict.fromkeys(nodes) if path not in self._nodes]
+        new_lists = [path for path in dict.fromkeys(lists) if path and path not in self._lists]
+        new_nodes = [path for path in dict.fromkeys(nodes) if path and path not in self._nodes]
         ops: list[Op] = [Children(path) for path in new_lists]
         ops += [Get(path) for path in new_nodes]
         results = registry.read(ops) if ops else []
@@ -139,9 +155,9 @@ def read_names(registry: Registry, groups: Sequence[str]) -> Nodes:
         registry,
         lists=[
             *(znodes.topics(), znodes.broker_ids(), znodes.delete_topics()),
-            *(path(group) for group in groups for path in (znodes.ids, znodes.owners, znodes.offsets)),
+            *(path for group in groups for path in paths_of(group)[1:]),
         ],
-        nodes=[path(group) for group in groups for path in (znodes.group, znodes.ids)],
+        nodes=[path for group in groups for path in paths_of(group)[:2]],
     )
     return nodes
 
@@ -150,14 +166,9 @@ def read_members(registry: Registry, nodes: Nodes, groups: Sequence[str]) -> Non
     """The second round: registrations, of brokers too, and which partitions have an owner node or an offset node."""
     nodes.ask(
         registry,
-        lists=[
-            path
-            for group in groups
-            for parent in (znodes.owners(group), znodes.offsets(group))
-            for path in below(parent, nodes)
-        ],
+        lists=[path for group in groups for parent in paths_of(group)[2:] for path in below(parent, nodes)],
         nodes=[
-            *(path for group in groups for path in below(znodes.ids(group), nodes)),
+            *(path for group in groups for path in below(paths_of(group).ids, nodes)),
             *below(znodes.broker_ids(), nodes),
         ],
     )
@@ -183,8 +194,7 @@ def read_partitions(
         topic
         for group in groups
         for topic in (
-            *nodes.names(znodes.owners(group)),
-            *nodes.names(znodes.offsets(group)),
+            *(topic for parent in paths_of(group)[2:] for topic in nodes.names(parent)),
             *(topic for member in members[group] for topic in member.streams),
         )
     }
@@ -194,7 +204,7 @@ def read_partitions(
             *(
                 path
                 for group in groups
-                for parent in (znodes.owners(group), znodes.offsets(group))
+                for parent in paths_of(group)[2:]
                 for topic in below(parent, nodes)
                 for path in below(topic, nodes)
             ),
@@ -221,8 +231,9 @@ def read_states(registry: Registry, nodes: Nodes, partitions: Iterable[TopicPart
 def members_of(group: str, nodes: Nodes, selections: TopicSelections) -> tuple[GroupMember, ...]:
     """The registered members, in the order of their names."""
     found = []
-    for name in sorted(nodes.names(znodes.ids(group))):
-        path = child_path(znodes.ids(group), name)
+    ids = paths_of(group).ids
+    for name in sorted(nodes.names(ids)):
+        path = child_path(ids, name)
         if path is None:
             continue
         node = nodes.node(path)

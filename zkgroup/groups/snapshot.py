@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import difflib
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
-from zkgroup.errors import NotFoundError, ZkgroupError
+from zkgroup.errors import NotFoundError, UsageError
 from zkgroup.groups import joining, reading
-from zkgroup.groups.joining import Log, Look
+from zkgroup.groups.asking import Asker, Brokers
+from zkgroup.groups.joining import Look
 from zkgroup.groups.members import host_of
 from zkgroup.groups.model import (
     CoordinatorGroup,
@@ -30,13 +31,10 @@ from zkgroup.groups.model import (
 )
 from zkgroup.groups.ownership import ownership_defects
 from zkgroup.protocol import znodes
-from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
 from zkgroup.protocol.ops import Children
 from zkgroup.servers.answers import KafkaSide
 from zkgroup.servers.registry import Registry
-
-if TYPE_CHECKING:
-    from zkgroup.servers.kafka import KafkaSettings
 
 __all__ = [
     "Brokers",
@@ -55,12 +53,13 @@ __all__ = [
     "read_groups",
 ]
 
-#: How to reach the brokers, or how to find that out: called at most once, when it is needed.
-Brokers: TypeAlias = "KafkaSettings | Callable[[], KafkaSettings]"
+#: Brokers whose registration has at least this version tell a group's offsets without being told which.
+_WHOLE_OFFSETS: Final = 4
+DEFAULT_TIMEOUT: Final = 5.0
 
 
 def read_group(
-    registry: Registry,
+    registry: Registry | None,
     group: str,
     *,
     kafka: Brokers | None = None,
@@ -69,78 +68,137 @@ def read_group(
 ) -> GroupSnapshot:
     """Read one group. ``timeout`` (seconds, the registry's by default) is for the brokers.
 
-    Without ``kafka`` only ZooKeeper is read: no log ranges, nothing of the coordinator. Raises ``NotFoundError`` where
-    there is no such group, ``UsageError`` for what cannot be a group's name, ``UnreachableError`` where ZooKeeper does
-    not answer. Brokers that do not answer are no error: see ``warnings`` of the snapshot.
+    Without ``kafka`` only ZooKeeper is read: no log ranges, nothing of the coordinator. Without ``registry`` only Kafka
+    is asked. ``store`` "zookeeper" asks the brokers for log ranges alone.
+
+    Raises ``NotFoundError`` where there is no such group, ``UsageError`` for what cannot be a group's name,
+    ``UnreachableError`` where ZooKeeper does not answer. Brokers that do not answer are no error as long as the group
+    is in ZooKeeper: see the snapshot's ``warnings``.
     """
-    znodes.group(group)
-    found = read_groups(registry, [group], kafka=kafka, store=store, timeout=timeout)
+    look = _Look(registry, kafka, store, timeout)
+    found = look.take([group])
     if not found:
-        raise _no_such_group(registry, group)
+        znodes.group(group)
+        if look.asker is not None and look.asker.failure is not None:
+            raise look.asker.failure  # it may be there
+        raise _no_such_group(registry, group) if registry is not None else _not_in_kafka(group, look)
     return found[0]
 
 
 def read_groups(
-    registry: Registry,
+    registry: Registry | None,
     groups: Sequence[str] | None = None,
     *,
     kafka: Brokers | None = None,
     store: Store = "both",
     timeout: float | None = None,
 ) -> tuple[GroupSnapshot, ...]:
-    """Read many groups at one go; without ``groups`` all there are. Those that do not exist are left out.
+    """Read many groups at one go; without ``groups`` all there are, in either store. Those that do not exist are left
+    out. Each snapshot carries the warnings that concern all of them.
 
-    Raises as ``read_group``, but for ``NotFoundError``.
+    Raises as ``read_group``, but for ``NotFoundError``; without ``registry`` also where the brokers do not answer.
     """
-    started, taken_at = time.monotonic(), int(time.time() * 1000)
-    if groups is None:
-        (listed,) = registry.read([Children(znodes.consumers())])
-        groups = sorted(listed) if isinstance(listed, tuple) else []
-    nodes = reading.read_names(registry, groups)
-    world = reading.World(nodes)
-    reading.read_members(registry, nodes, groups)
-    members = {group: reading.members_of(group, nodes, world.selections) for group in groups}
-    reading.read_partitions(registry, nodes, groups, members, world)
-    sides: Mapping[str, KafkaSide] = dict.fromkeys(groups, KafkaSide())
-    there = [group for group in groups if nodes.exists(znodes.group(group)) or _is_in_kafka(sides[group])]
-    heard = {topic for group in there for topic in joining.concerned(group, nodes, members[group], sides[group])}
-    reading.read_states(registry, nodes, (), heard, world)
-    partitions: dict[TopicPartition, GroupPartition] = {}
-    for group in there:
-        partitions.update(joining.partitions_of(group, nodes, members[group], sides[group], world)[0])
-    existing = [key for key, partition in partitions.items() if partition.exists]
-    reading.read_states(registry, nodes, existing, (), world)
-    warnings: list[str] = []
-    logs: Mapping[TopicPartition, Log] = {}
-    if kafka is not None:
-        wanted = [key for key in existing if joining.why_not_asked(partitions[key], world) is None]
-        logs = _ask_logs(kafka, wanted, registry.timeout if timeout is None else timeout, warnings)
-    look = Look(taken_at, time.monotonic() - started, tuple(warnings), logs, kafka is not None)
-    return tuple(joining.join_group(group, nodes, members[group], sides[group], world, look) for group in there)
+    return _Look(registry, kafka, store, timeout).take(groups)
 
 
-def _is_in_kafka(side: KafkaSide) -> bool:
-    return side.group is not None or any(offset.offset is not None for offset in side.offsets.values())
+class _Look:
+    """One look at some groups, or at all."""
+
+    def __init__(self, registry: Registry | None, kafka: Brokers | None, store: Store, timeout: float | None) -> None:
+        if timeout is None:
+            timeout = registry.timeout if registry is not None else DEFAULT_TIMEOUT
+        self.registry = registry
+        self.asker = None if kafka is None else Asker(kafka, timeout)
+        self.store = store
+        self.started = time.monotonic()
+        self.taken_at = int(time.time() * 1000)
+        self.sides: Mapping[str, KafkaSide] = {}
+
+    def take(self, names: Sequence[str] | None) -> tuple[GroupSnapshot, ...]:
+        """The groups that exist, of those named; all without names."""
+        if self.registry is None:
+            nodes, world, groups = self._from_brokers(names)
+        else:
+            nodes, world, groups = self._from_registry(self.registry, names)
+        members = {group: reading.members_of(group, nodes, world.selections) for group in groups}
+        if self.registry is not None:
+            reading.read_partitions(self.registry, nodes, groups, members, world)
+        there = [group for group in groups if nodes.exists(reading.paths_of(group).group) or self._is_in_kafka(group)]
+        heard = {topic for group in there for topic in self._concerned(group, nodes, members)}
+        if self.registry is not None:
+            reading.read_topics(self.registry, nodes, heard, world)
+        else:
+            world.add_topics(nodes, heard)
+        partitions: dict[TopicPartition, GroupPartition] = {}
+        for group in there:
+            partitions.update(joining.partitions_of(group, nodes, members[group], self.sides[group], world)[0])
+        existing = [key for key, partition in partitions.items() if partition.exists]
+        if self.registry is not None:
+            reading.read_states(self.registry, nodes, existing, world)
+        look = self._ask_logs([key for key in existing if joining.why_not_asked(partitions[key], world) is None])
+        return tuple(
+            joining.join_group(group, nodes, members[group], self.sides[group], world, look) for group in there
+        )
+
+    def _from_registry(
+        self, registry: Registry, names: Sequence[str] | None
+    ) -> tuple[reading.Nodes, reading.World, Sequence[str]]:
+        groups = self._all(registry) if names is None else names
+        nodes = reading.read_names(registry, groups)
+        world = reading.World.of_registry(nodes)
+        reading.read_members(registry, nodes, groups)
+        self.sides = dict.fromkeys(groups, KafkaSide())
+        # A question to the coordinator makes brokers create this topic; and without it nothing is kept in Kafka.
+        if self.asker is not None and self.store != "zookeeper" and OFFSETS_TOPIC in world.known_topics:
+            oldest = reading.oldest_broker(nodes)
+            self.sides = self.asker.sides(groups, by_partition=oldest is not None and oldest < _WHOLE_OFFSETS)
+        return nodes, world, groups
+
+    def _all(self, registry: Registry) -> Sequence[str]:
+        listed, topics = registry.read([Children(znodes.consumers()), Children(znodes.topics())])
+        found = set(listed if isinstance(listed, tuple) else ())
+        # As above: a cluster that keeps nothing has no groups, and listing them is spared.
+        if (
+            self.asker is not None
+            and self.store != "zookeeper"
+            and isinstance(topics, tuple)
+            and OFFSETS_TOPIC in topics
+        ):
+            found.update(self.asker.names())
+        return sorted(found)
+
+    def _from_brokers(self, names: Sequence[str] | None) -> tuple[reading.Nodes, reading.World, Sequence[str]]:
+        if self.asker is None:
+            raise UsageError("neither ZooKeeper nor brokers were named", "give --zookeeper or --bootstrap-server")
+        coordinators = self.asker.coordinators()
+        leaders = coordinators.leaders()
+        world = reading.World.of_brokers(leaders, coordinators.broker_ids())
+        groups = names if names is not None else (self.asker.names() if OFFSETS_TOPIC in leaders else ())
+        self.sides = dict.fromkeys(groups, KafkaSide())
+        if OFFSETS_TOPIC in leaders:
+            self.sides = self.asker.sides(groups, by_partition=False)
+        return reading.Nodes(), world, groups
+
+    def _concerned(
+        self, group: str, nodes: reading.Nodes, members: Mapping[str, Sequence[GroupMember]]
+    ) -> Iterable[str]:
+        return joining.concerned(group, nodes, members[group], self.sides[group])
+
+    def _is_in_kafka(self, group: str) -> bool:
+        side = self.sides[group]
+        return side.group is not None or bool(side.offsets)
+
+    def _ask_logs(self, partitions: Iterable[TopicPartition]) -> Look:
+        logs = self.asker.logs(partitions) if self.asker is not None else {}
+        warnings = tuple(self.asker.warnings) if self.asker is not None else ()
+        return Look(self.taken_at, time.monotonic() - self.started, warnings, logs, self.asker is not None)
 
 
-def _ask_logs(
-    kafka: Brokers, partitions: Iterable[TopicPartition], timeout: float, warnings: list[str]
-) -> Mapping[TopicPartition, Log]:
-    from zkgroup.servers.kafka import LogRange, log_offsets  # 60 ms that not every look needs
-
-    wanted = sorted(partitions)
-    if not wanted:
-        return {}
-    try:
-        settings = kafka() if callable(kafka) else kafka
-        answers = log_offsets(settings, wanted, timeout)
-    except ZkgroupError as error:
-        warnings.append(f"log offsets are not known: {error}")
-        return dict.fromkeys(wanted, error.message)
-    return {
-        key: (answer.start, answer.end) if isinstance(answer, LogRange) else answer.message
-        for key, answer in answers.items()
-    }
+def _not_in_kafka(group: str, look: _Look) -> NotFoundError:
+    at = look.asker.settings().bootstrap if look.asker is not None else "?"
+    return NotFoundError(
+        f"no group {group!r} in Kafka at {at}", "check its name; a group in ZooKeeper needs --zookeeper"
+    )
 
 
 def _no_such_group(registry: Registry, group: str) -> NotFoundError:

@@ -1,0 +1,103 @@
+"""Asking the brokers about groups. What they do not answer is unknown, and told as a warning: never a failure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+from zkgroup.errors import UsageError, ZkgroupError
+from zkgroup.groups.joining import Log
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.servers.answers import KafkaSide
+
+if TYPE_CHECKING:
+    from zkgroup.servers.coordinator import Coordinators
+    from zkgroup.servers.kafka import KafkaSettings
+
+T = TypeVar("T")
+#: How to reach the brokers, or how to find that out: called at most once, when it is needed.
+Brokers: TypeAlias = "KafkaSettings | Callable[[], KafkaSettings]"
+
+
+class Asker:
+    """One look's questions to the brokers. Once they were out of reach they are not asked again.
+
+    ``timeout``: seconds, for each kind of question. ``warnings``: what is not known, and why.
+    """
+
+    def __init__(self, brokers: Brokers, timeout: float) -> None:
+        self._brokers = brokers
+        self._timeout = timeout
+        self._settings: KafkaSettings | None = None
+        self._coordinators: Coordinators | None = None
+        self.failure: ZkgroupError | None = None
+        self.warnings: list[str] = []
+
+    def settings(self) -> KafkaSettings:
+        """How to reach the brokers. Raises ``ZkgroupError`` where that cannot be found out."""
+        if self._settings is None:
+            self._settings = self._brokers() if callable(self._brokers) else self._brokers
+        return self._settings
+
+    def coordinators(self) -> Coordinators:
+        """The brokers as coordinators of groups. Raises as ``settings``."""
+        from zkgroup.servers.coordinator import Coordinators  # confluent-kafka: 60 ms that not every look needs
+
+        if self._coordinators is None:
+            self._coordinators = Coordinators(self.settings(), self._timeout)
+        return self._coordinators
+
+    def names(self) -> Sequence[str]:
+        """The groups in Kafka; none, with a warning, where the brokers do not tell."""
+        nothing: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+        names, errors = self._ask("groups in Kafka are not known", lambda: self.coordinators().names(), nothing)
+        self.warnings += errors
+        return names
+
+    def sides(self, groups: Sequence[str], *, by_partition: bool) -> Mapping[str, KafkaSide]:
+        """What Kafka tells of each group; nothing, with a warning, where the brokers do not tell."""
+
+        def question() -> Mapping[str, KafkaSide]:
+            return self.coordinators().sides(groups, by_partition=by_partition)
+
+        what = "what Kafka keeps of the group is not known" if len(groups) == 1 else "groups in Kafka are not known"
+        return self._ask(what, question, dict.fromkeys(groups, KafkaSide()))
+
+    def logs(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Log]:
+        """First and end offset of each partition, or why they are not known."""
+        wanted = sorted(partitions)
+        if not wanted:
+            return {}
+        from zkgroup.servers.kafka import LogRange, log_offsets  # as above
+
+        nothing: Mapping[TopicPartition, LogRange | ZkgroupError] = {}
+        answers = self._ask(
+            "log offsets are not known", lambda: log_offsets(self.settings(), wanted, self._timeout), nothing
+        )
+        if self.failure is not None:
+            return dict.fromkeys(wanted, self.failure.message)
+        return {
+            key: (answer.start, answer.end) if isinstance(answer, LogRange) else answer.message
+            for key, answer in answers.items()
+        }
+
+    def _ask(self, what: str, question: Callable[[], T], otherwise: T) -> T:
+        """The answer, or ``otherwise``. Raises ``UsageError`` where librdkafka refuses its configuration."""
+        if self.failure is not None:
+            return otherwise
+        try:
+            self.settings()
+        except ZkgroupError as error:  # no broker, or none with such a listener
+            self._fail(what, error)
+            return otherwise
+        try:
+            return question()
+        except UsageError:
+            raise
+        except ZkgroupError as error:
+            self._fail(what, error)
+            return otherwise
+
+    def _fail(self, what: str, error: ZkgroupError) -> None:
+        self.failure = error
+        self.warnings.append(f"{what}: {error}")
