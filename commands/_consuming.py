@@ -46,10 +46,13 @@ class Selection:
     topics: tuple[str, ...]
     filter: TopicFilter | None
 
-    def among(self, known: Sequence[str], *, exclude_internal: bool) -> tuple[str, ...]:
+    def among(self, known: Sequence[str], config: ConsumerConfig) -> tuple[str, ...]:
         """The topics meant, of those that exist. Raises NotFoundError for a named one that does not."""
+        from zkgroup.protocol.names import internal_topics
+
         if self.filter is not None:
-            return self.filter.select(known, exclude_internal=exclude_internal)
+            internal = internal_topics(config.compat)
+            return self.filter.select(known, exclude_internal=config.exclude_internal_topics, internal=internal)
         for topic in self.topics:
             if topic not in known:
                 raise NotFoundError(f"no topic {topic}", "check the name, and the chroot of --zookeeper")
@@ -121,19 +124,19 @@ def _look_around(
 ) -> Mapping[TopicPartition, int]:
     """Before joining, so that nothing is registered in vain: do the topics exist, do the brokers answer? Returns where
     the logs end, if that matters."""
-    from zkgroup.connector.brokers import Brokers
     from zkgroup.connector.start import log_ends
     from zkgroup.protocol import znodes
     from zkgroup.protocol.brokers import decode_topic
     from zkgroup.protocol.names import TopicPartition
     from zkgroup.protocol.ops import Children, Get, Node
+    from zkgroup.servers.brokers import Brokers
     from zkgroup.servers.kafka import topics
 
     given = _given_brokers(settings)
     with open_registry(settings) as registry:
         listed, brokers = registry.read([Children(znodes.topics()), Children(znodes.broker_ids())])
         known = listed if isinstance(listed, tuple) else ()
-        chosen = selection.among(known, exclude_internal=config.exclude_internal_topics)
+        chosen = selection.among(known, config)
         if given is None and not (isinstance(brokers, tuple) and brokers):
             if limits.until_end:
                 raise UnreachableError("no broker is registered in ZooKeeper", "check that the brokers are up")
@@ -207,9 +210,9 @@ def _prepare(
     limits: Limits,
 ) -> tuple[KafkaSettings, Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
     """How to reach the brokers, where to start in each partition, and where the logs end, if that matters."""
-    from zkgroup.connector.brokers import Brokers
     from zkgroup.connector.start import log_ends, resolve_start
     from zkgroup.protocol.names import TopicPartition
+    from zkgroup.servers.brokers import Brokers
     from zkgroup.servers.kafka import topics
 
     kafka = _given_brokers(settings)
@@ -217,7 +220,7 @@ def _prepare(
         with open_registry(settings) as registry:
             kafka = Brokers(registry.read, dict(config.kafka)).settings()
     known = topics(kafka, settings.timeout)
-    chosen = selection.among(sorted(known), exclude_internal=config.exclude_internal_topics)
+    chosen = selection.among(sorted(known), config)
     if not chosen:
         raise NotFoundError(f"no topic matches {selection.filter}", "see what there is with --whitelist '.*'")
     partitions = [TopicPartition(topic, number) for topic in chosen for number in numbers or known[topic]]

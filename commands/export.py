@@ -69,10 +69,10 @@ def export(
     target_bytes = _size(target_file_size)
     settings = connection(ctx)
     # kazoo, librdkafka: not for --help. pyspark and pyarrow wait until there is something to export.
-    from zkgroup.connector.brokers import Brokers
     from zkgroup.export.output import parse_destination
     from zkgroup.export.run import ExportRequest, run_export
     from zkgroup.protocol.filters import TopicFilter
+    from zkgroup.servers.brokers import Brokers
     from zkgroup.servers.kafka import KafkaSettings
 
     request = ExportRequest(

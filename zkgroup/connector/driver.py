@@ -15,7 +15,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
 
-from zkgroup.connector.brokers import Brokers
 from zkgroup.connector.helper import Helper
 from zkgroup.connector.start import StartAt, resolve_known
 from zkgroup.connector.stream import Stream
@@ -25,6 +24,7 @@ from zkgroup.protocol.member import Member, MemberSettings, Phase
 from zkgroup.protocol.names import ConsumerThreadId, TopicPartition
 from zkgroup.protocol.offsets import CommitError
 from zkgroup.protocol.ops import Op, Result, SessionEvent
+from zkgroup.servers.brokers import Brokers
 from zkgroup.servers.group_offsets import GroupOffsets
 from zkgroup.servers.zookeeper import Session, ZooKeeperSettings
 
