@@ -222,7 +222,9 @@ def _prepare(
     known = topics(kafka, settings.timeout)
     chosen = selection.among(sorted(known), config)
     if not chosen:
-        raise NotFoundError(f"no topic matches {selection.filter}", "see what there is with --whitelist '.*'")
+        assert selection.filter is not None
+        expression = selection.filter.expression
+        raise NotFoundError(f"no topic is left by the filter {expression!r}", "see what there is with --whitelist '.*'")
     partitions = [TopicPartition(topic, number) for topic in chosen for number in numbers or known[topic]]
     for partition in partitions:
         if partition.partition not in known[partition.topic]:

@@ -77,5 +77,9 @@ class AssignmentRefusedError(ZkgroupError):
     """The assignment strategy's precondition does not hold: no reference member of that release would assign."""
 
 
+class FilterSyntaxError(UsageError):
+    """A topic filter's expression is no Java regular expression: no member of the reference can read it either."""
+
+
 class FilterLimitError(UsageError):
     """Matching a topic filter's expression takes more work than is allowed."""

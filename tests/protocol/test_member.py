@@ -253,6 +253,16 @@ def test_who_keeps_trying_gets_its_share_in_the_end() -> None:
     world.come_to_rest(1.0)
 
 
+def test_a_filter_of_anothers_that_java_refuses_keeps_nobody_from_the_rest() -> None:
+    """Whose it is is told; the share is computed as if it were not there."""
+    world = World(2)
+    world.write("/consumers/g/ids/bad", b'{"version":1,"subscription":{"[t":1},"pattern":"white_list"}', ephemeral=True)
+    member = world.join("m1")
+    world.run(3.0)
+    assert set(world.owners()) == set(T)
+    assert any("member bad" in text for text in member.log)
+
+
 def test_a_bad_id_node_fails_the_attempts_and_is_named() -> None:
     """The group cannot be computed: the member says whose node it is, and goes on when that is gone in time."""
     world = World(1)

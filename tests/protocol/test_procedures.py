@@ -13,7 +13,7 @@ from sim.zookeeper import ModelZooKeeper
 from zkgroup.errors import MalformedZnodeError, UsageError
 from zkgroup.protocol import procedures as do
 from zkgroup.protocol import znodes
-from zkgroup.protocol.names import ConsumerThreadId, TopicPartition
+from zkgroup.protocol.names import INTERNAL_TOPICS, ConsumerThreadId, TopicPartition, internal_topics
 from zkgroup.protocol.ops import Changed, Code, Create, Delete, Ensure, Failure, Op, Result, SetData
 from zkgroup.protocol.znodes import Registration
 
@@ -73,8 +73,9 @@ class Shop:
     def register(self) -> Any:
         return self.run(do.register("g", "me", znodes.encode_registration(MINE), self.me))
 
-    def read(self, mine: Registration = MINE, strategy: str = "range") -> do.Registry:
-        return self.run(do.read_registry("g", "me", mine, strategy, self.me, exclude_internal=True))
+    def read(self, mine: Registration = MINE, strategy: str = "range", **options: Any) -> do.Registry:
+        options = {"exclude_internal": True, "internal": INTERNAL_TOPICS} | options
+        return self.run(do.read_registry("g", "me", mine, strategy, self.me, **options))
 
     def owned(self) -> dict[str, tuple[bytes, int]]:
         return {p: (n.data, n.owner) for p, n in self.server.nodes.items() if p.startswith("/consumers/g/owners/t/")}
@@ -203,6 +204,58 @@ def test_a_bad_id_node_fails_the_attempt_and_is_named() -> None:
         shop.read()
 
 
+def test_an_expression_that_java_refuses_takes_nothing() -> None:
+    """No member of the reference can rebalance while such a filter is registered, so nobody's plan can differ from one
+    without it: we go on, and tell whose it is."""
+    shop = Shop()
+    shop.register()
+    before = shop.read()
+    for member in ("x", "y"):
+        shop.make(f"/consumers/g/ids/{member}", b'{"version":1,"subscription":{"[t":1},"pattern":"white_list"}')
+    registry = shop.read()
+    assert registry == before
+    assert registry.members == {"me": {"t": 2}}
+    assert registry.refused == ("x", "y")
+
+
+@pytest.mark.parametrize(
+    ("expression", "why"),
+    [(r"(t|u)(?<=t+)", "not supported"), (r"(.*)(.*)(.*)(.*)(.*)\1\2x", "too much work")],
+    ids=["not translated", "too much work"],
+)
+def test_an_expression_that_only_java_can_read_fails_the_attempt(expression: str, why: str) -> None:
+    """Members of the reference plan with what it takes, and we cannot know that: no plan is better than another one.
+    Who registered it is named."""
+    shop = Shop()
+    shop.make("/brokers/topics/" + "t" * 240, b'{"version":1,"partitions":{"0":[1]}}')
+    mine = Registration("static", {"t": 1, "t" * 240: 1}, 1)
+    shop.register()
+    data = znodes.encode_registration(Registration("white_list", {expression: 1}, 1))
+    shop.make("/consumers/g/ids/x", data)
+    with pytest.raises(UsageError, match=f"^member x: .*{why}"):
+        shop.read(mine)
+
+
+def test_internal_topics_are_those_of_the_release_that_is_followed() -> None:
+    """0.8.1 leaves nothing out of filters, 0.10 only __consumer_offsets, whoever's filter it is; and who was told to
+    leave nothing out does not."""
+    shop = Shop()
+    shop.register()
+    mine = Registration("white_list", {".*": 1}, 1)
+    for topic in ("__consumer_offsets", "__transaction_state"):
+        shop.make(f"/brokers/topics/{topic}", b'{"version":1,"partitions":{"0":[1]}}')
+    shop.make("/consumers/g/ids/x", b'{"version":1,"subscription":{"__.*":1},"pattern":"white_list","timestamp":"1"}')
+
+    def topics(release: str, **options: Any) -> tuple[set[str], set[str]]:
+        registry = shop.read(mine, "roundrobin", internal=internal_topics(release), **options)
+        return set(registry.members["me"]), set(registry.members.get("x", ()))
+
+    assert topics("1.1.1") == ({"t"}, set())
+    assert topics("0.10.2.2") == ({"t", "__transaction_state"}, {"__transaction_state"})
+    both = {"__consumer_offsets", "__transaction_state"}
+    assert topics("0.8.1") == topics("1.1.1", exclude_internal=False) == ({"t"} | both, both)
+
+
 def test_our_own_id_must_be_there_and_ours() -> None:
     """Gone, or held by another session: register again."""
     shop = Shop()
@@ -219,7 +272,7 @@ def test_a_member_that_vanishes_in_between_fails_the_attempt() -> None:
     shop = Shop()
     shop.register()
     shop.make("/consumers/g/ids/x", b"{}")
-    procedure = do.read_registry("g", "me", MINE, "range", shop.me, exclude_internal=True)
+    procedure = do.read_registry("g", "me", MINE, "range", shop.me, exclude_internal=True, internal=INTERNAL_TOPICS)
     ops = procedure.send([shop.server.apply(shop.me, op) for op in next(procedure)])
     shop.server.apply(shop.other, Delete("/consumers/g/ids/x"))
     with pytest.raises(do.RegistryReadError, match="member x"):
@@ -347,7 +400,7 @@ def test_watch_gone_tells_who_is_left() -> None:
 @pytest.mark.parametrize("code", [Code.NO_AUTH, Code.OTHER])
 def test_what_zookeeper_refuses_is_said(code: Code) -> None:
     """Missing rights end the member with an error that says what was refused."""
-    procedure = do.read_registry("g", "me", MINE, "range", 1, exclude_internal=True)
+    procedure = do.read_registry("g", "me", MINE, "range", 1, exclude_internal=True, internal=INTERNAL_TOPICS)
     ops = next(procedure)
     with pytest.raises(do.RegistryRefusedError, match="read group g"):
         procedure.send(tuple(Failure(code) for _ in ops))

@@ -15,11 +15,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from zkgroup.errors import NotFoundError
-from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Get, Node
-from zkgroup.servers.kafka import KafkaError, KafkaSettings, LogRange, leaderless, log_offsets, offsets_for_time, topics
-from zkgroup.servers.registry import Registry
+from zkgroup.servers.kafka import KafkaError, KafkaSettings, LogRange, leaderless, log_offsets, offsets_for_time
 
 #: Many clients, each asked at once for what none of them has looked up yet.
 HAMMER = """
@@ -71,16 +68,6 @@ def test_who_can_be_asked(kafka: KafkaSettings) -> None:
     assert "Leader not available" in str(errors[wanted[2]])
     assert isinstance(errors[wanted[3]], NotFoundError)
     assert "authorization failed" in str(errors[wanted[4]])
-
-
-def test_no_topic_comes_into_being_by_being_asked_about(
-    kafka: KafkaSettings, registry: Registry, unique: Callable[[str], str]
-) -> None:
-    """A broker that creates topics on demand is not made to."""
-    missing = unique("missing")
-    assert isinstance(log_offsets(kafka, [TopicPartition(missing, 0)], 10)[TopicPartition(missing, 0)], NotFoundError)
-    assert missing not in topics(kafka, 10)
-    assert not isinstance(registry.read([Get(znodes.topic(missing))])[0], Node)
 
 
 def test_the_first_offset_at_a_time(

@@ -22,7 +22,13 @@ from zkgroup.protocol import events as ev
 from zkgroup.protocol.assignors import compat_of
 from zkgroup.protocol.filters import TopicFilter
 from zkgroup.protocol.member import Counters, MemberSettings, Phase
-from zkgroup.protocol.names import ConsumerThreadId, TopicPartition, make_consumer_id, validate_topic
+from zkgroup.protocol.names import (
+    ConsumerThreadId,
+    TopicPartition,
+    internal_topics,
+    make_consumer_id,
+    validate_topic,
+)
 from zkgroup.protocol.ops import Op, Result
 from zkgroup.protocol.znodes import Registration
 from zkgroup.servers.kafka import KafkaSettings
@@ -191,6 +197,7 @@ class Connector:
             strategy=config.partition_assignment_strategy,
             compat=compat_of(config.compat),
             exclude_internal=config.exclude_internal_topics,
+            internal=internal_topics(config.compat),
             auto_commit=config.auto_commit_enable,
             auto_commit_interval=config.auto_commit_interval_ms / 1000,
             storage=config.offsets_storage,

@@ -8,12 +8,12 @@ come to the same one, so every order below is part of the protocol.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final, Literal
 
-from zkgroup.errors import AssignmentRefusedError, UsageError
+from zkgroup.errors import AssignmentRefusedError, FilterSyntaxError, UsageError
 from zkgroup.protocol.filters import TopicFilter
 from zkgroup.protocol.javahash import extend_hash, signed
 from zkgroup.protocol.names import INTERNAL_TOPICS, ConsumerThreadId, TopicPartition, parse_release, thread_order
@@ -88,10 +88,15 @@ def resolve_all(
     *,
     exclude_internal: bool = True,
     internal: Collection[str] = INTERNAL_TOPICS,
+    refused: Callable[[str], object] | None = None,
 ) -> dict[str, dict[str, int]]:
-    """``resolve`` for a whole group, consumer id by consumer id; a filter that several members share is run once."""
+    """``resolve`` for a whole group, consumer id by consumer id; a filter that several members share is run once.
+
+    ``refused``, where given, is called with the ids of members whose expression Java refuses, and who then take
+    nothing. UsageError names the member whose expression cannot be read.
+    """
     names = tuple(topics)
-    selected: dict[tuple[str, str], tuple[str, ...]] = {}
+    selected: dict[tuple[str, str], tuple[str, ...] | None] = {}
     resolved: dict[str, dict[str, int]] = {}
     for consumer_id, registration in registrations.items():
         if registration.pattern == "static":
@@ -100,10 +105,24 @@ def resolve_all(
         ((expression, streams),) = registration.subscription.items()
         key = (registration.pattern, expression)
         if key not in selected:
-            topic_filter = TopicFilter(registration.pattern, expression)
-            selected[key] = topic_filter.select(names, exclude_internal=exclude_internal, internal=internal)
-        resolved[consumer_id] = dict.fromkeys(selected[key], streams)
+            try:
+                topic_filter = TopicFilter(registration.pattern, expression)
+                selected[key] = topic_filter.select(names, exclude_internal=exclude_internal, internal=internal)
+            except FilterSyntaxError as error:
+                if refused is None:
+                    raise _of_member(consumer_id, error) from None
+                selected[key] = None
+            except UsageError as error:
+                raise _of_member(consumer_id, error) from None
+        taken = selected[key]
+        if taken is None and refused is not None:
+            refused(consumer_id)
+        resolved[consumer_id] = dict.fromkeys(taken or (), streams)
     return resolved
+
+
+def _of_member(consumer_id: str, error: UsageError) -> UsageError:
+    return type(error)(f"member {consumer_id}: {error.message}", error.remedy) if consumer_id else error
 
 
 def assign(

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from zkgroup.errors import FilterLimitError, UsageError
+from zkgroup.errors import FilterLimitError, FilterSyntaxError, UsageError
 from zkgroup.protocol.names import INTERNAL_TOPICS
 from zkgroup.protocol.regex_match import Allowance, Matcher
 from zkgroup.protocol.regex_syntax import parse
@@ -46,7 +46,8 @@ def normalise(expression: str) -> str:
 class TopicFilter:
     """Which topics a member takes: those that match the expression, or (black list) all others.
 
-    Raises UsageError for an expression that Java refuses, or whose meaning in Java cannot be had exactly here.
+    Raises FilterSyntaxError for an expression that Java refuses, UsageError for one whose meaning in Java cannot be had
+    exactly here.
     ``expression`` is kept in normalised form, which is what is registered.
     """
 
@@ -102,9 +103,9 @@ def _compile(expression: str) -> Matcher:
     except UnicodeEncodeError:
         raise UsageError(f"regular expression {_shown(expression)} is no valid text", "write it in UTF-8") from None
     except PatternError as error:
-        what = "is not supported" if error.valid_in_java else "is invalid"
+        kind, what = (UsageError, "is not supported") if error.valid_in_java else (FilterSyntaxError, "is invalid")
         at = f" (at character {error.position})" if error.position else ""
-        raise UsageError(
+        raise kind(
             f"regular expression {_shown(expression)} {what}: {error.why}{at}",
             "filters are Java regular expressions; ',' means '|', and blanks are dropped",
         ) from None

@@ -7,13 +7,13 @@ again from its beginning after the connection was lost in the middle: what it di
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeVar
 
 from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.protocol import znodes
-from zkgroup.protocol.assignors import resolve_all
+from zkgroup.protocol.assignors import resolve, resolve_all
 from zkgroup.protocol.brokers import decode_topic
 from zkgroup.protocol.names import ConsumerThreadId, TopicPartition
 from zkgroup.protocol.offsets import Procedure
@@ -60,11 +60,12 @@ class RegistryRefusedError(ZkgroupError):
 class Registry:
     """What a rebalance is computed from: members → {topic: streams}, and topics → partitions in numeric order.
 
-    Two equal registries give equal plans.
+    Two equal registries give equal plans. ``refused``: members whose filter Java refuses; they take nothing.
     """
 
     members: Mapping[str, Mapping[str, int]]
     partitions: Mapping[str, tuple[int, ...]]
+    refused: tuple[str, ...] = field(default=(), compare=False)
 
 
 def _check(results: Iterable[Result], what: str) -> None:
@@ -123,12 +124,17 @@ def read_registry(
     session_id: int,
     *,
     exclude_internal: bool,
+    internal: Collection[str],
 ) -> Procedure[Registry]:
     """Read members, subscriptions and partitions, watching what makes us rebalance.
 
     Watched: the list of members; the data of the topics we subscribe to; and the list of topics where a filter, ours
     or, with roundrobin, anybody's, may take up new ones. range needs the partitions of our own topics only; roundrobin
     those of every topic that anybody subscribes to.
+
+    A filter of somebody else's that Java refuses takes nothing: members of the reference (all releases) fail every
+    rebalance while it is registered, so that none has a plan that could differ. One that Java can read, and we cannot,
+    is an error: others plan with what it takes.
 
     Raises OwnIdMissingError; RegistryReadError where a member vanishes meanwhile (a later attempt finds it settled);
     MalformedZnodeError for an id node that stops the reference, and so us, or for a broken topic node; UsageError for
@@ -153,15 +159,19 @@ def read_registry(
             raise OwnIdMissingError(f"our id {consumer_id} is held by another session")
         registrations[member] = mine if member == consumer_id else znodes.decode_registration(path, node.data)
     all_topics = sorted(topic_list) if isinstance(topic_list, tuple) else []
-    own_topics = resolve_all({consumer_id: mine}, all_topics, exclude_internal=exclude_internal)[consumer_id]
+    own_topics = resolve(mine, all_topics, exclude_internal=exclude_internal, internal=internal)
     candidates: Sequence[str] = sorted(own_topics) if strategy == "range" else all_topics
-    members = resolve_all(registrations, candidates, exclude_internal=exclude_internal)
+    refused: list[str] = []
+    del registrations[consumer_id]
+    members = resolve_all(
+        registrations, candidates, exclude_internal=exclude_internal, internal=internal, refused=refused.append
+    )
     members[consumer_id] = own_topics
     if strategy == "range":
         members = {m: {t: n for t, n in topics.items() if t in own_topics} for m, topics in members.items()}
     wanted = sorted({topic for topics in members.values() for topic in topics})
     partitions = yield from _read_partitions(wanted, own_topics)
-    return Registry({m: topics for m, topics in members.items() if topics}, partitions)
+    return Registry({m: topics for m, topics in members.items() if topics}, partitions, tuple(refused))
 
 
 def _read_partitions(wanted: Sequence[str], own: Mapping[str, int]) -> Procedure[dict[str, tuple[int, ...]]]:

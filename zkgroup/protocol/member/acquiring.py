@@ -64,7 +64,13 @@ class Acquiring:
         """Read the group, watching what matters to us."""
         g, s = self._ground, self._ground.settings
         return do.read_registry(
-            s.group, s.consumer_id, s.registration, s.strategy, g.session_id, exclude_internal=s.exclude_internal
+            s.group,
+            s.consumer_id,
+            s.registration,
+            s.strategy,
+            g.session_id,
+            exclude_internal=s.exclude_internal,
+            internal=s.internal,
         )
 
     def _read_failed(self, error: Exception) -> None:
@@ -80,6 +86,12 @@ class Acquiring:
     def _plan(self, registry: do.Registry) -> None:
         g = self._ground
         self.registry = registry
+        for member in registry.refused:
+            g.log(
+                logging.WARNING,
+                f"member {member} has registered a filter that is no Java regular expression: the plan is made as if it"
+                " read nothing, and no member of the reference can rebalance until it goes",
+            )
         try:
             self.plan = assign(g.settings.strategy, g.settings.compat, registry.members, registry.partitions)
         except ZkgroupError as error:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from zkgroup.protocol.assignors import Compat, Strategy
+from zkgroup.protocol.names import INTERNAL_TOPICS
 from zkgroup.protocol.znodes import Registration
 
 
@@ -13,8 +14,8 @@ from zkgroup.protocol.znodes import Registration
 class MemberSettings:
     """What a member is. Durations are seconds.
 
-    ``quiet_timeout``: how long a rebalance waits for readers, and for commits that are tried again. ``leave_timeout``:
-    how long leaving may take as a whole.
+    ``internal``: the topics that ``exclude_internal`` keeps out of filters. ``quiet_timeout``: how long a rebalance
+    waits for readers, and for commits that are tried again. ``leave_timeout``: how long leaving may take as a whole.
     """
 
     group: str
@@ -23,6 +24,7 @@ class MemberSettings:
     strategy: Strategy = "range"
     compat: Compat = "1.1"
     exclude_internal: bool = True
+    internal: frozenset[str] = INTERNAL_TOPICS
     auto_commit: bool = True
     auto_commit_interval: float = 60.0
     storage: Literal["zookeeper", "kafka"] = "zookeeper"
