@@ -10,12 +10,15 @@ from __future__ import annotations
 import itertools
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
 from support import numbered
 
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import Create, Ensure
 from zkgroup.sandbox.jars import kafka_jars
 from zkgroup.sandbox.paths import STATE_VARIABLE
 from zkgroup.sandbox.sandbox import Sandbox
@@ -118,6 +121,30 @@ def make_topic(registry: Registry, unique: Callable[[str], str]) -> Callable[...
         return name
 
     return make
+
+
+@pytest.fixture
+def make_group(registry: Registry, unique: Callable[[str], str]) -> Callable[..., str]:
+    """``make_group({TopicPartition("t", 0): 5}, ids=True)`` writes the nodes of a group without members to the shared
+    cluster, and returns its name. ``ids``: whether it has that node."""
+
+    def make(offsets: Mapping[TopicPartition, int] | None = None, *, ids: bool = True) -> str:
+        group = unique("group")
+        parents = [znodes.ids(group)] if ids else [znodes.group(group)]
+        parents += [znodes.offset_topic(group, topic) for topic in sorted({p.topic for p in offsets or ()})]
+        made = registry.read([Ensure(path) for path in parents])
+        made += registry.read([Create(znodes.offset(group, p), b"%d" % n) for p, n in (offsets or {}).items()])
+        assert not any(made), made
+        return group
+
+    return make
+
+
+@pytest.fixture
+def second(registry: Registry) -> Iterator[Registry]:
+    """Another session on the shared cluster, for what somebody else does; what it holds goes with the test."""
+    with Registry(registry.settings, 30.0) as other:
+        yield other
 
 
 @pytest.fixture

@@ -2,110 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable
 
 import pytest
+from writing import Build, Meddler, P, plan, register, seen, values
 
 from zkgroup.groups.guard import GroupActiveError
-from zkgroup.groups.model import StoredOffset
-from zkgroup.groups.writing import OffsetWrite, WriteRefusedError, WriteReport, write_offsets
+from zkgroup.groups.writing import WriteRefusedError, WriteReport, write_offsets
 from zkgroup.protocol import znodes
-from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import (
-    Children,
-    Create,
-    Delete,
-    Ensure,
-    Failure,
-    Get,
-    Node,
-    SetData,
-)
-from zkgroup.protocol.znodes import Registration, encode_registration
+from zkgroup.protocol.ops import Children, Create, Delete, Ensure, SetData
 from zkgroup.servers.registry import Registry
-from zkgroup.servers.zookeeper import ZooKeeperSettings
-
-P = TopicPartition
-Offsets = Mapping[TopicPartition, int]
-Build = Callable[..., str]
-REGISTRATION = encode_registration(Registration("static", {"t": 1}, 1411294187842))
 
 
-def seen(registry: Registry, group: str, *partitions: TopicPartition) -> dict[TopicPartition, StoredOffset | None]:
-    """What a plan sees of these offsets."""
-    nodes = registry.read([Get(znodes.offset(group, partition)) for partition in partitions])
-    return {partition: _stored(node) for partition, node in zip(partitions, nodes, strict=True)}
-
-
-def _stored(node: object) -> StoredOffset | None:
-    if not isinstance(node, Node):
-        return None
-    stat = node.stat
-    return StoredOffset(int(node.data), stat.version, stat.mzxid, stat.ctime, stat.mtime)
-
-
-def plan(registry: Registry, group: str, offsets: Mapping[TopicPartition, int | None]) -> list[OffsetWrite]:
-    """Writes that are based on what is there now."""
-    before = seen(registry, group, *offsets)
-    return [OffsetWrite(partition, offset, before[partition]) for partition, offset in offsets.items()]
-
-
-def values(registry: Registry, group: str, *partitions: TopicPartition) -> list[int | None]:
-    """The offsets that are there."""
-    return [stored and stored.offset for stored in seen(registry, group, *partitions).values()]
-
-
-@pytest.fixture
-def build(registry: Registry, unique: Callable[[str], str]) -> Build:
-    """``build(offsets, ids=True)`` writes a group without members and returns its name."""
-
-    def make(offsets: Offsets | None = None, *, ids: bool = True) -> str:
-        group = unique("written")
-        parents = [znodes.ids(group)] if ids else []
-        parents += [znodes.offset_topic(group, topic) for topic in sorted({p.topic for p in offsets or ()})]
-        ops = [*(Ensure(path) for path in parents)]
-        ops_2 = [Create(znodes.offset(group, p), b"%d" % offset) for p, offset in (offsets or {}).items()]
-        assert not any(isinstance(result, Failure) for result in [*registry.read(ops), *registry.read(ops_2)])
-        return group
-
-    return make
-
-
-@pytest.fixture
-def second(registry: Registry) -> Iterator[Registry]:
-    """A session of somebody else."""
-    with Registry(registry.settings, 30.0) as other:
-        yield other
-
-
-def register(session: Registry, group: str, name: str = "m") -> None:
-    """A member comes, as the reference does: parents made if they are missing, then the ephemeral node."""
-    session.write(Ensure(znodes.ids(group)))
-    result = session.write(Create(znodes.member_id(group, f"{group}_{name}"), REGISTRATION, ephemeral=True))
-    assert not isinstance(result, Failure), result
-
-
-class Meddler(Registry):
-    """A real registry that lets something happen after the last look, just before each transaction."""
-
-    def __init__(self, settings: ZooKeeperSettings, meddle: Callable[[int], object]) -> None:
-        super().__init__(settings, 30.0)
-        self.transactions = 0
-        self._meddle = meddle
-
-    def transaction(self, ops: Sequence[object]) -> None:  # type: ignore[override]
-        self.transactions += 1
-        self._meddle(self.transactions)
-        super().transaction(ops)  # type: ignore[arg-type]
-
-
-def test_offsets_are_written_created_and_deleted(registry: Registry, build: Build) -> None:
+def test_offsets_are_written_created_and_deleted(registry: Registry, make_group: Build) -> None:
     """One transaction changes, makes and deletes; what has its value already is left alone; ids keep being there."""
-    group = build({P("t", 0): 5, P("t", 1): 6, P("u", 0): 7})
+    group = make_group({P("t", 0): 5, P("t", 1): 6, P("u", 0): 7})
     version_before = seen(registry, group, P("t", 1))
     wanted = {P("t", 0): 50, P("t", 1): 6, P("new", 3): 9, P("u", 0): None}
     report = write_offsets(registry, group, plan(registry, group, wanted))
-    assert report == WriteReport((P("t", 0), P("new", 3), P("u", 0)), (), (P("t", 1),))
+    assert report == WriteReport((P("new", 3), P("t", 0), P("u", 0)), (), (P("t", 1),))
     assert values(registry, group, *wanted) == [50, 6, 9, None]
     assert seen(registry, group, P("t", 1)) == version_before
     assert registry.read([Children(znodes.ids(group)), Children(znodes.offset_topic(group, "u"))]) == [(), ()]
@@ -120,9 +35,9 @@ def test_a_group_that_does_not_exist_is_made_with_its_offsets(registry: Registry
     assert values(registry, group, P("t", 0), P("u", 2)) == [1, 2]
 
 
-def test_an_active_group_is_refused(registry: Registry, second: Registry, build: Build) -> None:
+def test_an_active_group_is_refused(registry: Registry, second: Registry, make_group: Build) -> None:
     """The message names the member and its host, the exit code is 5, and nothing changes."""
-    group = build({P("t", 0): 5})
+    group = make_group({P("t", 0): 5})
     writes = plan(registry, group, {P("t", 0): 1, P("new", 0): 1})
     register(second, group, "host.one-1411294187842-ab12cd34")
     with pytest.raises(
@@ -130,17 +45,17 @@ def test_an_active_group_is_refused(registry: Registry, second: Registry, build:
     ) as caught:
         write_offsets(registry, group, writes)
     assert caught.value.exit_code == 5
-    assert caught.value.report == WriteReport((), (P("t", 0), P("new", 0)), ())
+    assert caught.value.report == WriteReport((), (P("new", 0), P("t", 0)), ())
     assert isinstance(caught.value.__cause__, GroupActiveError)
     assert values(registry, group, P("t", 0), P("new", 0)) == [5, None]
 
 
 @pytest.mark.parametrize("ids", [True, False])
 def test_a_member_that_comes_after_the_last_look_wins(
-    registry: Registry, second: Registry, build: Build, ids: bool
+    registry: Registry, second: Registry, make_group: Build, ids: bool
 ) -> None:
     """It registers between look and transaction: nothing is overwritten, and no node that was made stays behind."""
-    group = build({P("t", 0): 5}, ids=ids)
+    group = make_group({P("t", 0): 5}, ids=ids)
     with Meddler(registry.settings, lambda n: register(second, group) if n == 1 else None) as meddler:
         writes = plan(registry, group, {P("t", 0): 1, P("new", 0): 1})
         with pytest.raises(WriteRefusedError, match="is active: member"):
@@ -151,9 +66,11 @@ def test_a_member_that_comes_after_the_last_look_wins(
     assert len(registry.read([Children(znodes.ids(group))])[0]) == 1  # type: ignore[arg-type]
 
 
-def test_an_ids_node_that_appears_meanwhile_is_no_member(registry: Registry, second: Registry, build: Build) -> None:
+def test_an_ids_node_that_appears_meanwhile_is_no_member(
+    registry: Registry, second: Registry, make_group: Build
+) -> None:
     """A member that has made ids, and is not registered yet: the write comes before it, wholly."""
-    group = build({P("t", 0): 5}, ids=False)
+    group = make_group({P("t", 0): 5}, ids=False)
     with Meddler(registry.settings, lambda n: second.write(Ensure(znodes.ids(group)))) as meddler:
         report = write_offsets(meddler, group, plan(registry, group, {P("t", 0): 1}))
         assert (report.written, meddler.transactions) == ((P("t", 0),), 2)
@@ -162,9 +79,11 @@ def test_an_ids_node_that_appears_meanwhile_is_no_member(registry: Registry, sec
 
 
 @pytest.mark.parametrize("when", ["before the look", "after the look"])
-def test_an_offset_that_moved_is_not_overwritten(registry: Registry, second: Registry, build: Build, when: str) -> None:
+def test_an_offset_that_moved_is_not_overwritten(
+    registry: Registry, second: Registry, make_group: Build, when: str
+) -> None:
     """Nothing of the transaction is applied, and the message names the partition with both values."""
-    group = build({P("t", 0): 5, P("t", 1): 6})
+    group = make_group({P("t", 0): 5, P("t", 1): 6})
 
     def move(number: int) -> None:
         if number == 1:
@@ -183,10 +102,10 @@ def test_an_offset_that_moved_is_not_overwritten(registry: Registry, second: Reg
 
 @pytest.mark.parametrize("now", [b"5", b"77"])
 def test_a_node_deleted_and_made_again_is_another(
-    registry: Registry, second: Registry, build: Build, now: bytes
+    registry: Registry, second: Registry, make_group: Build, now: bytes
 ) -> None:
     """Version 0 again, perhaps with the same value: it is not what the plan saw."""
-    group = build({P("t", 0): 5})
+    group = make_group({P("t", 0): 5})
     writes = plan(registry, group, {P("t", 0): 1})
     path = znodes.offset(group, P("t", 0))
     second.write(Delete(path))
@@ -196,9 +115,9 @@ def test_a_node_deleted_and_made_again_is_another(
     assert values(registry, group, P("t", 0)) == [int(now)]
 
 
-def test_offsets_that_vanished_or_appeared_are_changes(registry: Registry, second: Registry, build: Build) -> None:
+def test_offsets_that_vanished_or_appeared_are_changes(registry: Registry, second: Registry, make_group: Build) -> None:
     """Neither is one made that somebody deleted, nor one overwritten that the plan did not see."""
-    group = build({P("t", 0): 5})
+    group = make_group({P("t", 0): 5})
     writes = plan(registry, group, {P("t", 0): 1, P("t", 1): 1})
     second.write(Delete(znodes.offset(group, P("t", 0))))
     second.write(Create(znodes.offset(group, P("t", 1)), b"9"))

@@ -46,6 +46,8 @@ log = logging.getLogger(__name__)
 PIECE_BYTES: Final = 512 << 10
 _OPERATION_BYTES: Final = 64  # of an operation, besides its path, its data and its access list
 _ACL_BYTES: Final = 32  # of an entry, besides its identity
+#: Seconds to wait for a ZooKeeper that went away while a transaction was under way.
+PATIENCE: Final = 30.0
 #: How often a piece is tried again when nothing that matters has changed.
 _ATTEMPTS: Final = 6
 _POLL: Final = 0.2
@@ -96,16 +98,19 @@ def write_offsets(
     *,
     piece_bytes: int = PIECE_BYTES,
     prune: bool = False,
+    patience: float = PATIENCE,
 ) -> WriteReport:
     """Write all of ``writes`` (each partition once), in transactions of at most ``piece_bytes``.
 
     Everything is looked at before anything is written. With ``prune``, the node of a topic goes with the last of its
-    offsets. The report has no ``unwritten`` where this returns. Raises ``WriteRefusedError`` (the group is active, a
-    node has changed since the plan) and ``WriteFailedError`` (not authorised; ZooKeeper out of reach, exit code 3),
-    both with the report so far.
+    offsets. ``patience``: how many seconds a lost ZooKeeper is waited for, to learn what became of a transaction.
+
+    The report has no ``unwritten`` where this returns. Raises ``WriteRefusedError`` (the group is active, a node has
+    changed since the plan) and ``WriteFailedError`` (not authorised; ZooKeeper out of reach, exit code 3), both with
+    the report so far.
     """
     with ExitStack() as opened:
-        return _Writing(registry, group, writes, piece_bytes, prune, opened).run()
+        return _Writing(registry, group, writes, piece_bytes, prune, patience, opened).run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,14 +132,17 @@ class _Writing:
         writes: Sequence[OffsetWrite],
         piece_bytes: int,
         prune: bool,
+        patience: float,
         opened: ExitStack,
     ) -> None:
         self._registry = registry
         self._group = group
         self._limit = piece_bytes
         self._prune = prune
+        self._patience = patience
         self._opened = opened
-        self._todo = {write.partition: write for write in writes}
+        # In their order, so that a piece can be told in few words.
+        self._todo = {write.partition: write for write in sorted(writes, key=lambda write: write.partition)}
         self._written: list[TopicPartition] = []
         self._already: list[TopicPartition] = []
         self._attempts = 0
@@ -302,7 +310,7 @@ class _Writing:
         Asked under the same session, if that lives: the server has then closed the old connection, or has answered
         what came before on it. If it is over, nothing more is taken from it. So what is not applied now never will be.
         """
-        deadline = time.monotonic() + max(30.0, 2 * self._registry.timeout)
+        deadline = time.monotonic() + self._patience
         paths = [self._path(write.partition) for write in piece]
         while True:
             try:
