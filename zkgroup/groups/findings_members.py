@@ -72,10 +72,11 @@ def _readable(scene: Scene, member: GroupMember) -> Iterator[Finding]:
 
 
 def _stops_everyone(member: GroupMember) -> bool:
+    """A node that could not be read at all has no data here either: only its error tells it from an empty one."""
     try:
         znodes.decode_registration("", member.data)
     except MalformedZnodeError as malformed:
-        return malformed.why == member.error
+        return bool(member.data) or malformed.why == member.error
     return False
 
 

@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING
 
 from zkgroup.groups.findings_kinds import Finding
 from zkgroup.groups.findings_members import is_foreign
-from zkgroup.groups.findings_scene import REST, SECOND, Scene, ago, count, finding, listed, per_topic, unowned
+from zkgroup.groups.findings_scene import (
+    REST,
+    SECOND,
+    Scene,
+    ago,
+    count,
+    finding,
+    listed,
+    per_topic,
+    subject_of,
+    unowned,
+)
 from zkgroup.groups.model import GroupMember, GroupPartition
 from zkgroup.protocol.names import INTERNAL_TOPICS, TopicPartition
 
@@ -44,14 +55,17 @@ def _gaps(scene: Scene) -> Iterator[Finding]:
             f"zkgroup assign {scene.group} --execute lets the members try again; where a gap remains, restart the"
             " members that own nothing, and compare strategies and releases"
         )
-    again = " (seen twice)" if scene.persisted.issuperset(p.key for p in scene.gaps) else ""
-    said = [(p.key, f"has no owner{again}: nobody reads it{_waiting(p)}") for p in scene.gaps]
-    yield from per_topic("partition-without-owner", said, remedy)
-
-
-def _waiting(partition: GroupPartition) -> str:
-    lag = partition.lag("both")
-    return f", {count(lag, 'message')} waiting" if lag is not None and lag > 0 else ""
+    again = " in two looks" if scene.persisted.issuperset(p.key for p in scene.gaps) else ""
+    topics: dict[str, list[GroupPartition]] = {}
+    for partition in scene.gaps:
+        topics.setdefault(partition.topic, []).append(partition)
+    for gaps in topics.values():
+        waiting = sum(max(p.lag("both") or 0, 0) for p in gaps)
+        more = f", {count(waiting, 'message')} waiting" if waiting else ""
+        what = f"has no owner{again}: nobody reads it" if len(gaps) == 1 else f"have no owner{again}: nobody reads them"
+        number = "" if len(gaps) == 1 else f"{len(gaps)} partitions "
+        subject = subject_of([p.key for p in gaps])
+        yield finding("partition-without-owner", subject, f"{number}{what}{more}", remedy)
 
 
 def _nodes(scene: Scene) -> Iterator[Finding]:

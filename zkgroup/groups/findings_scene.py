@@ -168,7 +168,7 @@ def per_topic(
     remedy: str | Callable[[Sequence[TopicPartition]], str],
     severity: Severity | None = None,
 ) -> list[Finding]:
-    """One finding for each topic, out of partitions and what is said of each (to follow the partition's name).
+    """One finding for each topic, out of partitions and what is said of each (a predicate: ``has no owner``).
 
     ``remedy``: one for all, or made for the partitions of each topic.
     """
@@ -178,9 +178,13 @@ def per_topic(
     findings = []
     for said in topics.values():
         keys = sorted(said)
-        message = listed([f"{key} {said[key]}" for key in keys], "; ")
-        if len(keys) > 1:
-            message = f"{len(keys)} partitions: {message}"
+        texts = set(said.values())
+        if len(keys) == 1:
+            message = said[keys[0]]
+        elif len(texts) == 1:
+            message = f"{len(keys)} partitions, of which each {texts.pop()}"
+        else:
+            message = f"{len(keys)} partitions: " + listed([f"{key.partition} {said[key]}" for key in keys], "; ")
         advice = remedy if isinstance(remedy, str) else remedy(keys)
         findings.append(finding(code, subject_of(keys), message, advice, severity))
     return findings

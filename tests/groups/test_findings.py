@@ -1,0 +1,623 @@
+"""Findings, judged on groups made by hand: for each kind what is found, how bad it is, and what is none."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from judged import (
+    DAY,
+    GROUP,
+    NOW,
+    SECOND,
+    THEN,
+    codes,
+    filtering,
+    found,
+    group,
+    having,
+    healthy,
+    inactive,
+    judged,
+    kafka,
+    member,
+    owned,
+    raw,
+    stored,
+    topic,
+)
+
+from zkgroup.groups.explain import explain
+from zkgroup.groups.findings import KINDS, SEVERITIES, Finding, judge, worst
+from zkgroup.groups.model import (
+    CoordinatorGroup,
+    CoordinatorMember,
+    GroupMember,
+    GroupPartition,
+    GroupSnapshot,
+    GroupTopic,
+    KafkaOffset,
+    StoredOffset,
+)
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.znodes import Registration
+
+JUST_NOW = NOW - 3 * SECOND
+#: The longest that a healthy group takes, twice over; what is older is no rebalance.
+LONG_AGO = NOW - 11 * SECOND
+
+STAMP = b'"timestamp":"1411294187842"'
+
+
+def in_kafka(*assigned: TopicPartition, state: str = "Stable", **changes: Any) -> CoordinatorGroup:
+    members = (CoordinatorMember("m1", "c", "/h", assigned),) if assigned or state != "Empty" else ()
+    return replace(CoordinatorGroup(state, "range", members, 1), **changes)
+
+
+def broken(error: str, **changes: Any) -> GroupMember:
+    return replace(member("g_b", {}), registration=None, error=error, streams={}, **changes)
+
+
+def unreadable_filter(expression: str, error: str) -> GroupMember:
+    registration = Registration("white_list", {expression: 1}, THEN)
+    return replace(member("g_b", {}), registration=registration, error=error, data=b"{}")
+
+
+TWO = healthy()
+ALONE = group([member("g_a", {"orders": 1})], [owned("orders", n) for n in range(2)])
+UNREAD = having(ALONE, 1, owner=None, member=None, stream=None, since=None, session_id=None)
+GONE = having(inactive(), 1, exists=False, log_start=None, log_end=None, leader=None)
+
+# code → (severity, subject, a part of the message, the group)
+Case = tuple[str, str, str, GroupSnapshot]
+CASES: list[tuple[str, Case]] = [
+    ("cluster-without-broker", ("critical", GROUP, "no broker", replace(TWO, broker_ids=()))),
+    (
+        "stopping-registration",
+        ("critical", "g_b", "is no JSON", replace(ALONE, members=(*ALONE.members, broken(
+            "is no JSON (at character 1): starts with 'no JSON'", data=b"no JSON")))),
+    ),
+    (
+        "stopping-registration",
+        ("critical", "g_b", "has no pattern", replace(ALONE, members=(*ALONE.members, broken(
+            "has no pattern", data=b'{"version":1,"subscription":{"t":1}}')))),
+    ),
+    (
+        "unreadable-filter",
+        ("critical", "g_b", "Java refuses it as well", replace(ALONE, members=(*ALONE.members, unreadable_filter(
+            "(a", "regular expression '(a' is invalid")))),
+    ),
+    (
+        "unreadable-filter",
+        ("warning", "g_b", "cannot be judged", replace(ALONE, members=(*ALONE.members, unreadable_filter(
+            "(a*)*b", "regular expression '(a*)*b' takes too much work")))),
+    ),
+    (
+        "unportable-registration",
+        ("warning", "g_b", "no 32-bit integer", replace(ALONE, members=(*ALONE.members, raw(
+            "g_b", b'{"version":1,"subscription":{},"pattern":"static","timestamp":1411294187842}')))),
+    ),
+    (
+        "unportable-registration",
+        ("critical", "g_b", "pattern is null", replace(UNREAD, members=(*UNREAD.members, raw(
+            "g_b", b'{"version":1,"subscription":{},"pattern":null,' + STAMP + b"}")))),
+    ),
+    (
+        "split-group",
+        ("critical", GROUP, "orders-0", replace(TWO, coordinator=in_kafka(TopicPartition("orders", 0)))),
+    ),
+    ("split-group", ("warning", GROUP, "1 member in Kafka", replace(
+        TWO, coordinator=in_kafka(TopicPartition("other", 0))))),
+    (
+        "subscription-disagreement",
+        ("critical", GROUP, "not read by the same", group(
+            [member("g_a", {"orders": 1}), member("g_b", {"bills": 1})],
+            [owned("orders", 0, None), owned("bills", 0, None)])),
+    ),
+    ("partition-without-leader", ("critical", "orders-1", "no leader", having(
+        TWO, 1, leader=None, log_start=None, log_end=None, log_error="no broker leads it"))),
+    ("partition-without-leader", ("warning", "orders-1", "broker 7", having(
+        inactive(), 1, leader=7, log_start=None, log_end=None, log_error="timed out"))),
+    ("persistent-member", ("critical", "g_a", "ephemeral", replace(
+        ALONE, members=(replace(ALONE.members[0], session_id=0),)))),
+    ("persistent-owner", ("critical", "orders-1", "ephemeral", having(ALONE, 1, session_id=0))),
+    ("partition-without-owner", ("critical", "orders-1", "90 messages waiting", having(
+        UNREAD, 1, stored=stored(10)))),
+    ("member-without-partitions", ("critical", "g_b", "registered for 60 min", group(
+        [member("g_a", {"orders": 1}), member("g_b", {"orders": 1})],
+        [owned("orders", 0), owned("orders", 1, None)]))),
+    ("owner-without-registration", ("critical", "orders-1", "0x100", having(ALONE, 1, owner="g_z-0", member=None))),
+    ("owner-without-subscription", ("critical", "bills-0", "g_a-0", group(
+        ALONE.members, [*ALONE.partitions, owned("bills", 0)]))),
+    ("owner-beyond-streams", ("critical", "orders-1", "1 stream ", having(ALONE, 1, owner="g_a-1", stream=1))),
+    ("unreadable-owner", ("critical", "orders-1", "empty", having(
+        ALONE, 1, owner=None, member=None, error="the owner node is empty"))),
+    ("unreadable-offset", ("critical", "orders-1", "'abc' is no offset", having(
+        ALONE, 1, stored=stored(None, error="'abc' is no offset")))),
+    ("recreated-topic", ("critical", "orders", "1 at 50", having(
+        replace(ALONE, topics={"orders": topic("orders", 2, czxid=400, created_at=THEN)}), 1,
+        stored=stored(50, mzxid=300)))),
+    ("offset-before-start", ("critical", "orders-1", "7 messages lost", having(ALONE, 1, stored=stored(3)))),
+    ("offset-beyond-end", ("critical", "orders-1", "20 beyond", having(ALONE, 1, stored=stored(120)))),
+    ("offset-beyond-end", ("critical", "orders-1", "in Kafka", having(ALONE, 1, kafka=kafka(120)))),
+    ("owner-of-former-session", ("warning", "orders-1", "0x99", having(ALONE, 1, session_id=0x99))),
+    ("unexplained-owners", ("warning", GROUP, "nearest is range", having(
+        TWO, 1, owner="g_b-0", member="g_b"))),
+    ("contradicting-offsets", ("warning", "orders-1", "20 ahead", having(ALONE, 1, kafka=kafka(70)))),
+    ("contradicting-offsets", ("info", "orders-1", "20 behind", having(
+        ALONE, 1, kafka=kafka(30), stored=stored(50, JUST_NOW)))),
+    ("partition-without-offset", ("warning", "orders-1", "90 messages", having(ALONE, 1, stored=None))),
+    ("partition-without-offset", ("info", "orders-1", "empty", having(
+        ALONE, 1, stored=None, log_start=5, log_end=5))),
+    ("partition-without-offset", ("warning", "orders-2", "others of its topic", inactive(
+        topics=[topic("orders", 3)]))),
+    ("doubly-escaped-filter", ("warning", "g_b", "matches no topic", replace(
+        ALONE, members=(*ALONE.members, filtering("g_b", r"\\w+", {}))))),
+    ("topic-marked-for-deletion", ("warning", "orders", "members of the group read it", replace(
+        ALONE, topics={"orders": topic("orders", 2, to_be_deleted=True)}))),
+    ("owner-of-missing-partition", ("warning", "bills-0", "does not exist", group(
+        [member("g_a", {"orders": 1, "bills": 1})],
+        [*ALONE.partitions, owned("bills", 0, exists=False, stored=None, leader=None, log_start=None, log_end=None)]))),
+    ("offset-of-missing-topic", ("warning", "orders", "1 partition", replace(
+        GONE, partitions=GONE.partitions[1:], topics={"orders": topic("orders", 0, exists=False)}))),
+    ("offset-of-missing-partition", ("warning", "orders-1", "has 1 partition", replace(
+        GONE, topics={"orders": topic("orders", 1)}))),
+    ("unreadable-node", ("warning", GROUP, "not authorised", replace(
+        ALONE, problems=("znode /consumers/g/offsets cannot be read: not authorised",)))),
+    ("unreadable-node", ("warning", "g_b", "not authorised", replace(ALONE, members=(*ALONE.members, broken(
+        "znode /consumers/g/ids/g_b cannot be read: not authorised"))))),
+    ("unreadable-node", ("warning", GROUP, "topic orders", replace(
+        ALONE, topics={"orders": topic("orders", 2, error="is no JSON")}))),
+    ("incomplete-look", ("warning", GROUP, "broker 1 timed out", having(
+        ALONE, 1, log_start=None, log_end=None, log_error="broker 1 timed out"))),
+    ("incomplete-look", ("warning", GROUP, "no answer", replace(ALONE, warnings=("no answer",)))),
+    ("incomplete-look", ("warning", GROUP, "not the coordinator", replace(
+        inactive(), coordinator=CoordinatorGroup("Empty", error="not the coordinator")))),
+    ("registration-defect", ("info", "g_b", "version is not 1", replace(ALONE, members=(*ALONE.members, raw(
+        "g_b", b'{"version":2,"subscription":{},"pattern":"static",' + STAMP + b"}"))))),
+    ("registration-defect", ("warning", "g_b", "several expressions", replace(ALONE, members=(*ALONE.members, raw(
+        "g_b", b'{"version":1,"subscription":{"x":1,"y":1},"pattern":"white_list",' + STAMP + b"}", {"orders": 1}))))),
+    ("rebalance-in-progress", ("info", GROUP, "1 partition without", having(UNREAD, 0, since=JUST_NOW))),
+    ("surplus-streams", ("info", "orders", "3 streams for 2 partitions", replace(
+        ALONE, members=(member("g_a", {"orders": 3}),)))),
+    ("filter-without-topics", ("info", "g_b", "'x.*' matches none of 1 topic", replace(
+        ALONE, members=(*ALONE.members, filtering("g_b", "x.*", {}))))),
+    ("missing-topic", ("info", "g_a", "bills, which does not exist", replace(
+        ALONE, members=(member("g_a", {"orders": 1, "bills": 1}),)))),
+    ("offset-without-subscriber", ("info", "bills", "1 partition", group(
+        ALONE.members, [*ALONE.partitions, owned("bills", 0, None)]))),
+    ("foreign-client", ("info", GROUP, "h:1", group(
+        [member("h:1", {"orders": 1})],
+        [owned("orders", 0, owner="h:1", member="h:1", stream=None)]))),
+    ("group-debris", ("info", "console-consumer-1", "3 days ago", inactive(
+        group="console-consumer-1", last_change=NOW - 3 * DAY))),
+    ("group-debris", ("info", GROUP, "9 days ago", group(last_change=NOW - 9 * DAY))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "case"), CASES, ids=[f"{code}-{case[0]}-{n}" for n, (code, case) in enumerate(CASES)])
+def test_what_is_found(code: str, case: Case) -> None:
+    """Each kind of finding, at each severity that it can have, with its subject and what is said."""
+    severity, subject, said, snapshot = case
+    finding = found(snapshot, code)
+    assert (finding.severity, finding.subject) == (severity, subject)
+    assert said in finding.message
+    assert finding.remedy
+
+
+def test_every_kind_has_a_case() -> None:
+    """No kind is left out above, but for lag, which takes two looks; and what only grows quieter with age."""
+    shown = {(code, case[0]) for code, case in CASES}
+    assert {code for code, _ in shown} == KINDS.keys() - {"growing-lag"}
+    aged = {"unreadable-offset", "recreated-topic", "offset-before-start", "offset-beyond-end"}
+    aged |= {"offset-of-missing-topic", "offset-of-missing-partition"}
+    elsewhere = {
+        ("subscription-disagreement", "warning"),
+        ("unexplained-owners", "info"),
+        ("topic-marked-for-deletion", "info"),
+        ("surplus-streams", "warning"),
+    }
+    declared = {(code, severity) for code, kind in KINDS.items() for severity in kind.severities}
+    left = {(code, severity) for code, severity in declared - shown - elsewhere if code not in aged}
+    assert left == {("growing-lag", "warning"), ("growing-lag", "info")}
+
+
+@pytest.mark.parametrize("snapshot", [TWO, ALONE, inactive(), group(), healthy(7)])
+def test_healthy_groups_have_none(snapshot: GroupSnapshot) -> None:
+    """Groups that are as they should be have no finding at all."""
+    assert judged(snapshot) == []
+
+
+def test_findings_are_sorted_worst_first() -> None:
+    """Criticals, then warnings, then infos; within them causes before effects; the same list every time."""
+    bad = replace(having(having(UNREAD, 0, stored=stored(120)), 1, stored=stored(3)), broker_ids=())
+    findings = judged(replace(bad, problems=("znode /x is no JSON",), members=(member("g_a", {"orders": 9}),)))
+    ranks = [SEVERITIES.index(finding.severity) for finding in findings]
+    assert ranks == sorted(ranks)
+    assert findings[0].code == "cluster-without-broker"
+    assert len(set(ranks)) == 3
+    assert worst(findings) == "critical"
+    assert worst([]) is None
+    shuffled = list(bad.partitions)
+    random.Random(1).shuffle(shuffled)
+    assert judged(replace(bad, partitions=tuple(shuffled))) == judged(bad)
+
+
+# --- when a gap is none -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda s, at: having(s, 0, since=at),
+        lambda s, at: replace(s, members=(replace(s.members[0], created_at=at),)),
+        lambda s, at: replace(s, topics={"orders": topic("orders", 2, created_at=at)}),
+        lambda s, at: replace(s, topics={"orders": topic("orders", 2, changed_at=at)}),
+    ],
+)
+def test_a_gap_is_told_from_a_rebalance_by_node_times(change: Callable[[GroupSnapshot, int], GroupSnapshot]) -> None:
+    """Whatever makes a group rebalance excuses a gap for ten seconds, and no longer."""
+    young = codes(change(UNREAD, JUST_NOW))
+    assert "rebalance-in-progress" in young
+    assert "partition-without-owner" not in young
+    old = codes(change(UNREAD, LONG_AGO))
+    assert "partition-without-owner" in old
+    assert "rebalance-in-progress" not in old
+
+
+def test_the_clock_of_members_does_not_excuse_a_gap() -> None:
+    """What a member wrote as its time is not looked at: its clock may be an hour ahead."""
+    members = (replace(UNREAD.members[0], registered_at=NOW + 3600 * SECOND),)
+    assert "partition-without-owner" in codes(replace(UNREAD, members=members))
+
+
+def test_a_clock_that_is_behind_zookeepers() -> None:
+    """Ages are counted from the newest time seen in ZooKeeper where this machine's clock is behind it."""
+    assert "partition-without-owner" in codes(replace(UNREAD, taken_at=THEN - DAY, last_change=NOW))
+
+
+def test_an_earlier_look_dates_what_left_no_time() -> None:
+    """A member that left changes who is there, and no time: beside a look of five seconds ago it is a rebalance."""
+    before = replace(TWO, taken_at=NOW - 5 * SECOND)
+    left = group(TWO.members[:1], [owned("orders", n, None) for n in range(4)])
+    assert "partition-without-owner" in codes(left)
+    assert codes(left, before) & {"partition-without-owner", "rebalance-in-progress"} == {"rebalance-in-progress"}
+
+
+def test_a_gap_in_two_looks_is_none_of_a_rebalance() -> None:
+    """A group that rebalances without end has its gaps told: what nobody owned 30 s ago either is unread."""
+    now, before = having(UNREAD, 0, since=JUST_NOW), replace(UNREAD, taken_at=NOW - 30 * SECOND)
+    assert "in two looks" in found(now, "partition-without-owner", before).message
+
+
+def test_a_young_group_that_has_settled_is_not_rebalancing() -> None:
+    """A rebalance is told of only while something is out of place."""
+    partitions = tuple(replace(p, since=JUST_NOW) for p in TWO.partitions)
+    assert judged(replace(TWO, partitions=partitions)) == []
+
+
+def test_kafka_tells_of_its_own_rebalances() -> None:
+    """A coordinator that is preparing a rebalance says so, and nothing is made of its gaps."""
+    preparing = in_kafka(TopicPartition("orders", 0), state="PreparingRebalance")
+    assert codes(inactive(coordinator=preparing)) == {"rebalance-in-progress"}
+
+
+# --- strategies -------------------------------------------------------------------------------------------------------
+
+
+def test_a_mix_of_strategies_names_who_deviates() -> None:
+    """Owners that are nobody's plan: the nearest one is named, and the member that is not of it with what it owns."""
+    finding = found(having(TWO, 1, owner="g_b-0", member="g_b"), "unexplained-owners")
+    assert "1 partition" in finding.message
+    assert "zkgroup assign g --strategy range" in finding.remedy
+    assert "g_a (owns 1" in finding.message or "g_b (owns 3" in finding.message
+
+
+def test_foreign_clients_are_no_mix() -> None:
+    """Clients with rules of their own are told of as what they are, not as a fault."""
+    members = [member(name, {"orders": 1}) for name in ("h:1", "h:2")]
+    partitions = [owned("orders", n, owner="h:1", member="h:1", stream=None) for n in range(3)]
+    partitions.append(owned("orders", 3, owner="h:2", member="h:2", stream=None))
+    findings = judged(group(members, partitions))
+    assert {(finding.code, finding.severity) for finding in findings} == {
+        ("unexplained-owners", "info"),
+        ("foreign-client", "info"),
+    }
+
+
+def test_range_does_not_mind_different_topics() -> None:
+    """Subscriptions that differ are none of range's business; under roundrobin they are a warning."""
+    two = [member("g_a", {"orders": 1}), member("g_b", {"bills": 1})]
+    assert judged(group(two, [owned("orders", 0), owned("bills", 0, "g_b-0")])) == []
+    circle = explain(group(two, [owned("orders", 0), owned("bills", 0, "g_b-0")]))
+    newer = replace(circle, best=next(v for v in circle.exact if v.strategy == "roundrobin"))
+    findings = judge(group(two, [owned("orders", 0), owned("bills", 0, "g_b-0")]), newer)
+    assert [(f.code, f.severity) for f in findings] == [("subscription-disagreement", "warning")]
+
+
+def test_a_member_that_holds_nothing_while_all_is_read_stands_by() -> None:
+    """A spare member is no fault where nothing is unread."""
+    spare = replace(ALONE, members=(*ALONE.members, member("g_b", {"orders": 1}), member("g_c", {"orders": 1})))
+    two = tuple(
+        replace(p, owner=f"{name}-0", member=name) for p, name in zip(spare.partitions, ("g_a", "g_b"), strict=True)
+    )
+    assert codes(replace(spare, partitions=two)) == {"surplus-streams"}
+
+
+def test_many_topics_with_surplus_streams_are_told_of_once() -> None:
+    """A filter's four streams over a hundred topics of one partition are one line, not a hundred."""
+    topics = {f"t{n}": 4 for n in range(100)}
+    partitions = [owned(name, 0) for name in topics]
+    finding = found(group([member("g_a", topics)], partitions), "surplus-streams")
+    assert (finding.subject, finding.severity) == (GROUP, "info")
+    assert finding.message.startswith("100 topics")
+
+
+def test_a_registration_with_absurdly_many_streams_is_a_warning() -> None:
+    """More streams than any member of the reference could plan for are no spare ones."""
+    many = replace(ALONE, members=(member("g_a", {"orders": 10**9}),))
+    assert found(many, "surplus-streams").severity == "warning"
+
+
+# --- offsets ----------------------------------------------------------------------------------------------------------
+
+
+def test_who_has_just_begun_has_nothing_to_commit() -> None:
+    """A partition that was claimed a minute ago without an offset is worth a note, not a warning."""
+    finding = found(having(ALONE, 1, stored=None, since=NOW - 60 * SECOND), "partition-without-offset")
+    assert finding.severity == "info"
+
+
+def test_an_offset_in_kafka_is_one() -> None:
+    """A partition that is committed in Kafka alone has an offset."""
+    assert judged(having(ALONE, 1, stored=None, kafka=kafka(50))) == []
+
+
+def test_an_offset_at_either_end_of_the_log_lies_in_it() -> None:
+    """The first offset that is there, and the next that will be, are both fine."""
+    assert judged(having(having(ALONE, 0, stored=stored(10)), 1, stored=stored(100))) == []
+
+
+def test_nothing_is_said_of_logs_that_are_not_known() -> None:
+    """Without log ends nothing is beyond them."""
+    assert judged(having(ALONE, 1, log_start=None, log_end=None)) == []
+
+
+@pytest.mark.parametrize(
+    ("made", "written", "older"),
+    [
+        ({"czxid": 0, "created_at": THEN}, {"mzxid": 0, "changed_at": THEN - 1}, True),
+        ({"czxid": 0, "created_at": THEN}, {"mzxid": 0, "changed_at": THEN}, False),
+        ({"czxid": 900, "created_at": THEN - DAY}, {"mzxid": 899, "changed_at": THEN}, True),
+        ({"czxid": 900, "created_at": THEN}, {"mzxid": 901, "changed_at": THEN - DAY}, False),
+        ({"czxid": 900, "created_at": None}, {"mzxid": 0, "changed_at": THEN}, False),
+    ],
+)
+def test_transaction_numbers_beat_times(made: dict[str, Any], written: dict[str, int], older: bool) -> None:
+    """A topic is younger than an offset by their transactions; by their times only where those are not known."""
+    snapshot = group(ALONE.members, [owned("orders", 0, stored=stored(50, **written))], [topic("orders", 1, **made)])
+    assert ("recreated-topic" in codes(snapshot)) == older
+
+
+def test_an_offset_of_zero_survives_a_new_topic() -> None:
+    """It is where the new topic begins as well."""
+    snapshot = replace(ALONE, topics={"orders": topic("orders", 2, czxid=900)})
+    assert "recreated-topic" not in codes(having(having(snapshot, 1, stored=stored(0)), 0, stored=stored(0)))
+
+
+def test_old_groups_are_told_of_more_quietly() -> None:
+    """Offsets of a group that nobody has used for a week are a warning, those of debris a note."""
+    lost = having(inactive(), 1, stored=stored(3))
+    assert found(lost, "offset-before-start").severity == "critical"
+    assert found(replace(lost, last_change=NOW - 8 * DAY), "offset-before-start").severity == "warning"
+    debris = replace(lost, group="console-consumer-77", last_change=NOW - 2 * DAY)
+    assert {finding.severity for finding in judged(debris)} == {"info"}
+
+
+def test_a_console_consumer_that_has_just_gone_is_no_debris() -> None:
+    """It may be about to come back; and one with members never is."""
+    assert judged(inactive(group="console-consumer-1", last_change=NOW - 60 * SECOND)) == []
+    assert "group-debris" not in codes(replace(ALONE, group="console-consumer-1", last_change=NOW - 9 * DAY))
+
+
+@pytest.mark.parametrize(("apart", "severity"), [(180, "warning"), (20, "info")])
+def test_lag_that_grows_while_nothing_is_committed(apart: int, severity: str) -> None:
+    """Two looks tell it; only when they are further apart than two commits of the default is it more than a note."""
+    before = replace(ALONE, taken_at=NOW - apart * SECOND)
+    now = having(ALONE, 1, log_end=130)
+    finding = found(now, "growing-lag", before)
+    assert (finding.severity, finding.subject) == (severity, "orders-1")
+    assert "grew by 30 to 80" in finding.message
+
+
+def test_lag_that_grows_behind_progress_is_none_of_that() -> None:
+    """Who commits is slow, not stuck; and a log that stands still has no growing lag."""
+    before = replace(ALONE, taken_at=NOW - 300 * SECOND)
+    assert "growing-lag" not in codes(having(ALONE, 1, log_end=900, stored=stored(51, NOW)), before)
+    assert "growing-lag" not in codes(ALONE, before)
+
+
+def test_the_lag_of_a_group_without_members_grows_by_nature() -> None:
+    """It is a note, and no more."""
+    before = replace(inactive(), taken_at=NOW - 300 * SECOND)
+    assert found(having(inactive(), 1, log_end=130), "growing-lag", before).severity == "info"
+
+
+def test_an_earlier_look_at_another_group_is_not_used() -> None:
+    """Nothing is compared across groups."""
+    before = replace(ALONE, group="other", taken_at=NOW - 300 * SECOND)
+    assert "growing-lag" not in codes(having(ALONE, 1, log_end=130), before)
+
+
+def test_stores_of_which_one_stands_still_contradict_each_other() -> None:
+    """One commit apart is normal in a running group; one that moved alone in three minutes is not."""
+    now = having(ALONE, 1, stored=stored(60, JUST_NOW), kafka=kafka(40))
+    assert found(now, "contradicting-offsets").severity == "info"
+    before = having(replace(ALONE, taken_at=NOW - 180 * SECOND), 1, stored=stored(45, THEN), kafka=kafka(40))
+    assert found(now, "contradicting-offsets", before).severity == "warning"
+    both = having(replace(ALONE, taken_at=NOW - 180 * SECOND), 1, stored=stored(45, THEN), kafka=kafka(30))
+    assert found(now, "contradicting-offsets", both).severity == "info"
+
+
+def test_partitions_of_a_topic_share_a_finding() -> None:
+    """A thousand unread partitions are one line a topic, and what is said of each is said of the first few."""
+    unread = group([member("g_a", {"orders": 1, "bills": 1})], [
+        *(owned("orders", n, None, stored=stored(n % 9)) for n in range(1000)), owned("bills", 0),
+    ])  # fmt: skip
+    finding = found(unread, "partition-without-owner")
+    assert finding.subject == "orders-0..999"
+    assert finding.message.startswith("1000 partitions have no owner")
+    lost = found(unread, "offset-before-start")
+    assert lost.message.endswith("and 997 more")
+    assert "--topic orders --to-earliest" in lost.remedy
+    some = found(having(having(ALONE, 0, stored=stored(1)), 1, stored=stored(2)), "offset-before-start")
+    assert "--topic orders:0,1 --to-earliest" in some.remedy
+
+
+def test_remedies_can_be_pasted_into_a_shell() -> None:
+    """Names that a shell would take apart are quoted."""
+    hostile = having(replace(ALONE, group="a; rm -rf b"), 1, stored=stored(1))
+    assert "zkgroup reset-offsets 'a; rm -rf b' --topic orders:1" in found(hostile, "offset-before-start").remedy
+
+
+# --- whatever there may be --------------------------------------------------------------------------------------------
+
+NAMES = st.sampled_from(["orders", "bills", "__consumer_offsets", "g_a", "a b"])
+TIMES = st.none() | st.sampled_from([0, THEN, JUST_NOW, NOW, NOW + DAY, -5])
+OFFSETS = st.none() | st.integers(-2, 200)
+DATA = st.sampled_from([b"", b"no JSON", b'{"subscription":{}}', b'{"pattern":"static","subscription":{}}'])
+MEMBERS = st.builds(
+    GroupMember,
+    st.sampled_from(["g_a", "g_b", "h:1", "x"]),
+    st.none(),
+    st.sampled_from([0, 1, 2]),
+    TIMES,
+    st.none()
+    | st.builds(
+        Registration,
+        st.sampled_from(["static", "white_list"]),
+        st.dictionaries(st.sampled_from(["orders", "(", r"\\w", "\ud800"]), st.just(1), min_size=1, max_size=1),
+    ),
+    st.dictionaries(NAMES, st.integers(1, 3), max_size=2),
+    st.none() | st.sampled_from(["is no JSON", "is empty, not JSON"]),
+    st.lists(st.sampled_from(["backslashes are escaped twice", "no timestamp"]), max_size=2).map(tuple),
+    DATA,
+    TIMES,
+)
+PARTITIONS = st.builds(
+    GroupPartition,
+    NAMES,
+    st.integers(0, 3),
+    owner=st.none() | st.sampled_from(["g_a-0", "zombie"]),
+    member=st.none() | st.sampled_from(["g_a", "h:1"]),
+    stream=st.none() | st.integers(0, 4),
+    since=TIMES,
+    session_id=st.sampled_from([None, 0, 1, 2]),
+    error=st.none() | st.just("is empty"),
+    exists=st.booleans(),
+    leader=st.sampled_from([None, -1, 1, 9]),
+    stored=st.none()
+    | st.builds(
+        StoredOffset,
+        OFFSETS,
+        st.integers(0, 3),
+        st.integers(0, 9),
+        st.integers(0, NOW),
+        st.sampled_from([0, THEN, NOW]),
+        st.none() | st.just("is no offset"),
+    ),
+    kafka=st.none() | st.builds(KafkaOffset, OFFSETS, error=st.none() | st.just("timed out")),
+    log_start=OFFSETS,
+    log_end=OFFSETS,
+    log_error=st.none() | st.just("timed out"),
+)
+TOPICS = st.builds(
+    GroupTopic,
+    NAMES,
+    st.booleans(),
+    st.lists(st.integers(0, 5), max_size=4).map(tuple),
+    st.integers(0, 9),
+    TIMES,
+    st.booleans(),
+    st.none() | st.just("is no JSON"),
+    TIMES,
+)
+COORDINATORS = st.none() | st.builds(
+    CoordinatorGroup,
+    st.sampled_from(["Stable", "Empty", "PreparingRebalance"]),
+    members=st.lists(
+        st.builds(
+            CoordinatorMember,
+            st.just("m"),
+            st.just("c"),
+            st.just("/h"),
+            st.lists(st.builds(TopicPartition, NAMES, st.integers(0, 3)), max_size=3).map(tuple),
+        ),
+        max_size=2,
+    ).map(tuple),
+    error=st.none() | st.just("not available"),
+)
+
+
+@st.composite
+def snapshots(draw: st.DrawFn) -> GroupSnapshot:
+    """Any group, however little its parts agree."""
+    members = {one.member: one for one in draw(st.lists(MEMBERS, max_size=3))}
+    partitions = {one.key: one for one in draw(st.lists(PARTITIONS, max_size=6))}
+    topics = {one.name: one for one in draw(st.lists(TOPICS, max_size=4))}
+    return GroupSnapshot(
+        draw(st.sampled_from(["g", "console-consumer-7"])),
+        tuple(members.values()),
+        tuple(partitions.values()),
+        frozenset(name for one in members.values() for name in one.streams),
+        tuple(draw(st.lists(st.just("znode /x is no JSON"), max_size=30))),
+        topics,
+        draw(st.lists(NAMES, unique=True).map(tuple)),
+        draw(st.sampled_from([0, NOW, NOW + 30 * DAY])),
+        draw(st.floats(0, 5)),
+        draw(st.booleans()),
+        last_change=draw(TIMES),
+        coordinator=draw(COORDINATORS),
+        broker_ids=draw(st.sampled_from([(), (1,)])),
+        warnings=draw(st.sampled_from([(), ("no answer",)])),
+    )
+
+
+def exists(finding: Finding, snapshot: GroupSnapshot) -> bool:
+    """Whether the finding's subject is in the snapshot."""
+    named = {snapshot.group, *snapshot.topics, *snapshot.subscribed, *(one.member for one in snapshot.members)}
+    named.update(partition.topic for partition in snapshot.partitions)
+    known = {partition.key for partition in snapshot.partitions}
+    known.update(TopicPartition(name, n) for name, one in snapshot.topics.items() for n in one.partitions)
+    if finding.subject in named:
+        return True
+    for part in finding.subject.removesuffix(" …").split(", "):
+        name, _, numbers = part.rpartition("-")
+        first, _, last = numbers.partition("..")
+        if not {TopicPartition(name, n) for n in range(int(first), int(last or first) + 1)} <= known:
+            return False
+    return True
+
+
+@settings(max_examples=400, deadline=None)
+@given(snapshots(), st.none() | snapshots(), st.booleans())
+def test_whatever_there_is_can_be_judged(now: GroupSnapshot, before: GroupSnapshot | None, explained: bool) -> None:
+    """No snapshot makes it fail; every finding is of a kind and a severity that is declared, about something that is
+    there, says something and advises something; the order is by severity, and the same for the same look."""
+    findings = judge(now, explain(now) if explained else None, before)
+    for finding in findings:
+        assert finding.severity in KINDS[finding.code].severities
+        assert exists(finding, now), finding
+        assert finding.message
+        assert finding.remedy
+        assert finding.page == f"docs/findings/{finding.code}.md"
+        assert "\n" not in finding.message + finding.remedy
+    assert len({(f.code, f.subject, f.message) for f in findings}) == len(findings) or len(now.problems) > 1
+    ranks = [SEVERITIES.index(finding.severity) for finding in findings]
+    assert ranks == sorted(ranks)
+    assert judge(now, explain(now) if explained else None, before) == findings
