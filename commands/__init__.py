@@ -15,6 +15,7 @@ COMMANDS = (
     Lazy("consume", "consume:consume", "Print messages, as a member of a group or without one."),
     Lazy("owners", "owners:owners", "Who owns each partition of a group."),
     Lazy("assign", "assign:assign", "Who would own what, now or if; makes a group rebalance."),
+    Lazy("reset-offsets", "reset_offsets:reset_offsets", "Move a group's offsets: a time, a file, back again."),
     Lazy("export", "export:export", "A group's messages as Parquet files, each exactly once."),
     Lazy("sandbox", "sandbox:app", "Real ZooKeeper and Kafka servers on this machine.", connects=False),
     Lazy("completions", "completions:completions", "The completion script for bash, zsh or fish.", connects=False),

@@ -61,6 +61,8 @@ def read_json(text: str, entries: Entries, forced: FileFormat | None) -> FileFor
     with ``topic``, ``partition`` and ``target`` or ``committed``, or an object that has such a list as ``partitions``.
     """
     value = _parse(text, entries)
+    if isinstance(value, _Object) and value.find("zkgroup_backup")[0] >= 0:
+        entries.fail((), "is a backup that a change of zkgroup has written", "put it back with --undo")
     if forced != "spark":
         if _is_list(value):
             _read_rows(entries, value, None, ())

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 from zkgroup.errors import UnreachableError, UsageError
+from zkgroup.groups.backup import SavedOffset
 from zkgroup.groups.file_entries import Wanted
 from zkgroup.groups.model import GroupPartition, KafkaOffset, Store, StoredOffset
 from zkgroup.groups.targets import TimeOffsets
@@ -104,7 +105,10 @@ class _Planner:
         wanted: Wanted = None
         match kind:
             case "current":
-                self._note_current(partition, current, notes)
+                if current is None:
+                    notes.append("no offset is committed")
+                else:
+                    _note_range(partition, current, notes)
                 return current
             case "earliest" | "latest":
                 wanted = kind
@@ -140,14 +144,6 @@ class _Planner:
             return "latest"
         return found
 
-    def _note_current(self, partition: GroupPartition, current: int | None, notes: list[str]) -> None:
-        if current is None:
-            notes.append("no offset is committed")
-        elif partition.log_end is not None and current > partition.log_end:
-            notes.append(f"beyond the log's end {partition.log_end}")
-        elif partition.log_start is not None and current < partition.log_start:
-            notes.append(f"before the log's start {partition.log_start}")
-
 
 def current_offset(partition: GroupPartition, store: OneStore) -> tuple[int | None, str | None]:
     """The committed offset in one store, and why it cannot be read."""
@@ -176,26 +172,20 @@ def _within_log(partition: GroupPartition, wanted: Wanted, notes: list[str]) -> 
     return wanted
 
 
-@dataclass(frozen=True, slots=True)
-class Undo:
-    """One offset of a backup: what was there before, and what was written in its place. None: no offset."""
-
-    store: OneStore
-    partition: TopicPartition
-    before: int | None
-    written: int | None
-
-
-def plan_undo(undos: Sequence[Undo], partitions: Mapping[TopicPartition, GroupPartition]) -> tuple[ResetRow, ...]:
-    """Rows that put a backup back. What has moved on since the backup's reset has a note that says so, and is
-    ``foreign``: see ``moved_since``."""
+def plan_undo(
+    undos: Sequence[SavedOffset], partitions: Mapping[TopicPartition, GroupPartition]
+) -> tuple[ResetRow, ...]:
+    """Rows that put back what a backup holds, in range or not; ``moved_since`` tells what stands in the way."""
     rows = []
     for undo in sorted(undos, key=lambda one: (one.partition, one.store != "zookeeper")):
         partition = partitions.get(undo.partition, GroupPartition(*undo.partition))
         current, why = current_offset(partition, undo.store)
         notes = [f"the offset is unreadable: {why}"] if why else []
         target = undo.before
-        if current == undo.before and not why:
+        if undo.raw is not None:
+            notes.append("was unreadable before: left as it is")
+            target = current
+        elif current == undo.before and not why:
             notes.append("is as it was before")
         elif undo.before is None and undo.store == "kafka":
             notes.append("had no offset; Kafka cannot forget a single one: left as it is")
@@ -209,14 +199,13 @@ def plan_undo(undos: Sequence[Undo], partitions: Mapping[TopicPartition, GroupPa
 
 
 def _note_range(partition: GroupPartition, offset: int, notes: list[str]) -> None:
-    """An undo puts back what was there, in range or not: but that is said."""
     if partition.log_end is not None and offset > partition.log_end:
         notes.append(f"beyond the log's end {partition.log_end}")
     elif partition.log_start is not None and offset < partition.log_start:
         notes.append(f"before the log's start {partition.log_start}")
 
 
-def moved_since(undos: Sequence[Undo], partitions: Mapping[TopicPartition, GroupPartition]) -> list[str]:
+def moved_since(undos: Sequence[SavedOffset], partitions: Mapping[TopicPartition, GroupPartition]) -> list[str]:
     """The offsets that are neither what a backup's reset wrote nor what the backup holds, in words."""
     found = []
     for undo in undos:

@@ -1,0 +1,308 @@
+"""``zkgroup reset-offsets``: move a group's offsets."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from zkgroup.config import ConnectionSettings
+from zkgroup.errors import RefusedError, UsageError
+
+from ._changing import (
+    BackupOption,
+    ConfirmOption,
+    DryRunOption,
+    ExecuteOption,
+    backed_up,
+    check_choice,
+    done,
+    is_wanted,
+)
+from ._context import connection, open_registry, warn
+from ._options import GroupArgument, OutputOption
+from ._render import print_rows
+
+if TYPE_CHECKING:
+    from zkgroup.groups.reset import Target
+    from zkgroup.groups.resetting import ResetPlan, Resetter
+    from zkgroup.groups.scope import Scope
+
+COLUMNS = ("topic", "partition", "current", "target", "change", "note")
+BOTH_COLUMNS = ("topic", "partition", "store", "current", "target", "change", "note")
+TARGETS = "Where to (one of these)"
+SCOPE = "Which partitions"
+SHOWN = 5
+WINDOW = (
+    "Kafka has no compare-and-set: offsets there are read again just before they are written, but a commit in the "
+    "milliseconds between would be overwritten"
+)
+
+
+def _target(*names: str, help: str, metavar: str | None = None) -> Any:
+    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=TARGETS, show_default=False)
+
+
+def reset_offsets(
+    ctx: typer.Context,
+    group: GroupArgument,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic",
+            metavar="TOPIC[:P,P-P]",
+            help="This topic, or these partitions of it; repeatable. Of a file or a backup, only these.",
+            rich_help_panel=SCOPE,
+            show_default=False,
+        ),
+    ] = None,
+    all_topics: Annotated[
+        bool,
+        typer.Option("--all-topics", help="All topics that the group has offsets of.", rich_help_panel=SCOPE),
+    ] = False,
+    store: Annotated[
+        Literal["zookeeper", "kafka", "both"] | None,
+        typer.Option(
+            "--store",
+            help="Where the offsets are kept. By default where the group has some, in both if it has some in both.",
+            rich_help_panel=SCOPE,
+            show_default=False,
+        ),
+    ] = None,
+    to_earliest: Annotated[bool, _target("--to-earliest", help="The start of each log.")] = False,
+    to_latest: Annotated[bool, _target("--to-latest", help="The end of each log.")] = False,
+    to_offset: Annotated[int | None, _target("--to-offset", metavar="N", help="This offset.")] = None,
+    to_current: Annotated[bool, _target("--to-current", help="Where it is: shows what there is.")] = False,
+    shift_by: Annotated[
+        int | None, _target("--shift-by", metavar="N", help="N offsets on; back, where N is negative.")
+    ] = None,
+    to_datetime: Annotated[
+        str | None,
+        _target(
+            "--to-datetime",
+            metavar="TIME",
+            help="The first message that is not older than this ISO 8601 time; UTC if it names no zone.",
+        ),
+    ] = None,
+    by_duration: Annotated[
+        str | None,
+        _target("--by-duration", metavar="DURATION", help="As long ago as this ISO 8601 duration: PT30M, P1DT12H."),
+    ] = None,
+    from_file: Annotated[
+        str | None,
+        _target(
+            "--from-file",
+            metavar="FILE",
+            help="As a file says, in any format that 'offsets --save' writes; - is standard input.",
+        ),
+    ] = None,
+    undo: Annotated[
+        Path | None, _target("--undo", metavar="FILE", help="As it was before the change that this is the backup of.")
+    ] = None,
+    file_format: Annotated[
+        Literal["zk", "csv", "json", "rpk", "spark"] | None,
+        typer.Option(
+            "--file-format",
+            help="How to read the file; recognised by its content if not given.",
+            show_default=False,
+        ),
+    ] = None,
+    from_group: Annotated[
+        str | None,
+        typer.Option(
+            "--from-group",
+            metavar="GROUP",
+            help="Whose offsets to take of a file that names groups; GROUP's own by default.",
+            show_default=False,
+        ),
+    ] = None,
+    export: Annotated[
+        bool, typer.Option("--export", help="Print the plan as Kafka's tools read it: topic,partition,offset.")
+    ] = False,
+    backup: BackupOption = None,
+    execute: ExecuteOption = False,
+    dry_run: DryRunOption = False,
+    confirm: ConfirmOption = None,
+    output: OutputOption = "table",
+) -> None:
+    """Move a group's offsets; without --execute only show what would be done.
+
+    The group must have no members. What is outside a log is clamped to its nearer end; a note says so. In ZooKeeper
+    nothing is overwritten that has changed since the plan, and a group that comes alive meanwhile wins. Kafka cannot
+    do that: offsets kept there are read again just before, which leaves some milliseconds in which another's commit
+    would be lost. Where a group has offsets in both, ZooKeeper comes first. A backup is written before, for --undo;
+    afterwards everything is read again (exit 6 if it is not as planned). By time, Kafka 0.8 and 0.9 know only the
+    times of segments.
+
+    \b
+    zkgroup reset-offsets billing --topic orders:0,2-5 --to-earliest
+    zkgroup reset-offsets billing --all-topics --to-datetime 2024-05-01T12:00:00+02:00 --execute
+    zkgroup reset-offsets billing --from-file saved.txt --execute
+    zkgroup reset-offsets billing --undo BACKUP --execute
+    """
+    kind, value = _only_one(
+        {
+            "--to-earliest": to_earliest or None,
+            "--to-latest": to_latest or None,
+            "--to-offset": to_offset,
+            "--to-current": to_current or None,
+            "--shift-by": shift_by,
+            "--to-datetime": to_datetime,
+            "--by-duration": by_duration,
+            "--from-file": from_file,
+            "--undo": undo,
+        }
+    )
+    _check_scope(bool(topic), all_topics, files=kind in ("--from-file", "--undo"))
+    if from_file is None and (file_format is not None or from_group is not None):
+        raise UsageError("--file-format and --from-group are about --from-file", "leave them out")
+    if export and execute:
+        raise UsageError("--export and --execute contradict each other", "export first, then --from-file")
+    check_choice(execute, dry_run, backup)
+    settings = connection(ctx)
+    from zkgroup.groups.files import read_offsets
+    from zkgroup.groups.scope import parse_scope
+
+    scope = parse_scope(topic) if topic else None
+    if from_file is not None:
+        value = read_offsets(from_file, file_format).offsets_of(from_group or group)
+    wanted = None if undo is not None else _read_target(kind, value)
+    with _resetter(settings, group, store) as (resetter, settled):
+        plan = _plan(resetter, wanted, scope, settled, undo)
+        _show(plan, output, export=export)
+        warn(ctx, _warnings(resetter, plan, execute=execute))
+        if export or not is_wanted(ctx, settings, execute=execute, confirm=confirm, changes=plan.changes):
+            return
+        if plan.conflicts:
+            raise _conflict(plan)
+        _execute(ctx, resetter, plan, backup)
+
+
+def _only_one(targets: Mapping[str, Any]) -> tuple[str, Any]:
+    """The one target that was given, and its value."""
+    given = [(name, value) for name, value in targets.items() if value is not None]
+    if not given:
+        raise UsageError("no target is given", f"give one of {', '.join(targets)}")
+    if len(given) > 1:
+        raise UsageError(f"{' and '.join(name for name, _ in given)} contradict each other", "give one target")
+    return given[0]
+
+
+def _check_scope(topics: bool, all_topics: bool, *, files: bool) -> None:
+    if topics and all_topics:
+        raise UsageError("--topic and --all-topics contradict each other", "give one")
+    if not topics and not all_topics and not files:
+        raise UsageError("no partitions are given", "give --topic TOPIC[:P,P-P] or --all-topics")
+
+
+def _read_target(kind: str, value: Any) -> Target:
+    """Where to, of the option that was given and its value; of a file its offsets."""
+    from zkgroup.groups.reset import Target, check_bounds
+    from zkgroup.groups.targets import parse_duration, parse_time
+
+    match kind:
+        case "--to-offset":
+            return check_bounds(Target("offset", value))
+        case "--shift-by":
+            return check_bounds(Target("shift", value))
+        case "--to-datetime":
+            return Target("time", parse_time(value))
+        case "--by-duration":
+            return Target("time", max(0, int(time.time() * 1000) - parse_duration(value)))
+        case "--from-file":
+            return Target("file", offsets=value)
+        case "--to-earliest":
+            return Target("earliest")
+        case "--to-latest":
+            return Target("latest")
+        case _:
+            return Target("current")
+
+
+@contextmanager
+def _resetter(
+    settings: ConnectionSettings, group: str, store: Literal["zookeeper", "kafka", "both"] | None
+) -> Iterator[tuple[Resetter, Literal["zookeeper", "kafka", "both"] | None]]:
+    """Through ZooKeeper, or without it where only brokers are named."""
+    from zkgroup.connector.brokers import Brokers
+    from zkgroup.groups.resetting import Resetter
+    from zkgroup.protocol import znodes
+    from zkgroup.servers.kafka import KafkaSettings
+
+    given = KafkaSettings(",".join(map(str, settings.bootstrap)), settings.kafka) if settings.bootstrap else None
+    if settings.zookeeper is None and given is not None and store in (None, "kafka"):
+        bootstrap = given
+        yield Resetter(None, lambda: bootstrap, group, settings.timeout), "kafka"
+        return
+    znodes.group(group)  # a name that no group can have is refused before anything is opened
+    with open_registry(settings) as registry:
+        brokers = Brokers(registry.read, settings.kafka, given)
+        yield Resetter(registry, brokers.settings, group, settings.timeout), store
+
+
+def _plan(
+    resetter: Resetter,
+    target: Target | None,
+    scope: Scope | None,
+    store: Literal["zookeeper", "kafka", "both"] | None,
+    undo: Path | None,
+) -> ResetPlan:
+    from zkgroup.groups.standing import Selection
+
+    if target is None:
+        assert undo is not None, "either of the two"
+        return resetter.plan_undo(undo, scope, store)
+    listed = frozenset(target.offsets) if target.kind == "file" else None
+    return resetter.plan(target, Selection(scope, listed), store)
+
+
+def _show(plan: ResetPlan, output: Literal["table", "json", "csv"], *, export: bool) -> None:
+    if not export:
+        print_rows(plan.rows, BOTH_COLUMNS if plan.store == "both" else COLUMNS, output)
+        return
+    from zkgroup.groups.files import format_offsets
+
+    targets = {row.key: row.target for row in reversed(plan.rows) if row.target is not None}
+    sys.stdout.write(format_offsets("csv", plan.group, targets))
+
+
+def _warnings(resetter: Resetter, plan: ResetPlan, *, execute: bool) -> list[str]:
+    """What should be known of a plan besides its rows."""
+    warnings = list(plan.warnings)
+    if plan.moving("kafka"):
+        warnings.append(WINDOW)
+    if execute:
+        return warnings
+    if plan.conflicts:
+        warnings.append(f"--execute would be refused: {_conflict(plan).message}")
+    if plan.changes:
+        try:
+            resetter.refuse_if_active(plan)
+        except RefusedError as refused:
+            warnings.append(f"--execute would be refused as things are: {refused.message}")
+    return warnings
+
+
+def _conflict(plan: ResetPlan) -> RefusedError:
+    more = len(plan.conflicts) - SHOWN
+    named = "; ".join(plan.conflicts[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
+    return RefusedError(
+        f"offsets have moved since {plan.undone} was written: {named}",
+        "undo the others with --topic, and set these with --to-offset if they are to be set",
+    )
+
+
+def _execute(ctx: typer.Context, resetter: Resetter, plan: ResetPlan, path: Path | None) -> None:
+    from zkgroup.groups import backup
+
+    resetter.refuse_if_active(plan)  # before a backup that nobody needs
+    backed_up(backup.write(resetter.backup(plan, "reset-offsets"), path))
+    resetter.write(plan)
+    warn(ctx, resetter.verify(plan))
+    count = plan.changes
+    done(ctx, f"{count} offset{'' if count == 1 else 's'} of group {plan.group} written and verified")

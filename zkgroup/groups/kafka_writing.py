@@ -1,0 +1,167 @@
+"""Writing offsets that a group keeps in Kafka, as safely as that can be done there.
+
+Kafka knows no compare-and-set. What it does know: a commit by nobody (no member, generation −1) is refused while the
+group has members there, by the coordinator itself. Against anybody else who commits in the same way the offsets are
+read again just before; what remains is the time between that answer and the commit, some milliseconds, in which another
+commit would be overwritten unseen.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
+from zkgroup.groups.guard import listed
+from zkgroup.groups.writing import WriteFailedError, WriteRefusedError, WriteReport, named
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.servers.answers import KafkaSide
+from zkgroup.servers.coordinator import Coordinators
+from zkgroup.servers.group_offsets import GroupOffsets
+from zkgroup.servers.kafka import KafkaSettings
+
+#: Offsets a commit. The coordinator writes a commit as one batch, which must fit into one message (1 MB by default).
+PIECE: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaWrite:
+    """One planned commit: the next offset to read, and the one that the plan is based on, None where there was none."""
+
+    partition: TopicPartition
+    offset: int
+    seen: int | None
+
+
+def refuse_if_active(group: str, side: KafkaSide) -> None:
+    """Raise ``RefusedError`` if the group has members in Kafka."""
+    members = side.group.members if side.group is not None else ()
+    if members:
+        noun = "member" if len(members) == 1 else "members"
+        names = listed([f"{member.member} on {member.host or 'an unknown host'}" for member in members])
+        raise RefusedError(
+            f"group {group} is active in Kafka: {noun} {names}", "stop whoever works for it, then try again"
+        )
+
+
+def write_kafka_offsets(
+    settings: KafkaSettings, group: str, writes: Sequence[KafkaWrite], timeout: float, *, piece: int = PIECE
+) -> WriteReport:
+    """Commit all of ``writes`` (each partition once), ``piece`` partitions at a time; ``timeout`` seconds a request.
+
+    Everything is looked at before anything is written; what has its wanted value is done. The report has no
+    ``unwritten`` where this returns. Raises ``WriteRefusedError`` (the group has members in Kafka, an offset has moved
+    since the plan) and ``WriteFailedError``, both with the report so far.
+    """
+    offsets = GroupOffsets(settings, group)
+    try:
+        return _Writing(settings, group, writes, timeout, piece, offsets).run()
+    finally:
+        offsets.close()
+
+
+class _Writing:
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        group: str,
+        writes: Sequence[KafkaWrite],
+        timeout: float,
+        piece: int,
+        offsets: GroupOffsets,
+    ) -> None:
+        self._settings = settings
+        self._group = group
+        self._timeout = timeout
+        self._piece = piece
+        self._offsets = offsets
+        self._todo = {write.partition: write for write in writes}
+        self._written: list[TopicPartition] = []
+        self._already: list[TopicPartition] = []
+
+    def run(self) -> WriteReport:
+        try:
+            self._refuse_if_active()
+            self._look(list(self._todo.values()))
+            # One piece has been looked at just now.
+            fresh = len(self._todo) <= self._piece
+            while self._todo:
+                piece = list(self._todo.values())[: self._piece]
+                if not fresh:
+                    self._look(piece)
+                self._put([write for write in piece if write.partition in self._todo])
+                fresh = False
+        except RefusedError as refused:
+            raise WriteRefusedError(*self._told(refused), self._report()) from refused
+        except ZkgroupError as failed:
+            raise WriteFailedError(*self._told(failed), self._report(), failed.exit_code) from failed
+        return self._report()
+
+    def _refuse_if_active(self) -> None:
+        side = Coordinators(self._settings, self._timeout).sides([self._group])[self._group]
+        refuse_if_active(self._group, side)
+
+    def _look(self, writes: Sequence[KafkaWrite]) -> None:
+        """Read the offsets again. Raises ``RefusedError`` where one has moved."""
+        found = self._offsets.fetch([write.partition for write in writes], self._timeout)
+        changed = []
+        for write in writes:
+            value = found[write.partition]
+            if value == write.offset:
+                self._done([write.partition], self._already)
+            elif value != write.seen:
+                changed.append(f"{write.partition} (was {_shown(write.seen)}, is {_shown(value)})")
+        if changed:
+            raise RefusedError(
+                f"offsets of group {self._group} in Kafka have changed since the plan was made: {listed(changed)}",
+                "find out who commits for the group, then plan again",
+            )
+
+    def _put(self, writes: Sequence[KafkaWrite]) -> None:
+        if not writes:
+            return
+        try:
+            self._offsets.commit({write.partition: write.offset for write in writes}, self._timeout)
+        except ZkgroupError as error:
+            self._find_out(writes, error)
+            raise
+        self._done([write.partition for write in writes], self._written)
+
+    def _find_out(self, writes: Sequence[KafkaWrite], error: ZkgroupError) -> None:
+        """What became of a commit that was answered with an error, or not at all. Raises ``RefusedError`` where the
+        reason is that the group has come alive."""
+        deadline = time.monotonic() + self._timeout
+        while True:
+            try:
+                found = self._offsets.fetch([write.partition for write in writes], self._timeout)
+                break
+            except UnreachableError:
+                if time.monotonic() > deadline:
+                    return
+            except ZkgroupError:
+                return  # the first error is the one to be told
+        self._done([write.partition for write in writes if found[write.partition] == write.offset], self._written)
+        if not isinstance(error, UnreachableError):
+            self._refuse_if_active()
+
+    def _done(self, partitions: Iterable[TopicPartition], where: list[TopicPartition]) -> None:
+        for partition in partitions:
+            del self._todo[partition]
+            where.append(partition)
+
+    def _report(self) -> WriteReport:
+        return WriteReport(tuple(self._written), tuple(self._todo), tuple(self._already))
+
+    def _told(self, error: ZkgroupError) -> tuple[str, str | None]:
+        if not self._written:
+            return f"{error.message}; nothing was written to Kafka", error.remedy
+        done = f"{len(self._written)} offsets are written to Kafka ({named(self._written)})"
+        left = f"{len(self._todo)} are not ({named(self._todo)})"
+        go_on = "run it again to go on: what is in place stays"
+        return f"{error.message}; {done}, {left}", f"{error.remedy}; {go_on}" if error.remedy else go_on
+
+
+def _shown(offset: int | None) -> str:
+    return "none" if offset is None else str(offset)

@@ -1,0 +1,252 @@
+"""Resetting a group's offsets, step by step: plan, look whether it may be done, write, verify.
+
+    resetter = Resetter(registry, brokers, "billing", 5.0)
+    plan = resetter.plan(Target("earliest"), Selection(parse_scope(["orders"])))
+    resetter.refuse_if_active(plan)
+    backup.write(resetter.backup(plan, "reset-offsets"))
+    resetter.write(plan)
+    resetter.verify(plan)
+
+With both stores ZooKeeper is written first, where a compare-and-set is possible, and Kafka only if that succeeded.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from zkgroup.errors import RefusedError, UsageError, VerificationError, ZkgroupError
+from zkgroup.groups import backup as backups
+from zkgroup.groups.backup import Backup, Cluster, SavedOffset
+from zkgroup.groups.guard import listed, read_guard
+from zkgroup.groups.kafka_writing import KafkaWrite, refuse_if_active, write_kafka_offsets
+from zkgroup.groups.model import Store
+from zkgroup.groups.reset import (
+    OneStore,
+    ResetRow,
+    Target,
+    moved_since,
+    out_of_range,
+    plan_reset,
+    plan_undo,
+    stores_of,
+)
+from zkgroup.groups.scope import Scope
+from zkgroup.groups.standing import Brokers, Selection, Standing, Surveyor, with_logs
+from zkgroup.groups.targets import find_offsets
+from zkgroup.groups.writing import OffsetWrite, WriteFailedError, WriteRefusedError, WriteReport, write_offsets
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import Get, Node
+from zkgroup.servers.coordinator import Coordinators
+from zkgroup.servers.group_offsets import GroupOffsets
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
+
+
+@dataclass(frozen=True, slots=True)
+class ResetPlan:
+    """What is to be written, and what that is based on. ``conflicts``: why an undo is refused."""
+
+    group: str
+    store: Store
+    rows: tuple[ResetRow, ...]
+    standing: Standing
+    warnings: tuple[str, ...] = ()
+    conflicts: tuple[str, ...] = ()
+    undone: Path | None = None
+
+    def moving(self, store: OneStore) -> list[ResetRow]:
+        """The rows that are to be written to one store."""
+        return [row for row in self.rows if row.store == store and row.moves]
+
+    @property
+    def changes(self) -> int:
+        """How many offsets are to be written."""
+        return sum(row.moves for row in self.rows)
+
+
+class Resetter:
+    """One group's offsets, to be moved. Without a ``registry`` those in Kafka. ``timeout`` (seconds) is for a broker's
+    answer. Used by one thread."""
+
+    def __init__(self, registry: Registry | None, brokers: Brokers, group: str, timeout: float) -> None:
+        self._registry = registry
+        self._find_brokers = brokers
+        self._settings: KafkaSettings | None = None
+        self._group = group
+        self._timeout = timeout
+
+    def _brokers(self) -> KafkaSettings:
+        if self._settings is None:
+            self._settings = self._find_brokers()
+        return self._settings
+
+    # --- planning ---------------------------------------------------------------------------------------------------
+
+    def plan(self, target: Target, selection: Selection, store: Store | None = None) -> ResetPlan:
+        """What a reset would do. Without ``store``, where the group keeps its offsets.
+
+        Raises ``NotFoundError`` for what does not exist, ``UnreachableError`` where a server or a log cannot be asked.
+        """
+        surveyor = Surveyor(self._registry, self._brokers, self._group, self._timeout)
+        standing = surveyor.look(selection, store, logs_needed=target.kind != "current")
+        times = None
+        if target.kind == "time":
+            existing = [key for key, partition in standing.partitions.items() if partition.exists]
+            times = find_offsets(self._brokers(), existing, target.value, self._timeout)
+        rows = plan_reset(target, standing.partitions.values(), standing.store, times)
+        return ResetPlan(self._group, standing.store, rows, standing, (*standing.warnings, *_of_new(standing)))
+
+    def plan_undo(self, path: Path, scope: Scope | None = None, store: Store | None = None) -> ResetPlan:
+        """What it takes to put back what a backup holds, or only what of it is in ``scope`` and ``store``.
+
+        Raises ``UsageError`` for what is no backup, ``RefusedError`` for one of another group or cluster.
+        """
+        backup = backups.read(path)
+        backups.check_fits(backup, self._cluster(), self._group, path)
+        offsets = [
+            offset
+            for offset in backup.offsets
+            if (store is None or offset.store in stores_of(store)) and (scope is None or scope.has(offset.partition))
+        ]
+        if not offsets:
+            raise UsageError(f"{path} has no offsets that are meant", "see --topic and --store")
+        kept = {offset.store for offset in offsets}
+        surveyor = Surveyor(self._registry, self._brokers, self._group, self._timeout)
+        standing = surveyor.look(
+            Selection(listed=frozenset(offset.partition for offset in offsets), gone=True),
+            "both" if len(kept) > 1 else next(iter(kept)),
+            logs_needed=False,
+        )
+        rows = plan_undo(offsets, standing.partitions)
+        warnings = [*standing.warnings, *_of_new(standing)]
+        if backup.nodes:
+            warnings.append(f"{path} also holds {len(backup.nodes)} nodes: only offsets are put back")
+        conflicts = tuple(moved_since(offsets, standing.partitions))
+        return ResetPlan(self._group, standing.store, rows, standing, tuple(warnings), conflicts, path)
+
+    # --- doing ------------------------------------------------------------------------------------------------------
+
+    def refuse_if_active(self, plan: ResetPlan) -> None:
+        """Raise ``RefusedError``, naming the members, if somebody works for the group."""
+        # Members that keep their offsets in Kafka are registered in ZooKeeper all the same.
+        if self._registry is not None and (plan.store != "kafka" or plan.standing.exists):
+            read_guard(self._registry, self._group)
+        if plan.store != "zookeeper":
+            side = Coordinators(self._brokers(), self._timeout).sides([self._group])[self._group]
+            refuse_if_active(self._group, side)
+
+    def backup(self, plan: ResetPlan, command: str) -> Backup:
+        """What the plan overwrites."""
+        raw = plan.standing.unreadable
+        side = plan.standing.side
+        offsets = [
+            SavedOffset(
+                row.store,
+                row.key,
+                row.current,
+                row.target,
+                raw[row.key].decode("utf-8", "replace") if row.store == "zookeeper" and row.key in raw else None,
+                side.offsets[row.key].metadata if row.store == "kafka" and side and row.key in side.offsets else "",
+            )
+            for row in plan.rows
+            if row.moves
+        ]
+        return Backup(command, self._group, int(time.time() * 1000), self._cluster(), tuple(offsets))
+
+    def _cluster(self) -> Cluster:
+        if self._registry is not None:
+            return backups.read_cluster(self._registry)
+        return Cluster(self._brokers().bootstrap)
+
+    def write(self, plan: ResetPlan) -> None:
+        """Write the plan, guarded; what has its target already is done.
+
+        Raises ``WriteRefusedError`` (the group came alive, or an offset moved since the plan) and ``WriteFailedError``;
+        both say what is written.
+        """
+        zookeeper = [
+            OffsetWrite(row.key, row.target, plan.standing.partitions[row.key].stored)
+            for row in plan.moving("zookeeper")
+        ]
+        kafka = [KafkaWrite(row.key, row.target, row.current) for row in plan.moving("kafka") if row.target is not None]
+        if zookeeper:
+            assert self._registry is not None, "offsets in ZooKeeper were read from it"
+            write_offsets(self._registry, self._group, zookeeper, prune=plan.undone is not None)
+        if not kafka:
+            return
+        try:
+            if self._registry is not None:
+                read_guard(self._registry, self._group)
+            write_kafka_offsets(self._brokers(), self._group, kafka, self._timeout)
+        except ZkgroupError as error:
+            if not zookeeper:
+                raise
+            message = f"{error.message}; all {len(zookeeper)} offsets in ZooKeeper are written"
+            report = getattr(error, "report", WriteReport(unwritten=tuple(write.partition for write in kafka)))
+            if isinstance(error, RefusedError):
+                raise WriteRefusedError(message, error.remedy, report) from error
+            raise WriteFailedError(message, error.remedy, report, error.exit_code) from error
+
+    def verify(self, plan: ResetPlan) -> list[str]:
+        """Read everything again, the logs too; what could not be asked is returned in words.
+
+        Raises ``VerificationError`` where an offset is not as planned, or lies outside its log by now.
+        """
+        wrong = []
+        found: dict[OneStore, Mapping[TopicPartition, int | None]] = {
+            store: self._read(store, plan) for store in stores_of(plan.store)
+        }
+        for row in plan.rows:
+            value = found[row.store][row.key]
+            if value != row.target:
+                shown = "none" if value is None else value
+                wrong.append(f"{row.key} in {row.store} is {shown}, not {'none' if row.target is None else row.target}")
+        if wrong:
+            raise VerificationError(
+                f"group {self._group} is not as planned: {listed(wrong)}",
+                "find out who commits for it, then plan again",
+            )
+        try:
+            partitions = with_logs(plan.standing.partitions, self._brokers(), self._timeout)
+        except ZkgroupError as error:
+            return [f"the logs could not be looked at again: {error.message}"]
+        # A target that was out of range in the plan was noted there.
+        before = set(out_of_range(plan.rows, plan.standing.partitions))
+        moving = [row for row in plan.rows if row.moves]
+        if passed := [one for one in out_of_range(moving, partitions) if one not in before]:
+            raise VerificationError(
+                f"the offsets are written, but logs have moved on meanwhile: {listed(passed)}",
+                "run it again, before members start: they would go where auto.offset.reset says",
+            )
+        return []
+
+    def _read(self, store: OneStore, plan: ResetPlan) -> Mapping[TopicPartition, int | None]:
+        """The offsets as they are now; None also for what is unreadable."""
+        keys = [row.key for row in plan.rows if row.store == store]
+        if store == "kafka":
+            offsets = GroupOffsets(self._brokers(), self._group)
+            try:
+                return offsets.fetch(keys, self._timeout)
+            finally:
+                offsets.close()
+        assert self._registry is not None, "offsets in ZooKeeper were read from it"
+        paths = [znodes.offset(self._group, key) for key in keys]
+        nodes = self._registry.read([Get(path) for path in paths])
+        return {key: _value(path, node) for key, path, node in zip(keys, paths, nodes, strict=True)}
+
+
+def _value(path: str, node: object) -> int | None:
+    if not isinstance(node, Node):
+        return None
+    try:
+        return znodes.decode_offset(path, node.data)
+    except ZkgroupError:
+        return None
+
+
+def _of_new(standing: Standing) -> list[str]:
+    return [] if standing.exists else [f"there is no group {standing.group} yet: this makes it"]

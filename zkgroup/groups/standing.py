@@ -1,0 +1,257 @@
+"""Where a group's offsets stand, for who wants to move them: the partitions that are meant, their offsets in the stores
+that are meant, and their logs. ``snapshot`` looks at whole groups; this looks only at what may be written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeAlias
+
+from zkgroup.errors import NotFoundError, UsageError, ZkgroupError
+from zkgroup.groups.joining import stored_offset
+from zkgroup.groups.model import GroupPartition, Store, StoredOffset
+from zkgroup.groups.reading import Nodes, below, topic_path
+from zkgroup.groups.scope import Scope, check_topics, no_partition
+from zkgroup.protocol import znodes
+from zkgroup.protocol.brokers import decode_topic
+from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
+from zkgroup.servers.answers import KafkaSide
+from zkgroup.servers.kafka import KafkaSettings, LogRange, log_offsets, topics
+from zkgroup.servers.registry import Registry
+
+#: Finds out how to reach the brokers. Called when they are needed.
+Brokers: TypeAlias = Callable[[], KafkaSettings]
+
+_PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which partitions are meant. ``scope``: those that were named, None for all of the group's topics. ``listed``:
+    those of a file, of which ``scope`` leaves some. ``gone``: they need not exist."""
+
+    scope: Scope | None = None
+    listed: frozenset[TopicPartition] | None = None
+    gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What there is. ``exists``: the group was known in one of its stores. ``unreadable``: what offset nodes hold that
+    is no offset. ``side`` is Kafka's, None where it was not asked."""
+
+    group: str
+    store: Store
+    exists: bool
+    partitions: Mapping[TopicPartition, GroupPartition]
+    unreadable: Mapping[TopicPartition, bytes] = field(default_factory=dict)
+    side: KafkaSide | None = None
+    warnings: tuple[str, ...] = ()
+
+
+class Surveyor:
+    """Looks at one group. Without a ``registry`` only at what Kafka keeps. ``timeout`` (seconds) is for the brokers."""
+
+    def __init__(self, registry: Registry | None, brokers: Brokers, group: str, timeout: float) -> None:
+        self._registry = registry
+        self._brokers = brokers
+        self._group = group
+        self._timeout = timeout
+        self._nodes = Nodes()
+        self._topics: Mapping[str, tuple[int, ...]] = {}
+
+    def look(self, selection: Selection, store: Store | None, *, logs_needed: bool) -> Standing:
+        """Read everything. Without ``store``, that where the group keeps its offsets: ZooKeeper for a new group.
+
+        Raises ``NotFoundError`` for a group, topic or partition that does not exist (a group that is named with its
+        partitions may be new), and ``UnreachableError``. Logs that are not ``logs_needed`` may remain unknown.
+        """
+        self._nodes = Nodes()
+        warnings: list[str] = []
+        in_zookeeper = self._read_group()
+        store, side = self._settle_store(store, in_zookeeper, warnings)
+        in_kafka = side is not None and (side.group is not None or bool(side.offsets))
+        exists = in_zookeeper or in_kafka
+        if not exists and selection.scope is None and selection.listed is None:
+            raise NotFoundError(
+                f"there is no group {self._group}", "check its name; for a new group name the topics with --topic"
+            )
+        found = self._partitions(selection, store, side)
+        unreadable: dict[TopicPartition, bytes] = {}
+        if store != "kafka":
+            found = self._with_stored(found, unreadable)
+        if store != "zookeeper" and side is not None:
+            found = {key: replace(one, kafka=side.offsets.get(key)) for key, one in found.items()}
+        found = self._with_logs(found, warnings, needed=logs_needed)
+        return Standing(self._group, store, exists, found, unreadable, side, tuple(warnings))
+
+    # --- the group --------------------------------------------------------------------------------------------------
+
+    def _read_group(self) -> bool:
+        """Whether ZooKeeper knows the group; reads which topics it has offsets of."""
+        if self._registry is None:
+            return False
+        path = znodes.offsets(self._group)
+        self._nodes.ask(
+            self._registry,
+            lists=[path, znodes.topics()],
+            nodes=[znodes.group(self._group), znodes.topic(OFFSETS_TOPIC)],
+        )
+        if why := self._nodes.failure(path):
+            raise ZkgroupError(why, "connect with credentials that may read the group's nodes")
+        return self._nodes.exists(znodes.group(self._group))
+
+    def _settle_store(
+        self, store: Store | None, in_zookeeper: bool, warnings: list[str]
+    ) -> tuple[Store, KafkaSide | None]:
+        """Which stores are meant, and what Kafka tells if it is one of them."""
+        if store == "zookeeper":
+            return store, None
+        asked = store is not None
+        # The first question for a group makes brokers create that topic, and looking is to leave no trace.
+        if not asked and self._registry is not None and not self._nodes.exists(znodes.topic(OFFSETS_TOPIC)):
+            return "zookeeper", None
+        try:
+            side = self._ask_coordinator()
+        except ZkgroupError as error:
+            if asked or not in_zookeeper:
+                raise
+            warnings.append(f"whether group {self._group} keeps offsets in Kafka too is not known: {error.message}")
+            return "zookeeper", None
+        if store is None:
+            in_kafka = bool(side.offsets) or bool(side.group and side.group.members)
+            store = ("both" if in_zookeeper else "kafka") if in_kafka else "zookeeper"
+            if side.errors and store == "zookeeper":
+                warnings += side.errors
+        elif side.errors:
+            raise ZkgroupError("; ".join(side.errors), "check the brokers and their logs")
+        return store, side if store != "zookeeper" else None
+
+    def _ask_coordinator(self) -> KafkaSide:
+        from zkgroup.servers.coordinator import Coordinators
+
+        coordinators = Coordinators(self._brokers(), self._timeout)
+        side = coordinators.sides([self._group])[self._group]
+        if side.errors and not side.offsets:  # releases before 0.10.2 want every partition named
+            side = coordinators.sides([self._group], by_partition=True)[self._group]
+        return side
+
+    # --- partitions -------------------------------------------------------------------------------------------------
+
+    def _partitions(
+        self, selection: Selection, store: Store, side: KafkaSide | None
+    ) -> dict[TopicPartition, GroupPartition]:
+        committed = side.offsets if side is not None else {}
+        if selection.listed is not None:
+            keys = [key for key in sorted(selection.listed) if selection.scope is None or selection.scope.has(key)]
+            if not keys:
+                raise UsageError("the file has none of the partitions that are named", "see --topic")
+            self._topics = self._read_topics({key.topic for key in keys})
+            if not selection.gone:
+                self._check(keys)
+        elif selection.scope is not None:
+            self._topics = self._read_topics(selection.scope.topics)
+            keys = selection.scope.select(self._topics)
+        else:
+            keys = self._all(store, committed)
+            if not keys:
+                raise NotFoundError(f"group {self._group} has no offsets", "name the topics with --topic")
+        return {key: self._partition(key) for key in keys}
+
+    def _check(self, keys: Iterable[TopicPartition]) -> None:
+        """Raise ``NotFoundError`` for partitions that do not exist."""
+        wanted = list(keys)
+        check_topics({key.topic for key in wanted}, self._topics)
+        there = {topic: frozenset(numbers) for topic, numbers in self._topics.items()}
+        for key in wanted:
+            if key.partition not in there[key.topic]:
+                raise no_partition(key, self._topics[key.topic])
+
+    def _all(self, store: Store, committed: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """All partitions of all topics that the group has offsets of, and what else it has offsets of."""
+        keys = set(committed)
+        if store != "kafka" and self._registry is not None:
+            parents = below(znodes.offsets(self._group), self._nodes)
+            self._nodes.ask(self._registry, lists=parents)
+            for parent in parents:
+                topic = parent.rpartition("/")[2]
+                names = self._nodes.names(parent)
+                keys |= {TopicPartition(topic, int(name)) for name in names if _PARTITION.fullmatch(name)}
+        self._topics = self._read_topics({key.topic for key in keys})
+        keys |= {TopicPartition(topic, number) for topic, numbers in self._topics.items() for number in numbers}
+        return sorted(keys)
+
+    def _read_topics(self, names: Iterable[str]) -> dict[str, tuple[int, ...]]:
+        """The partitions of those topics that exist. Raises ``MalformedZnodeError``."""
+        if self._registry is None:
+            wanted = set(names)
+            found = topics(self._brokers(), self._timeout)
+            return {topic: numbers for topic, numbers in found.items() if topic in wanted}
+        paths = {topic: path for topic in names if (path := topic_path(topic)) is not None}
+        self._nodes.ask(self._registry, nodes=paths.values())
+        existing: dict[str, tuple[int, ...]] = {}
+        for topic, path in paths.items():
+            if why := self._nodes.failure(path):
+                raise ZkgroupError(why, "connect with credentials that may read the topics")
+            node = self._nodes.node(path)
+            if node is not None:
+                existing[topic] = tuple(decode_topic(path, node.data).partitions)
+        return existing
+
+    def _partition(self, key: TopicPartition) -> GroupPartition:
+        numbers = self._topics.get(key.topic)
+        if numbers is None:
+            return GroupPartition(*key, exists=False, log_error=f"topic {key.topic} does not exist")
+        if key.partition not in numbers:
+            why = f"topic {key.topic} has no partition {key.partition}"
+            return GroupPartition(*key, exists=False, log_error=why)
+        return GroupPartition(*key)
+
+    # --- what is known of them --------------------------------------------------------------------------------------
+
+    def _with_stored(
+        self, found: Mapping[TopicPartition, GroupPartition], unreadable: dict[TopicPartition, bytes]
+    ) -> dict[TopicPartition, GroupPartition]:
+        if self._registry is None:
+            raise UsageError("no ZooKeeper was named", "give --zookeeper, or --store kafka")
+        paths = {key: znodes.offset(self._group, key) for key in found}
+        self._nodes.ask(self._registry, nodes=paths.values())
+        result = dict(found)
+        for key, path in paths.items():
+            node = self._nodes.node(path)
+            stored: StoredOffset | None = None
+            if node is not None:
+                stored = stored_offset(path, node)
+                if stored.error is not None:
+                    unreadable[key] = node.data
+            elif why := self._nodes.failure(path):
+                stored = StoredOffset(None, -1, 0, 0, 0, why)
+            result[key] = replace(found[key], stored=stored)
+        return result
+
+    def _with_logs(
+        self, found: Mapping[TopicPartition, GroupPartition], warnings: list[str], *, needed: bool
+    ) -> dict[TopicPartition, GroupPartition]:
+        existing = [key for key, partition in found.items() if partition.exists]
+        try:
+            return with_logs(found, self._brokers(), self._timeout) if existing else dict(found)
+        except ZkgroupError as error:
+            if needed:
+                raise
+            warnings.append(f"log offsets are not known: {error.message}")
+            return dict(found)
+
+
+def with_logs(
+    found: Mapping[TopicPartition, GroupPartition], settings: KafkaSettings, timeout: float
+) -> dict[TopicPartition, GroupPartition]:
+    """The same partitions with their logs as they are now. Raises ``UnreachableError`` where no broker can be asked."""
+    answers = log_offsets(settings, [key for key, partition in found.items() if partition.exists], timeout)
+    result = dict(found)
+    for key, answer in answers.items():
+        if isinstance(answer, LogRange):
+            result[key] = replace(found[key], log_start=answer.start, log_end=answer.end, log_error=None)
+        else:
+            result[key] = replace(found[key], log_start=None, log_end=None, log_error=answer.message)
+    return result
