@@ -55,12 +55,15 @@ def _within(seconds: float, look: Callable[[], object]) -> None:
     """Run ``look`` for at most that long. Its thread is abandoned then: the process is about to end."""
 
     def run() -> None:
-        with contextlib.suppress(ZkgroupError):  # a TAB has nowhere to complain
-            look()
+        try:
+            with contextlib.suppress(ZkgroupError):  # a TAB has nowhere to complain
+                look()
+        finally:
+            over.set()
 
-    thread = threading.Thread(target=run, name="zkgroup-complete", daemon=True)
-    thread.start()
-    thread.join(seconds)
+    over = threading.Event()
+    threading.Thread(target=run, name="zkgroup-complete", daemon=True).start()
+    over.wait(seconds)
 
 
 def _safe(names: Iterable[str], incomplete: str) -> list[str]:

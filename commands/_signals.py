@@ -125,17 +125,20 @@ class StopRequest:
         from concurrent.futures import Future  # what asks for --help need not wait for it
 
         future: Future[T] = Future()
+        over = threading.Event()
 
         def run() -> None:
             try:
                 future.set_result(work())
             except BaseException as error:  # noqa: BLE001  # raised by result(), in the caller's thread
                 future.set_exception(error)
+            finally:
+                over.set()
 
-        thread = threading.Thread(target=run, name="zkgroup-call", daemon=True)
-        thread.start()
-        while thread.is_alive():
-            thread.join(POLL)
+        threading.Thread(target=run, name="zkgroup-call", daemon=True).start()
+        ended = False
+        while not ended:
+            ended = over.wait(POLL)
             if self.signum is not None:
                 raise Terminated(self.signum)
         return future.result()

@@ -40,7 +40,7 @@ class Sink:
         self._left = limit
         self._stop = False
         self._lock = threading.Lock()  # held while a batch is written
-        self._threads: list[threading.Thread] = []
+        self._ended: list[threading.Event] = []  # one a reader; a join that a signal interrupts would take it for ended
         self._reached: dict[TopicPartition, int] = {}
         self._began = self._last = time.monotonic()
 
@@ -49,9 +49,12 @@ class Sink:
         self._began = self._last = time.monotonic()
         for number, stream in enumerate(streams):
             # Daemons: one that is stuck in a write that nobody reads must not keep the process from ending.
-            thread = threading.Thread(target=self._read, args=(stream,), name=f"zkgroup-reader-{number}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+            ended = threading.Event()
+            reader = threading.Thread(
+                target=self._read, args=(stream, ended), name=f"zkgroup-reader-{number}", daemon=True
+            )
+            self._ended.append(ended)
+            reader.start()
 
     def stop(self) -> None:
         """Readers leave after the batch in their hands."""
@@ -60,13 +63,13 @@ class Sink:
     @property
     def done(self) -> bool:
         """Whether all readers have left."""
-        return not any(thread.is_alive() for thread in self._threads)
+        return all(ended.is_set() for ended in self._ended)
 
     def wait(self, timeout: float) -> bool:
         """Wait until all readers have left; false if ``timeout`` seconds were not enough."""
         deadline = time.monotonic() + timeout
-        for thread in self._threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
+        for ended in self._ended:
+            ended.wait(max(0.0, deadline - time.monotonic()))
         return self.done
 
     @property
@@ -84,7 +87,7 @@ class Sink:
         (compaction, transaction markers). Only for streams that tell their ends."""
         return all(self._reached.get(partition, -1) >= end for partition, end in ends.items())
 
-    def _read(self, stream: Stream[bytes | None, bytes | None]) -> None:
+    def _read(self, stream: Stream[bytes | None, bytes | None], ended: threading.Event) -> None:
         try:
             while not self._stop:
                 batch = stream.batch(LOOK)
@@ -102,6 +105,7 @@ class Sink:
             self._stop = True
         finally:
             stream.forsake()
+            ended.set()
 
     def _put(self, stream: Stream[bytes | None, bytes | None], batch: Batch) -> None:
         with self._lock:

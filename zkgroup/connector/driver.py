@@ -96,6 +96,7 @@ class Driver:
         self._clock = clock
         self._events: queue.SimpleQueue[ev.Event | _StreamQuiet] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=f"zkgroup-{settings.group}", daemon=True)
+        self._ended = threading.Event()  # of the thread; a join that a signal interrupts would take it for ended
         self._helper = Helper(f"zkgroup-helper-{settings.group}")
         self._offsets: GroupOffsets | None = None  # the helper's
         self._session: Session | None = None
@@ -149,7 +150,8 @@ class Driver:
 
     def join(self, timeout: float) -> None:
         """Wait until the member has left, for at most ``timeout`` seconds, and end the helper."""
-        self._thread.join(timeout)
+        if self._thread.ident is not None:
+            self._ended.wait(timeout)
         if self._helper.close(BROKER_TIMEOUT + 1.0):
             self._drop_offsets()
         else:
@@ -172,6 +174,7 @@ class Driver:
                 waiting, self._commits = list(self._commits.values()), {}
             for future in waiting:
                 future.set_exception(self.error or SessionLostError("the member has left the group"))
+            self._ended.set()
 
     def _turn(self) -> None:
         member = self.member

@@ -16,6 +16,8 @@ class Helper:
     def __init__(self, name: str) -> None:
         self._work: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._closed = False
+        # Not Thread.join: one that a signal interrupts takes the thread for ended from then on (Python 3.11).
+        self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def submit(self, work: Work) -> None:
@@ -30,10 +32,12 @@ class Helper:
         if self._thread.ident is None:
             return True
         self._work.put(None)
-        self._thread.join(timeout)
-        return not self._thread.is_alive()
+        return self._ended.wait(timeout)
 
     def _run(self) -> None:
-        while (work := self._work.get()) is not None:
-            if not self._closed:
-                work()
+        try:
+            while (work := self._work.get()) is not None:
+                if not self._closed:
+                    work()
+        finally:
+            self._ended.set()

@@ -180,6 +180,7 @@ class Session:
         self._lock = threading.RLock()
         self._lost = False
         self._closer: threading.Thread | None = None
+        self._closed = threading.Event()  # by the closer, which a join that a signal interrupts would take for ended
         self._negotiated = settings.session_timeout
         self.requests = 0
 
@@ -324,6 +325,8 @@ class Session:
                 client.close()
             except Exception as error:  # noqa: BLE001 - kazoo raises bare Exceptions when its thread is stuck
                 log.debug("closing the ZooKeeper client: %s", error)
+            finally:
+                self._closed.set()
 
         self._closer = threading.Thread(target=stop, name="zkgroup-zk-close", daemon=True)
         self._closer.start()
@@ -332,7 +335,7 @@ class Session:
         """End the session, and wait for that at most ``timeout`` seconds."""
         self.begin_close()
         if self._closer is not None:
-            self._closer.join(timeout)
+            self._closed.wait(timeout)
 
 
 def _transaction(client: Any, ops: Sequence[Create | SetData | Delete | Check]) -> Any:
