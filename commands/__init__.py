@@ -13,7 +13,12 @@ from ._options import declare_root
 
 COMMANDS = (
     Lazy("consume", "consume:consume", "Print messages, as a member of a group or without one."),
+    Lazy(
+        "list-groups", "list_groups:list_groups", "All groups, in ZooKeeper and in Kafka.", aliases=("list", "groups")
+    ),
+    Lazy("inspect-group", "inspect_group:inspect_group", "Everything about a group, judged.", aliases=("describe",)),
     Lazy("owners", "owners:owners", "Who owns each partition of a group."),
+    Lazy("offsets", "offsets:offsets", "Where a group stands, and how far from the end.", aliases=("lag",)),
     Lazy("assign", "assign:assign", "Who would own what, now or if; makes a group rebalance."),
     Lazy("reset-offsets", "reset_offsets:reset_offsets", "Move a group's offsets: a time, a file, back again."),
     Lazy("export", "export:export", "A group's messages as Parquet files, each exactly once."),

@@ -72,6 +72,13 @@ def print_object(value: Mapping[str, Any], output: Literal["json"] = "json", *, 
     stream.write(json_escape(text) if stream.isatty() else text)
 
 
+def as_objects(rows: Iterable[Row], columns: Sequence[Column | str]) -> list[dict[str, Any]]:
+    """Rows as they stand in JSON, for what is a part of an object."""
+    declared = [Column(column) if isinstance(column, str) else column for column in columns]
+    names = [column.name for column in declared]
+    return [dict(zip(names, _values(row, declared), strict=True)) for row in rows]
+
+
 def format_rows(rows: Iterable[Sequence[Any]], names: Sequence[str], output: Output) -> Iterator[str]:
     """Lines, each with its end. JSON and CSV are made row by row; a table needs all of them first."""
     match output:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from zkgroup.config import ConnectionSettings
 from zkgroup.errors import NotFoundError, VerificationError
 
 from ._context import connection, open_registry, warn
+from ._looking import StoreOption, brokers_of, check_topics
 from ._options import GroupArgument, OutputOption, TopicsOption
 from ._render import print_rows, time_column
 
 if TYPE_CHECKING:
-    from zkgroup.groups.snapshot import GroupSnapshot
+    from zkgroup.groups.model import GroupSnapshot, Store
 
 COLUMNS = ("topic", "partition", "owner", "member", "host", "registered", time_column("since"))
 SHOWN_DEFECTS = 5
@@ -24,6 +25,7 @@ def owners(
     ctx: typer.Context,
     group: GroupArgument,
     topic: TopicsOption = None,
+    store: StoreOption = None,
     verify: Annotated[
         bool,
         typer.Option(
@@ -37,47 +39,41 @@ def owners(
     """Show who owns each partition of a group.
 
     One row for every partition of every topic that a member subscribes to, and for every partition that somebody owns.
+    Brokers are only asked about a group without members in ZooKeeper. With --store both they always are; a column named
+    store then tells the owners in ZooKeeper from those in Kafka.
     """
-    from zkgroup.groups.snapshot import ownership_defects, read_group  # brings kazoo, which --help must not
-    from zkgroup.protocol import znodes
+    from zkgroup.groups.listing import notes, only_topics, owner_rows  # brings kazoo, which --help must not
+    from zkgroup.groups.ownership import ownership_defects
 
-    znodes.group(group)  # a name that no group can have is refused before anything is opened
-    with open_registry(connection(ctx)) as registry:
-        snapshot = read_group(registry, group)
-    concerned = tuple(
-        p for p in snapshot.partitions if p.owner or p.error or (p.exists and p.topic in snapshot.subscribed)
-    )
-    snapshot = replace(snapshot, partitions=concerned)
+    snapshot = _look(connection(ctx), group, store)
     if topic:
-        _check_topics(snapshot, topic)
-        snapshot = replace(snapshot, partitions=tuple(p for p in concerned if p.topic in topic))
-    hosts = {member.member: member.host for member in snapshot.members}
-    rows = [
-        {
-            "topic": partition.topic,
-            "partition": partition.partition,
-            "owner": partition.owner,
-            "member": partition.member,
-            "host": hosts.get(partition.member or ""),
-            "registered": partition.member is not None,
-            "since": partition.since,
-        }
-        for partition in snapshot.partitions
-    ]
-    print_rows(rows, COLUMNS, output)
+        check_topics(snapshot, topic)
+        snapshot = only_topics(snapshot, topic)
+    rows = [row for row in owner_rows(snapshot) if store in (None, "both", row.store)]
+    print_rows(rows, [*COLUMNS, "store"] if store == "both" else COLUMNS, output)
     defects = ownership_defects(snapshot)
     if verify and defects:
         more = len(defects) - SHOWN_DEFECTS
         listed = "; ".join(defects[:SHOWN_DEFECTS]) + (f"; and {more} more" if more > 0 else "")
         raise VerificationError(f"group {group} is not owned as it should be: {listed}")
-    warn(ctx, [*snapshot.problems, *(f"member {m.member}: {m.error}" for m in snapshot.members if m.error)])
+    warn(ctx, notes(snapshot, "zookeeper"))
 
 
-def _check_topics(snapshot: GroupSnapshot, topics: list[str]) -> None:
-    known = snapshot.subscribed | {partition.topic for partition in snapshot.partitions}
-    for name in topics:
-        if name not in known:
-            raise NotFoundError(
-                f"group {snapshot.group} neither subscribes to topic {name!r} nor owns any of it",
-                f"its topics: {', '.join(sorted(known)[:10]) or 'none'}",
-            )
+def _look(settings: ConnectionSettings, group: str, store: Store | None) -> GroupSnapshot:
+    """The group's owners, from ZooKeeper alone where that tells them."""
+    from zkgroup.groups.snapshot import read_group  # brings kazoo, as above
+
+    timeout = settings.timeout
+    if settings.zookeeper is None and settings.bootstrap:
+        return read_group(None, group, kafka=brokers_of(settings, None), logs=False, timeout=timeout)
+    with open_registry(settings) as registry:
+        if store in (None, "zookeeper"):
+            try:
+                snapshot = read_group(registry, group)
+            except NotFoundError:
+                if store is not None:
+                    raise
+            else:
+                if snapshot.members or store is not None:
+                    return snapshot
+        return read_group(registry, group, kafka=brokers_of(settings, registry), logs=False, timeout=timeout)

@@ -179,7 +179,7 @@ def test_one_topic(cluster: Sandbox, build: Build, make_topic: Callable[..., str
     code, rows, stderr = owners(cluster, group, "--topic", "nonsense")
     assert (code, rows) == (4, [])
     assert stderr.startswith(
-        f"zkgroup: group {group} neither subscribes to topic 'nonsense' nor owns any of it: its topics: "
+        f"zkgroup: group {group} has nothing to do with topic 'nonsense': no subscription, no owner, no offset: its topics: "
     )
 
 

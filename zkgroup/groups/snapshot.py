@@ -64,24 +64,25 @@ def read_group(
     *,
     kafka: Brokers | None = None,
     store: Store = "both",
+    logs: bool = True,
     timeout: float | None = None,
 ) -> GroupSnapshot:
     """Read one group. ``timeout`` (seconds, the registry's by default) is for the brokers.
 
     Without ``kafka`` only ZooKeeper is read: no log ranges, nothing of the coordinator. Without ``registry`` only Kafka
-    is asked. ``store`` "zookeeper" asks the brokers for log ranges alone.
+    is asked. ``store`` "zookeeper" asks brokers for log ranges alone; without ``logs`` they are not asked for those.
 
     Raises ``NotFoundError`` where there is no such group, ``UsageError`` for what cannot be a group's name,
     ``UnreachableError`` where ZooKeeper does not answer. Brokers that do not answer are no error as long as the group
     is in ZooKeeper: see the snapshot's ``warnings``.
     """
-    look = _Look(registry, kafka, store, timeout)
+    look = _Look(registry, kafka, store, logs, timeout)
     found = look.take([group])
     if not found:
         znodes.group(group)
         if look.asker is not None and look.asker.failure is not None:
             raise look.asker.failure  # it may be there
-        raise _no_such_group(registry, group) if registry is not None else _not_in_kafka(group, look)
+        raise look.no_such_group(group)
     return found[0]
 
 
@@ -91,6 +92,7 @@ def read_groups(
     *,
     kafka: Brokers | None = None,
     store: Store = "both",
+    logs: bool = True,
     timeout: float | None = None,
 ) -> tuple[GroupSnapshot, ...]:
     """Read many groups at one go; without ``groups`` all there are, in either store. Those that do not exist are left
@@ -98,21 +100,25 @@ def read_groups(
 
     Raises as ``read_group``, but for ``NotFoundError``; without ``registry`` also where the brokers do not answer.
     """
-    return _Look(registry, kafka, store, timeout).take(groups)
+    return _Look(registry, kafka, store, logs, timeout).take(groups)
 
 
 class _Look:
     """One look at some groups, or at all."""
 
-    def __init__(self, registry: Registry | None, kafka: Brokers | None, store: Store, timeout: float | None) -> None:
+    def __init__(
+        self, registry: Registry | None, kafka: Brokers | None, store: Store, logs: bool, timeout: float | None
+    ) -> None:
         if timeout is None:
             timeout = registry.timeout if registry is not None else DEFAULT_TIMEOUT
         self.registry = registry
         self.asker = None if kafka is None else Asker(kafka, timeout)
         self.store = store
+        self.logs = logs and kafka is not None
         self.started = time.monotonic()
         self.taken_at = int(time.time() * 1000)
         self.sides: Mapping[str, KafkaSide] = {}
+        self.asked_kafka = False
 
     def take(self, names: Sequence[str] | None) -> tuple[GroupSnapshot, ...]:
         """The groups that exist, of those named; all without names."""
@@ -151,6 +157,7 @@ class _Look:
         # A question to the coordinator makes brokers create this topic; and without it nothing is kept in Kafka.
         if self.asker is not None and self.store != "zookeeper" and OFFSETS_TOPIC in world.known_topics:
             oldest = reading.oldest_broker(nodes)
+            self.asked_kafka = True
             self.sides = self.asker.sides(groups, by_partition=oldest is not None and oldest < _WHOLE_OFFSETS)
         return nodes, world, groups
 
@@ -176,6 +183,7 @@ class _Look:
         groups = names if names is not None else (self.asker.names() if OFFSETS_TOPIC in leaders else ())
         self.sides = dict.fromkeys(groups, KafkaSide())
         if OFFSETS_TOPIC in leaders:
+            self.asked_kafka = True
             self.sides = self.asker.sides(groups, by_partition=False)
         return reading.Nodes(), world, groups
 
@@ -188,28 +196,25 @@ class _Look:
         side = self.sides[group]
         return side.group is not None or bool(side.offsets)
 
+    def no_such_group(self, group: str) -> NotFoundError:
+        """The error for a group that is nowhere, with the names that are near."""
+        in_kafka = self.asker.names() if self.asker is not None and self.asked_kafka else ()
+        where, known, remedy = "", list(in_kafka), "check its name"
+        if self.registry is not None:
+            (listed,) = self.registry.read([Children(znodes.consumers())])
+            where = f"in ZooKeeper at {self.registry.settings.hosts}{', nor in Kafka' if self.asked_kafka else ''}"
+            if isinstance(listed, tuple):
+                known += listed
+            elif not in_kafka:
+                where = f"ZooKeeper at {self.registry.settings.hosts} has no {znodes.consumers()}"
+                return NotFoundError(f"no group {group!r}: {where}", "check the chroot in the connect string")
+        elif self.asker is not None:
+            where = f"in Kafka at {self.asker.settings().bootstrap}"
+            remedy = "check its name; a group in ZooKeeper needs --zookeeper"
+        near = difflib.get_close_matches(group, dict.fromkeys(known), n=3)
+        return NotFoundError(f"no group {group!r} {where}", f"is {' or '.join(near)} meant?" if near else remedy)
+
     def _ask_logs(self, partitions: Iterable[TopicPartition]) -> Look:
-        logs = self.asker.logs(partitions) if self.asker is not None else {}
+        logs = self.asker.logs(partitions) if self.asker is not None and self.logs else {}
         warnings = tuple(self.asker.warnings) if self.asker is not None else ()
-        return Look(self.taken_at, time.monotonic() - self.started, warnings, logs, self.asker is not None)
-
-
-def _not_in_kafka(group: str, look: _Look) -> NotFoundError:
-    at = look.asker.settings().bootstrap if look.asker is not None else "?"
-    return NotFoundError(
-        f"no group {group!r} in Kafka at {at}", "check its name; a group in ZooKeeper needs --zookeeper"
-    )
-
-
-def _no_such_group(registry: Registry, group: str) -> NotFoundError:
-    hosts = registry.settings.hosts
-    groups = registry.read([Children(znodes.consumers())])[0]
-    if not isinstance(groups, tuple):
-        return NotFoundError(
-            f"no group {group!r}: ZooKeeper at {hosts} has no {znodes.consumers()}",
-            "check the chroot in the connect string",
-        )
-    near = difflib.get_close_matches(group, groups, n=3)
-    return NotFoundError(
-        f"no group {group!r} in ZooKeeper at {hosts}", f"is {' or '.join(near)} meant?" if near else "check its name"
-    )
+        return Look(self.taken_at, time.monotonic() - self.started, warnings, logs, self.logs)

@@ -1,0 +1,77 @@
+"""Looking at groups: what the commands that only read share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+
+import typer
+
+from zkgroup.config import ConnectionSettings
+from zkgroup.errors import NotFoundError
+
+from ._context import connection, open_registry
+
+if TYPE_CHECKING:
+    from zkgroup.groups.model import GroupSnapshot, Store
+    from zkgroup.servers.kafka import KafkaSettings
+    from zkgroup.servers.registry import Registry
+
+StoreOption: TypeAlias = Annotated[
+    Literal["zookeeper", "kafka", "both"] | None,
+    typer.Option(
+        "--store", help="Where offsets are looked at; by default where the group has some.", show_default=False
+    ),
+]
+SHOWN_TOPICS = 10
+
+
+def brokers_of(settings: ConnectionSettings, registry: Registry | None) -> Callable[[], KafkaSettings]:
+    """How to find out how to reach the brokers: those of ``--bootstrap-server``, else those that are registered."""
+
+    def find() -> KafkaSettings:
+        from zkgroup.servers.brokers import Brokers  # confluent-kafka: 60 ms that not every look needs
+        from zkgroup.servers.kafka import KafkaSettings
+
+        if settings.bootstrap or registry is None:
+            return KafkaSettings(",".join(map(str, settings.bootstrap)), settings.kafka)
+        return Brokers(registry.read, settings.kafka).settings()
+
+    return find
+
+
+def look_at(ctx: typer.Context, group: str, *, store: Store = "both", logs: bool = True) -> GroupSnapshot:
+    """One group, in ZooKeeper and in Kafka. Raises ``ZkgroupError`` where there is none, or ZooKeeper is away."""
+    from zkgroup.groups.snapshot import read_group  # brings kazoo, which --help must not
+
+    settings = connection(ctx)
+    if settings.zookeeper is None and settings.bootstrap:
+        return read_group(
+            None, group, kafka=brokers_of(settings, None), store=store, logs=logs, timeout=settings.timeout
+        )
+    with open_registry(settings) as registry:
+        return read_group(
+            registry, group, kafka=brokers_of(settings, registry), store=store, logs=logs, timeout=settings.timeout
+        )
+
+
+def look_at_all(ctx: typer.Context, *, store: Store = "both") -> Sequence[GroupSnapshot]:
+    """All groups, in the order of their names. Raises ``ZkgroupError`` where ZooKeeper is away."""
+    from zkgroup.groups.snapshot import read_groups  # as above
+
+    settings = connection(ctx)
+    if settings.zookeeper is None and settings.bootstrap:
+        return read_groups(None, kafka=brokers_of(settings, None), store=store, timeout=settings.timeout)
+    with open_registry(settings) as registry:
+        return read_groups(registry, kafka=brokers_of(settings, registry), store=store, timeout=settings.timeout)
+
+
+def check_topics(snapshot: GroupSnapshot, topics: Iterable[str]) -> None:
+    """Raise ``NotFoundError`` for a topic that the group has nothing to do with."""
+    known = snapshot.subscribed | {partition.topic for partition in snapshot.partitions}
+    for name in topics:
+        if name not in known:
+            raise NotFoundError(
+                f"group {snapshot.group} has nothing to do with topic {name!r}: no subscription, no owner, no offset",
+                f"its topics: {', '.join(sorted(known)[:SHOWN_TOPICS]) or 'none'}",
+            )

@@ -1,0 +1,162 @@
+"""``zkgroup inspect-group``: everything about a group, judged."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+
+import typer
+
+from zkgroup.errors import UsageError, VerificationError
+
+from ._completing import complete_group
+from ._context import warn
+from ._looking import StoreOption, check_topics, look_at, look_at_all
+from ._options import OutputOption, TopicsOption
+from ._overview import print_overview, print_summary
+from ._render import Column, Output, as_objects, print_object, print_rows, time_column
+
+if TYPE_CHECKING:
+    from zkgroup.groups.inspection import Inspection
+    from zkgroup.groups.model import Store
+
+Section: TypeAlias = Literal["members", "partitions", "findings"]
+Columns: TypeAlias = tuple[Column | str, ...]
+
+COLUMNS: Mapping[Section, Columns] = {
+    "members": (
+        *("member", "host", time_column("registered_at"), "subscription"),
+        *("pattern", "streams", "owned", "session_id"),
+    ),
+    "partitions": (
+        *("topic", "partition", "owner", "member", "committed", time_column("committed_at")),
+        *("log_start", "log_end", "lag", "leader"),
+    ),
+    "findings": ("code", "severity", "subject", "message", "remedy"),
+}
+BOTH = ("committed_zookeeper", "committed_kafka")
+
+
+def inspect_group(
+    ctx: typer.Context,
+    group: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[GROUP]", help="The consumer group.", show_default=False, autocompletion=complete_group
+        ),
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every group of the cluster, worst first.")] = False,
+    topic: TopicsOption = None,
+    store: StoreOption = None,
+    section: Annotated[
+        Section | None,
+        typer.Option("--section", help="Only these rows, with all their columns.", show_default=False),
+    ] = None,
+    again: Annotated[
+        float | None,
+        typer.Option(
+            "--again-after",
+            metavar="SECONDS",
+            min=0.1,
+            max=3600,
+            help="Look twice, this far apart: shows lag that grows, and tells a rebalance from a group that is stuck.",
+            show_default=False,
+        ),
+    ] = None,
+    verify: Annotated[bool, typer.Option("--verify", help="Exit with 6 if a finding is critical.")] = False,
+    output: OutputOption = "table",
+) -> None:
+    """Show everything about a group, and what is wrong with it.
+
+    Its members, its partitions with owners, offsets and lag, and findings: what is wrong, what it means, and the
+    command that mends it. As a table a short overview; --section shows all columns of one part. JSON is one object
+    (with --all an array of them), CSV the partitions, or another --section.
+
+    Of a group with offsets in both stores, and with --store both, committed is the larger of the two, and two more
+    columns, committed_zookeeper and committed_kafka, set them side by side. --topic keeps the partitions of a topic;
+    findings are always those of the whole group. Brokers that do not answer leave lag empty, with a warning.
+
+    \b
+    zkgroup inspect-group billing
+    zkgroup inspect-group billing --section partitions --topic orders
+    zkgroup inspect-group --all --verify --output json
+    """
+    if (group is None) == (not every):
+        raise UsageError("give one GROUP, or --all", "see 'zkgroup list-groups' for their names")
+    if every and topic:
+        raise UsageError(
+            "--topic beside --all", "inspect one group, or list the partitions: --all --section partitions"
+        )
+    from zkgroup.groups.inspection import inspect, worst_first  # brings kazoo, which --help must not
+
+    def look() -> dict[str, Any]:
+        asked: Store = store or "both"
+        found = look_at_all(ctx, store=asked) if group is None else [look_at(ctx, group, store=asked)]
+        return {snapshot.group: snapshot for snapshot in found}
+
+    earlier = {}
+    if again is not None:
+        earlier = look()
+        time.sleep(again)
+    looks = look()
+    found = worst_first(inspect(snapshot, earlier.get(name), store) for name, snapshot in looks.items())
+    if topic:
+        check_topics(found[0].snapshot, topic)
+        found = [found[0].only_topics(topic)]
+    _show(found, section, output, every=every)
+    warn(ctx, dict.fromkeys(warning for one in found for warning in one.snapshot.warnings))
+    if verify:
+        _verify(found)
+
+
+def _show(found: Sequence[Inspection], section: Section | None, output: Output, *, every: bool) -> None:
+    if section is None and output == "table":
+        print_summary(found) if every else print_overview(found[0])
+        return
+    if section is None and output == "json":
+        objects = [_object(one) for one in found]
+        if every:
+            print_rows(objects, list(objects[0]) if objects else ["group"], "json")
+        else:
+            print_object(objects[0])
+        return
+    chosen: Section = section or "partitions"
+    columns = COLUMNS[chosen]
+    if chosen == "partitions" and any(one.store == "both" for one in found):
+        columns += BOTH
+    rows = [(one.snapshot.group, row) for one in found for row in one.rows(chosen)]
+    if every:
+        named = [{"group": name, **{key: getattr(row, key) for key in _names(columns)}} for name, row in rows]
+        print_rows(named, ["group", *columns], output)
+    else:
+        print_rows([row for _, row in rows], columns, output)
+
+
+def _names(columns: Columns) -> list[str]:
+    return [column if isinstance(column, str) else column.name for column in columns]
+
+
+def _object(one: Inspection) -> dict[str, Any]:
+    """A group as one JSON object."""
+    both = BOTH if one.store == "both" else ()
+    return {
+        "group": one.snapshot.group,
+        "store": one.snapshot.store,
+        "state": one.snapshot.state,
+        "strategy": one.strategy,
+        **{
+            section: as_objects(one.rows(section), columns + both if section == "partitions" else columns)
+            for section, columns in COLUMNS.items()
+        },
+    }
+
+
+def _verify(found: Sequence[Inspection]) -> None:
+    critical = [(one, finding) for one in found for finding in one.findings if finding.severity == "critical"]
+    if critical:
+        one, finding = critical[0]
+        more = f" (and {len(critical) - 1} more)" if len(critical) > 1 else ""
+        raise VerificationError(
+            f"group {one.snapshot.group}: {finding.code}: {finding.subject}: {finding.message}{more}", finding.remedy
+        )

@@ -1,0 +1,44 @@
+"""``zkgroup list-groups``: all groups of a cluster, in ZooKeeper and in Kafka."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from ._context import warn
+from ._looking import look_at_all
+from ._options import OutputOption
+from ._render import print_rows
+
+COLUMNS = ("group", "store", "state", "members", "topics", "partitions", "lag")
+
+
+def list_groups(
+    ctx: typer.Context,
+    store: Annotated[
+        Literal["zookeeper", "kafka", "both"] | None,
+        typer.Option("--store", help="Only groups that are kept there.", show_default=False),
+    ] = None,
+    state: Annotated[
+        Literal["active", "inactive", "broken"] | None,
+        typer.Option("--state", help="Only groups in this state.", show_default=False),
+    ] = None,
+    output: OutputOption = "table",
+) -> None:
+    """List the groups of a cluster.
+
+    store: where the group keeps itself: zookeeper, kafka, or both. state: active with members, inactive without, broken
+    where a registration or another of its nodes cannot be read. topics and partitions: all that it subscribes to, owns,
+    or has an offset for. lag: the sum over the partitions where it is known.
+
+    \b
+    zkgroup list-groups
+    zkgroup list-groups --state broken --output json
+    """
+    from zkgroup.groups.listing import group_row  # brings kazoo, which --help must not
+
+    snapshots = look_at_all(ctx, store="zookeeper" if store == "zookeeper" else "both")
+    rows = [group_row(snapshot) for snapshot in snapshots]
+    print_rows([r for r in rows if store in (None, r.store) and state in (None, r.state)], COLUMNS, output)
+    warn(ctx, dict.fromkeys(warning for snapshot in snapshots for warning in snapshot.warnings))

@@ -1,0 +1,74 @@
+"""``zkgroup offsets``: where a group stands in each partition, and how far that is from the end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ._context import warn
+from ._looking import StoreOption, check_topics, look_at
+from ._options import GroupArgument, OutputOption
+from ._render import print_rows, time_column
+
+if TYPE_CHECKING:
+    from zkgroup.groups.listing import PartitionRow
+    from zkgroup.groups.model import GroupSnapshot
+    from zkgroup.groups.scope import Scope
+
+COLUMNS = ("topic", "partition", "committed", time_column("committed_at"), "log_start", "log_end", "lag")
+BOTH = ("committed_zookeeper", "committed_kafka")
+
+ScopeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--topic",
+        metavar="TOPIC[:P,P-P]",
+        help="Only this topic, or these partitions of it; repeatable.",
+        show_default=False,
+    ),
+]
+
+
+def offsets(
+    ctx: typer.Context,
+    group: GroupArgument,
+    topic: ScopeOption = None,
+    store: StoreOption = None,
+    output: OutputOption = "table",
+) -> None:
+    """Show a group's committed offsets, beside the logs that they point into.
+
+    committed is the next offset to read; committed_at is when it changed last, which is known of ZooKeeper only; lag is
+    log_end less committed. Of a group with offsets in both stores, and with --store both, committed is the larger of
+    the two, where a member that commits to both would start, and two more columns, committed_zookeeper and
+    committed_kafka, set them side by side.
+
+    Brokers that do not answer leave log_start, log_end and lag empty, with a warning; that is no failure.
+
+    \b
+    zkgroup offsets billing
+    zkgroup offsets billing --topic orders:0,4-7 --output csv
+    zkgroup offsets billing --store kafka
+    """
+    from zkgroup.groups.listing import notes, partition_rows  # brings kazoo, which --help must not
+    from zkgroup.groups.scope import parse_scope
+
+    scope = parse_scope(topic or ())
+    snapshot = look_at(ctx, group, store=store or "both")
+    shown = store or snapshot.store
+    rows = _within(scope, snapshot, partition_rows(snapshot, shown))
+    print_rows(rows, [*COLUMNS, *BOTH] if shown == "both" else COLUMNS, output)
+    warn(ctx, notes(snapshot, shown))
+
+
+def _within(scope: Scope, snapshot: GroupSnapshot, rows: list[PartitionRow]) -> list[PartitionRow]:
+    """The rows that are meant. Raises ``NotFoundError`` for a topic or a partition that is none of the group's."""
+    if not scope.topics:
+        return rows
+    check_topics(snapshot, scope.topics)
+    by_topic: dict[str, list[int]] = {name: [] for name in scope.topics}
+    for row in rows:
+        by_topic.setdefault(row.topic, []).append(row.partition)
+    meant = frozenset(scope.select(by_topic))
+    return [row for row in rows if (row.topic, row.partition) in meant]

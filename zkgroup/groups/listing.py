@@ -1,0 +1,232 @@
+"""What is shown of groups, row by row; pure. The rows' fields are the columns of the commands.
+
+A committed offset is that of the store that is looked at. Where both are, it is the larger one, where a member that
+commits to both would start, and the two stand beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from zkgroup.groups.model import GroupMember, GroupPartition, GroupSnapshot, State, Store
+from zkgroup.protocol.names import TopicPartition, spans
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRow:
+    """A group at a glance. ``lag``: the sum over all partitions where it is known, None where it is for none.
+
+    ``partitions`` are all that concern the group: subscribed to, owned, or with an offset.
+    """
+
+    group: str
+    store: Store
+    state: State
+    members: int
+    topics: int
+    partitions: int
+    lag: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class MemberRow:
+    """A member. ``subscription``: what it registered, topics or the expression of a filter, each with its number of
+    streams; for a member in Kafka the topics of its share. ``streams``: how many it has in all; ``owned``: partitions.
+    """
+
+    member: str
+    host: str | None
+    registered_at: int | None
+    subscription: dict[str, int] | list[str] | None
+    pattern: str | None
+    streams: int | None
+    owned: int
+    session_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRow:
+    """A partition. ``committed_at`` is when the offset node was written; of offsets in Kafka it is not known."""
+
+    topic: str
+    partition: int
+    owner: str | None
+    member: str | None
+    committed: int | None
+    committed_at: int | None
+    log_start: int | None
+    log_end: int | None
+    lag: int | None
+    leader: int | None
+    committed_zookeeper: int | None
+    committed_kafka: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerRow:
+    """Who owns a partition, and in which ``store`` it is so."""
+
+    topic: str
+    partition: int
+    owner: str | None
+    member: str | None
+    host: str | None
+    registered: bool
+    since: int | None
+    store: Store
+
+
+def group_row(snapshot: GroupSnapshot) -> GroupRow:
+    """A group in one row."""
+    lags = [lag for partition in snapshot.partitions if (lag := partition.lag(snapshot.store)) is not None]
+    in_kafka = snapshot.coordinator.members if snapshot.coordinator is not None else ()
+    return GroupRow(
+        snapshot.group,
+        snapshot.store,
+        snapshot.state,
+        len(snapshot.members) + len(in_kafka),
+        len({partition.topic for partition in snapshot.partitions} | snapshot.subscribed),
+        len(snapshot.partitions),
+        sum(lags) if lags else None,
+    )
+
+
+def member_rows(snapshot: GroupSnapshot) -> list[MemberRow]:
+    """The members in ZooKeeper, then those in Kafka."""
+    owned: dict[str, int] = {}
+    for partition in snapshot.partitions:
+        if partition.member is not None:
+            owned[partition.member] = owned.get(partition.member, 0) + 1
+    rows = [_member_row(member, owned.get(member.member, 0)) for member in snapshot.members]
+    for member in snapshot.coordinator.members if snapshot.coordinator is not None else ():
+        topics = sorted({partition.topic for partition in member.assigned})
+        rows.append(MemberRow(member.member, member.host or None, None, topics, None, None, len(member.assigned), None))
+    return rows
+
+
+def _member_row(member: GroupMember, owned: int) -> MemberRow:
+    registration = member.registration
+    subscription = dict(registration.subscription) if registration is not None else None
+    return MemberRow(
+        member.member,
+        member.host,
+        member.registered_at,
+        subscription,
+        registration.pattern if registration is not None else None,
+        sum(subscription.values()) if subscription is not None else None,
+        owned,
+        member.session_id or None,
+    )
+
+
+def partition_rows(snapshot: GroupSnapshot, store: Store) -> list[PartitionRow]:
+    """The partitions that the group reads, has, or has an offset for in ``store``, in order."""
+    in_kafka = kafka_members(snapshot)
+    rows = []
+    for partition in snapshot.partitions:
+        if not _is_shown(partition, snapshot, store, in_kafka):
+            continue
+        stored = partition.stored if store != "kafka" else None
+        kept = partition.kafka if store != "zookeeper" else None
+        member = in_kafka.get(partition.key) if partition.owner is None else None
+        committed = partition.committed(store)
+        by_zookeeper = stored is not None and stored.offset is not None and stored.offset == committed
+        rows.append(
+            PartitionRow(
+                partition.topic,
+                partition.partition,
+                partition.owner if member is None else member,
+                partition.member if member is None else member,
+                committed,
+                stored.changed_at if stored is not None and by_zookeeper else None,
+                partition.log_start,
+                partition.log_end,
+                partition.lag(store),
+                partition.leader,
+                stored.offset if stored is not None else None,
+                kept.offset if kept is not None else None,
+            )
+        )
+    return rows
+
+
+def _is_shown(
+    partition: GroupPartition, snapshot: GroupSnapshot, store: Store, in_kafka: dict[TopicPartition, str]
+) -> bool:
+    if partition.owner is not None or partition.error is not None or partition.key in in_kafka:
+        return True
+    if partition.exists and partition.topic in snapshot.subscribed:
+        return True
+    return (store != "kafka" and partition.stored is not None) or (store != "zookeeper" and partition.kafka is not None)
+
+
+def owner_rows(snapshot: GroupSnapshot) -> list[OwnerRow]:
+    """Every partition of every topic that is subscribed to, and every other one that somebody owns.
+
+    Where a group has members in ZooKeeper and in Kafka, a partition may stand there twice.
+    """
+    hosts = {member.member: member.host for member in snapshot.members}
+    in_kafka = kafka_members(snapshot)
+    kafka_hosts = {m.member: m.host for m in snapshot.coordinator.members} if snapshot.coordinator is not None else {}
+    rows = []
+    for partition in snapshot.partitions:
+        holder = in_kafka.get(partition.key)
+        held = partition.owner is not None or partition.error is not None
+        wanted = partition.exists and partition.topic in snapshot.subscribed
+        if held or (wanted and (holder is None or snapshot.members)):
+            rows.append(
+                OwnerRow(
+                    partition.topic,
+                    partition.partition,
+                    partition.owner,
+                    partition.member,
+                    hosts.get(partition.member or ""),
+                    partition.member is not None,
+                    partition.since,
+                    "zookeeper",
+                )
+            )
+        if holder is not None:
+            host = kafka_hosts.get(holder) or None
+            rows.append(OwnerRow(partition.topic, partition.partition, holder, holder, host, True, None, "kafka"))
+    return rows
+
+
+def kafka_members(snapshot: GroupSnapshot) -> dict[TopicPartition, str]:
+    """Which member in Kafka has which partition."""
+    members = snapshot.coordinator.members if snapshot.coordinator is not None else ()
+    return {partition: member.member for member in members for partition in member.assigned}
+
+
+def notes(snapshot: GroupSnapshot, store: Store = "both") -> list[str]:
+    """What could not be read or asked, one line each; partitions with the same trouble share a line."""
+    lines = [*snapshot.warnings, *snapshot.problems]
+    lines += [f"member {member.member}: {member.error}" for member in snapshot.members if member.error]
+    lines += _alike(snapshot, lambda partition: partition.error)
+    if store != "kafka":
+        lines += _alike(
+            snapshot, lambda partition: partition.stored.error if partition.stored else None, "offset node "
+        )
+    if store != "zookeeper":
+        lines += _alike(snapshot, lambda partition: partition.kafka.error if partition.kafka else None, "in Kafka: ")
+    told = "\n".join(snapshot.warnings)
+    lines += _alike(snapshot, lambda p: p.log_error if p.log_error is not None and p.log_error not in told else None)
+    return lines
+
+
+def _alike(snapshot: GroupSnapshot, why: Callable[[GroupPartition], str | None], prefix: str = "") -> Iterator[str]:
+    found: dict[str, list[TopicPartition]] = {}
+    for partition in snapshot.partitions:
+        text = why(partition)
+        if text is not None:
+            # An error that names its partition is the same one for the next.
+            found.setdefault(text.replace(partition.name, "it"), []).append(partition.key)
+    for text, keys in found.items():
+        yield f"{spans(keys)}: {prefix}{text}"
+
+
+def only_topics(snapshot: GroupSnapshot, topics: Iterable[str]) -> GroupSnapshot:
+    """The same, but for partitions of other topics."""
+    kept = frozenset(topics)
+    return replace(snapshot, partitions=tuple(p for p in snapshot.partitions if p.topic in kept))
