@@ -1,0 +1,227 @@
+"""The plan of a reset, on partitions made by hand: every target, every note, whatever the offsets and logs are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zkgroup.errors import UnreachableError, UsageError
+from zkgroup.groups.backup import SavedOffset
+from zkgroup.groups.model import GroupPartition, KafkaOffset, Store, StoredOffset
+from zkgroup.groups.reset import (
+    Kind,
+    ResetRow,
+    Target,
+    check_bounds,
+    moved_since,
+    out_of_range,
+    plan_reset,
+    plan_undo,
+    stores_of,
+)
+from zkgroup.groups.targets import TimeOffsets
+from zkgroup.protocol.names import TopicPartition
+
+KEY = TopicPartition("t", 0)
+
+
+def stored(offset: int | None, error: str | None = None) -> StoredOffset:
+    return StoredOffset(offset, 1, 2, 3, 4, error)
+
+
+def partition(
+    committed: int | None = None,
+    start: int | None = 10,
+    end: int | None = 100,
+    *,
+    kafka: int | None = None,
+    number: int = 0,
+) -> GroupPartition:
+    return GroupPartition(
+        "t",
+        number,
+        stored=None if committed is None else stored(committed),
+        kafka=None if kafka is None else KafkaOffset(kafka),
+        log_start=start,
+        log_end=end,
+        log_error=None if end is not None else "no broker leads it",
+    )
+
+
+def plan(target: Target, one: GroupPartition, store: Store = "zookeeper", times: TimeOffsets | None = None) -> ResetRow:
+    """The one row of a plan for one partition in one store."""
+    (row,) = plan_reset(target, [one], store, times)
+    return row
+
+
+@pytest.mark.parametrize(
+    ("target", "committed", "expected", "note"),
+    [
+        (Target("earliest"), 50, 10, None),
+        (Target("latest"), 50, 100, None),
+        (Target("latest"), None, 100, "had no offset"),
+        (Target("offset", 42), 50, 42, None),
+        (Target("offset", 100), 50, 100, None),
+        (Target("offset", 101), 50, 100, "101 is beyond the log: clamped to its end"),
+        (Target("offset", 9), 50, 10, "9 is before the log: clamped to its start"),
+        (Target("current"), 50, 50, None),
+        (Target("current"), None, None, "no offset is committed"),
+        (Target("current"), 101, 101, "beyond the log's end 100"),
+        (Target("current"), 9, 9, "before the log's start 10"),
+        (Target("shift", 7), 50, 57, None),
+        (Target("shift", -7), 50, 43, None),
+        (Target("shift", -70), 50, 10, "-20 is before the log: clamped to its start"),
+        (Target("shift", 70), 50, 100, "120 is beyond the log: clamped to its end"),
+        (Target("shift", 7), None, None, "no offset is committed: nothing to shift"),
+        (Target("file", offsets={KEY: 42}), 50, 42, None),
+        (Target("file", offsets={KEY: "earliest"}), 50, 10, None),
+        (Target("file", offsets={KEY: "latest"}), 50, 100, None),
+        (Target("file", offsets={KEY: None}), 50, 50, "the file has no offset for it: left as it is"),
+        (Target("file", offsets={KEY: 1000}), 50, 100, "1000 is beyond the log: clamped to its end"),
+    ],
+)
+@pytest.mark.parametrize("store", ["zookeeper", "kafka"])
+def test_targets(target: Target, committed: int | None, expected: int | None, note: str | None, store: Store) -> None:
+    """Every target of KIP-122 in either store, clamped to the log with a note where it lies outside."""
+    one = partition(committed) if store == "zookeeper" else partition(kafka=committed)
+    row = plan(target, one, store)
+    assert (row.current, row.target, row.note) == (committed, expected, note)
+    assert row.change == (None if committed is None or expected is None else expected - committed)
+    assert row.moves == (committed != expected)
+
+
+@pytest.mark.parametrize(
+    ("found", "by_segments", "expected", "note"),
+    [
+        (42, False, 42, None),
+        (None, False, 100, "no message since then: the end"),
+        (42, True, 42, "by the segments' times: these brokers have no time index"),
+        (None, True, 10, "by the segments' times: these brokers have no time index"),
+        (5, True, 10, "by the segments' times: these brokers have no time index; 5 is before the log: clamped"),
+    ],
+)
+def test_by_time(found: int | None, by_segments: bool, expected: int, note: str | None) -> None:
+    """Without an answer the end is meant where there is a time index, and the start where segments are asked."""
+    row = plan(Target("time", 1), partition(50), times=TimeOffsets({KEY: found}, by_segments))
+    assert row.target == expected
+    assert (row.note or "").startswith(note or "")
+    assert (row.note is None) == (note is None)
+
+
+def test_both_stores() -> None:
+    """Both get the same target; a shift starts from the larger offset, where a member that reads both would start."""
+    one = partition(50, kafka=60)
+    for target, expected in ((Target("earliest"), 10), (Target("shift", -5), 55)):
+        rows = plan_reset(target, [one], "both")
+        assert [(row.store, row.current, row.target) for row in rows] == [
+            ("zookeeper", 50, expected), ("kafka", 60, expected),
+        ]  # fmt: skip
+    assert rows[0].note == "shifted from the larger of both stores"
+    assert [row.target for row in plan_reset(Target("current"), [one], "both")] == [50, 60]
+
+
+def test_unreadable_offsets() -> None:
+    """An offset node that holds no offset is mended by a target, and left alone by what starts from it."""
+    one = replace(partition(), stored=stored(None, "'x' is no offset"))
+    row = plan(Target("earliest"), one)
+    assert (row.current, row.target, row.moves) == (None, 10, True)
+    assert row.note == "the offset is unreadable: 'x' is no offset"
+    for target in (Target("shift", 5), Target("current")):
+        assert not plan(target, one).moves
+
+
+def test_partitions_that_are_gone() -> None:
+    """Offsets of what does not exist any more are shown and left as they are."""
+    one = replace(partition(7, None, None), exists=False, log_error="topic t does not exist")
+    row = plan(Target("earliest"), one)
+    assert (row.target, row.moves, row.note) == (7, False, "topic t does not exist: left as it is")
+
+
+@pytest.mark.parametrize("target", [Target("earliest"), Target("offset", 5), Target("shift", 1)])
+def test_an_unknown_log_stops_the_plan(target: Target) -> None:
+    """What cannot be checked against the log is not planned, for one of many either."""
+    with pytest.raises(UnreachableError, match="the log of t-1 is not known: no broker leads it"):
+        plan_reset(target, [partition(5), partition(5, None, None, number=1)], "zookeeper")
+
+
+def test_an_unknown_log_does_not_hide_what_there_is() -> None:
+    """What needs no log is shown without it."""
+    assert plan(Target("current"), partition(5, None, None)).target == 5
+
+
+offsets = st.one_of(st.none(), st.integers(0, 130))
+kinds = st.sampled_from([kind for kind in get_args(Kind) if kind != "current"])
+
+
+@given(
+    kind=kinds,
+    value=st.integers(-150, 150),
+    wanted=st.one_of(offsets, st.sampled_from(["earliest", "latest"])),
+    log=st.tuples(st.integers(0, 60), st.integers(0, 60)),
+    in_zookeeper=offsets,
+    in_kafka=offsets,
+    store=st.sampled_from(get_args(Store)),
+    by_segments=st.booleans(),
+)
+def test_plans_are_in_range_and_final(
+    kind: Kind, value: int, wanted: object, log: tuple[int, int], in_zookeeper: int | None, in_kafka: int | None,
+    store: Store, by_segments: bool,
+) -> None:  # fmt: skip
+    """Whatever there is: what is to be written lies within the log, a note says where it was clamped, and a plan that
+    was carried out leaves nothing to do, but for a shift."""
+    start, end = log[0], sum(log)
+    one = partition(in_zookeeper, start, end, kafka=in_kafka)
+    found = wanted if isinstance(wanted, int) else None
+    times = TimeOffsets({KEY: found}, by_segments)
+    target = Target(kind, value, {KEY: wanted})  # type: ignore[dict-item]
+    rows = plan_reset(target, [one], store, times)
+    assert tuple(row.store for row in rows) == stores_of(store)
+    for row in rows:
+        if row.moves:
+            assert row.target is not None
+            assert start <= row.target <= end
+        elif row.target is None:
+            assert row.note
+    after = {row.store: row.target for row in rows}
+    done = partition(after.get("zookeeper", in_zookeeper), start, end, kafka=after.get("kafka", in_kafka))
+    if kind != "shift":
+        assert not any(row.moves for row in plan_reset(target, [done], store, times))
+
+
+@given(
+    before=offsets, written=offsets, now=offsets, store=st.sampled_from(["zookeeper", "kafka"]),
+)  # fmt: skip
+def test_undo(before: int | None, written: int | None, now: int | None, store: str) -> None:
+    """An undo puts back what was there, unless somebody moved the offset elsewhere; Kafka cannot forget one."""
+    saved = SavedOffset(store, KEY, before, written)  # type: ignore[arg-type]
+    one = {KEY: partition(now) if store == "zookeeper" else partition(kafka=now)}
+    (row,) = plan_undo([saved], one)
+    assert row.current == now
+    assert row.target == (now if before is None and store == "kafka" else before)
+    assert bool(moved_since([saved], one)) == (now not in (before, written))
+
+
+def test_undo_of_what_was_unreadable() -> None:
+    """What was no offset before is not written back; the rest of the backup is."""
+    (row,) = plan_undo([SavedOffset("zookeeper", KEY, None, 10, raw="x")], {KEY: partition(10)})
+    assert (row.target, row.moves, row.note) == (10, False, "was unreadable before: left as it is")
+
+
+def test_logs_that_moved_on() -> None:
+    """Targets that retention has passed, or that a log no longer reaches, are named once, whatever the stores."""
+    rows = plan_reset(Target("earliest"), [partition(50, kafka=60)], "both")
+    assert out_of_range(rows, {KEY: partition(50)}) == []
+    assert out_of_range(rows, {KEY: partition(50, 11)}) == ["t-0: the log now starts at 11, behind 10"]
+    assert out_of_range(rows, {KEY: partition(50, 0, 5)}) == ["t-0: the log now ends at 5, before 10"]
+
+
+@pytest.mark.parametrize("target", [Target("offset", -1), Target("offset", 2**63), Target("shift", 2**63)])
+def test_numbers_that_are_no_offsets(target: Target) -> None:
+    """What no log can hold is wrong usage, not something to clamp."""
+    with pytest.raises(UsageError):
+        check_bounds(target)
+    assert check_bounds(Target("shift", -5)) == Target("shift", -5)

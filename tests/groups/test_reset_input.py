@@ -1,0 +1,122 @@
+"""Times, durations and scopes as operators write them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zkgroup.errors import NotFoundError, UsageError
+from zkgroup.groups.scope import Scope, parse_scope
+from zkgroup.groups.targets import has_no_time_index, parse_duration, parse_time
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.servers.kafka import KafkaSettings
+
+NOON = 1_714_564_800_000  # 2024-05-01T12:00:00Z
+
+
+@pytest.mark.parametrize(
+    ("text", "millis"),
+    [
+        ("2024-05-01T12:00:00", NOON),
+        ("2024-05-01T12:00:00Z", NOON),
+        ("2024-05-01T14:00:00+02:00", NOON),
+        ("2024-05-01T14:00+0200", NOON),
+        ("2024-05-01 12:00", NOON),
+        ("20240501T120000", NOON),
+        ("2024-05-01", NOON - 12 * 3_600_000),
+        ("2024-05-01T12:00:00.123", NOON + 123),
+        ("2024-05-01T12:00:00.1239999Z", NOON + 123),
+        ("2024-05-01T11:59:59.9Z", NOON - 100),
+        ("1969-12-31T23:59:59Z", 0),
+        ("0001-01-01T00:00:00+23:59", 0),
+    ],
+)
+def test_times(text: str, millis: int) -> None:
+    """ISO 8601 with and without zone (UTC), fractions cut to milliseconds; nothing is older than 1970."""
+    assert parse_time(text) == millis
+
+
+@pytest.mark.parametrize(
+    "text", ["", "now", "1714564800000", "2024-13-01", "2024-05-01T25:00", "12:00", "2024-05-01T12:00 CET"]
+)
+def test_what_is_no_time(text: str) -> None:
+    """Anything else is wrong usage; milliseconds, too, as eight digits would be a date."""
+    with pytest.raises(UsageError, match="is no time: write it like"):
+        parse_time(text)
+
+
+@given(st.datetimes(datetime(1970, 1, 2), datetime(9999, 1, 1)), st.integers(-1439, 1439))
+def test_times_of_any_zone(moment: datetime, minutes: int) -> None:
+    """The zone shifts a time by exactly its offset."""
+    zoned = moment.replace(tzinfo=timezone(timedelta(minutes=minutes)))
+    expected = (moment.replace(tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+    assert parse_time(zoned.isoformat()) == max(0, expected - minutes * 60_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("PT30M", 1800), ("P1DT2H", 93_600), ("PT0.5S", 0.5), ("PT1,5H", 5400), ("P2W", 1_209_600), ("p1dt1s", 86_401),
+        ("P0D", 0), ("PT90M", 5400), ("P1W2DT3H4M5.678S", 788_645.678),
+    ],
+)  # fmt: skip
+def test_durations(text: str, seconds: float) -> None:
+    """ISO 8601 durations to the millisecond; a day has 24 hours."""
+    assert parse_duration(text) == round(seconds * 1000)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        *((text, "is no duration") for text in ("", "P", "PT", "1D", "PT5", "P1DT", "-P1D", "PT-5M", "P1H")),
+        *((text, "is no duration") for text in ("30m", "PT1S2M")),
+        ("P1M", "months or years"), ("P1Y2D", "months or years"), ("P3MT5S", "months or years"),
+        ("P1.5DT1H", "fraction before its last part"), ("P99999999999D", "beyond all time"),
+    ],
+)  # fmt: skip
+def test_what_is_no_duration(text: str, why: str) -> None:
+    """Months and years have no length, a minus no meaning; each is told apart from what is only misspelt."""
+    with pytest.raises(UsageError, match=why):
+        parse_duration(text)
+
+
+def test_brokers_without_a_time_index() -> None:
+    """0.8 and 0.9 are known by what ZooKeeper tells, or by what the user says; other settings do not make a legacy."""
+    assert has_no_time_index(KafkaSettings("b", legacy_release="0.8.2.2"))
+    assert has_no_time_index(KafkaSettings("b", {"api.version.request": "false", "broker.version.fallback": "0.9.0"}))
+    assert not has_no_time_index(KafkaSettings("b", {"broker.version.fallback": "0.9.0"}))
+    assert not has_no_time_index(KafkaSettings("b"))
+
+
+def test_scopes() -> None:
+    """Topics, partitions and ranges; what is said twice of a topic adds up, and all of it wins."""
+    assert parse_scope(["a"]) == Scope({"a": ()})
+    assert parse_scope(["a:0,2-5", "b:7"]) == Scope({"a": ((0, 0), (2, 5)), "b": ((7, 7),)})
+    assert parse_scope(["a:0", "a:3"]) == Scope({"a": ((0, 0), (3, 3))})
+    assert parse_scope(["a:0", "a"]) == parse_scope(["a", "a:0"]) == Scope({"a": ()})
+    assert parse_scope(["x:y:3"]) == Scope({"x:y": ((3, 3),)})
+    scope = parse_scope(["a:0,2-5"])
+    assert [number for number in range(8) if scope.has(TopicPartition("a", number))] == [0, 2, 3, 4, 5]
+    assert not scope.has(TopicPartition("b", 0))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a:", ":0", "a:5-2", "a:0,", "a:x", "a:-1", "a:99999999999", "a/b", "..", "a\x1b"]
+)
+def test_what_is_no_scope(text: str) -> None:
+    """A range that is empty or backwards, and a name that no topic can have, is wrong usage."""
+    with pytest.raises(UsageError):
+        parse_scope([text])
+
+
+def test_scopes_choose_of_what_exists() -> None:
+    """What was named must be there; the error names the first that is not, and what there is."""
+    existing = {"a": (0, 1, 2), "b": (0,)}
+    assert parse_scope(["a:1-2", "b"]).select(existing) == [("a", 1), ("a", 2), ("b", 0)]
+    with pytest.raises(NotFoundError, match="there is no topic c"):
+        parse_scope(["a", "c"]).select(existing)
+    with pytest.raises(NotFoundError, match="topic a has no partition 3: it has 0 to 2"):
+        parse_scope(["a:1-2000000000"]).select(existing)
