@@ -31,8 +31,14 @@ def test_what_was_submitted_is_done_in_turn_and_no_more_after_the_end() -> None:
 
 def test_an_interrupted_wait_does_not_take_the_thread_for_ended() -> None:
     """Thread.join does, in Python 3.11: whoever closes again would free what the thread still uses."""
-    helper, go_on = Helper("h"), threading.Event()
-    helper.submit(lambda: go_on.wait(20))
+    helper, busy, go_on = Helper("h"), threading.Event(), threading.Event()
+
+    def work() -> None:
+        busy.set()
+        go_on.wait(20)
+
+    helper.submit(work)
+    assert busy.wait(10)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     interrupt = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
     interrupt.start()
