@@ -11,11 +11,12 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.consume import Bench, count_only, memory, values
+from benchmarks.describe import describe, list_groups
 from benchmarks.measure import Row, machine
 from benchmarks.rebalance import rebalance
 from zkgroup.sandbox.sandbox import Sandbox
 
-KINDS = ("count", "values", "memory", "rebalance")
+KINDS = ("count", "values", "memory", "rebalance", "describe", "list")
 
 
 def main() -> None:
@@ -25,7 +26,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="counted runs of each (5)")
     parser.add_argument("--messages", type=int, default=5_000_000, help="in the topic (5 million)")
     parser.add_argument("--size", type=int, default=100, help="bytes of a value (100)")
-    parser.add_argument("--partitions", type=int, default=1000, help="to rebalance (1000)")
+    parser.add_argument("--partitions", type=int, default=1000, help="to rebalance and to describe (1000)")
+    parser.add_argument("--many-partitions", type=int, default=10_000, help="to describe (10,000)")
     options = parser.parse_args()
     wanted = options.only or KINDS
     rows: list[Row] = []
@@ -41,6 +43,10 @@ def main() -> None:
             rows.append(memory(bench, min(2, options.rounds)))
         if "rebalance" in wanted:
             rows += rebalance(sandbox, options.rounds, options.partitions)
+        if "list" in wanted:
+            rows.append(list_groups(bench, options.rounds))
+        if "describe" in wanted:
+            rows += describe(bench, options.rounds, options.partitions, options.many_partitions)
     what = f"{options.messages:,} messages of {options.size} bytes, 4 partitions, Kafka {sandbox.release.version}"
     print(f"{what}; {machine()}.")
     print("Medians of runs taken in turn, in brackets the least and the most.\n")
