@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from members import ReadMember, committed, owners
@@ -15,8 +16,9 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Create, Ensure, Exists, Failure, Get, Node, SetData
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import Record
+from zkgroup.servers import group_offsets
 from zkgroup.servers.group_offsets import GroupOffsets
-from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.kafka import Consumer, KafkaSettings, consumer
 from zkgroup.servers.registry import Registry
 
 Make = Callable[..., str]
@@ -210,6 +212,34 @@ def test_offsets_kept_in_kafka(
         member.connector.commit()
     assert stored.fetch(partitions, 10.0) == {partitions[0]: 10, partitions[1]: 10}
     assert committed(registry, group, topic, 2) == [9, None]
+
+
+def test_the_client_for_offsets_has_properties_of_its_own(
+    cluster: Sandbox, make_topic: Make, unique: Unique, fill: Fill, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``offsets.channel.*`` is for the client that commits to Kafka, and not for those that fetch; the client id and
+    raw ``kafka.*`` are for all."""
+    made: list[dict[str, Any]] = []
+
+    def recorded(settings: KafkaSettings, **options: Any) -> Consumer:
+        made.append(dict(options, raw=dict(settings.properties)))
+        return consumer(settings, **options)
+
+    monkeypatch.setattr(group_offsets, "consumer", recorded)
+    topic = make_topic(1)
+    fill(topic, 5)
+    options = {
+        "offsets_storage": "kafka",
+        "client_id": "billing",
+        "offsets_channel_socket_timeout_ms": 7000,
+        "explicit": frozenset({"offsets.channel.socket.timeout.ms"}),
+        "kafka": {"socket.nagle.disable": "true"},
+    }
+    with ReadMember(cluster.connect, unique("group"), {topic: 1}, **options) as member:
+        member.connector.commit()
+    (used,) = made
+    assert (used["client_id"], used["socket_timeout_ms"]) == ("billing", "7000")
+    assert used["raw"] == {"socket.nagle.disable": "true"}
 
 
 def test_dual_commits_write_both_and_start_at_the_larger(

@@ -221,6 +221,7 @@ class Connector:
             start_at=self._start,
             listener=self._listener,
             clock=self._clock,
+            offsets_properties=librdkafka_properties(config, "offsets"),
         )
         driver.start()
         while not driver.settled.wait(0.5):

@@ -82,6 +82,7 @@ class Driver:
         start_at: StartAt | None,
         listener: RebalanceListener | None,
         clock: Callable[[], float],
+        offsets_properties: Mapping[str, str],
     ) -> None:
         self.member = Member(settings)
         self.settled = threading.Event()
@@ -99,6 +100,7 @@ class Driver:
         self._ended = threading.Event()  # of the thread; a join that a signal interrupts would take it for ended
         self._helper = Helper(f"zkgroup-helper-{settings.group}")
         self._offsets: GroupOffsets | None = None  # the helper's
+        self._offsets_properties = dict(offsets_properties)
         self._session: Session | None = None
         self._closing: list[Session] = []
         self._fence = -1  # the generation whose end the streams were told of
@@ -331,7 +333,8 @@ class Driver:
 
     def _group_offsets(self) -> GroupOffsets:
         if self._offsets is None:
-            self._offsets = GroupOffsets(self._brokers.settings(), self.member.settings.group)
+            settings, group = self._brokers.settings(), self.member.settings.group
+            self._offsets = GroupOffsets(settings, group, self._offsets_properties)
         return self._offsets
 
     def _drop_offsets(self) -> None:

@@ -26,15 +26,17 @@ class GroupOffsets:
     Used by one thread. Such commits (generation −1) are refused by the coordinator while the group has members there.
     """
 
-    def __init__(self, settings: KafkaSettings, group: str) -> None:
+    def __init__(self, settings: KafkaSettings, group: str, properties: Mapping[str, str] | None = None) -> None:
+        """``properties``: librdkafka's, for this client; those of ``settings`` win."""
         self.settings = settings
         self.group = group
+        self._properties = {name.replace(".", "_"): value for name, value in (properties or {}).items()}
         self._consumer: Consumer | None = None
         self._answers: list[tuple[KafkaError | None, list[Any]]] = []
 
     def _open(self) -> Consumer:
         if self._consumer is None:
-            self._consumer = consumer(self.settings, group=self.group, on_commit=self._on_commit)
+            self._consumer = consumer(self.settings, group=self.group, on_commit=self._on_commit, **self._properties)
         return self._consumer
 
     def _on_commit(self, error: KafkaError | None, partitions: list[Any]) -> None:
