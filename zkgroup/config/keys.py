@@ -183,8 +183,8 @@ OWN_KEYS: Final[tuple[Key, ...]] = (
         "text",
         "1.1",
         _H,
-        "the release whose roundrobin this member computes, and whose internal topics it leaves out of filters, such as "
-        "0.8.2 or 0.10.2",
+        "the release whose roundrobin this member computes, and whose internal topics it leaves out of filters, such "
+        "as 0.8.2 or 0.10.2",
     ),
 )
 

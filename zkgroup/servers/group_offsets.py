@@ -30,7 +30,7 @@ class GroupOffsets:
         """``properties``: librdkafka's, for this client; those of ``settings`` win."""
         self.settings = settings
         self.group = group
-        self._properties = {name.replace(".", "_"): value for name, value in (properties or {}).items()}
+        self._properties: dict[str, Any] = {name.replace(".", "_"): value for name, value in (properties or {}).items()}
         self._consumer: Consumer | None = None
         self._answers: list[tuple[KafkaError | None, list[Any]]] = []
 
