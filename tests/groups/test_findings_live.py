@@ -1,0 +1,307 @@
+"""Findings on real servers: every situation is made, looked at, explained and judged."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+
+import pytest
+from broken_groups import Broken, Maker, make_broken
+from cli import run
+from members import ReadMember, wait_for_rest
+from support import numbered, wait_until
+
+from zkgroup.groups.explain import explain
+from zkgroup.groups.findings import KINDS, Finding, judge
+from zkgroup.groups.findings_scene import REST
+from zkgroup.groups.model import GroupSnapshot
+from zkgroup.groups.snapshot import read_group, read_groups
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import Create, Ensure, Failure
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.sandbox.topics import produce
+from zkgroup.servers.kafka import KafkaSettings, consumer
+from zkgroup.servers.registry import Registry
+from zkgroup.servers.zookeeper import ZooKeeperSettings
+
+DAY = 86_400_000
+
+
+def look(registry: Registry, kafka: KafkaSettings | None, group: str) -> GroupSnapshot:
+    return read_group(registry, group, kafka=kafka)
+
+
+def judged(snapshot: GroupSnapshot, earlier: GroupSnapshot | None = None) -> list[Finding]:
+    return judge(snapshot, explain(snapshot), earlier)
+
+
+def serious(findings: list[Finding]) -> list[Finding]:
+    return [finding for finding in findings if finding.severity != "info"]
+
+
+@pytest.fixture(scope="module")
+def maker(cluster: Sandbox, registry: Registry) -> Iterator[Maker]:
+    """Writes groups; their ephemeral nodes go with the module."""
+    with ExitStack() as stack:
+        sessions = (stack.enter_context(cluster.registry(30.0)), stack.enter_context(cluster.registry(30.0)))
+        maker = Maker(cluster, registry, sessions)
+        stack.callback(maker.clear)
+        yield maker
+
+
+@pytest.fixture(scope="module")
+def broken(maker: Maker) -> list[Broken]:
+    """All broken groups, when their nodes are old enough to be no rebalance's."""
+    made = make_broken(maker)
+    done = time.monotonic()
+    wait_until(lambda: time.monotonic() - done > REST / 1000 + 0.5, 30, "the groups are at rest")
+    return made
+
+
+@pytest.fixture(scope="module")
+def snapshots(broken: list[Broken], registry: Registry, kafka: KafkaSettings) -> Mapping[str, GroupSnapshot]:
+    """A look at all of them."""
+    found = read_groups(registry, sorted({one.group for one in broken}), kafka=kafka)
+    return {snapshot.group: snapshot for snapshot in found}
+
+
+@pytest.fixture(scope="module")
+def told(broken: list[Broken], cluster: Sandbox) -> Mapping[str, list[dict[str, str]]]:
+    """What ``inspect-group`` tells of each, by one run over all groups."""
+    result = run("inspect-group", "--all", "-z", cluster.connect, "--output", "json")
+    assert result.returncode == 0, result.stderr
+    return {entry["group"]: entry["findings"] for entry in json.loads(result.stdout)}
+
+
+#: What lasts, and so can be made once and looked at together.
+EXPECTED = 41
+
+
+def test_all_are_made(broken: list[Broken]) -> None:
+    """So many situations; together with those below they are all kinds of finding."""
+    assert len(broken) == EXPECTED
+    below = {"cluster-without-broker", "split-group", "incomplete-look", "rebalance-in-progress", "growing-lag"}
+    assert {one.code for one in broken} | below | {"group-debris"} == KINDS.keys()
+
+
+@pytest.mark.parametrize("number", range(EXPECTED))
+def test_a_situation_is_found(number: int, broken: list[Broken], snapshots: Mapping[str, GroupSnapshot]) -> None:
+    """Read, explained and judged, each situation gives its finding, with its severity, subject and numbers."""
+    expected = broken[number]
+    every = judged(snapshots[expected.group])
+    found = [finding for finding in every if (finding.code, finding.subject) == (expected.code, expected.subject)]
+    assert len(found) == 1, (expected, every)
+    assert found[0].severity == expected.severity, (expected, found)
+    assert expected.said in found[0].message, (expected, found)
+
+
+@pytest.mark.parametrize("number", range(EXPECTED))
+def test_a_situation_is_told(number: int, broken: list[Broken], told: Mapping[str, list[dict[str, str]]]) -> None:
+    """The command tells of it in the same words."""
+    expected = broken[number]
+    found = [entry for entry in told[expected.group] if entry["code"] == expected.code]
+    assert [entry["subject"] for entry in found].count(expected.subject) == 1, (expected, told[expected.group])
+    (entry,) = (entry for entry in found if entry["subject"] == expected.subject)
+    assert entry["severity"] == expected.severity
+    assert expected.said in entry["message"]
+    assert entry["remedy"]
+
+
+def test_one_group_is_told_of_and_verified(broken: list[Broken], cluster: Sandbox) -> None:
+    """inspect-group G has the same findings, and --verify ends with 6 where one is critical."""
+    group = next(one.group for one in broken if one.code == "partition-without-owner")
+    result = run("inspect-group", group, "--verify", "-z", cluster.connect, "--output", "json")
+    assert result.returncode == 6, result.stderr
+    findings = json.loads(result.stdout)["findings"]
+    assert {"partition-without-owner", "member-without-partitions"} <= {entry["code"] for entry in findings}
+    assert [entry["severity"] for entry in findings] == sorted(
+        (entry["severity"] for entry in findings), key=["critical", "warning", "info"].index
+    )
+
+
+def test_nothing_else_is_critical(broken: list[Broken], snapshots: Mapping[str, GroupSnapshot]) -> None:
+    """A situation that is a warning, or a note, does not drag something critical in."""
+    mild = {one.group for one in broken} - {one.group for one in broken if one.severity == "critical"}
+    for group in mild:
+        critical = [f for f in judged(snapshots[group]) if f.severity == "critical"]
+        # An owner node that is not the plan's is one thing, and what its stream reads another.
+        assert critical == [], group
+
+
+# --- what passes, and what takes two looks ---------------------------------------------------------------------------
+
+
+def test_a_rebalance_going_on(maker: Maker, registry: Registry, kafka: KafkaSettings, cluster: Sandbox) -> None:
+    """A member that has just registered, with nothing owned yet: a note, by the library and by the command."""
+    group = maker.group(maker.one(), {}, maker.sane)
+    findings = judged(look(registry, kafka, group))
+    assert [(finding.code, finding.severity) for finding in findings] == [("rebalance-in-progress", "info")]
+    result = run("inspect-group", group, "--verify", "-z", cluster.connect, "--output", "json")
+    assert [entry["code"] for entry in json.loads(result.stdout)["findings"]] == ["rebalance-in-progress"]
+    assert result.returncode == 0
+
+
+def test_growing_lag(maker: Maker, registry: Registry, kafka: KafkaSettings) -> None:
+    """Messages came between two looks and none was committed: a note at once, a warning after two minutes of it."""
+    group = maker.group(maker.one(), maker.both, maker.sane)
+    before = look(registry, kafka, group)
+    produce(kafka, maker.orders, numbered(4, 2))
+    now = look(registry, kafka, group)
+    (note,) = [finding for finding in judged(now, before) if finding.code == "growing-lag"]
+    assert note.severity == "info"
+    assert note.subject == f"{maker.orders}-0..1"
+    assert "grew by 2" in note.message
+    (warning,) = [
+        f for f in judged(now, replace(before, taken_at=before.taken_at - 130_000)) if f == f and f.code == note.code
+    ]
+    assert warning.severity == "warning"
+
+
+def test_debris(registry: Registry, unique: Callable[[str], str]) -> None:
+    """What a console consumer left behind is debris when it is an hour old, and not before."""
+    group = f"console-consumer-{unique('1').replace('-', '')}"
+    assert not isinstance(registry.write(Ensure(znodes.offset_topic(group, "never"))), Failure)
+    assert not isinstance(registry.write(Create(znodes.offset(group, TopicPartition("never", 0)), b"3")), Failure)
+    now = look(registry, None, group)
+    assert "group-debris" not in {finding.code for finding in judged(now)}
+    later = judged(replace(now, taken_at=now.taken_at + DAY))
+    assert {finding.severity for finding in later} == {"info"}
+    assert f"zkgroup delete-group {group}" in next(f for f in later if f.code == "group-debris").remedy
+
+
+def test_a_cluster_without_brokers(zookeeper: Sandbox, unique: Callable[[str], str]) -> None:
+    """A group in a chroot where no broker is registered."""
+    connect = f"{zookeeper.address}/{unique('empty')}"
+    with Registry(ZooKeeperSettings(zookeeper.address), 30.0) as root:
+        assert not isinstance(root.write(Ensure("/" + connect.partition("/")[2] + znodes.ids("g"))), Failure)
+    with Registry(ZooKeeperSettings(connect), 30.0) as registry:
+        findings = judged(look(registry, None, "g"))
+    assert [(finding.code, finding.severity) for finding in findings] == [("cluster-without-broker", "critical")]
+
+
+def test_brokers_that_do_not_answer(zookeeper: Sandbox, unique: Callable[[str], str]) -> None:
+    """A broker is registered and nobody listens there: what could not be judged is said, and it is not critical."""
+    chroot = "/" + unique("deaf")
+    topic = '{"version":1,"partitions":{"0":[1]}}'
+    state = '{"controller_epoch":1,"leader":1,"version":1,"leader_epoch":0,"isr":[1]}'
+    nodes = {
+        "/brokers/ids/1": '{"version":1,"host":"127.0.0.1","port":1,"jmx_port":-1,"timestamp":"1"}',
+        "/brokers/topics/t": topic,
+        "/brokers/topics/t/partitions/0/state": state,
+        "/consumers/g/offsets/t/0": "5",
+    }
+    with Registry(ZooKeeperSettings(zookeeper.address), 30.0) as root:
+        for path, data in nodes.items():
+            assert not isinstance(root.write(Ensure((chroot + path).rpartition("/")[0])), Failure)
+            assert not isinstance(root.write(Create(chroot + path, data.encode())), Failure)
+    with Registry(ZooKeeperSettings(zookeeper.address + chroot), 30.0) as registry:
+        snapshot = read_group(registry, "g", kafka=KafkaSettings("127.0.0.1:1"), timeout=1.0)
+    findings = judged(snapshot)
+    assert [(finding.code, finding.severity) for finding in findings] == [("incomplete-look", "warning")]
+
+
+def test_a_group_in_two_places(maker: Maker, registry: Registry, kafka: KafkaSettings) -> None:
+    """Members in ZooKeeper and a member in Kafka under one name read the same partitions."""
+    group = maker.group(maker.one(), maker.both, maker.sane)
+    client = consumer(kafka, group=group)
+    joined = threading.Event()
+    try:
+        client.subscribe([maker.orders], on_assign=lambda *_: joined.set())
+
+        def assigned() -> bool:
+            client.poll(0.1)
+            return joined.is_set()
+
+        wait_until(assigned, 30, "the consumer is given partitions")
+        findings = judged(look(registry, kafka, group))
+    finally:
+        client.close()
+    (split,) = [finding for finding in findings if finding.code == "split-group"]
+    assert split.severity == "critical"
+    assert f"{maker.orders}-0..1" in split.message
+
+
+# --- healthy groups --------------------------------------------------------------------------------------------------
+
+
+def test_an_inactive_group_with_sane_offsets(maker: Maker, registry: Registry, kafka: KafkaSettings) -> None:
+    """Nothing at all is said of it, today or in three days."""
+    snapshot = look(registry, kafka, maker.group(offsets=maker.sane))
+    assert judged(snapshot) == []
+    assert judged(replace(snapshot, taken_at=snapshot.taken_at + 3 * DAY)) == []
+
+
+def test_members_that_join_and_leave(
+    cluster: Sandbox,
+    registry: Registry,
+    kafka: KafkaSettings,
+    make_topic: Callable[..., str],
+    unique: Callable[[str], str],
+) -> None:
+    """Members of zkgroup that join and leave: no look at any time finds anything worse than a note, each judged beside
+    the one before it; at rest there is nothing, then or minutes later."""
+    topic, group = make_topic(4), unique("group")
+    produce(kafka, topic, numbered(40, 4))
+    looks: list[GroupSnapshot] = []
+    bad: list[Finding] = []
+    over = threading.Event()
+
+    def watch() -> None:
+        with cluster.registry(30.0) as own:
+            while not over.is_set():
+                now = look(own, kafka, group)
+                bad.extend(serious(judged(now, looks[-1] if looks else None)))
+                looks.append(now)
+
+    values = {record.value for record in numbered(40, 4)}
+    with ReadMember(cluster.connect, group, {topic: 1}) as first:
+        wait_for_rest(registry, group, 1)
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        try:
+            with ReadMember(cluster.connect, group, {topic: 2}):
+                wait_for_rest(registry, group, 2)
+            wait_for_rest(registry, group, 1)
+            first.wait_for(values)
+        finally:
+            over.set()
+            watcher.join(30)
+        assert bad == []
+        assert len({frozenset((p.key, p.owner) for p in one.partitions) for one in looks}) > 2, "it saw them change"
+
+        def committed() -> bool:
+            return all(p.lag("zookeeper") == 0 for p in look(registry, kafka, group).partitions)
+
+        wait_until(committed, 20, "all is committed")
+        now = look(registry, kafka, group)
+        assert judged(now) == []
+        assert judged(replace(now, taken_at=now.taken_at + 600_000), now) == []
+
+
+def test_a_member_of_the_reference(
+    cluster: Sandbox,
+    registry: Registry,
+    kafka: KafkaSettings,
+    make_topic: Callable[..., str],
+    unique: Callable[[str], str],
+) -> None:
+    """A member of 1.1.1 that reads two topics by a filter: nothing worse than a note, then or minutes later. Its filter
+    with a backslash would be registered twice escaped, and that is seen."""
+    topic, group = make_topic(3, "healthy"), unique("group")
+    produce(kafka, topic, numbered(30, 3))
+    member = cluster.member(group, topic.replace("-", "[-]"), kind="whitelist", streams=2)
+    with member.start():
+        wait_for_rest(registry, group, 1)
+
+        def committed() -> bool:
+            return all(p.lag("zookeeper") == 0 for p in look(registry, kafka, group).partitions)
+
+        wait_until(committed, 30, "all is committed")
+        now = look(registry, kafka, group)
+        assert judged(now) == []
+        assert judged(replace(now, taken_at=now.taken_at + 600_000), now) == []
