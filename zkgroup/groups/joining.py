@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Final
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 from zkgroup.errors import MalformedZnodeError
 from zkgroup.groups.model import GroupMember, GroupPartition, GroupSnapshot, StoredOffset
-from zkgroup.groups.reading import Nodes, World, child_path, paths_of
+from zkgroup.groups.reading import Nodes, World, below, paths_of
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, identify_owner
 from zkgroup.protocol.ops import Node
-from zkgroup.servers.answers import KafkaSide
+from zkgroup.servers.answers import KafkaOffset, KafkaSide
 
 # Partition nodes are plain numbers; pykafka and Kafka 0.7 put the broker's id before: ``0-3``.
 _OWNED: Final = re.compile(r"(?:[0-9]+-)?(0|[1-9][0-9]{0,8})", re.ASCII)
@@ -36,6 +36,41 @@ class Look:
     logs_wanted: bool = False
 
 
+class Claim(NamedTuple):
+    """What an owner node says, as ``GroupPartition`` has it."""
+
+    owner: str | None = None
+    member: str | None = None
+    stream: int | None = None
+    since: int | None = None
+    session_id: int | None = None
+    error: str | None = None
+
+
+_NO_CLAIM: Final = Claim()
+
+
+class Draft(NamedTuple):
+    """What a group's own nodes and its coordinator tell of a partition."""
+
+    claim: Claim
+    stored: StoredOffset | None
+    kafka: KafkaOffset | None
+    exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """One group's nodes, read. ``problems``: nodes that cannot be read, or are no partition's."""
+
+    group: str
+    members: tuple[GroupMember, ...]
+    side: KafkaSide
+    drafts: Mapping[TopicPartition, Draft]
+    problems: tuple[str, ...]
+    last_change: int | None
+
+
 def concerned(group: str, nodes: Nodes, members: Iterable[GroupMember], side: KafkaSide) -> set[str]:
     """The topics that concern a group."""
     topics = {topic for member in members for topic in member.streams}
@@ -51,42 +86,34 @@ def assigned(side: KafkaSide) -> dict[TopicPartition, str]:
     return {partition: member.member for member in members for partition in member.assigned}
 
 
-def partitions_of(
-    group: str, nodes: Nodes, members: Sequence[GroupMember], side: KafkaSide, world: World
-) -> tuple[dict[TopicPartition, GroupPartition], list[str]]:
-    """The partitions that concern a group, without leaders and logs, and what is wrong with nodes that are no
-    partition's."""
+def gather(group: str, nodes: Nodes, members: tuple[GroupMember, ...], side: KafkaSide, world: World) -> Gathered:
+    """Which partitions concern a group, and what its nodes say of them. All its topics must be known to ``world``."""
     problems: list[str] = []
-    found: dict[TopicPartition, GroupPartition] = {}
-    for topic in {topic for member in members for topic in member.streams}:
-        for number in world.topics[topic].partitions:
-            key = TopicPartition(topic, number)
-            found[key] = GroupPartition(topic, number)
-    owned = _owners(group, nodes, {member.member for member in members}, problems)
+    claims = _claims(group, nodes, {member.member for member in members}, problems)
     stored = _stored(group, nodes, problems)
-    for key in {*owned, *stored, *side.offsets, *assigned(side)}:
-        partition = owned.get(key) or GroupPartition(*key)
-        found[key] = replace(partition, stored=stored.get(key), kafka=side.offsets.get(key))
-    existing = {topic: frozenset(world.topics[topic].partitions) for topic in {key.topic for key in found}}
-    for key, partition in found.items():
-        topic_found = world.topics[key.topic]
-        unreadable = topic_found.exists and topic_found.error is not None
-        if key.partition not in existing[key.topic] and not unreadable:
-            found[key] = replace(partition, exists=False)
-    return found, problems
+    keys: set[TopicPartition] = {*claims, *stored, *side.offsets, *assigned(side)}
+    for topic in {topic for member in members for topic in member.streams}:
+        keys.update(TopicPartition(topic, number) for number in world.topics[topic].partitions)
+    # One whose registration cannot be read may have any partition.
+    existing = {
+        topic: None if (found := world.topics[topic]).exists and found.error else frozenset(found.partitions)
+        for topic in {key.topic for key in keys}
+    }
+    drafts = {}
+    for key in keys:
+        there = existing[key.topic]
+        exists = there is None or key.partition in there
+        drafts[key] = Draft(claims.get(key, _NO_CLAIM), stored.get(key), side.offsets.get(key), exists)
+    times = [node.stat.mtime for path in paths_of(group)[:2] if (node := nodes.node(path)) is not None]
+    times += [node.stat.mtime for path in below(paths_of(group).ids, nodes) if (node := nodes.node(path)) is not None]
+    times += [claim.since for claim in claims.values() if claim.since is not None]
+    times += [offset.changed_at for offset in stored.values()]
+    return Gathered(group, members, side, drafts, tuple(problems), max(times, default=None))
 
 
-def join_group(
-    group: str,
-    nodes: Nodes,
-    members: tuple[GroupMember, ...],
-    side: KafkaSide,
-    world: World,
-    look: Look,
-) -> GroupSnapshot:
+def join_group(gathered: Gathered, nodes: Nodes, world: World, look: Look) -> GroupSnapshot:
     """Everything about one group."""
-    found, problems = partitions_of(group, nodes, members, side, world)
-    partitions = tuple(_with_log(found[key], world, look) for key in sorted(found))
+    group, members, side = gathered.group, gathered.members, gathered.side
     topics = {name: world.topics[name] for name in sorted(concerned(group, nodes, members, side))}
     subscribed = frozenset(topic for member in members for topic in member.streams)
     paths = paths_of(group)
@@ -96,9 +123,9 @@ def join_group(
     return GroupSnapshot(
         group,
         members,
-        partitions,
+        tuple(_partition(key, gathered.drafts[key], world, look) for key in sorted(gathered.drafts)),
         subscribed,
-        tuple(problem for problem in [*group_problems, *topic_problems, *problems] if problem),
+        tuple(problem for problem in [*group_problems, *topic_problems, *gathered.problems] if problem),
         topics=topics,
         known_topics=world.known_topics,
         taken_at=look.taken_at,
@@ -106,52 +133,56 @@ def join_group(
         in_zookeeper=nodes.exists(paths.group),
         ids_version=ids.stat.version if ids is not None else None,
         ids_czxid=ids.stat.czxid if ids is not None else None,
-        last_change=_last_change(group, nodes),
+        last_change=gathered.last_change,
         coordinator=side.group,
         broker_ids=world.broker_ids,
         warnings=(*look.warnings, *side.errors),
     )
 
 
-def _with_log(partition: GroupPartition, world: World, look: Look) -> GroupPartition:
-    key = partition.key
-    leader = world.leaders.get(key)
-    if not look.logs_wanted:
-        return partition if leader is None else replace(partition, leader=leader)
-    log = look.logs.get(key)
-    if isinstance(log, tuple):
-        return replace(partition, leader=leader, log_start=log[0], log_end=log[1])
-    if log is None:
-        log = why_not_asked(partition, world)
-    return replace(partition, leader=leader, log_error=log)
+def _partition(key: TopicPartition, draft: Draft, world: World, look: Look) -> GroupPartition:
+    log: Log | None = None
+    if look.logs_wanted:
+        log = look.logs.get(key) or why_not_asked(key, draft, world)
+    start, end = log if isinstance(log, tuple) else (None, None)
+    claim = draft.claim
+    return GroupPartition(
+        key.topic,
+        key.partition,
+        claim.owner,
+        claim.member,
+        claim.stream,
+        claim.since,
+        claim.session_id,
+        claim.error,
+        draft.exists,
+        world.leaders.get(key),
+        draft.stored,
+        draft.kafka,
+        start,
+        end,
+        log if isinstance(log, str) else None,
+    )
 
 
-def why_not_asked(partition: GroupPartition, world: World) -> str | None:
+def why_not_asked(key: TopicPartition, draft: Draft, world: World) -> str | None:
     """Why no broker can tell a partition's log; None where one may."""
-    topic = world.topics[partition.topic]
-    if not topic.exists:
-        return f"topic {partition.topic} does not exist"
-    if not partition.exists:
-        return f"topic {partition.topic} has no partition {partition.partition}"
-    if world.leaders.get(partition.key, 0) is None:
+    if not world.topics[key.topic].exists:
+        return f"topic {key.topic} does not exist"
+    if not draft.exists:
+        return f"topic {key.topic} has no partition {key.partition}"
+    if world.leaders.get(key, 0) is None:
         return "no broker leads it"
     return None
 
 
-def _children(parent: str, nodes: Nodes) -> Iterable[tuple[str, str]]:
-    for name in nodes.names(parent):
-        path = child_path(parent, name)
-        if path is not None:
-            yield name, path
-
-
-def _owners(group: str, nodes: Nodes, members: set[str], problems: list[str]) -> dict[TopicPartition, GroupPartition]:
-    found: dict[TopicPartition, GroupPartition] = {}
-    for topic, parent in _children(paths_of(group).owners, nodes):
+def _claims(group: str, nodes: Nodes, members: set[str], problems: list[str]) -> dict[TopicPartition, Claim]:
+    found: dict[TopicPartition, Claim] = {}
+    for topic, parent in nodes.children(paths_of(group).owners):
         if why := nodes.failure(parent):
             problems.append(why)
         # Plain numbers first: they are what members of the reference look at.
-        for name, path in sorted(_children(parent, nodes), key=lambda entry: (not entry[0].isdecimal(), entry[0])):
+        for name, path in sorted(nodes.children(parent), key=lambda entry: (not entry[0].isdecimal(), entry[0])):
             match = _OWNED.fullmatch(name)
             if match is None:
                 problems.append(f"znode {path} is not named by a partition")
@@ -162,32 +193,31 @@ def _owners(group: str, nodes: Nodes, members: set[str], problems: list[str]) ->
                 continue
             node = nodes.node(path)
             if node is not None:
-                found[key] = _owned(key, node, members)
+                found[key] = _claim(node, members)
             elif why := nodes.failure(path):
-                found[key] = GroupPartition(*key, error=why)
+                found[key] = Claim(error=why)
     return found
 
 
-def _owned(key: TopicPartition, node: Node, members: set[str]) -> GroupPartition:
+def _claim(node: Node, members: set[str]) -> Claim:
     owner = node.data.decode("utf-8", "backslashreplace")
     identity = identify_owner(owner, members)
-    return GroupPartition(
-        *key,
-        owner=owner or None,
-        member=identity and identity.consumer_id,
-        stream=identity and identity.index,
-        since=node.stat.ctime,
-        session_id=node.stat.owner,
-        error=None if owner else "the owner node is empty",
+    return Claim(
+        owner or None,
+        identity and identity.consumer_id,
+        identity and identity.index,
+        node.stat.ctime,
+        node.stat.owner,
+        None if owner else "the owner node is empty",
     )
 
 
 def _stored(group: str, nodes: Nodes, problems: list[str]) -> dict[TopicPartition, StoredOffset]:
     found: dict[TopicPartition, StoredOffset] = {}
-    for topic, parent in _children(paths_of(group).offsets, nodes):
+    for topic, parent in nodes.children(paths_of(group).offsets):
         if why := nodes.failure(parent):
             problems.append(why)
-        for name, path in _children(parent, nodes):
+        for name, path in nodes.children(parent):
             if _PLAIN.fullmatch(name) is None:
                 problems.append(f"znode {path} is not named by a partition")
                 continue
@@ -209,12 +239,3 @@ def stored_offset(path: str, node: Node) -> StoredOffset:
         error = malformed.why
     stat = node.stat
     return StoredOffset(offset, stat.version, stat.mzxid, stat.ctime, stat.mtime, error)
-
-
-def _last_change(group: str, nodes: Nodes) -> int | None:
-    """The newest time of any of the group's nodes that was read."""
-    parents = paths_of(group)
-    paths = [parents.group, parents.ids, *(path for _, path in _children(parents.ids, nodes))]
-    for parent in parents[2:]:
-        paths += [path for _, topic in _children(parent, nodes) for _, path in _children(topic, nodes)]
-    return max((node.stat.mtime for path in paths if (node := nodes.node(path)) is not None), default=None)

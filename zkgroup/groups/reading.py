@@ -44,6 +44,7 @@ class Nodes:
     def __init__(self) -> None:
         self._lists: dict[str, Result] = {}
         self._nodes: dict[str, Result] = {}
+        self._children: dict[str, tuple[tuple[str, str], ...]] = {}
 
     def ask(self, registry: Registry, *, lists: Iterable[str] = (), nodes: Iterable[str] = ()) -> None:
         """One round: read what was not read yet. Raises ``UnreachableError``."""
@@ -52,6 +53,7 @@ class Nodes:
         ops: list[Op] = [Children(path) for path in new_lists]
         ops += [Get(path) for path in new_nodes]
         results = registry.read(ops) if ops else []
+        self._children.clear()
         self._lists.update(zip(new_lists, results[: len(new_lists)], strict=True))
         self._nodes.update(zip(new_nodes, results[len(new_lists) :], strict=True))
 
@@ -59,6 +61,14 @@ class Nodes:
         """The names below a node; none where it is missing, unreadable, or was not asked for."""
         found = self._lists.get(path)
         return found if isinstance(found, tuple) else ()
+
+    def children(self, path: str) -> tuple[tuple[str, str], ...]:
+        """The names below a node, each with its path. A name that no znode can have is left out."""
+        found = self._children.get(path)
+        if found is None:
+            pairs = ((name, child_path(path, name)) for name in self.names(path))
+            found = self._children[path] = tuple((name, child) for name, child in pairs if child is not None)
+        return found
 
     def node(self, path: str) -> Node | None:
         """A node; None where it is missing, unreadable, or was not asked for."""
@@ -232,10 +242,7 @@ def members_of(group: str, nodes: Nodes, selections: TopicSelections) -> tuple[G
     """The registered members, in the order of their names."""
     found = []
     ids = paths_of(group).ids
-    for name in sorted(nodes.names(ids)):
-        path = child_path(ids, name)
-        if path is None:
-            continue
+    for name, path in sorted(nodes.children(ids)):
         node = nodes.node(path)
         if node is not None:
             found.append(decode_member(group, name, path, node, selections))
@@ -246,7 +253,7 @@ def members_of(group: str, nodes: Nodes, selections: TopicSelections) -> tuple[G
 
 def below(parent: str, nodes: Nodes) -> list[str]:
     """The paths of the children that were listed."""
-    return [path for name in nodes.names(parent) if (path := child_path(parent, name)) is not None]
+    return [path for _, path in nodes.children(parent)]
 
 
 def child_path(parent: str, name: str) -> str | None:

@@ -135,16 +135,13 @@ class _Look:
             reading.read_topics(self.registry, nodes, heard, world)
         else:
             world.add_topics(nodes, heard)
-        partitions: dict[TopicPartition, GroupPartition] = {}
-        for group in there:
-            partitions.update(joining.partitions_of(group, nodes, members[group], self.sides[group], world)[0])
-        existing = [key for key, partition in partitions.items() if partition.exists]
+        gathered = [joining.gather(group, nodes, members[group], self.sides[group], world) for group in there]
+        drafts = {key: draft for one in gathered for key, draft in one.drafts.items()}
+        existing = [key for key, draft in drafts.items() if draft.exists]
         if self.registry is not None:
             reading.read_states(self.registry, nodes, existing, world)
-        look = self._ask_logs([key for key in existing if joining.why_not_asked(partitions[key], world) is None])
-        return tuple(
-            joining.join_group(group, nodes, members[group], self.sides[group], world, look) for group in there
-        )
+        look = self._ask_logs([key for key in existing if joining.why_not_asked(key, drafts[key], world) is None])
+        return tuple(joining.join_group(one, nodes, world, look) for one in gathered)
 
     def _from_registry(
         self, registry: Registry, names: Sequence[str] | None
