@@ -34,7 +34,7 @@ from zkgroup.groups.reset import (
     stores_of,
 )
 from zkgroup.groups.scope import Scope
-from zkgroup.groups.standing import Brokers, Selection, Standing, Surveyor, with_logs
+from zkgroup.groups.standing import Brokers, Selection, Standing, Surveyor, stored_offset, with_logs
 from zkgroup.groups.targets import find_offsets
 from zkgroup.groups.writing import OffsetWrite, WriteFailedError, WriteRefusedError, WriteReport, write_offsets
 from zkgroup.protocol import znodes
@@ -236,16 +236,10 @@ class Resetter:
         assert self._registry is not None, "offsets in ZooKeeper were read from it"
         paths = [znodes.offset(self._group, key) for key in keys]
         nodes = self._registry.read([Get(path) for path in paths])
-        return {key: _value(path, node) for key, path, node in zip(keys, paths, nodes, strict=True)}
-
-
-def _value(path: str, node: object) -> int | None:
-    if not isinstance(node, Node):
-        return None
-    try:
-        return znodes.decode_offset(path, node.data)
-    except ZkgroupError:
-        return None
+        return {
+            key: stored_offset(path, node).offset if isinstance(node, Node) else None
+            for key, path, node in zip(keys, paths, nodes, strict=True)
+        }
 
 
 def _of_new(standing: Standing) -> list[str]:

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
-from zkgroup.errors import NotFoundError, UsageError, ZkgroupError
-from zkgroup.groups.joining import stored_offset
+from zkgroup.errors import MalformedZnodeError, NotFoundError, UsageError, ZkgroupError
 from zkgroup.groups.model import GroupPartition, Store, StoredOffset
 from zkgroup.groups.reading import Nodes, below, topic_path
 from zkgroup.groups.scope import Scope, check_topics, no_partition
 from zkgroup.protocol import znodes
 from zkgroup.protocol.brokers import decode_topic
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
+from zkgroup.protocol.ops import Node
 from zkgroup.servers.answers import KafkaSide
 from zkgroup.servers.kafka import KafkaSettings, LogRange, log_offsets, topics
 from zkgroup.servers.registry import Registry
@@ -241,6 +241,17 @@ class Surveyor:
                 raise
             warnings.append(f"log offsets are not known: {error.message}")
             return dict(found)
+
+
+def stored_offset(path: str, node: Node) -> StoredOffset:
+    """What an offset node holds, or why that is no offset."""
+    offset, error = None, None
+    try:
+        offset = znodes.decode_offset(path, node.data)
+    except MalformedZnodeError as malformed:
+        error = malformed.why
+    stat = node.stat
+    return StoredOffset(offset, stat.version, stat.mzxid, stat.ctime, stat.mtime, error)
 
 
 def with_logs(

@@ -1,0 +1,384 @@
+"""Resets on real servers, of offsets in ZooKeeper and in Kafka alike: between plan, write and verifying, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from resets import STORES, TIMEOUT, Kept, OneStore, drop_messages
+
+from zkgroup.errors import NotFoundError, RefusedError, UnreachableError, UsageError, VerificationError
+from zkgroup.groups import backup, kafka_writing
+from zkgroup.groups.kafka_writing import KafkaWrite, write_kafka_offsets
+from zkgroup.groups.reset import Target
+from zkgroup.groups.resetting import ResetPlan, Resetter
+from zkgroup.groups.scope import parse_scope
+from zkgroup.groups.standing import Selection
+from zkgroup.groups.writing import WriteRefusedError, WriteReport
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import Children, Create, Exists, SetData
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.sandbox.topics import Record, create_topic, delete_topic, produce
+from zkgroup.servers.group_offsets import GroupOffsets
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
+
+MakeTopic = Callable[..., str]
+Fill = Callable[..., list[Record]]
+P = TopicPartition
+
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest) -> OneStore:
+    """Each of the two places where offsets are kept."""
+    return request.param
+
+
+@pytest.fixture
+def kept(registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], store: OneStore) -> Kept:
+    """A new group's offsets in one store."""
+    return Kept(registry, kafka, unique("reset"), store)
+
+
+@pytest.fixture
+def topic(make_topic: MakeTopic, fill: Fill) -> str:
+    """A topic of three partitions with 100 messages each."""
+    name = make_topic(3)
+    fill(name, 300, 3)
+    return name
+
+
+def selection(*topics: str) -> Selection:
+    return Selection(parse_scope(topics))
+
+
+def carry_out(resetter: Resetter, plan: ResetPlan, path: Path) -> Path:
+    """All that --execute does."""
+    resetter.refuse_if_active(plan)
+    written = backup.write(resetter.backup(plan, "reset-offsets"), path)
+    resetter.write(plan)
+    assert resetter.verify(plan) == []
+    return written
+
+
+def test_a_reset_and_its_undo(kept: Kept, topic: str, tmp_path: Path) -> None:
+    """The plan is written and verified; the undo gives every offset back, as far as the store can forget one."""
+    keys = [P(topic, number) for number in range(3)]
+    kept.put({keys[0]: 10, keys[1]: 20})
+    resetter = kept.resetter()
+    plan = resetter.plan(Target("offset", 50), selection(topic), kept.store)
+    assert [(row.current, row.target) for row in plan.rows] == [(10, 50), (20, 50), (None, 50)]
+    saved = carry_out(resetter, plan, tmp_path / "backup")
+    assert kept.get(*keys) == [50, 50, 50]
+
+    undo = resetter.plan_undo(saved)
+    assert not undo.conflicts
+    carry_out(resetter, undo, tmp_path / "again")
+    assert kept.get(*keys) == [10, 20, 50 if kept.store == "kafka" else None]
+    assert resetter.plan_undo(saved).changes == 0
+    carry_out(resetter, resetter.plan_undo(tmp_path / "again"), tmp_path / "third")
+    assert kept.get(*keys) == [50, 50, 50]
+
+
+def test_the_store_is_found(kept: Kept, topic: str) -> None:
+    """Without a store named, it is the one where the group has offsets; both if it has some in both."""
+    key = P(topic, 1)
+    kept.put({key: 10})
+    plan = kept.resetter().plan(Target("latest"), Selection())
+    assert plan.store == kept.store
+    assert [(row.partition, row.current, row.target) for row in plan.rows] == [
+        (0, None, 100), (1, 10, 100), (2, None, 100),
+    ]  # fmt: skip
+    other = Kept(kept.registry, kept.kafka, kept.group, "kafka" if kept.store == "zookeeper" else "zookeeper")
+    other.put({key: 30})
+    plan = kept.resetter().plan(Target("shift", 5), selection(f"{topic}:1"))
+    assert plan.store == "both"
+    assert [row.target for row in plan.rows] == [35, 35]
+
+
+def test_a_group_that_becomes_active_is_refused(kept: Kept, topic: str) -> None:
+    """A member that comes between plan and write stops it, by its name; nothing is written."""
+    key = P(topic, 0)
+    kept.put({key: 10})
+    resetter = kept.resetter()
+    plan = resetter.plan(Target("earliest"), selection(f"{topic}:0"), kept.store)
+    with kept.alive(topic) as name:
+        for refused in (resetter.refuse_if_active, resetter.write):
+            with pytest.raises(RefusedError, match=f"group {kept.group} is active.*{name}") as caught:
+                refused(plan)
+            assert caught.value.exit_code == 5
+        assert kept.get(key) == [10]
+    resetter.write(plan)
+    assert kept.get(key) == [0]
+
+
+def test_members_in_zookeeper_stop_resets_in_kafka(
+    registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], topic: str
+) -> None:
+    """Members with offsets.storage=kafka are registered in ZooKeeper alone: a reset in Kafka looks there, too."""
+    group = unique("dual")
+    in_zookeeper, in_kafka = (Kept(registry, kafka, group, store) for store in STORES)
+    in_kafka.put({P(topic, 0): 10})
+    with in_zookeeper.alive(topic) as name:
+        resetter = in_kafka.resetter()
+        plan = resetter.plan(Target("earliest"), selection(topic), "kafka")
+        with pytest.raises(RefusedError, match=name):
+            resetter.refuse_if_active(plan)
+        with pytest.raises(RefusedError, match=name):
+            resetter.write(plan)
+    assert in_kafka.get(P(topic, 0)) == [10]
+
+
+def test_an_offset_that_moves_meanwhile_is_not_overwritten(kept: Kept, topic: str) -> None:
+    """Somebody commits between plan and write: nothing at all is written, and the partition is named."""
+    keys = [P(topic, 0), P(topic, 1)]
+    kept.put({keys[0]: 10, keys[1]: 20})
+    resetter = kept.resetter()
+    plan = resetter.plan(Target("earliest"), selection(f"{topic}:0-1"), kept.store)
+    kept.put({keys[1]: 21})
+    with pytest.raises(WriteRefusedError, match=rf"changed since .*{keys[1]} \(was 20, is 21\)") as caught:
+        resetter.write(plan)
+    assert caught.value.exit_code == 5
+    assert kept.get(*keys) == [10, 21]
+
+
+def test_what_has_its_target_meanwhile_is_done(kept: Kept, topic: str) -> None:
+    """The same reset by somebody else is no conflict: the rest is written."""
+    keys = [P(topic, 0), P(topic, 1)]
+    kept.put({keys[0]: 10, keys[1]: 20})
+    resetter = kept.resetter()
+    plan = resetter.plan(Target("earliest"), selection(f"{topic}:0-1"), kept.store)
+    kept.put({keys[1]: 0})
+    resetter.write(plan)
+    assert resetter.verify(plan) == []
+    assert kept.get(*keys) == [0, 0]
+
+
+def test_verifying_sees_what_was_moved_after_the_write(kept: Kept, topic: str) -> None:
+    """An offset that is not as planned any more is named, with exit code 6."""
+    kept.put({P(topic, 0): 10})
+    resetter = kept.resetter()
+    plan = resetter.plan(Target("offset", 50), selection(f"{topic}:0"), kept.store)
+    resetter.write(plan)
+    kept.put({P(topic, 0): 51})
+    with pytest.raises(VerificationError, match=f"{topic}-0 in {kept.store} is 51, not 50") as caught:
+        resetter.verify(plan)
+    assert caught.value.exit_code == 6
+
+
+def test_retention_that_passes_the_target_is_seen(kept: Kept, topic: str) -> None:
+    """Messages that go between plan and write leave an offset that members would jump from: exit code 6 says so."""
+    kept.put({P(topic, 0): 80})
+    resetter = kept.resetter()
+    plan = resetter.plan(Target("earliest"), selection(f"{topic}:0"), kept.store)
+    drop_messages(kept.kafka, P(topic, 0), 40)
+    resetter.write(plan)
+    with pytest.raises(VerificationError, match=f"logs have moved on.*{topic}-0: the log now starts at 40, behind 0"):
+        resetter.verify(plan)
+    plan = resetter.plan(Target("earliest"), selection(f"{topic}:0"), kept.store)
+    resetter.write(plan)
+    assert resetter.verify(plan) == []
+    assert kept.get(P(topic, 0)) == [40]
+
+
+def test_an_undo_stops_at_what_has_moved_on(kept: Kept, topic: str, tmp_path: Path) -> None:
+    """An offset that is neither what the reset wrote nor what was before is a conflict; the others can be undone."""
+    keys = [P(topic, number) for number in range(3)]
+    kept.put(dict.fromkeys(keys, 10))
+    resetter = kept.resetter()
+    saved = carry_out(resetter, resetter.plan(Target("latest"), selection(topic), kept.store), tmp_path / "backup")
+    kept.put({keys[1]: 99})
+    plan = resetter.plan_undo(saved)
+    word = "Kafka" if kept.store == "kafka" else "ZooKeeper"
+    assert plan.conflicts == (f"{keys[1]} is 99 in {word}, where 100 was written",)
+    plan = resetter.plan_undo(saved, parse_scope([f"{topic}:0,2"]))
+    assert not plan.conflicts
+    resetter.write(plan)
+    assert kept.get(*keys) == [10, 99, 10]
+
+
+def test_a_backup_of_another_group_is_refused(
+    kept: Kept, topic: str, unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    """An undo is for the group and the cluster that the backup was made of."""
+    kept.put({P(topic, 0): 10})
+    resetter = kept.resetter()
+    plan = resetter.plan(Target("latest"), selection(topic), kept.store)
+    path = backup.write(resetter.backup(plan, "reset-offsets"), tmp_path / "backup")
+    other = Resetter(kept.registry, lambda: kept.kafka, unique("other"), TIMEOUT)
+    with pytest.raises(RefusedError, match=f"was made of group {kept.group}"):
+        other.plan_undo(path)
+    with pytest.raises(UsageError, match="no offsets that are meant"):
+        resetter.plan_undo(path, parse_scope(["elsewhere"]))
+
+
+def test_by_time(kept: Kept, make_topic: MakeTopic) -> None:
+    """The brokers find the first message that is not older; after the last one it is the end, before the first the
+    start, and an empty partition stays at its end."""
+    topic = make_topic(2)
+    produce(kept.kafka, topic, [Record(b"x", None, 0, timestamp_ms=1_600_000_000_000 + i * 1000) for i in range(50)])
+    kept.put({P(topic, 0): 5})
+    resetter = kept.resetter()
+    for millis, expected in ((0, 0), (1_600_000_020_000, 20), (1_600_000_020_001, 21), (1_700_000_000_000, 50)):
+        plan = resetter.plan(Target("time", millis), selection(topic), kept.store)
+        assert [row.target for row in plan.rows] == [expected, 0]
+        assert (plan.rows[0].note is not None) == (expected == 50)
+
+
+def test_a_new_group(kept: Kept, topic: str, tmp_path: Path) -> None:
+    """A group that does not exist is made where partitions are named, with a warning; else it is not found."""
+    resetter = kept.resetter()
+    with pytest.raises(NotFoundError):
+        resetter.plan(Target("latest"), Selection(), kept.store)
+    plan = resetter.plan(Target("latest"), selection(f"{topic}:2"), kept.store)
+    assert plan.warnings == (f"there is no group {kept.group} yet: this makes it",)
+    if kept.store == "zookeeper":  # looking makes nothing
+        assert kept.registry.read([Exists(znodes.group(kept.group))]) == [None]
+    carry_out(resetter, plan, tmp_path / "backup")
+    assert kept.get(P(topic, 2)) == [100]
+
+
+def test_topics_that_are_gone(kept: Kept, topic: str, make_topic: MakeTopic) -> None:
+    """Offsets of a deleted topic are left as they are; naming it is an error."""
+    gone = make_topic(1)
+    kept.put({P(gone, 0): 5, P(topic, 0): 5})
+    delete_topic(kept.registry, gone)
+    resetter = kept.resetter()
+    if kept.store == "zookeeper":  # Kafka forgets offsets of topics that are deleted
+        rows = {row.key: row for row in resetter.plan(Target("latest"), Selection(), kept.store).rows}
+        assert (rows[P(gone, 0)].target, rows[P(gone, 0)].moves) == (5, False)
+        assert rows[P(topic, 0)].target == 100
+    with pytest.raises(NotFoundError, match=f"there is no topic {gone}"):
+        resetter.plan(Target("latest"), selection(gone), kept.store)
+    with pytest.raises(NotFoundError, match=f"topic {topic} has no partition 3: it has 0 to 2"):
+        resetter.plan(Target("file", offsets={P(topic, 3): 1}), Selection(listed=frozenset([P(topic, 3)])), kept.store)
+
+
+def test_both_stores_one_after_the_other(
+    registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], topic: str, tmp_path: Path
+) -> None:
+    """ZooKeeper is written first; Kafka only then, and where it refuses the error says that ZooKeeper is done. The
+    backup undoes both."""
+    group = unique("dual")
+    in_zookeeper, in_kafka = (Kept(registry, kafka, group, store) for store in STORES)
+    key = P(topic, 0)
+    in_zookeeper.put({key: 10})
+    in_kafka.put({key: 20})
+    resetter = in_kafka.resetter()
+    plan = resetter.plan(Target("latest"), selection(f"{topic}:0"))
+    path = backup.write(resetter.backup(plan, "reset-offsets"), tmp_path / "backup")
+    in_kafka.put({key: 30})
+    with pytest.raises(WriteRefusedError, match=r"in Kafka have changed .*; all 1 offsets in ZooKeeper are written"):
+        resetter.write(plan)
+    assert (in_zookeeper.get(key), in_kafka.get(key)) == ([100], [30])
+    assert resetter.plan_undo(path).conflicts == (f"{key} is 30 in Kafka, where 100 was written",)
+    in_kafka.put({key: 20})
+    resetter.write(plan)
+    assert resetter.verify(plan) == []
+    assert (in_zookeeper.get(key), in_kafka.get(key)) == ([100], [100])
+    resetter.write(resetter.plan_undo(path))
+    assert (in_zookeeper.get(key), in_kafka.get(key)) == ([10], [20])
+
+    in_zookeeper.put({key: 11})
+    plan = resetter.plan(Target("latest"), selection(f"{topic}:0"))
+    in_zookeeper.put({key: 12})
+    with pytest.raises(WriteRefusedError, match="nothing was written"):
+        resetter.write(plan)
+    assert in_kafka.get(key) == [20]
+
+
+def test_unreadable_offsets_are_mended(
+    registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], topic: str
+) -> None:
+    """A node that holds no offset gets one; the backup keeps what it held, and an undo leaves it alone."""
+    kept = Kept(registry, kafka, unique("spoilt"), "zookeeper")
+    kept.put({P(topic, 0): 1, P(topic, 1): 1})
+    registry.write(SetData(znodes.offset(kept.group, P(topic, 0)), b"spoilt"))
+    registry.write(SetData(znodes.offset(kept.group, P(topic, 1)), b"-1"))
+    resetter = kept.resetter()
+    plan = resetter.plan(Target("offset", 7), selection(f"{topic}:0-1"))
+    assert [(row.current, row.legible) for row in plan.rows] == [(None, False), (None, True)]
+    assert [entry.raw for entry in resetter.backup(plan, "reset-offsets").offsets] == ["spoilt", None]
+    resetter.write(plan)
+    assert resetter.verify(plan) == []
+    assert kept.get(P(topic, 0), P(topic, 1)) == [7, 7]
+
+
+def test_half_built_groups(registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], topic: str) -> None:
+    """A group with nothing below it, or with nodes that no partition is called, is looked at for what there is."""
+    kept = Kept(registry, kafka, unique("half"), "zookeeper")
+    registry.write(Create(znodes.group(kept.group)))
+    with pytest.raises(NotFoundError, match="has no offsets"):
+        kept.resetter().plan(Target("latest"), Selection())
+    kept.put({P(topic, 0): 3})
+    registry.write(Create(f"{znodes.offset_topic(kept.group, topic)}/0-7"))
+    registry.write(Create(f"{znodes.offset_topic(kept.group, topic)}/x"))
+    rows = kept.resetter().plan(Target("current"), Selection()).rows
+    assert [(row.partition, row.current) for row in rows] == [(0, 3), (1, None), (2, None)]
+
+
+def test_brokers_out_of_reach(
+    registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], topic: str, tmp_path: Path
+) -> None:
+    """Without brokers nothing is planned that they must check; what is there is shown, and a backup can be put back."""
+    kept = Kept(registry, kafka, unique("alone"), "zookeeper")
+    kept.put({P(topic, 0): 10})
+    plan = kept.resetter().plan(Target("latest"), selection(f"{topic}:0"), "zookeeper")
+    path = carry_out(kept.resetter(), plan, tmp_path / "backup")
+    alone = Resetter(registry, lambda: KafkaSettings("127.0.0.1:1"), kept.group, 1.0)
+    with pytest.raises(UnreachableError):
+        alone.plan(Target("latest"), selection(topic), "zookeeper")
+    current = alone.plan(Target("current"), selection(f"{topic}:0"), "zookeeper")
+    assert [row.current for row in current.rows] == [100]
+    assert current.warnings[0].startswith("log offsets are not known")
+    undo = alone.plan_undo(path)
+    alone.write(undo)
+    assert [warning.partition(":")[0] for warning in alone.verify(undo)] == ["the logs could not be looked at again"]
+    assert kept.get(P(topic, 0)) == [10]
+
+
+def test_looking_leaves_no_trace(make_sandbox: Callable[..., Sandbox], unique: Callable[[str], str]) -> None:
+    """A plan on a cluster where no group was ever kept in Kafka does not make its brokers create the topic for that."""
+    sandbox = make_sandbox()
+    with sandbox.registry(30.0) as registry:
+        kafka = KafkaSettings(sandbox.bootstrap)
+        create_topic(registry, "t", 1)
+        kept = Kept(registry, kafka, unique("first"), "zookeeper")
+        kept.put({P("t", 0): 0})
+        kept.resetter().plan(Target("latest"), Selection())
+        assert registry.read([Children(znodes.topics())]) == [("t",)]
+
+
+class Commits(GroupOffsets):
+    """Commits to the real brokers, and lets something happen after the first of them."""
+
+    between: Callable[[], None]
+
+    def commit(self, offsets: dict[TopicPartition, int], timeout: float) -> None:  # type: ignore[override]
+        super().commit(offsets, timeout)
+        Commits.between()
+        Commits.between = lambda: None
+
+
+def test_kafka_is_written_in_pieces(
+    registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A piece that is refused stops the rest; it is told what is in place, and the same writes go on from there."""
+    kept = Kept(registry, kafka, unique("pieces"), "kafka")
+    keys = [P(topic, number) for number in range(3)]
+    kept.put(dict.fromkeys(keys, 10))
+    writes = [KafkaWrite(key, 50, 10) for key in keys]
+    Commits.between = lambda: kept.put({keys[2]: 11})
+    monkeypatch.setattr(kafka_writing, "GroupOffsets", Commits)
+    with pytest.raises(
+        WriteRefusedError, match=rf"{keys[2]} \(was 10, is 11\); 2 offsets are written to Kafka"
+    ) as caught:
+        write_kafka_offsets(kafka, kept.group, writes, TIMEOUT, piece=1)
+    assert caught.value.report == WriteReport((keys[0], keys[1]), (keys[2],), ())
+    assert kept.get(*keys) == [50, 50, 11]
+    kept.put({keys[2]: 10})
+    report = write_kafka_offsets(kafka, kept.group, writes, TIMEOUT, piece=1)
+    assert kept.get(*keys) == [50, 50, 50]
+    assert report == WriteReport((keys[2],), (), (keys[0], keys[1]))
