@@ -79,11 +79,12 @@ class OwnerRow:
 
 def group_row(snapshot: GroupSnapshot) -> GroupRow:
     """A group in one row."""
-    lags = [lag for partition in snapshot.partitions if (lag := partition.lag(snapshot.store)) is not None]
+    store = snapshot.store
+    lags = [lag for partition in snapshot.partitions if (lag := partition.lag(store)) is not None]
     in_kafka = snapshot.coordinator.members if snapshot.coordinator is not None else ()
     return GroupRow(
         snapshot.group,
-        snapshot.store,
+        store,
         snapshot.state,
         len(snapshot.members) + len(in_kafka),
         len({partition.topic for partition in snapshot.partitions} | snapshot.subscribed),
