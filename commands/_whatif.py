@@ -65,14 +65,15 @@ def _positive(where: str, text: str) -> int:
 
 def parse_member(where: str, text: str) -> Registration:
     """``T:N,T:N`` (a topic alone means one stream); ``~REGEX:N`` for a white list, ``!~REGEX:N`` for a black list."""
+    from zkgroup.protocol.filters import TopicFilter
     from zkgroup.protocol.names import validate_topic
     from zkgroup.protocol.znodes import Registration
 
-    for mark, pattern in (("~", "white_list"), ("!~", "black_list")):
-        if text.startswith(mark):
-            expression, streams = _with_streams(where, text[len(mark) :])
-            _check_filter(pattern, expression)
-            return Registration(pattern, {expression: streams})  # type: ignore[arg-type]
+    mark, tilde, rest = text.partition("~")
+    if tilde and mark in ("", "!"):
+        expression, streams = _with_streams(where, rest)
+        wanted = TopicFilter("black_list" if mark else "white_list", expression)
+        return Registration(wanted.kind, {expression: streams})
     subscription: dict[str, int] = {}
     for part in text.split(","):
         topic, streams = _with_streams(where, part)
@@ -85,12 +86,6 @@ def parse_member(where: str, text: str) -> Registration:
 def _with_streams(where: str, text: str) -> tuple[str, int]:
     head, colon, tail = text.rpartition(":")
     return (head, _positive(where, tail)) if colon and _COUNT.fullmatch(tail) else (text, 1)
-
-
-def _check_filter(pattern: str, expression: str) -> None:
-    from zkgroup.protocol.filters import TopicFilter
-
-    TopicFilter("white_list" if pattern == "white_list" else "black_list", expression)
 
 
 def _parse_choice(where: str, text: str) -> Choice:

@@ -1,0 +1,238 @@
+"""Making a group rebalance: what is refused, on real members what comes of it, and that nothing stays behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+from members import ReadMember, wait_for_rest
+from plans import planned, snapshot
+
+from zkgroup.errors import RefusedError, UnreachableError
+from zkgroup.groups.explain import VARIANTS
+from zkgroup.groups.model import GroupSnapshot
+from zkgroup.groups.nudge import look_at, objection, rebalance
+from zkgroup.groups.planning import misfits
+from zkgroup.groups.snapshot import read_group
+from zkgroup.groups.whatif import Choice
+from zkgroup.protocol import znodes
+from zkgroup.protocol.assignors import Assignment
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import Children, Create, Ensure, Failure
+from zkgroup.protocol.znodes import Registration, encode_registration
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.sandbox.sessions import expire_session
+from zkgroup.servers.registry import Registry
+
+RANGE, NEW, OLD, _ = (Choice(variant) for variant in VARIANTS)
+MARK = "_zkgroup-assign-"
+
+# --- what is refused ------------------------------------------------------------------------------------------------
+
+MEMBERS = {"g_a": {"t": 1}, "g_b": {"t": 1}}
+PARTITIONS = {"t": range(4)}
+PLAN = planned(RANGE.variant, MEMBERS, PARTITIONS)
+OWNERS = {pair: str(thread) for pair, thread in PLAN.owners.items()}
+
+
+def test_nothing_speaks_against_a_healthy_group() -> None:
+    """Nor against one with gaps, nor against one whose owners are others than planned."""
+    assert objection(snapshot(MEMBERS, PARTITIONS, OWNERS), PLAN, None) is None
+    assert objection(snapshot(MEMBERS, PARTITIONS, {}), PLAN, None) is None
+    swapped = dict(zip(OWNERS, reversed(OWNERS.values()), strict=True))
+    assert objection(snapshot(MEMBERS, PARTITIONS, swapped), PLAN, None) is None
+
+
+def test_a_group_without_members_cannot_rebalance() -> None:
+    """Refused with a line that says so."""
+    refused = objection(snapshot({}, PARTITIONS, {}), PLAN, None)
+    assert isinstance(refused, RefusedError)
+    assert str(refused) == "group g has no members: nothing is there that could rebalance"
+
+
+def test_a_registration_that_stops_the_group() -> None:
+    """Members release before they fail: refused while something is owned, and allowed when nothing is left to lose."""
+    refused = objection(snapshot(MEMBERS, PARTITIONS, OWNERS, errors={"g_bad": "no JSON"}), PLAN, None)
+    assert refused is not None
+    assert "no member gets past the registration of g_bad: no JSON" in refused.message
+    assert refused.remedy == "stop the client that wrote it, or delete the node, first"
+    assert objection(snapshot(MEMBERS, PARTITIONS, {}, errors={"g_bad": "no JSON"}), PLAN, None) is None
+
+
+def test_a_strategy_that_refuses() -> None:
+    """Members of roundrobin up to 0.10.1 would release everything, and get nothing back."""
+    refused = objection(snapshot(MEMBERS, PARTITIONS, OWNERS), None, "roundrobin refuses this group")
+    assert refused is not None
+    assert refused.message == "group g would lose its owners in a rebalance: roundrobin refuses this group"
+    assert objection(snapshot(MEMBERS, PARTITIONS, {}), None, "roundrobin refuses this group") is None
+
+
+def test_a_stranger_in_a_share() -> None:
+    """A share of which somebody else, who is not registered, owns a part would be lost as a whole."""
+    stranger = TopicPartition("t", 1)
+    refused = objection(snapshot(MEMBERS, PARTITIONS, {**OWNERS, stranger: "g_gone-0"}), PLAN, None)
+    assert refused is not None
+    assert "g_a would lose its share in a rebalance: t-1 of it is owned by g_gone-0" in refused.message
+    # The one whose share it is holds nothing: there is nothing to lose.
+    others = {pair: owner for pair, owner in OWNERS.items() if not owner.startswith("g_a")}
+    assert objection(snapshot(MEMBERS, PARTITIONS, {**others, stranger: "g_gone-0"}), PLAN, None) is None
+    # Of a topic that is in nobody's share.
+    elsewhere = snapshot(MEMBERS, {**PARTITIONS, "old": [0]}, {**OWNERS, TopicPartition("old", 0): "x"})
+    assert objection(elsewhere, Assignment(PLAN.owners), None) is None
+
+
+# --- on real members ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ours(cluster: Sandbox) -> Iterator[Registry]:
+    """The registry that makes the group rebalance, with a session of its own."""
+    with cluster.registry(timeout=10.0) as registry:
+        yield registry
+
+
+def nothing_is_left(registry: Registry, group: str) -> bool:
+    """Whether no id node of ours is there."""
+    (ids,) = registry.read([Children(znodes.ids(group))])
+    return not any(MARK in name for name in ids) if isinstance(ids, tuple) else True
+
+
+def a_judge(*choices: Choice) -> Callable[[GroupSnapshot], Sequence[str]]:
+    return lambda snapshot: misfits(snapshot, choices)
+
+
+@pytest.mark.parametrize(("strategy", "choice"), [("range", RANGE), ("roundrobin", NEW)])
+def test_every_member_claims_anew(
+    strategy: str,
+    choice: Choice,
+    cluster: Sandbox,
+    registry: Registry,
+    ours: Registry,
+    make_topic: Callable[..., str],
+    unique: Callable[[str], str],
+) -> None:
+    """Both members rebalance, when the node comes and when it goes, to the same owners; the node is gone then."""
+    group, topic = unique("nudged"), make_topic(6)
+    options = {"partition_assignment_strategy": strategy}
+    seen: list[bool] = []
+
+    def judge(snapshot: GroupSnapshot) -> Sequence[str]:
+        seen.append(any(MARK in member.member for member in snapshot.members))
+        return misfits(snapshot, [choice])
+
+    with (
+        ReadMember(cluster.connect, group, {topic: 1}, consumer_id="a", **options),
+        ReadMember(cluster.connect, group, {topic: 2}, consumer_id="b", **options),
+    ):
+        wait_for_rest(registry, group, 2, strategy)
+        before = look_at(registry, group)
+        result = rebalance(ours, group, judge)
+        after = look_at(registry, group)
+        assert (result.defects, result.still) == ((), ())
+        assert {member.member for member in result.snapshot.members} == {f"{group}_a", f"{group}_b"}
+        assert seen[0]
+        assert not seen[-1]
+        assert nothing_is_left(registry, group)
+        owners = {path: owner for path, (owner, _) in before.claims.items()}
+        assert {path: owner for path, (owner, _) in after.claims.items()} == owners
+        assert all(after.claims[path][1] > made for path, (_, made) in before.claims.items())
+
+
+def test_owners_of_another_strategy_are_found_wrong(
+    cluster: Sandbox, registry: Registry, ours: Registry, make_topic: Callable[..., str], unique: Callable[[str], str]
+) -> None:
+    """Range members are not the plan of roundrobin: what differs is said, and nothing is left behind."""
+    group, topic = unique("nudged"), make_topic(6)
+    with (
+        ReadMember(cluster.connect, group, {topic: 1}, consumer_id="a"),
+        ReadMember(cluster.connect, group, {topic: 1}, consumer_id="b"),
+    ):
+        wait_for_rest(registry, group, 2)
+        result = rebalance(ours, group, a_judge(NEW), timeout=3.0)
+        assert len(result.defects) == 2  # aaabbb, not ababab
+        assert f"{topic}-1 is owned by {group}_a-0, the plan gives it to {group}_b-0" in result.defects
+        assert result.still == ()
+        assert nothing_is_left(registry, group)
+
+
+class Deaf:
+    """A group whose one member owns its share and hears nothing."""
+
+    def __init__(self, settings: Registry, group: str, topic: str) -> None:
+        self.registry = Registry(settings.settings, 10.0)
+        self.registry.__enter__()
+        self.group, self.member = group, f"{group}_deaf"
+        write = self.registry.write
+        for path in (znodes.ids(group), znodes.owner_topic(group, topic)):
+            assert write(Ensure(path)) is None
+        data = encode_registration(Registration("static", {topic: 1}, 1411294187842))
+        node = znodes.member_id(group, self.member)
+        assert not isinstance(write(Create(node, data, ephemeral=True)), Failure)
+        for number in range(2):
+            path = znodes.owner(group, TopicPartition(topic, number))
+            assert not isinstance(write(Create(path, f"{self.member}-0".encode(), ephemeral=True)), Failure)
+
+
+@pytest.fixture
+def deaf(registry: Registry, make_topic: Callable[..., str], unique: Callable[[str], str]) -> Iterator[Deaf]:
+    member = Deaf(registry, unique("deaf"), make_topic(2))
+    yield member
+    member.registry.close()
+
+
+def test_a_member_that_does_not_rebalance_is_named(deaf: Deaf, registry: Registry, ours: Registry) -> None:
+    """Its owners are the plan, but it has not claimed them anew."""
+    result = rebalance(ours, deaf.group, a_judge(RANGE), timeout=2.0)
+    assert (result.defects, result.still) == ((), (deaf.member,))
+    assert nothing_is_left(registry, deaf.group)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_whatever_interrupts_nothing_is_left(
+    error: type[BaseException], deaf: Deaf, registry: Registry, ours: Registry
+) -> None:
+    """The node is deleted at once, while the session lives on."""
+
+    def judge(snapshot: GroupSnapshot) -> Sequence[str]:
+        assert any(MARK in member.member for member in snapshot.members)
+        raise error
+
+    with pytest.raises(error):
+        rebalance(ours, deaf.group, judge, timeout=2.0)
+    assert nothing_is_left(registry, deaf.group)
+    assert not ours.lost
+
+
+def test_a_session_that_ends(deaf: Deaf, cluster: Sandbox, registry: Registry, ours: Registry) -> None:
+    """The node goes with the session, and the error says that ZooKeeper is out of reach."""
+
+    def judge(snapshot: GroupSnapshot) -> Sequence[str]:
+        expire_session(cluster.connect, ours.session_id)
+        return []
+
+    with pytest.raises(UnreachableError):
+        rebalance(ours, deaf.group, judge, timeout=2.0)
+    assert nothing_is_left(registry, deaf.group)
+
+
+def test_a_group_that_went_meanwhile(registry: Registry, ours: Registry, unique: Callable[[str], str]) -> None:
+    """Without its ids there is nowhere to put a node, and nothing is made."""
+    group = unique("gone")
+    with pytest.raises(RefusedError, match="has no members any more"):
+        rebalance(ours, group, a_judge(RANGE))
+    (groups,) = registry.read([Children(znodes.consumers())])
+    assert isinstance(groups, tuple)
+    assert group not in groups
+
+
+def test_members_that_leave_meanwhile(deaf: Deaf, registry: Registry, ours: Registry) -> None:
+    """When all are gone the wait ends, with nobody in the snapshot."""
+
+    def judge(snapshot: GroupSnapshot) -> Sequence[str]:
+        deaf.registry.close()
+        return misfits(snapshot, [RANGE])
+
+    result = rebalance(ours, deaf.group, judge, timeout=2.0)
+    assert result.snapshot.members == ()
+    assert result.still == ()
+    assert read_group(registry, deaf.group).members == ()
