@@ -12,7 +12,6 @@ a piece stops the rest. The same writes can be given again: what already has its
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from typing import Final, TypeAlias
 
 from zkgroup.errors import MalformedZnodeError, RefusedError, UnreachableError, ZkgroupError
 from zkgroup.groups.guard import Guard, listed, read_guard, readable_acl
+from zkgroup.groups.lost import Steady
 from zkgroup.groups.model import StoredOffset
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, spans
@@ -36,7 +36,6 @@ from zkgroup.protocol.ops import (
     Node,
     Result,
     SetData,
-    Sync,
 )
 from zkgroup.servers.registry import Registry, TransactionRefused
 
@@ -50,7 +49,6 @@ _ACL_BYTES: Final = 32  # of an entry, besides its identity
 PATIENCE: Final = 30.0
 #: How often a piece is tried again when nothing that matters has changed.
 _ATTEMPTS: Final = 6
-_POLL: Final = 0.2
 
 _Change: TypeAlias = Create | SetData | Delete
 
@@ -135,12 +133,10 @@ class _Writing:
         patience: float,
         opened: ExitStack,
     ) -> None:
-        self._registry = registry
+        self._steady = Steady(registry, patience, opened)
         self._group = group
         self._limit = piece_bytes
         self._prune = prune
-        self._patience = patience
-        self._opened = opened
         # In their order, so that a piece can be told in few words.
         self._todo = {write.partition: write for write in sorted(writes, key=lambda write: write.partition)}
         self._written: list[TopicPartition] = []
@@ -167,9 +163,9 @@ class _Writing:
 
     def _look(self, writes: Sequence[OffsetWrite]) -> _Look:
         """Read what these writes depend on; what has its wanted value is done. Raises where anything has changed."""
-        guard = read_guard(self._registry, self._group)
+        guard = read_guard(self._steady.registry, self._group)
         offsets = [Get(self._path(write.partition)) for write in writes]
-        results = self._registry.read(offsets)
+        results = self._steady.registry.read(offsets)
         nodes = {
             write.partition: _node(op.path, node) for write, op, node in zip(writes, offsets, results, strict=True)
         }
@@ -191,7 +187,7 @@ class _Writing:
         above = [GetAcl(path) for path in self._above(topics)]
         emptied = sorted({w.partition.topic for w in left if w.offset is None}) if self._prune else []
         lists = [Children(znodes.offset_topic(self._group, topic)) for topic in emptied]
-        found = self._registry.read([*above, *lists])
+        found = self._steady.registry.read([*above, *lists])
         names = zip(emptied, found[len(above) :], strict=True)
         return _Look(
             guard,
@@ -224,7 +220,7 @@ class _Writing:
 
     def _cut(self) -> list[OffsetWrite]:
         """The first of what is left, as many as one transaction takes."""
-        chroot = len(self._registry.settings.chroot.encode())
+        chroot = len(self._steady.registry.settings.chroot.encode())
         piece: list[OffsetWrite] = []
         topics: set[str] = set()
         size = 0
@@ -242,11 +238,11 @@ class _Writing:
     def _put(self, piece: Sequence[OffsetWrite], look: _Look) -> None:
         """One transaction. It may have to be tried again: then the piece is still to do."""
         try:
-            self._registry.transaction(self._operations(piece, look))
+            self._steady.registry.transaction(self._operations(piece, look))
         except TransactionRefused as refused:
-            if refused.failure.code not in _CHANGED:
+            if refused.failure.code not in CHANGED:
                 why = f"{refused.failure.code.value} ({refused.failure.detail})"
-                raise ZkgroupError(f"cannot change {refused.path}: {why}", _CREDENTIALS) from None
+                raise ZkgroupError(f"cannot change {refused.path}: {why}", CREDENTIALS) from None
             # Somebody made, changed or deleted what was just read: the next look tells whether that matters.
             self._count(ZkgroupError(f"{refused.message}, again and again", "find out who changes the group"))
             return
@@ -305,25 +301,9 @@ class _Writing:
     # --- after a lost connection ------------------------------------------------------------------------------------
 
     def _was_applied(self, piece: Sequence[OffsetWrite], look: _Look) -> bool:
-        """Find out what became of a transaction whose answer was lost.
-
-        Asked under the same session, if that lives: the server has then closed the old connection, or has answered
-        what came before on it. If it is over, nothing more is taken from it. So what is not applied now never will be.
-        """
-        deadline = time.monotonic() + self._patience
+        """Find out what became of a transaction whose answer was lost."""
         paths = [self._path(write.partition) for write in piece]
-        while True:
-            try:
-                if self._registry.lost:
-                    self._registry = self._opened.enter_context(
-                        Registry(self._registry.settings, self._registry.timeout)
-                    )
-                _, *results = self._registry.read([Sync(znodes.consumers()), *(Get(path) for path in paths)])
-                break
-            except UnreachableError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(_POLL)
+        results = self._steady.read_back(paths)
         nodes = [_node(path, result) for path, result in zip(paths, results, strict=True)]
         # All or nothing: one node that is untouched is enough to know.
         if any(_same(look.nodes[write.partition], node) for write, node in zip(piece, nodes, strict=True)):
@@ -357,13 +337,13 @@ def named(partitions: Iterable[TopicPartition]) -> str:
     return listed(spans(partitions).split(", "))
 
 
-_CHANGED: Final = (Code.BAD_VERSION, Code.NODE_EXISTS, Code.NO_NODE, Code.NOT_EMPTY)
-_CREDENTIALS: Final = "connect with credentials that may change the group's nodes"
+CHANGED: Final = (Code.BAD_VERSION, Code.NODE_EXISTS, Code.NO_NODE, Code.NOT_EMPTY)
+CREDENTIALS: Final = "connect with credentials that may change the group's nodes"
 
 
 def _node(path: str, result: Result) -> Node | None:
     if isinstance(result, Failure) and result.code is not Code.NO_NODE:
-        raise ZkgroupError(f"cannot read {path}: {result.code.value} {result.detail}".rstrip(), _CREDENTIALS)
+        raise ZkgroupError(f"cannot read {path}: {result.code.value} {result.detail}".rstrip(), CREDENTIALS)
     return result if isinstance(result, Node) else None
 
 

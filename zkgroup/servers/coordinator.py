@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, Final
 
-from zkgroup.errors import ZkgroupError
+from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.protocol.names import INTERNAL_TOPICS, TopicPartition
 from zkgroup.servers.answers import CoordinatorGroup, CoordinatorMember, KafkaOffset, KafkaSide
 from zkgroup.servers.kafka import (
@@ -128,6 +128,32 @@ class Coordinators:
         if found is not None and found.state == "Dead" and not offsets:
             found = None  # Kafka's word for a group it has never heard of
         return KafkaSide(found, offsets, tuple(errors))
+
+    def delete(self, group: str) -> None:
+        """Delete a group, its offsets with it; the coordinator itself refuses that while there are members.
+
+        Raises ``RefusedError`` for an active group, ``ZkgroupError`` where brokers cannot do it (before 1.1). A group
+        that is gone already is no matter.
+        """
+        answer = self._admin().delete_consumer_groups([group], request_timeout=self.timeout)[group]
+        try:
+            answer.result(self.timeout + 1)
+        except TimeoutError:
+            raise no_answer(self.settings, self.timeout) from None
+        except KafkaException as error:
+            code = error.args[0].code()
+            if code == KafkaError.GROUP_ID_NOT_FOUND:
+                return
+            if code == KafkaError.NON_EMPTY_GROUP:
+                raise RefusedError(
+                    f"group {group} is active in Kafka: it has members", "stop whoever works for it, then try again"
+                ) from None
+            if code in _NOT_THERE_YET:
+                raise ZkgroupError(
+                    f"group {group} cannot be deleted in Kafka: brokers before 1.1 delete no groups",
+                    "its offsets there expire by themselves; --store zookeeper leaves them",
+                ) from None
+            raise self._failed(f"group {group} cannot be deleted in Kafka", error.args[0]) from None
 
     def _failed(self, what: str, error: KafkaError) -> ZkgroupError:
         if error.code() in UNREACHABLE:

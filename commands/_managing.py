@@ -1,0 +1,97 @@
+"""What the commands share that change whole groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+
+import typer
+
+from zkgroup.config import ConnectionSettings
+from zkgroup.errors import RefusedError
+
+from ._completing import complete_group
+from ._context import open_registry, warn
+from ._looking import brokers_of
+from ._render import Output, print_rows, time_column
+
+if TYPE_CHECKING:
+    from zkgroup.groups.manage import CopyRow, DeleteRow
+    from zkgroup.groups.managing import Found, Manager
+
+StoreChoice: TypeAlias = Literal["zookeeper", "kafka", "both"] | None
+StoreOption: TypeAlias = Annotated[
+    StoreChoice,
+    typer.Option("--store", help="Which of the group's stores; by default wherever it is.", show_default=False),
+]
+OtherGroupArgument: TypeAlias = Annotated[
+    str,
+    typer.Argument(metavar="TO", help="The other group.", show_default=False, autocompletion=complete_group),
+]
+SomeTopicsOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--topic",
+        metavar="TOPIC[:P,P-P]",
+        help="Only this topic, or these partitions of it; repeatable.",
+        show_default=False,
+    ),
+]
+
+COPY_COLUMNS = ("topic", "partition", "current", "target", "change", "note")
+COPY_BOTH_COLUMNS = ("topic", "partition", "store", "current", "target", "change", "note")
+DELETE_COLUMNS = ("topic", "partition", "store", "committed", time_column("committed_at"), "note")
+
+
+@contextmanager
+def open_manager(
+    settings: ConnectionSettings, groups: Sequence[str], store: StoreChoice
+) -> Iterator[tuple[Manager, StoreChoice]]:
+    """A manager, and the store that is meant: Kafka where only brokers are named. Names that no group can have in
+    ZooKeeper are refused before anything is opened."""
+    from zkgroup.groups.managing import Manager
+    from zkgroup.protocol import znodes
+
+    if settings.zookeeper is None and settings.bootstrap and store in (None, "kafka"):
+        yield Manager(None, brokers_of(settings, None), settings.timeout), "kafka"
+        return
+    for group in groups:
+        znodes.group(group)
+    with open_registry(settings) as registry:
+        yield Manager(registry, brokers_of(settings, registry), settings.timeout), store
+
+
+def show_copy(rows: Sequence[CopyRow], output: Output) -> None:
+    """The rows of a copy; with the store, where there is more than one."""
+    several = len({row.store for row in rows}) > 1
+    print_rows(rows, COPY_BOTH_COLUMNS if several else COPY_COLUMNS, output)
+
+
+def show_removal(rows: Sequence[DeleteRow], output: Output) -> None:
+    """The offsets that are to go."""
+    print_rows(rows, DELETE_COLUMNS, output)
+
+
+def warn_if_refused(ctx: typer.Context, manager: Manager, groups: Iterable[Found], *, execute: bool) -> None:
+    """Say beside a plan that it would be refused as things are; with ``--execute`` refuse."""
+    for found in groups:
+        try:
+            manager.refuse_if_active(found)
+        except RefusedError as refused:
+            if execute:
+                raise
+            warn(ctx, [f"--execute would be refused as things are: {refused.message}"])
+
+
+def counted(count: int, what: str) -> str:
+    """``1 offset``, ``2 offsets``."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def write_backup(manager: Manager, command: str, group: str, found: Iterable[Found], path: Path | None) -> Path:
+    """A backup of all that is to be removed."""
+    from zkgroup.groups import backup
+
+    return backup.write(manager.backup_of_removal(command, group, found), path)

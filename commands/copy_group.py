@@ -1,0 +1,98 @@
+"""``zkgroup copy-group``: a group's offsets for another group."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from zkgroup.errors import UsageError
+
+from ._changing import (
+    BackupOption,
+    ConfirmOption,
+    DryRunOption,
+    ExecuteOption,
+    backed_up,
+    check_choice,
+    done,
+    is_wanted,
+)
+from ._context import connection, warn
+from ._managing import (
+    OtherGroupArgument,
+    SomeTopicsOption,
+    StoreOption,
+    counted,
+    open_manager,
+    show_copy,
+    warn_if_refused,
+)
+from ._options import GroupArgument, OutputOption
+
+if TYPE_CHECKING:
+    from zkgroup.groups.managing import Found
+
+
+def copy_group(
+    ctx: typer.Context,
+    group: GroupArgument,
+    to: OtherGroupArgument,
+    topic: SomeTopicsOption = None,
+    store: StoreOption = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Also replace offsets that the other group has, and that differ.")
+    ] = False,
+    backup: BackupOption = None,
+    execute: ExecuteOption = False,
+    dry_run: DryRunOption = False,
+    confirm: ConfirmOption = None,
+    output: OutputOption = "table",
+) -> None:
+    """Copy a group's offsets to another group; without --execute only show what would be done.
+
+    The group itself is only read, and may be at work: what is copied are its offsets as they are at that moment. The
+    other group, which need not exist, must have no members; what it has already and differs is replaced only with
+    --overwrite. In ZooKeeper nothing is overwritten that has changed since the plan. A backup of what the other group
+    had is written before; 'reset-offsets TO --undo BACKUP' puts that back.
+
+    \b
+    zkgroup copy-group billing billing-test
+    zkgroup copy-group billing billing-test --topic orders --execute
+    """
+    if group == to:
+        raise UsageError(f"group {group} cannot be copied to itself", "name another group")
+    check_choice(execute, dry_run, backup)
+    settings = connection(ctx)
+    from zkgroup.groups import backup as backups
+    from zkgroup.groups.managing import conflict
+    from zkgroup.groups.scope import parse_scope
+    from zkgroup.protocol.names import validate_group_id
+
+    scope = parse_scope(topic) if topic else None
+    with open_manager(settings, [group, to], store) as (manager, store):
+        source = manager.find(group, store)
+        rows, target = manager.plan_copy(source, to, scope)
+        if not target.stores:
+            validate_group_id(to)  # members could not join it
+        show_copy(rows, output)
+        warn(ctx, [*source.warnings, *target.warnings, *_of_life(source)])
+        warn_if_refused(ctx, manager, [target], execute=execute)
+        refused = None if overwrite else conflict(to, rows, "copy to another group, or give --overwrite")
+        if refused and not execute:
+            warn(ctx, [f"--execute would be refused: {refused.message}"])
+        changes = sum(row.moves for row in rows)
+        if not is_wanted(ctx, settings, execute=execute, confirm=confirm, changes=changes):
+            return
+        if refused:
+            raise refused
+        backed_up(backups.write(manager.backup_of_copy("copy-group", target, rows), backup))
+        manager.copy(target, rows)
+        manager.verify_copy(to, rows)
+        done(ctx, f"{counted(changes, 'offset')} of group {group} copied to {to} and verified")
+
+
+def _of_life(source: Found) -> list[str]:
+    alive = source.tree is not None and bool(source.tree.members or source.tree.held)
+    alive = alive or (source.side is not None and source.side.group is not None and bool(source.side.group.members))
+    return [f"group {source.group} is at work: its offsets move on while they are copied"] if alive else []

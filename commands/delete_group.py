@@ -1,0 +1,217 @@
+"""``zkgroup delete-group``: a group, some topics of it, or all groups that are debris."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from zkgroup.config import ConnectionSettings
+from zkgroup.errors import RefusedError, UsageError, ZkgroupError
+
+from ._changing import (
+    BackupOption,
+    ConfirmOption,
+    DryRunOption,
+    ExecuteOption,
+    backed_up,
+    check_choice,
+    done,
+    is_wanted,
+)
+from ._completing import complete_group
+from ._context import connection, open_registry, warn
+from ._managing import (
+    SomeTopicsOption,
+    StoreChoice,
+    StoreOption,
+    counted,
+    open_manager,
+    show_removal,
+    warn_if_refused,
+    write_backup,
+)
+from ._options import OutputOption
+from ._render import Output, print_rows, time_column
+
+if TYPE_CHECKING:
+    from zkgroup.groups.managing import Found
+
+DEBRIS_COLUMNS = (
+    "group", "state", "members", "partitions", "znodes", time_column("last_change"), "action", "note",
+)  # fmt: skip
+SHOWN = 5
+
+
+def delete_group(
+    ctx: typer.Context,
+    group: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[GROUP]", help="The consumer group.", show_default=False, autocompletion=complete_group
+        ),
+    ] = None,
+    topic: SomeTopicsOption = None,
+    pattern: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--pattern",
+            metavar="GLOB",
+            help="Instead of a group: all in ZooKeeper whose name matches and that have no members; repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    older_than: Annotated[
+        str | None,
+        typer.Option(
+            "--older-than",
+            metavar="AGE",
+            help="With --pattern: only those of which no node was written for that long: 30d, 12h.",
+            show_default=False,
+        ),
+    ] = None,
+    store: StoreOption = None,
+    backup: BackupOption = None,
+    execute: ExecuteOption = False,
+    dry_run: DryRunOption = False,
+    confirm: ConfirmOption = None,
+    output: OutputOption = "table",
+) -> None:
+    """Delete a group; without --execute only show what would be done.
+
+    The group must have no members, in any store. All its nodes go at one go, those that others have put there too; a
+    member that registers meanwhile wins, and so does whoever writes an offset. With --topic only the offsets of these
+    topics go ('unsubscribe' does that beside members that read other topics). A backup is written before;
+    'reset-offsets GROUP --undo BACKUP' makes the offsets again.
+
+    With --pattern every group is judged by itself, and one row is shown for each: those with members, and those that
+    were written more recently than --older-than says, are kept.
+
+    \b
+    zkgroup delete-group billing
+    zkgroup delete-group billing --topic orders --execute
+    zkgroup delete-group --pattern 'console-consumer-*' --older-than 30d --execute
+    """
+    if (group is None) == (not pattern):
+        raise UsageError("give a group or --pattern, not both" if group else "no group is given", "see --help")
+    if older_than is not None and not pattern:
+        raise UsageError("--older-than is about --pattern", "leave it out, or give --pattern")
+    if pattern and (topic or store in ("kafka", "both")):
+        raise UsageError("--pattern deletes whole groups, in ZooKeeper alone", "leave --topic and --store out")
+    if topic and store in ("kafka", "both"):
+        raise UsageError("Kafka deletes groups as a whole only", "leave --topic out, or give --store zookeeper")
+    check_choice(execute, dry_run, backup)
+    settings = connection(ctx)
+    change = _Change(ctx, settings, execute, confirm, backup, output)
+    if pattern:
+        _delete_debris(change, pattern, older_than)
+    elif topic:
+        _delete_topics(change, group or "", topic)
+    else:
+        _delete_one(change, group or "", store)
+
+
+class _Change:
+    """What all three ways of deleting are told."""
+
+    def __init__(
+        self,
+        ctx: typer.Context,
+        settings: ConnectionSettings,
+        execute: bool,
+        confirm: str | None,
+        backup: Path | None,
+        output: Output,
+    ) -> None:
+        self.ctx = ctx
+        self.settings = settings
+        self.execute = execute
+        self.confirm = confirm
+        self.backup = backup
+        self.output = output
+
+    def is_wanted(self, changes: int) -> bool:
+        """Whether to go on, now that the plan is shown."""
+        return is_wanted(self.ctx, self.settings, execute=self.execute, confirm=self.confirm, changes=changes)
+
+
+def _delete_one(change: _Change, group: str, store: StoreChoice) -> None:
+    from zkgroup.groups.manage import foreign_nodes, plan_delete
+
+    with open_manager(change.settings, [group], store) as (manager, store):
+        found = manager.find(group, store)
+        rows = plan_delete(found.tree, found.kept)
+        show_removal(rows, change.output)
+        foreign = foreign_nodes(found.tree) if found.tree is not None else []
+        others = [f"{counted(len(foreign), 'node')} of others go with it: {', '.join(foreign[:SHOWN])}"]
+        warn(change.ctx, [*found.warnings, *(others if foreign else [])])
+        warn_if_refused(change.ctx, manager, [found], execute=change.execute)
+        if not change.is_wanted(1):
+            return
+        backed_up(write_backup(manager, "delete-group", group, [found], change.backup))
+        manager.delete(found)
+        done(change.ctx, f"group {group} deleted {_where(found)}: {counted(len(rows), 'offset')}{_nodes(found)}")
+
+
+def _delete_topics(change: _Change, group: str, topics: Sequence[str]) -> None:
+    from zkgroup.groups.manage import plan_delete
+    from zkgroup.groups.managing import Found, check_has, read_scope
+    from zkgroup.groups.removing import remove_tree
+    from zkgroup.groups.scope import parse_scope
+
+    scope = parse_scope(topics)
+    with open_manager(change.settings, [group], "zookeeper") as (manager, _):
+        assert manager.registry is not None, "ZooKeeper is meant"
+        whole = manager.find(group, "zookeeper")
+        tree, roots = read_scope(manager.registry, group, scope)
+        check_has(whole, scope, tree)
+        rows = plan_delete(tree, {})
+        show_removal(rows, change.output)
+        found = Found(group, tree)
+        warn_if_refused(change.ctx, manager, [found], execute=change.execute)
+        if not change.is_wanted(len(tree.nodes)):
+            return
+        backed_up(write_backup(manager, "delete-group", group, [found], change.backup))
+        remove_tree(manager.registry, tree, roots=roots)
+        done(change.ctx, f"{counted(len(rows), 'offset')} of group {group} deleted")
+
+
+def _delete_debris(change: _Change, patterns: Sequence[str], older_than: str | None) -> None:
+    from zkgroup.groups import backup as backups
+    from zkgroup.groups.debris import backup_of_debris, delete_debris, look_for_debris
+    from zkgroup.groups.manage import parse_age
+
+    age = 0 if older_than is None else parse_age(older_than)
+    with open_registry(change.settings) as registry:
+        now = int(time.time() * 1000)
+        rows, trees = look_for_debris(registry, patterns, now, age)
+        print_rows(rows, DEBRIS_COLUMNS, change.output)
+        doomed = [trees[row.group] for row in rows if row.action == "delete"]
+        if not change.is_wanted(len(doomed)):
+            return
+        backed_up(backups.write(backup_of_debris(registry, patterns, doomed, now), change.backup))
+        outcome = delete_debris(registry, doomed)
+    failed = {group: error for group, error in outcome.items() if error is not None}
+    done(change.ctx, f"{counted(len(outcome) - len(failed), 'group')} deleted")
+    if failed:
+        raise _of_many(failed, len(outcome))
+
+
+def _of_many(failed: dict[str, ZkgroupError], count: int) -> ZkgroupError:
+    named = "; ".join(f"{group}: {error.message}" for group, error in list(failed.items())[:SHOWN])
+    more = f"; and {len(failed) - SHOWN} more" if len(failed) > SHOWN else ""
+    worst = min(failed.values(), key=lambda error: error.exit_code)
+    error = RefusedError(f"{len(failed)} of {counted(count, 'group')} are not deleted: {named}{more}", worst.remedy)
+    error.exit_code = worst.exit_code
+    return error
+
+
+def _where(found: Found) -> str:
+    return " and ".join({"zookeeper": "in ZooKeeper", "kafka": "in Kafka"}[store] for store in found.stores)
+
+
+def _nodes(found: Found) -> str:
+    return f", {counted(len(found.tree.nodes), 'node')}" if found.tree is not None else ""

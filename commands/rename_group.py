@@ -1,0 +1,91 @@
+"""``zkgroup rename-group``: a group's offsets under another name."""
+
+from __future__ import annotations
+
+import typer
+
+from zkgroup.errors import NotFoundError, RefusedError, UsageError
+
+from ._changing import (
+    BackupOption,
+    ConfirmOption,
+    DryRunOption,
+    ExecuteOption,
+    backed_up,
+    check_choice,
+    done,
+    is_wanted,
+)
+from ._context import connection, warn
+from ._managing import OtherGroupArgument, StoreOption, counted, open_manager, show_copy, warn_if_refused, write_backup
+from ._options import GroupArgument, OutputOption
+
+
+def rename_group(
+    ctx: typer.Context,
+    group: GroupArgument,
+    to: OtherGroupArgument,
+    store: StoreOption = None,
+    backup: BackupOption = None,
+    execute: ExecuteOption = False,
+    dry_run: DryRunOption = False,
+    confirm: ConfirmOption = None,
+    output: OutputOption = "table",
+) -> None:
+    """Rename a group; without --execute only show what would be done.
+
+    Its offsets are copied to the other name, read again to see that they are there, and only then the group is
+    deleted. Neither of the two may have members. Where the other group has offsets of its own for the same partitions,
+    which differ, nothing is done. Interrupted at any point, run it again: it goes on. A backup of the whole group is
+    written before; 'reset-offsets GROUP --undo BACKUP' makes its offsets again.
+
+    \b
+    zkgroup rename-group billing billing-v2
+    zkgroup rename-group billing billing-v2 --execute
+    """
+    if group == to:
+        raise UsageError(f"group {group} has that name already", "name another")
+    check_choice(execute, dry_run, backup)
+    settings = connection(ctx)
+    from zkgroup.groups.manage import foreign_nodes
+    from zkgroup.groups.managing import conflict
+    from zkgroup.protocol.names import validate_group_id
+
+    with open_manager(settings, [group, to], store) as (manager, store):
+        try:
+            source = manager.find(group, store)
+        except NotFoundError as error:
+            if manager.look(to, store).stores:
+                error.remedy = f"group {to} exists: it may be renamed already"
+            raise
+        rows, target = manager.plan_copy(source, to)
+        if not target.stores:
+            validate_group_id(to)  # members could not join it
+        show_copy(rows, output)
+        foreign = foreign_nodes(source.tree) if source.tree is not None else []
+        lost = [f"{path} is not copied, only deleted: the backup has it" for path in foreign]
+        warn(ctx, [*source.warnings, *target.warnings, *lost])
+        warn_if_refused(ctx, manager, [source, target], execute=execute)
+        refused = conflict(to, rows, "choose another name, or delete these offsets first")
+        if unreadable := [f"{row.key} in {row.store}" for row in rows if row.unreadable]:
+            refused = RefusedError(
+                f"offsets of group {group} that nobody can read would be lost: {', '.join(unreadable[:5])}",
+                "reset them, or delete them, first",
+            )
+        if refused and not execute:
+            warn(ctx, [f"--execute would be refused: {refused.message}"])
+        if not is_wanted(ctx, settings, execute=execute, confirm=confirm, changes=1):
+            return
+        if refused:
+            raise refused
+        backed_up(write_backup(manager, "rename-group", group, [source], backup))
+        manager.copy(target, rows)
+        manager.verify_copy(to, rows)
+        try:
+            manager.delete(source)
+        except RefusedError as error:
+            error.message += f"; its offsets are copied to {to}, it is not deleted"
+            error.remedy = f"{error.remedy}; then run it again: it goes on" if error.remedy else "run it again"
+            raise
+        copied = sum(row.target is not None for row in rows)
+        done(ctx, f"group {group} is now {to}: {counted(copied, 'offset')} copied and verified, {group} deleted")

@@ -1,0 +1,80 @@
+"""``zkgroup unsubscribe``: a group's offsets of topics that it reads no more."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ._changing import (
+    BackupOption,
+    ConfirmOption,
+    DryRunOption,
+    ExecuteOption,
+    backed_up,
+    check_choice,
+    done,
+    is_wanted,
+)
+from ._context import connection, warn
+from ._managing import counted, open_manager, show_removal, write_backup
+from ._options import GroupArgument, OutputOption
+
+
+def unsubscribe(
+    ctx: typer.Context,
+    group: GroupArgument,
+    topic: Annotated[
+        list[str],
+        typer.Option(
+            "--topic",
+            metavar="TOPIC[:P,P-P]",
+            help="This topic, or these partitions of it; repeatable.",
+        ),
+    ],
+    backup: BackupOption = None,
+    execute: ExecuteOption = False,
+    dry_run: DryRunOption = False,
+    confirm: ConfirmOption = None,
+    output: OutputOption = "table",
+) -> None:
+    """Remove a group's offsets of topics that it reads no more; without --execute only show what would be done.
+
+    The group may be at work, as long as none of its members subscribes to these topics or owns any of them: this is
+    what 'delete-group --topic' does, which wants no members at all. Only ZooKeeper is changed. If somebody subscribes
+    meanwhile, the offsets stay, or are put back. A backup is written before; 'reset-offsets GROUP --undo BACKUP' makes
+    the offsets again.
+
+    \b
+    zkgroup unsubscribe billing --topic old-orders
+    zkgroup unsubscribe billing --topic old-orders --topic orders:7 --execute
+    """
+    check_choice(execute, dry_run, backup)
+    settings = connection(ctx)
+    from zkgroup.errors import RefusedError
+    from zkgroup.groups.manage import plan_delete
+    from zkgroup.groups.managing import Found, check_has, read_scope
+    from zkgroup.groups.removing import remove_tree
+    from zkgroup.groups.scope import parse_scope
+    from zkgroup.groups.unsubscribing import unsubscribe_guard
+
+    scope = parse_scope(topic)
+    with open_manager(settings, [group], "zookeeper") as (manager, _):
+        assert manager.registry is not None, "ZooKeeper is meant"
+        whole = manager.find(group, "zookeeper")
+        tree, roots = read_scope(manager.registry, group, scope)
+        check_has(whole, scope, tree)
+        rows = plan_delete(tree, {})
+        show_removal(rows, output)
+        guard = unsubscribe_guard(group, scope.topics)
+        try:
+            guard(manager.registry)
+        except RefusedError as refused:
+            if execute:
+                raise
+            warn(ctx, [f"--execute would be refused as things are: {refused.message}"])
+        if not is_wanted(ctx, settings, execute=execute, confirm=confirm, changes=len(tree.nodes)):
+            return
+        backed_up(write_backup(manager, "unsubscribe", group, [Found(group, tree)], backup))
+        remove_tree(manager.registry, tree, roots=roots, guarding=guard, check_after=True)
+        done(ctx, f"{counted(len(rows), 'offset')} of group {group} removed")

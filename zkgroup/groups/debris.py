@@ -1,0 +1,44 @@
+"""Groups that are debris: nobody works for them, and nobody has for long. Found and deleted by the thousand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from zkgroup.errors import NotFoundError, ZkgroupError
+from zkgroup.groups.backup import Backup, SavedNode, read_cluster
+from zkgroup.groups.manage import DebrisRow, find_debris, matching
+from zkgroup.groups.removing import BATCH, acls_of, remove_groups
+from zkgroup.groups.tree import GroupTree, read_trees
+from zkgroup.protocol import znodes
+from zkgroup.protocol.ops import Children
+from zkgroup.servers.registry import Registry
+
+
+def look_for_debris(
+    registry: Registry, patterns: Sequence[str], now: int, older_than: int
+) -> tuple[list[DebrisRow], Mapping[str, GroupTree]]:
+    """All groups that a pattern means, judged, and their nodes. Times are milliseconds.
+
+    Raises ``NotFoundError`` where no group matches.
+    """
+    (listed,) = registry.read([Children(znodes.consumers())])
+    names = matching(listed if isinstance(listed, tuple) else (), patterns)
+    if not names:
+        raise NotFoundError(f"no group matches {' or '.join(patterns)}", "list-groups shows the groups there are")
+    trees: dict[str, GroupTree] = {}
+    for start in range(0, len(names), BATCH):
+        trees |= read_trees(registry, {name: [znodes.group(name)] for name in names[start : start + BATCH]})
+    return find_debris(trees.values(), now, older_than), trees
+
+
+def backup_of_debris(registry: Registry, patterns: Sequence[str], trees: Sequence[GroupTree], now: int) -> Backup:
+    """All nodes of these groups, as they are."""
+    nodes = [node for tree in trees for node in tree.nodes]
+    acls = acls_of(registry, nodes)
+    saved = tuple(SavedNode(node.path, node.data, acls[node.path]) for node in nodes)
+    return Backup("delete-group", " ".join(patterns), now, read_cluster(registry), (), saved)
+
+
+def delete_debris(registry: Registry, trees: Sequence[GroupTree]) -> dict[str, ZkgroupError | None]:
+    """Delete these groups, each only if it is still as it was seen; for each None, or why it was not deleted."""
+    return remove_groups(registry, trees)

@@ -1,0 +1,318 @@
+"""Copying, renaming and deleting groups: what there is, a backup of it, and the guarded change.
+
+Offsets in ZooKeeper go through ``writing`` and ``removing``; those in Kafka through ``kafka_writing``, and whole groups
+there through their coordinator, which itself refuses to touch a group with members. ZooKeeper always comes first.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from zkgroup.errors import NotFoundError, RefusedError, UsageError, VerificationError, ZkgroupError
+from zkgroup.groups import backup as backups
+from zkgroup.groups.backup import Backup, Cluster, OffsetStore, SavedNode, SavedOffset
+from zkgroup.groups.guard import listed, read_guard
+from zkgroup.groups.manage import CopyRow, plan_copy
+from zkgroup.groups.model import KafkaOffset, Store, StoredOffset
+from zkgroup.groups.removing import acls_of, remove_tree
+from zkgroup.groups.scope import Scope
+from zkgroup.groups.tree import GroupTree, read_tree
+from zkgroup.groups.writing import OffsetWrite, WriteReport, write_offsets
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
+from zkgroup.protocol.ops import Exists, Stat
+from zkgroup.servers.answers import KafkaSide
+from zkgroup.servers.registry import Registry
+
+if TYPE_CHECKING:
+    from zkgroup.servers.kafka import KafkaSettings  # confluent-kafka: 60 ms that not every change needs
+
+#: Finds out how to reach the brokers. Called when they are needed.
+Brokers: TypeAlias = "Callable[[], KafkaSettings]"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A group as it is. ``tree``: its nodes, None where ZooKeeper is not meant or has none; ``side``: what Kafka has of
+    it, None where that is not meant or there is nothing."""
+
+    group: str
+    tree: GroupTree | None = None
+    side: KafkaSide | None = None
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def stores(self) -> tuple[OffsetStore, ...]:
+        """Where the group is, in the order in which it is changed."""
+        places: list[OffsetStore] = ["zookeeper"] if self.tree is not None else []
+        return (*places, "kafka") if self.side is not None else tuple(places)
+
+    @property
+    def stored(self) -> dict[TopicPartition, StoredOffset]:
+        """The offsets in ZooKeeper."""
+        return {} if self.tree is None else self.tree.offsets
+
+    @property
+    def kept(self) -> Mapping[TopicPartition, KafkaOffset]:
+        """The offsets in Kafka."""
+        return {} if self.side is None else self.side.offsets
+
+
+@dataclass(slots=True)
+class Manager:
+    """Looks at groups and changes them. Without a ``registry`` only in Kafka. ``timeout`` (seconds) is for a broker's
+    answer. Used by one thread."""
+
+    registry: Registry | None
+    find_brokers: Brokers
+    timeout: float
+    _settings: KafkaSettings | None = field(default=None, init=False)
+
+    @property
+    def brokers(self) -> KafkaSettings:
+        """How to reach the brokers. Raises ``ZkgroupError`` where that cannot be found out."""
+        if self._settings is None:
+            self._settings = self.find_brokers()
+        return self._settings
+
+    # --- looking ----------------------------------------------------------------------------------------------------
+
+    def find(self, group: str, store: Store | None) -> Found:
+        """The group, in ``store`` or wherever it is. Raises ``NotFoundError`` where it is nowhere."""
+        found = self.look(group, store)
+        if not found.stores:
+            where = {"zookeeper": " in ZooKeeper", "kafka": " in Kafka"}.get(store or "", "")
+            raise NotFoundError(f"there is no group {group}{where}", "list-groups shows the groups there are")
+        return found
+
+    def look(self, group: str, store: Store | None) -> Found:
+        """The group, in ``store`` or wherever it is, perhaps nowhere. Looking leaves no trace."""
+        tree = None
+        if store != "kafka":
+            if self.registry is None:
+                raise UsageError("no ZooKeeper was named", "give --zookeeper, or --store kafka")
+            tree = read_tree(self.registry, group)
+            if tree.unreadable:
+                raise RefusedError(f"group {group} cannot be read: {listed(tree.unreadable)}", _CREDENTIALS)
+        if tree is not None and not tree.nodes:
+            tree = None
+        warnings: list[str] = []
+        side = None
+        if store != "zookeeper":
+            side = self._side(group, warnings, asked=store is not None, in_zookeeper=tree is not None)
+        return Found(group, tree, side, tuple(warnings))
+
+    def _side(self, group: str, warnings: list[str], *, asked: bool, in_zookeeper: bool) -> KafkaSide | None:
+        # The first question for a group makes brokers create that topic.
+        if not asked and self.registry is not None:
+            (there,) = self.registry.read([Exists(znodes.topic(OFFSETS_TOPIC))])
+            if not isinstance(there, Stat):
+                return None
+        from zkgroup.servers.coordinator import Coordinators
+
+        try:
+            coordinators = Coordinators(self.brokers, self.timeout)
+            side = coordinators.sides([group])[group]
+            if side.errors and not side.offsets:  # releases before 0.10.2 want every partition named
+                side = coordinators.sides([group], by_partition=True)[group]
+            if side.errors:
+                raise ZkgroupError("; ".join(side.errors), "check the brokers and their logs")
+        except ZkgroupError as error:
+            if asked or not in_zookeeper:
+                raise
+            warnings.append(f"whether group {group} is in Kafka too is not known, and is left out: {error.message}")
+            return None
+        return side if side.group is not None or side.offsets else None
+
+    def refuse_if_active(self, found: Found) -> None:
+        """Raise ``RefusedError``, naming the members, if somebody works for the group in any store."""
+        if self.registry is not None:
+            read_guard(self.registry, found.group)
+        if found.side is not None:
+            from zkgroup.groups.kafka_writing import refuse_if_active
+            from zkgroup.servers.coordinator import Coordinators
+
+            side = Coordinators(self.brokers, self.timeout).sides([found.group])[found.group]
+            refuse_if_active(found.group, side)
+
+    def cluster(self) -> Cluster:
+        """Which cluster it is."""
+        return Cluster(self.brokers.bootstrap) if self.registry is None else backups.read_cluster(self.registry)
+
+    # --- backups ----------------------------------------------------------------------------------------------------
+
+    def backup_of_removal(self, command: str, group: str, found: Iterable[Found]) -> Backup:
+        """All that goes: offsets, and every node as it is."""
+        offsets: list[SavedOffset] = []
+        nodes: list[SavedNode] = []
+        for one in found:
+            raw = {} if one.tree is None else one.tree.raw
+            offsets += [
+                SavedOffset("zookeeper", key, stored.offset, None,
+                            raw[key].decode("utf-8", "replace") if stored.error is not None else None)
+                for key, stored in one.stored.items()
+            ]  # fmt: skip
+            offsets += [
+                SavedOffset("kafka", key, kept.offset, None, metadata=kept.metadata) for key, kept in one.kept.items()
+            ]
+            if one.tree is not None and self.registry is not None:
+                acls = acls_of(self.registry, one.tree.nodes)
+                nodes += [SavedNode(node.path, node.data, acls[node.path]) for node in one.tree.nodes]
+        return Backup(command, group, _now(), self.cluster(), tuple(offsets), tuple(nodes))
+
+    def backup_of_copy(self, command: str, target: Found, rows: Iterable[CopyRow]) -> Backup:
+        """What the other group has before it gets the copied offsets."""
+        raw = {} if target.tree is None else target.tree.raw
+        stored = target.stored
+        offsets = [
+            SavedOffset(
+                row.store,
+                row.key,
+                row.current,
+                row.target,
+                raw[row.key].decode("utf-8", "replace")
+                if row.store == "zookeeper" and row.key in stored and stored[row.key].error is not None
+                else None,
+                target.kept[row.key].metadata if row.store == "kafka" and row.key in target.kept else "",
+            )
+            for row in rows
+            if row.moves
+        ]
+        return Backup(command, target.group, _now(), self.cluster(), tuple(offsets))
+
+    # --- copying ----------------------------------------------------------------------------------------------------
+
+    def plan_copy(self, source: Found, to: str, scope: Scope | None = None) -> tuple[list[CopyRow], Found]:
+        """What copying ``source`` to the group ``to`` does, and that group as it is.
+
+        Raises ``NotFoundError`` for a topic that ``source`` has no offsets of.
+        """
+        target = self.look(to, "both" if len(source.stores) > 1 else source.stores[0])
+        rows: list[CopyRow] = []
+        if "zookeeper" in source.stores:
+            rows += plan_copy("zookeeper", source.stored, target.stored)
+        if "kafka" in source.stores:
+            rows += plan_copy("kafka", source.kept, target.kept)
+        if scope is not None:
+            known = {row.topic for row in rows}
+            for topic in scope.topics:
+                if topic not in known:
+                    raise NotFoundError(
+                        f"group {source.group} has no offsets of topic {topic}",
+                        f"its topics: {listed(sorted(known)) or 'none'}",
+                    )
+            rows = [row for row in rows if scope.has(row.key)]
+        return sorted(rows, key=lambda row: (row.key, row.store != "zookeeper")), target
+
+    # --- changing ---------------------------------------------------------------------------------------------------
+
+    def copy(self, target: Found, rows: Sequence[CopyRow]) -> list[WriteReport]:
+        """Write the rows to the other group, guarded, ZooKeeper first. Raises as ``write_offsets``."""
+        reports = []
+        wanted = [row for row in rows if row.store == "zookeeper" and row.target is not None]
+        if wanted and self.registry is not None:
+            stored = target.stored
+            writes = [OffsetWrite(row.key, row.target, stored.get(row.key)) for row in wanted]
+            reports.append(write_offsets(self.registry, target.group, writes))
+        if kept := [row for row in rows if row.store == "kafka" and row.target is not None]:
+            from zkgroup.groups.kafka_writing import KafkaWrite, write_kafka_offsets
+
+            commits = [KafkaWrite(row.key, row.target or 0, row.current) for row in kept]
+            reports.append(write_kafka_offsets(self.brokers, target.group, commits, self.timeout))
+        return reports
+
+    def verify_copy(self, group: str, rows: Sequence[CopyRow]) -> None:
+        """Raise ``VerificationError`` unless the group's offsets are as planned."""
+        stores = {row.store for row in rows if row.target is not None}
+        if not stores:
+            return
+        found = self.look(group, "both" if len(stores) > 1 else next(iter(stores)))
+        wrong = []
+        for row in rows:
+            if row.target is not None:
+                one = (found.stored if row.store == "zookeeper" else found.kept).get(row.key)
+                if one is None or one.offset != row.target:
+                    wrong.append(f"{row.key} in {row.store} is {one.offset if one else 'missing'}, not {row.target}")
+        if wrong:
+            raise VerificationError(
+                f"group {group} is not as planned: {listed(wrong)}", "find out who commits for it, then plan again"
+            )
+
+    def delete(self, found: Found) -> None:
+        """Delete the group, in ZooKeeper first. Raises ``RefusedError`` where it came alive or has changed."""
+        if found.tree is not None and self.registry is not None:
+            remove_tree(self.registry, found.tree)
+        if found.side is not None:
+            from zkgroup.servers.coordinator import Coordinators
+
+            try:
+                Coordinators(self.brokers, self.timeout).delete(found.group)
+            except ZkgroupError as error:
+                if found.tree is not None:
+                    error.message += "; in ZooKeeper it is deleted"
+                raise
+
+
+def conflict(to: str, rows: Iterable[CopyRow], remedy: str) -> RefusedError | None:
+    """The error for what the group ``to`` has and would lose; None where that is nothing."""
+    differing = [f"{row.key} in {row.store} ({row.note})" for row in rows if row.conflict]
+    if not differing:
+        return None
+    noun = "offset" if len(differing) == 1 else "offsets"
+    return RefusedError(f"group {to} has {len(differing)} {noun} of its own: {listed(differing)}", remedy)
+
+
+def read_scope(registry: Registry, group: str, scope: Scope) -> tuple[GroupTree, list[str]]:
+    """A group's nodes for some topics, or for some of their partitions: offsets, and owners that have been left; and
+    the roots that they were read from."""
+    parents = [
+        path for topic in scope.topics for path in (znodes.offset_topic(group, topic), znodes.owner_topic(group, topic))
+    ]
+    whole = read_tree(registry, group, parents)
+    roots = []
+    for parent in parents:
+        topic = parent.rpartition("/")[2]
+        if not scope.topics[topic]:
+            roots.append(parent)
+            continue
+        for node in whole.nodes:
+            above, _, number = node.path.rpartition("/")
+            if above == parent and number.isdecimal() and scope.has(TopicPartition(topic, int(number))):
+                roots.append(node.path)
+    chosen = set(roots)
+    kept = tuple(node for node in whole.nodes if not chosen.isdisjoint(_path_and_above(node.path)))
+    return GroupTree(group, kept, whole.unreadable), roots
+
+
+def check_has(whole: Found, scope: Scope, tree: GroupTree) -> None:
+    """Raise ``NotFoundError`` where the group has nothing of what is meant, ``RefusedError`` where that cannot be
+    read."""
+    if tree.unreadable:
+        raise RefusedError(f"group {whole.group} cannot be read: {listed(tree.unreadable)}", _CREDENTIALS)
+    parents = {
+        topic: (znodes.offset_topic(whole.group, topic), znodes.owner_topic(whole.group, topic))
+        for topic in scope.topics
+    }
+    there = {path for node in tree.nodes for path in _path_and_above(node.path)}
+    for topic, paths in parents.items():
+        if there.isdisjoint(paths):
+            known = sorted({key.topic for key in whole.stored})
+            raise NotFoundError(
+                f"group {whole.group} has no offsets of {topic}{' in these partitions' if scope.topics[topic] else ''}",
+                f"its topics: {listed(known) or 'none'}",
+            )
+
+
+def _path_and_above(path: str) -> list[str]:
+    parts = path.split("/")
+    return ["/".join(parts[:end]) for end in range(2, len(parts) + 1)]
+
+
+def _now() -> int:
+    return int(time.time() * 1000)
+
+
+_CREDENTIALS = "connect with credentials that may read the group's nodes"

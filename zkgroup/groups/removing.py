@@ -1,0 +1,249 @@
+"""Removing nodes of groups so that nobody loses what is in use.
+
+A node goes only while it is the very one that the plan saw. What is small enough goes in one transaction: all or
+nothing, and whatever somebody has added below refuses it, a registration first of all. What is larger goes in pieces,
+the deepest nodes first, each with a guard that fails once the group has come alive; if one is refused, what was removed
+before is put back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Final, TypeAlias
+
+from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
+from zkgroup.groups.guard import GroupActiveError, listed, read_guard, readable_acl
+from zkgroup.groups.lost import Steady
+from zkgroup.groups.tree import GroupTree, TreeNode, read_tree, read_trees
+from zkgroup.groups.writing import CHANGED, CREDENTIALS, PATIENCE, PIECE_BYTES
+from zkgroup.protocol import znodes
+from zkgroup.protocol.ops import OPEN, Acl, Code, Create, Delete, Failure, GetAcl, Node, Transaction
+from zkgroup.servers.registry import Registry, TransactionRefused
+
+log = logging.getLogger(__name__)
+
+#: Looks whether what is to be removed is in use: raises ``RefusedError``, or returns what makes a transaction fail once
+#: it is.
+Guarding: TypeAlias = Callable[[Registry], Sequence[Create | Delete]]
+
+_OPERATION_BYTES: Final = 64
+_ATTEMPTS: Final = 6
+#: Groups that are read, and removed, at one go.
+BATCH: Final = 250
+
+
+def remove_tree(
+    registry: Registry,
+    tree: GroupTree,
+    *,
+    roots: Sequence[str] | None = None,
+    guarding: Guarding | None = None,
+    check_after: bool = False,
+    piece_bytes: int = PIECE_BYTES,
+    patience: float = PATIENCE,
+) -> int:
+    """Remove the nodes of ``tree``, which was read from ``roots`` (the whole group by default); returns how many.
+
+    What is gone already is no matter. With ``check_after``, ``guarding`` looks once more when all is done, and if it
+    refuses, everything is put back. Raises ``RefusedError`` where the group is alive (``GroupActiveError``), where a
+    node has changed or appeared since the plan, and where nodes cannot be read; ``ZkgroupError`` where ZooKeeper does
+    not let us, or went away.
+    """
+    with ExitStack() as opened:
+        return _Removal(registry, tree, roots, guarding, check_after, piece_bytes, patience, opened).run()
+
+
+def remove_groups(registry: Registry, trees: Iterable[GroupTree]) -> dict[str, ZkgroupError | None]:
+    """Remove many groups, each wholly or not at all where one transaction suffices. For each group None, or why it was
+    not removed: one that is refused does not stop the others. A lost ZooKeeper does: the rest is told as failed."""
+    outcome: dict[str, ZkgroupError | None] = {}
+    waiting = list(trees)
+    while waiting:
+        batch, waiting = waiting[:BATCH], waiting[BATCH:]
+        try:
+            _remove_batch(registry, batch, outcome)
+        except UnreachableError as error:
+            outcome |= {tree.group: error for tree in [*batch, *waiting] if tree.group not in outcome}
+            break
+    return outcome
+
+
+def _remove_batch(registry: Registry, trees: Sequence[GroupTree], outcome: dict[str, ZkgroupError | None]) -> None:
+    """Those that are as planned in one go; whatever is unclear one by one, which tells the reason."""
+    now = read_trees(registry, {tree.group: [znodes.group(tree.group)] for tree in trees})
+    plain: list[GroupTree] = []
+    others: list[GroupTree] = []
+    for tree in trees:
+        same = [node.identity for node in tree.nodes] == [node.identity for node in now[tree.group].nodes]
+        fits = _cost(registry, tree.nodes) <= PIECE_BYTES
+        clear = same and fits and tree.nodes and not tree.held and not tree.members and not tree.unreadable
+        (plain if clear else others).append(tree)
+    results = registry.read([Transaction(tuple(_deletions(tree.group, tree.nodes))) for tree in plain])
+    for tree, result in zip(plain, results, strict=True):
+        if isinstance(result, Failure):
+            others.append(tree)
+        else:
+            outcome[tree.group] = None
+    for tree in others:
+        try:
+            remove_tree(registry, tree)
+        except UnreachableError:
+            raise
+        except ZkgroupError as error:
+            outcome[tree.group] = error
+        else:
+            outcome[tree.group] = None
+
+
+def _deletions(group: str, nodes: Iterable[TreeNode]) -> list[Delete]:
+    """Children before parents; the group's own node last, and ``ids``, which every registration needs, before it."""
+    last = (znodes.ids(group), znodes.group(group))
+    ordered = sorted(nodes, key=lambda node: (node.path in last, -node.path.count("/"), node.path))
+    return [Delete(node.path, node.stat.version) for node in ordered]
+
+
+def _cost(registry: Registry, nodes: Iterable[TreeNode | Delete]) -> int:
+    chroot = len(registry.settings.chroot.encode())
+    return sum(len(node.path.encode()) + chroot + _OPERATION_BYTES for node in nodes)
+
+
+class _Removal:
+    def __init__(
+        self,
+        registry: Registry,
+        tree: GroupTree,
+        roots: Sequence[str] | None,
+        guarding: Guarding | None,
+        check_after: bool,
+        piece_bytes: int,
+        patience: float,
+        opened: ExitStack,
+    ) -> None:
+        self._steady = Steady(registry, patience, opened)
+        self._tree = tree
+        self._group = tree.group
+        self._roots = [znodes.group(tree.group)] if roots is None else list(roots)
+        self._guarding: Guarding = guarding or (lambda registry: read_guard(registry, tree.group).operations())
+        self._check_after = check_after
+        self._limit = piece_bytes
+        self._guard: list[Create | Delete] = []
+        self._made_again: set[str] = set()  # by our own guards
+        self._removed: list[TreeNode] = []
+        self._acls: dict[str, tuple[Acl, ...]] = {}
+        self._attempts = 0
+
+    def run(self) -> int:
+        try:
+            while (now := self._look()).nodes:
+                self._piece(now)
+            if self._check_after:
+                self._guarding(self._steady.registry)
+        except ZkgroupError as error:
+            if self._removed and not isinstance(error, UnreachableError):
+                error.message += f"; {self._put_back()}"
+            elif self._removed:
+                error.message += f"; {len(self._removed)} nodes were removed before: the backup has them"
+            else:
+                error.message += "; nothing was removed"
+            raise
+        return len(self._removed)
+
+    def _look(self) -> GroupTree:
+        """What is still there. Raises where it is in use, or not what was planned with."""
+        now = read_tree(self._steady.registry, self._group, self._roots)
+        planned = {node.path: node.identity for node in self._tree.nodes}
+        strange = [
+            node.path
+            for node in now.nodes
+            if planned.get(node.path) != node.identity and node.path not in self._made_again
+        ]
+        if now.nodes:
+            self._guard = list(self._guarding(self._steady.registry))
+        if now.unreadable:
+            raise RefusedError(f"nodes of group {self._group} cannot be read: {listed(now.unreadable)}", CREDENTIALS)
+        if held := now.held:
+            raise RefusedError(f"group {self._group} is in use: somebody holds {listed(held)}", "find out who that is")
+        if strange:
+            raise RefusedError(
+                f"nodes of group {self._group} have changed since the plan was made: {listed(strange)}",
+                "find out who works for the group, then plan again",
+            )
+        return now
+
+    def _piece(self, now: GroupTree) -> None:
+        """One transaction, of all that is left or as much of it as one takes."""
+        nodes = {node.path: node for node in now.nodes}
+        deletions = _deletions(self._group, now.nodes)
+        whole = _cost(self._steady.registry, deletions) <= self._limit
+        if not whole:
+            deletions = self._as_much_as_fits(deletions)
+        if not whole or self._check_after:
+            self._remember_acls(deletions)
+        # With the whole group goes ids itself, and the group's node, below which nothing may have come.
+        guard = [] if whole and znodes.group(self._group) in nodes else self._guard
+        try:
+            self._steady.registry.transaction([*guard, *deletions])
+        except TransactionRefused as refused:
+            if refused.failure.code not in CHANGED:
+                why = f"{refused.failure.code.value} ({refused.failure.detail})"
+                raise ZkgroupError(f"cannot remove {refused.path}: {why}", CREDENTIALS) from None
+            self._count(ZkgroupError(f"{refused.message}, again and again", "find out who changes the group"))
+            return
+        except UnreachableError as lost:
+            (before,) = self._steady.read_back([deletions[0].path])
+            if isinstance(before, Node):
+                self._limit = max(1, self._limit // 2)
+                self._count(lost)
+                return
+        self._attempts = 0
+        self._made_again |= {operation.path for operation in guard if isinstance(operation, Create)}
+        self._removed += [nodes[deletion.path] for deletion in deletions]
+        log.info("group %s: %d nodes removed", self._group, len(self._removed))
+
+    def _as_much_as_fits(self, deletions: Sequence[Delete]) -> list[Delete]:
+        kept: list[Delete] = []
+        size = 0
+        for deletion in deletions:
+            size += _cost(self._steady.registry, [deletion])
+            if kept and (size > self._limit or deletion.path == znodes.ids(self._group)):
+                break
+            kept.append(deletion)
+        return kept
+
+    def _remember_acls(self, deletions: Sequence[Delete]) -> None:
+        paths = [deletion.path for deletion in deletions]
+        results = self._steady.registry.read([GetAcl(path) for path in paths])
+        self._acls |= {path: readable_acl(path, result) for path, result in zip(paths, results, strict=True)}
+
+    def _count(self, last: ZkgroupError) -> None:
+        self._attempts += 1
+        if self._attempts >= _ATTEMPTS:
+            raise last
+
+    def _put_back(self) -> str:
+        """Make again what was removed, where nobody has made it meanwhile; says what came of it."""
+        nodes = sorted(self._removed, key=lambda node: node.path.count("/"))
+        creates = [Create(node.path, node.data, acl=self._acls.get(node.path, OPEN)) for node in nodes]
+        try:
+            results = self._steady.registry.read(creates)
+        except UnreachableError as error:
+            return f"{len(nodes)} nodes were removed before, and could not be put back ({error.message})"
+        failed = [
+            create.path
+            for create, result in zip(creates, results, strict=True)
+            if isinstance(result, Failure) and result.code is not Code.NODE_EXISTS
+        ]
+        if failed:
+            return f"{len(nodes)} nodes were removed before, of which {listed(failed)} could not be put back"
+        return f"what had been removed before, {len(nodes)} nodes, was put back"
+
+
+def acls_of(registry: Registry, nodes: Sequence[TreeNode]) -> Mapping[str, tuple[Acl, ...]]:
+    """The nodes' access lists, for a backup. Raises ``RefusedError`` where one is not told whole."""
+    results = registry.read([GetAcl(node.path) for node in nodes])
+    return {node.path: readable_acl(node.path, result) for node, result in zip(nodes, results, strict=True)}
+
+
+__all__ = ["BATCH", "GroupActiveError", "Guarding", "acls_of", "remove_groups", "remove_tree"]
