@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from zkgroup.errors import UsageError
+
 from ._context import warn
 from ._looking import StoreOption, check_topics, look_at
 from ._options import GroupArgument, OutputOption
 from ._render import print_rows, time_column
+from ._saving import FileFormatOption, SaveOption, save
 
 if TYPE_CHECKING:
     from zkgroup.groups.listing import PartitionRow
@@ -35,6 +38,8 @@ def offsets(
     group: GroupArgument,
     topic: ScopeOption = None,
     store: StoreOption = None,
+    save_to: SaveOption = None,
+    file_format: FileFormatOption = None,
     output: OutputOption = "table",
 ) -> None:
     """Show a group's committed offsets, beside the logs that they point into.
@@ -50,13 +55,22 @@ def offsets(
     zkgroup offsets billing
     zkgroup offsets billing --topic orders:0,4-7 --output csv
     zkgroup offsets billing --store kafka
+    zkgroup offsets billing --save billing.txt
     """
+    if file_format is not None and save_to is None:
+        raise UsageError("--file-format is about --save", "give --save FILE")
     from zkgroup.groups.listing import notes, partition_rows  # brings kazoo, which --help must not
     from zkgroup.groups.scope import parse_scope
 
     scope = parse_scope(topic or ())
-    snapshot = look_at(ctx, group, store=store or "both")
-    shown = store or snapshot.store
+    if save_to is not None:
+        snapshot, shown = save(ctx, group, scope, store, save_to, file_format)
+        if save_to == "-":
+            warn(ctx, notes(snapshot, shown))
+            return
+    else:
+        snapshot = look_at(ctx, group, store=store or "both")
+        shown = store or snapshot.store
     rows = _within(scope, snapshot, partition_rows(snapshot, shown))
     print_rows(rows, [*COLUMNS, *BOTH] if shown == "both" else COLUMNS, output)
     warn(ctx, notes(snapshot, shown))

@@ -25,6 +25,7 @@ from ._changing import (
     is_wanted,
 )
 from ._context import connection, open_registry, warn
+from ._looking import brokers_of
 from ._options import GroupArgument, OutputOption
 from ._render import print_rows
 
@@ -229,20 +230,15 @@ def _resetter(
     settings: ConnectionSettings, group: str, store: Literal["zookeeper", "kafka", "both"] | None
 ) -> Iterator[tuple[Resetter, Literal["zookeeper", "kafka", "both"] | None]]:
     """Through ZooKeeper, or without it where only brokers are named."""
-    from zkgroup.connector.brokers import Brokers
     from zkgroup.groups.resetting import Resetter
     from zkgroup.protocol import znodes
-    from zkgroup.servers.kafka import KafkaSettings
 
-    given = KafkaSettings(",".join(map(str, settings.bootstrap)), settings.kafka) if settings.bootstrap else None
-    if settings.zookeeper is None and given is not None and store in (None, "kafka"):
-        bootstrap = given
-        yield Resetter(None, lambda: bootstrap, group, settings.timeout), "kafka"
+    if settings.zookeeper is None and settings.bootstrap and store in (None, "kafka"):
+        yield Resetter(None, brokers_of(settings, None), group, settings.timeout), "kafka"
         return
     znodes.group(group)  # a name that no group can have is refused before anything is opened
     with open_registry(settings) as registry:
-        brokers = Brokers(registry.read, settings.kafka, given)
-        yield Resetter(registry, brokers.settings, group, settings.timeout), store
+        yield Resetter(registry, brokers_of(settings, registry), group, settings.timeout), store
 
 
 def _plan(

@@ -175,6 +175,8 @@ class Surveyor:
             parents = below(znodes.offsets(self._group), self._nodes)
             self._nodes.ask(self._registry, lists=parents)
             for parent in parents:
+                if why := self._nodes.failure(parent):
+                    raise ZkgroupError(why, "connect with credentials that may read the group's nodes")
                 topic = parent.rpartition("/")[2]
                 names = self._nodes.names(parent)
                 keys |= {TopicPartition(topic, int(name)) for name in names if _PARTITION.fullmatch(name)}

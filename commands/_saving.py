@@ -1,0 +1,82 @@
+"""``offsets --save``: a group's offsets in a file."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+
+import typer
+
+from zkgroup.config import ConnectionSettings
+
+from ._changing import done
+from ._context import connection, open_registry
+
+if TYPE_CHECKING:
+    from zkgroup.groups.model import GroupSnapshot, Store
+    from zkgroup.groups.scope import Scope
+    from zkgroup.groups.standing import Standing
+
+SaveOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--save",
+        metavar="FILE",
+        help="Write the committed offsets to a file, whole or not at all, for reset-offsets --from-file and other "
+        "tools; - is standard output, instead of the rows.",
+        show_default=False,
+    ),
+]
+FileFormatOption: TypeAlias = Annotated[
+    Literal["zk", "csv", "json", "rpk", "spark"] | None,
+    typer.Option(
+        "--file-format",
+        help="For --save: zk (Kafka's ExportZkOffsets), csv (kafka-consumer-groups), json (kafka-utils), rpk, spark. "
+        "By default as the file is called, .csv or .json, else zk.",
+        show_default=False,
+    ),
+]
+
+
+def save(
+    ctx: typer.Context,
+    group: str,
+    scope: Scope,
+    store: Store | None,
+    path: str,
+    form: Literal["zk", "csv", "json", "rpk", "spark"] | None,
+) -> tuple[GroupSnapshot, Store]:
+    """Write the file; what was looked at for it, as a snapshot of offsets and logs alone, and in which store.
+
+    Raises ``ZkgroupError`` where an offset, or the group in a store, cannot be read: then nothing is written.
+    """
+    from zkgroup.groups.checkpoint import checkpoint_of
+    from zkgroup.groups.files import STDIO, format_for, format_offsets, save_offsets
+    from zkgroup.groups.model import GroupSnapshot
+
+    standing = _look(connection(ctx), group, store)
+    meant = [one for key, one in standing.partitions.items() if not scope.topics or scope.has(key)]
+    offsets = checkpoint_of(group, meant, standing.store)
+    form = form or format_for(path)
+    text = format_offsets(form, group, offsets)
+    if path == STDIO:
+        sys.stdout.write(text)
+    else:
+        save_offsets(path, text)
+        count = len(offsets)
+        done(ctx, f"{count} offset{'' if count == 1 else 's'} of group {group} saved to {path} ({form})")
+    snapshot = GroupSnapshot(group, (), tuple(meant), frozenset(), warnings=standing.warnings)
+    return snapshot, standing.store
+
+
+def _look(settings: ConnectionSettings, group: str, store: Store | None) -> Standing:
+    from zkgroup.groups.standing import Selection, Surveyor
+
+    from ._looking import brokers_of
+
+    if settings.zookeeper is None and settings.bootstrap and store in (None, "kafka"):
+        surveyor = Surveyor(None, brokers_of(settings, None), group, settings.timeout)
+        return surveyor.look(Selection(), "kafka", logs_needed=False)
+    with open_registry(settings) as registry:
+        surveyor = Surveyor(registry, brokers_of(settings, registry), group, settings.timeout)
+        return surveyor.look(Selection(), store, logs_needed=False)
