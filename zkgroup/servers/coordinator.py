@@ -86,8 +86,10 @@ class Coordinators:
     def sides(self, groups: Sequence[str], *, by_partition: bool = False) -> dict[str, KafkaSide]:
         """What Kafka tells of each group. ``by_partition``: ask for the offsets of every partition of the cluster by
         its name, as releases before 0.10.2 want it. Raises ``ZkgroupError`` where nothing can be asked at all."""
-        if not groups:
-            return {}
+        asked = [group for group in groups if _is_name(group)]
+        unasked = dict.fromkeys(groups, KafkaSide())
+        if not asked:
+            return unasked
         admin = self._admin()
         named = None
         if by_partition or self.settings.legacy_release is not None:
@@ -98,13 +100,13 @@ class Coordinators:
                 for number in partitions
             ]
         deadline = time.monotonic() + self.timeout
-        described = admin.describe_consumer_groups(list(groups), request_timeout=self.timeout)
+        described = admin.describe_consumer_groups(asked, request_timeout=self.timeout)
         committed: dict[str, Future[Any]] = {}
         if named is None or named:
-            for group in groups:  # one a call is all that librdkafka (2.16) takes
-                asked = [ConsumerGroupTopicPartitions(group, named)]
-                committed |= admin.list_consumer_group_offsets(asked, request_timeout=self.timeout)
-        return {group: self._side(group, described[group], committed.get(group), deadline) for group in groups}
+            for group in asked:  # one a call is all that librdkafka (2.16) takes
+                request = [ConsumerGroupTopicPartitions(group, named)]
+                committed |= admin.list_consumer_group_offsets(request, request_timeout=self.timeout)
+        return unasked | {group: self._side(group, described[group], committed.get(group), deadline) for group in asked}
 
     def _side(self, group: str, described: Future[Any], committed: Future[Any] | None, deadline: float) -> KafkaSide:
         errors: list[str] = []
@@ -163,6 +165,14 @@ class Coordinators:
 
 # A release that cannot list or describe groups has none.
 _NOT_THERE_YET: Final = (KafkaError._UNSUPPORTED_FEATURE,)
+
+
+def _is_name(group: str) -> bool:
+    """Whether the protocol, and librdkafka, can carry such a name."""
+    try:
+        return 0 < len(group.encode()) < 1 << 15 and "\0" not in group
+    except UnicodeEncodeError:
+        return False
 
 
 def _left(deadline: float) -> float:

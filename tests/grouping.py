@@ -1,0 +1,99 @@
+"""Groups for tests, written node by node; and the whole of what a cluster's nodes are, to see that nothing changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import Children, Create, Ensure, Failure, Get, Node
+from zkgroup.protocol.znodes import Registration, encode_registration
+from zkgroup.servers.group_offsets import GroupOffsets
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
+
+STAMP = 1411294187842
+Nodes = dict[str, tuple[bytes, int, int]]
+
+
+def static(topics: Mapping[str, int]) -> bytes:
+    """An id node's data."""
+    return encode_registration(Registration("static", topics, STAMP))
+
+
+def white_list(expression: str, streams: int = 1) -> bytes:
+    return encode_registration(Registration("white_list", {expression: streams}, STAMP))
+
+
+class Groups:
+    """Writes groups whose members live as long as this is open. ``@`` in names stands for the group's name."""
+
+    def __init__(self, session: Registry, unique: Callable[[str], str]) -> None:
+        self.session = session
+        self._unique = unique
+
+    def make(
+        self,
+        members: Mapping[str, bytes] | None = None,
+        owners: Mapping[tuple[str, int | str], str | bytes] | None = None,
+        offsets: Mapping[tuple[str, int | str], int | bytes] | None = None,
+        *,
+        name: str | None = None,
+    ) -> str:
+        """Write a group; ``ids`` is only there with ``members``, and so on."""
+        group = self._unique("group") if name is None else name
+        self.write(Ensure(znodes.group(group)))
+        if members is not None:
+            self.write(Ensure(znodes.ids(group)))
+        for member, data in (members or {}).items():
+            path = znodes.member_id(group, member.replace("@", group))
+            self.write(Create(path, data, ephemeral=True))
+        for (topic, number), owner in (owners or {}).items():
+            data = owner if isinstance(owner, bytes) else owner.replace("@", group).encode()
+            self.write(Ensure(znodes.owner_topic(group, topic)))
+            self.write(Create(f"{znodes.owner_topic(group, topic)}/{number}", data, ephemeral=True))
+        for (topic, number), value in (offsets or {}).items():
+            self.write(Ensure(znodes.offset_topic(group, topic)))
+            data = value if isinstance(value, bytes) else b"%d" % value
+            self.write(Create(f"{znodes.offset_topic(group, topic)}/{number}", data))
+        return group
+
+    def write(self, op: Create | Ensure) -> None:
+        result = self.session.write(op)
+        assert not isinstance(result, Failure), (op, result)
+
+
+@contextmanager
+def groups_on(registry: Registry, unique: Callable[[str], str]) -> Iterator[Groups]:
+    """Groups with a session of their own, which ends with the test."""
+    with Registry(registry.settings, 30.0) as session:
+        yield Groups(session, unique)
+
+
+def commit_in_kafka(kafka: KafkaSettings, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """Commit as the reference does that keeps its offsets in Kafka."""
+    client = GroupOffsets(kafka, group)
+    try:
+        client.commit(offsets, 30)
+    finally:
+        client.close()
+
+
+def tree(registry: Registry, root: str) -> Nodes:
+    """Every node below ``root``: path → data, version, identity."""
+    found: Nodes = {}
+    level = [root]
+    while level:
+        nodes = registry.read([Get(path) for path in level])
+        lists = registry.read([Children(path) for path in level])
+        for path, node in zip(level, nodes, strict=True):
+            if isinstance(node, Node):
+                found[path] = (node.data, node.stat.version, node.stat.czxid)
+        level = [
+            f"{path}/{name}"
+            for path, names in zip(level, lists, strict=True)
+            if isinstance(names, tuple)
+            for name in sorted(names)
+        ]
+    return found
