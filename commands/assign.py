@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from zkgroup.errors import UsageError, VerificationError
 
+from ._changing import ConfirmOption, DryRunOption, is_wanted
 from ._context import connection, open_registry
 from ._options import GroupArgument, OutputOption
 from ._plan_view import View, show
@@ -80,11 +82,16 @@ def assign(
             "the plan; exit with 6 if they are not.",
         ),
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the plan; the default.")] = False,
+    dry_run: DryRunOption = False,
+    confirm: ConfirmOption = None,
     timeout: Annotated[
         float,
         typer.Option(
-            "--timeout", metavar="SECONDS", min=1, max=3600, help="With --execute: how long to wait for rest."
+            "--timeout",
+            metavar="SECONDS",
+            min=1,
+            max=3600,
+            help="With --execute: how long to wait for rest, when the group is disturbed and once more after it.",
         ),
     ] = 30.0,
     output: OutputOption = "table",
@@ -112,10 +119,13 @@ def assign(
 
     choice_of(strategy or "range", compat)  # wrong ones are refused before anything is opened
     znodes.group(group)
-    with open_registry(connection(ctx)) as registry:
+    settings = connection(ctx)
+    with open_registry(settings) as registry:
         ground = read_ground(registry, group, must_exist=not changes.members)
         base = choose(ground.explanation, strategy, compat)
         if execute:
+            _check_harmless(ground, base)
+            is_wanted(ctx, settings, execute=True, confirm=confirm, changes=1)
             _execute(ctx, registry, ground, base, strategy, compat, timeout, output)
             return
         scenario = change_members(ground.scenario, changes, group)
@@ -127,6 +137,20 @@ def assign(
     problems += [f"topic {topic} does not exist: nothing of it is planned" for topic in gone]
     plan = plan_all(scenario, base, choices, max_outcomes=outcomes)
     show(ctx, View(group, ground.snapshot, ground.explanation, base, plan), output, problems)
+
+
+def _check_harmless(ground: Ground, base: Choice) -> None:
+    """Raise ``RefusedError`` where a rebalance would cost the group what it owns."""
+    from zkgroup.groups.nudge import objection
+    from zkgroup.groups.whatif import plan_all
+
+    assert ground.snapshot is not None
+    plan = plan_all(ground.scenario, base)
+    refusals = [conflict.message for conflict in plan.conflicts if conflict.kind == "refused"]
+    planned = None if refusals else plan.assignment(plan.outcomes[0])
+    against = objection(ground.snapshot, planned, "; ".join(refusals))
+    if against is not None:
+        raise against
 
 
 def _execute(
@@ -141,32 +165,25 @@ def _execute(
 ) -> None:
     """Make the group rebalance, show how it is then, and judge that."""
     from zkgroup.groups.explain import explain
-    from zkgroup.groups.nudge import objection, rebalance
+    from zkgroup.groups.nudge import rebalance
     from zkgroup.groups.planning import accepted, misfits
     from zkgroup.groups.whatif import plan_all, scenario_of
 
     assert ground.snapshot is not None
     group = ground.snapshot.group
-    before = plan_all(ground.scenario, base)
-    refusals = [conflict.message for conflict in before.conflicts if conflict.kind == "refused"]
-    planned = None if refusals else before.assignment(before.outcomes[0])
-    against = objection(ground.snapshot, planned, "; ".join(refusals))
-    if against is not None:
-        raise against
     choices = accepted(ground.explanation, strategy, compat)
     result = rebalance(registry, group, lambda snapshot: misfits(snapshot, choices), timeout=timeout)
     found = next((one for one in choices if not misfits(result.snapshot, [one])), base)
     explanation = explain(result.snapshot)
     plan = plan_all(scenario_of(result.snapshot), found)
     show(ctx, View(group, result.snapshot, explanation, found, plan, result), output)
-    error = _verdict(result, base if strategy or compat else None, explanation, timeout)
+    wanted = base.variant.text if strategy and compat else f"{strategy or 'any strategy'} of {compat or 'any release'}"
+    error = _verdict(result, wanted, explanation, timeout)
     if error is not None:
         raise error
 
 
-def _verdict(
-    result: Rebalanced, wanted: Choice | None, explanation: Explanation, timeout: float
-) -> VerificationError | None:
+def _verdict(result: Rebalanced, wanted: str, explanation: Explanation, timeout: float) -> VerificationError | None:
     """What is wrong after a rebalance, and what that may come from."""
     group = result.snapshot.group
     if not result.snapshot.members:
@@ -174,11 +191,11 @@ def _verdict(
     if result.defects:
         more = len(result.defects) - SHOWN
         listed = "; ".join(result.defects[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
-        what = f"the plan of {wanted.variant.text}" if wanted is not None else "the plan of any strategy or release"
-        return VerificationError(f"group {group} did not come to {what}: {listed}", _suspicion(explanation))
+        what = f"group {group} did not come to the plan of {wanted}: {listed}"
+        return VerificationError(what, _suspicion(explanation))
     if result.still:
         return VerificationError(
-            f"group {group}: {', '.join(result.still[:SHOWN])} did not rebalance within {timeout:g} s",
+            f"group {group}: {_named(result.still)} did not rebalance within {timeout:g} s",
             "the owners are the plan, but such a member may hang, or not watch its group",
         )
     return None
@@ -192,6 +209,11 @@ def _suspicion(explanation: Explanation) -> str:
     if explanation.exact:
         return f"the owners are the plan of {' or '.join(variant.text for variant in explanation.exact)}"
     if not explanation.deviating:
-        return f"{', '.join(explanation.blocked[:SHOWN]) or 'somebody'} cannot get a share that somebody else holds"
-    listed = ", ".join(explanation.deviating[:SHOWN]) + (" …" if len(explanation.deviating) > SHOWN else "")
-    return f"the others follow {best.text}: {listed} may run another strategy or release, or have given up"
+        return f"{_named(explanation.blocked) or 'somebody'} cannot get a share that somebody else holds"
+    deviating = _named(explanation.deviating)
+    return f"the others follow {best.text}: {deviating} may run another strategy or release, or have given up"
+
+
+def _named(members: Sequence[str]) -> str:
+    more = len(members) - SHOWN
+    return ", ".join(members[:SHOWN]) + (f" and {more} more" if more > 0 else "")

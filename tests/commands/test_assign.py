@@ -9,6 +9,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -341,7 +342,7 @@ def test_execute(
         assert [line.split()[-1] for line in wrong.stdout.splitlines()] == ["change", "-", "move", "move", "-"]
         assert "done  the group rebalanced" in wrong.stderr
         last = wrong.stderr.splitlines()[-1]
-        assert f"group {group} did not come to the plan of roundrobin of 1.0 and 1.1: {topic}-1 is owned by" in last
+        assert f"group {group} did not come to the plan of roundrobin of any release: {topic}-1 is owned by" in last
         assert last.endswith("the owners are the plan of range")
         assert id_nodes(registry, group) == {f"{group}_a", f"{group}_b"}
 
@@ -359,6 +360,23 @@ def test_execute_refused(cluster: Sandbox, registry: Registry, build: Build, mak
     assert f"group {empty} has no members" in result.stderr
     for group in (broken, empty):
         assert not any("zkgroup-assign" in name for name in id_nodes(registry, group))
+
+
+def test_a_protected_profile(
+    cluster: Sandbox, registry: Registry, build: Build, make_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """A plan is shown freely; --execute asks for the profile's name, and without it does nothing."""
+    topic = make_topic(1)
+    group = build({"G_a": {topic: 1}}, {TopicPartition(topic, 0): "G_a-0"})
+    profile = tmp_path / "config.toml"
+    profile.write_text(f'[clusters.prod]\nzookeeper = "{cluster.connect}"\nprotected = true\n')
+    env = {"ZKGROUP_CONFIG": str(profile)}
+    assert run("assign", group, "-c", "prod", env=env).returncode == 0
+    refused = run("assign", group, "--execute", "-c", "prod", env=env)
+    assert (refused.returncode, refused.stdout) == (5, "")
+    assert "cluster prod is protected" in refused.stderr
+    confirmed = run("assign", group, "--execute", "--timeout", "1", "--confirm", "prod", "-c", "prod", env=env)
+    assert "did not rebalance within 1 s" in confirmed.stderr
 
 
 def test_execute_names_who_does_not_rebalance(cluster: Sandbox, build: Build, make_topic: Callable[..., str]) -> None:
@@ -465,5 +483,5 @@ def test_a_real_mix(
         assert explanation["best"]["strategy"] == ("range" if live["holders"] == [range_member] else "roundrobin")
         result = run("assign", group, "--execute", "--timeout", "5", "-z", cluster.connect, timeout=60)
         assert result.returncode == 6
-        assert "did not come to the plan of any strategy or release" in result.stderr
+        assert "did not come to the plan of any strategy of any release" in result.stderr
         assert id_nodes(registry, group) == {range_member, other}

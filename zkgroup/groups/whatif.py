@@ -55,7 +55,9 @@ class Scenario:
 
 def scenario_of(snapshot: GroupSnapshot) -> Scenario:
     """The group as it is, without members whose registration cannot be read."""
-    partitions = {topic: tuple(sorted(numbers)) for topic, numbers in planned_partitions(snapshot).items()}
+    # Topics that are owned are known as well: other releases may see them as subscribed to.
+    partitions = {name: topic.partitions for name, topic in snapshot.topics.items() if topic.exists and not topic.error}
+    partitions |= {topic: tuple(sorted(numbers)) for topic, numbers in planned_partitions(snapshot).items()}
     return Scenario(
         {m.member: m.registration for m in snapshot.members if m.registration is not None and m.error is None},
         frozenset(snapshot.known_topics) | partitions.keys(),
