@@ -1,0 +1,331 @@
+"""``zkgroup reset-offsets`` as its users run it, on real servers."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli import run
+from resets import STORES, Kept, OneStore
+
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import Exists, SetData
+from zkgroup.sandbox.paths import STATE_VARIABLE
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.sandbox.topics import Record, produce
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
+
+MakeTopic = Callable[..., str]
+Fill = Callable[..., list[Record]]
+P = TopicPartition
+NOON = 1_600_000_000_000  # 2020-09-13T12:26:40Z
+
+
+@pytest.fixture(scope="module")
+def topic(registry: Registry, kafka: KafkaSettings) -> str:
+    """Three partitions with 100 messages each, one a second since 2020-09-13T12:26:40Z."""
+    from zkgroup.sandbox.topics import create_topic
+
+    name = f"reset-{os.getpid()}"
+    create_topic(registry, name, 3)
+    produce(kafka, name, [Record(b"x", None, i % 3, timestamp_ms=NOON + i // 3 * 1000) for i in range(300)])
+    return name
+
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest) -> OneStore:
+    """Each of the two places where offsets are kept."""
+    return request.param
+
+
+@pytest.fixture
+def kept(registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], store: OneStore, topic: str) -> Kept:
+    """A group at 10 and 20 in the first two partitions, in one store."""
+    found = Kept(registry, kafka, unique("reset"), store)
+    found.put({P(topic, 0): 10, P(topic, 1): 20})
+    return found
+
+
+@pytest.fixture
+def in_zookeeper(registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], topic: str) -> Kept:
+    """The same in ZooKeeper alone."""
+    found = Kept(registry, kafka, unique("reset"), "zookeeper")
+    found.put({P(topic, 0): 10, P(topic, 1): 20})
+    return found
+
+
+def offsets_of(kept: Kept, topic: str) -> list[int | None]:
+    return kept.get(*(P(topic, number) for number in range(3)))
+
+
+def reset(cluster: Sandbox, *args: str, **options: Any) -> tuple[int, list[dict[str, Any]], str]:
+    """Run it with JSON rows: exit code, rows, stderr."""
+    result = run("reset-offsets", *args, "-z", cluster.connect, "--output", "json", **options)
+    return result.returncode, json.loads(result.stdout) if result.stdout else [], result.stderr
+
+
+def test_a_plan_changes_nothing(cluster: Sandbox, kept: Kept, topic: str) -> None:
+    """Without --execute the rows are shown, stderr says that nothing was changed, and the exit is 0."""
+    code, rows, stderr = reset(cluster, kept.group, "--topic", topic, "--to-offset", "500")
+    assert code == 0
+    assert rows == [
+        {"topic": topic, "partition": n, "current": current, "target": 100, "change": change, "note": note}
+        for n, current, change, note in (
+            (0, 10, 90, "500 is beyond the log: clamped to its end"),
+            (1, 20, 80, "500 is beyond the log: clamped to its end"),
+            (2, None, None, "had no offset; 500 is beyond the log: clamped to its end"),
+        )
+    ]
+    assert "zkgroup: nothing was changed: this is the plan, --execute does it\n" in stderr
+    assert ("milliseconds" in stderr) == (kept.store == "kafka")
+    assert offsets_of(kept, topic) == [10, 20, None]
+    assert reset(cluster, kept.group, "--topic", topic, "--to-latest", "--dry-run")[0] == 0
+
+
+def test_formats(cluster: Sandbox, in_zookeeper: Kept, topic: str) -> None:
+    """A table for awk, CSV with a head, and Kafka's CSV without one, of the same rows."""
+    args = ("reset-offsets", in_zookeeper.group, "--topic", f"{topic}:1-2", "--to-earliest", "-z", cluster.connect)
+    lines = run(*args).stdout.splitlines()
+    assert lines[0].split() == ["topic", "partition", "current", "target", "change", "note"]
+    assert lines[1].split() == [topic, "1", "20", "0", "-20", "-"]
+    assert lines[2].split() == [topic, "2", "-", "0", "-", "had", "no", "offset"]
+    rows = list(csv.DictReader(io.StringIO(run(*args, "--output", "csv").stdout)))
+    assert rows[1] == {
+        "topic": topic, "partition": "2", "current": "", "target": "0", "change": "", "note": "had no offset",
+    }  # fmt: skip
+    assert run(*args, "--export").stdout == f"{topic},1,0\n{topic},2,0\n"
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        (["--to-earliest"], [0, 0, 0]),
+        (["--to-latest"], [100, 100, 100]),
+        (["--to-offset", "42"], [42, 42, 42]),
+        (["--to-current"], [10, 20, None]),
+        (["--shift-by", "-15"], [0, 5, None]),
+        (["--shift-by", "15"], [25, 35, None]),
+        (["--to-datetime", "2020-09-13T12:27:00"], [20, 20, 20]),
+        (["--to-datetime", "2020-09-13T14:27:00.001+02:00"], [21, 21, 21]),
+        (["--by-duration", "PT1H"], [100, 100, 100]),
+        (["--by-duration", "P36500D"], [0, 0, 0]),
+    ],
+)
+def test_every_target_is_executed(
+    cluster: Sandbox, kept: Kept, topic: str, target: list[str], expected: list[int | None]
+) -> None:
+    """Each of KIP-122's targets ends where it says, in either store, and a backup's path is told."""
+    code, rows, stderr = reset(cluster, kept.group, "--topic", topic, *target, "--execute")
+    assert code == 0, stderr
+    assert [row["target"] for row in rows] == expected
+    assert offsets_of(kept, topic) == expected
+    moved = sum(row["current"] != row["target"] for row in rows)
+    if moved:
+        backup = Path(re.search(r"^zkgroup: backup: (.*)$", stderr, re.MULTILINE)[1])  # type: ignore[index]
+        assert stat.S_IMODE(backup.stat().st_mode) == 0o600
+        assert backup.is_relative_to(os.environ[STATE_VARIABLE])
+        what = "1 offset" if moved == 1 else f"{moved} offsets"
+        assert stderr.endswith(f"zkgroup: {what} of group {kept.group} written and verified\n")
+    else:
+        assert stderr == "zkgroup: there is nothing to do\n"
+
+
+def test_all_topics(cluster: Sandbox, kept: Kept, topic: str, make_topic: MakeTopic, fill: Fill) -> None:
+    """All topics that the group has offsets of, all their partitions, and no others."""
+    other = make_topic(2)
+    fill(other, 10, 2)
+    kept.put({P(other, 1): 3})
+    code, rows, _ = reset(cluster, kept.group, "--all-topics", "--to-latest")
+    assert code == 0
+    assert {(row["topic"], row["partition"]) for row in rows} == {
+        *((topic, n) for n in range(3)), *((other, n) for n in range(2)),
+    }  # fmt: skip
+    code, rows, _ = reset(cluster, kept.group, "--topic", f"{topic}:2", "--topic", f"{other}:0", "--to-latest")
+    assert [(row["topic"], row["partition"], row["target"]) for row in rows] == sorted([(topic, 2, 100), (other, 0, 5)])
+
+
+def test_an_active_group_is_refused(cluster: Sandbox, kept: Kept, topic: str) -> None:
+    """Exit 5 naming the members, no backup that nobody needs; a plan is shown all the same, and says so."""
+    with kept.alive(topic) as name:
+        code, rows, stderr = reset(cluster, kept.group, "--topic", topic, "--to-earliest", "--execute")
+        assert (code, len(rows)) == (5, 3)
+        assert re.search(f"zkgroup: group {kept.group} is active.*{name}", stderr)
+        assert "backup" not in stderr
+        code, _, stderr = reset(cluster, kept.group, "--topic", topic, "--to-earliest")
+        assert code == 0
+        assert f"--execute would be refused as things are: group {kept.group} is active" in stderr
+    assert offsets_of(kept, topic) == [10, 20, None]
+
+
+def test_files(cluster: Sandbox, kept: Kept, topic: str, tmp_path: Path) -> None:
+    """What a file says is written, and nothing else; --topic leaves some of it out; a mended copy of a plan is one."""
+    file = tmp_path / "offsets"
+    file.write_text(f"{topic} 0 50\n{topic} 2 5000\n")
+    code, rows, _ = reset(cluster, kept.group, "--from-file", str(file), "--execute")
+    assert (code, [row["target"] for row in rows]) == (0, [50, 100])
+    assert rows[1]["note"] == "had no offset; 5000 is beyond the log: clamped to its end"
+    assert offsets_of(kept, topic) == [50, 20, 100]
+    file.write_text(f"/consumers/{kept.group}/offsets/{topic}/0-0:7\n/consumers/{kept.group}/offsets/{topic}/1:8\n")
+    assert reset(cluster, kept.group, "--from-file", str(file), "--topic", f"{topic}:1", "--execute")[0] == 0
+    assert offsets_of(kept, topic) == [50, 8, 100]
+    args = ("reset-offsets", kept.group, "-z", cluster.connect)
+    plan = run(*args, "--topic", topic, "--to-earliest", "--output", "csv").stdout
+    assert run(*args, "--from-file", "-", "--execute", input=plan).returncode == 0
+    assert offsets_of(kept, topic) == [0, 0, 0]
+
+
+def test_files_of_other_groups(cluster: Sandbox, in_zookeeper: Kept, topic: str, tmp_path: Path) -> None:
+    """A file that names another group is refused, unless its offsets are asked for."""
+    file = tmp_path / "offsets"
+    file.write_text(json.dumps({"groupid": "elsewhere", "offsets": {topic: {"0": 33}}}))
+    code, _, stderr = reset(cluster, in_zookeeper.group, "--from-file", str(file))
+    assert code == 2
+    assert stderr == (
+        f"zkgroup: {file} has offsets of group 'elsewhere', not of {in_zookeeper.group}: "
+        "say whose are meant: --from-group elsewhere\n"
+    )
+    code, rows, _ = reset(cluster, in_zookeeper.group, "--from-file", str(file), "--from-group", "elsewhere")
+    assert (code, [row["target"] for row in rows]) == (0, [33])
+
+
+def test_undo(cluster: Sandbox, kept: Kept, topic: str, tmp_path: Path) -> None:
+    """--undo puts back what --backup kept; what has moved since is refused with exit 5, and the others can go back."""
+    backup = tmp_path / "backup"
+    args = (kept.group, "--topic", f"{topic}:0-1", "--to-latest", "--backup", str(backup), "--execute")
+    assert reset(cluster, *args)[0] == 0
+    assert reset(cluster, *args)[0] == 5  # it exists: it may be the only copy
+    code, rows, _ = reset(cluster, kept.group, "--undo", str(backup))
+    assert (code, [(row["current"], row["target"]) for row in rows]) == (0, [(100, 10), (100, 20)])
+
+    kept.put({P(topic, 1): 77})
+    code, _, stderr = reset(cluster, kept.group, "--undo", str(backup), "--execute")
+    assert code == 5
+    assert f"offsets have moved since {backup} was written: {topic}-1 is 77 in" in stderr
+    assert offsets_of(kept, topic) == [100, 77, None]
+    code, _, stderr = reset(cluster, kept.group, "--undo", str(backup))
+    assert code == 0
+    assert "--execute would be refused: offsets have moved" in stderr
+    assert reset(cluster, kept.group, "--undo", str(backup), "--topic", f"{topic}:0", "--execute")[0] == 0
+    assert offsets_of(kept, topic) == [10, 77, None]
+
+
+def test_a_new_group(cluster: Sandbox, registry: Registry, unique: Callable[[str], str], topic: str) -> None:
+    """A group that does not exist: exit 4 with --all-topics, made where topics are named; a plan makes nothing."""
+    group = unique("fresh")
+    code, _, stderr = reset(cluster, group, "--all-topics", "--to-latest")
+    assert code == 4
+    assert f"there is no group {group}" in stderr
+    code, _, stderr = reset(cluster, group, "--topic", topic, "--to-latest")
+    assert code == 0
+    assert f"zkgroup: warning: there is no group {group} yet: this makes it\n" in stderr
+    assert registry.read([Exists(znodes.group(group))]) == [None]
+    assert reset(cluster, group, "--topic", topic, "--to-latest", "--execute")[0] == 0
+    assert Kept(registry, KafkaSettings(cluster.bootstrap), group, "zookeeper").get(P(topic, 0)) == [100]
+
+
+def test_both_stores(cluster: Sandbox, in_zookeeper: Kept, topic: str) -> None:
+    """Of a group in both, a row for each store, and both are written; --store chooses one."""
+    in_kafka = Kept(in_zookeeper.registry, in_zookeeper.kafka, in_zookeeper.group, "kafka")
+    in_kafka.put({P(topic, 0): 12})
+    code, rows, _ = reset(cluster, in_zookeeper.group, "--topic", f"{topic}:0", "--to-offset", "50", "--execute")
+    assert code == 0
+    assert [(row["store"], row["current"], row["target"]) for row in rows] == [("zookeeper", 10, 50), ("kafka", 12, 50)]
+    assert (offsets_of(in_zookeeper, topic)[0], offsets_of(in_kafka, topic)[0]) == (50, 50)
+    args = (in_zookeeper.group, "--topic", f"{topic}:0", "--to-earliest", "--execute", "--store")
+    code, rows, _ = reset(cluster, *args, "kafka")
+    assert (code, list(rows[0])) == (0, ["topic", "partition", "current", "target", "change", "note"])
+    assert (offsets_of(in_zookeeper, topic)[0], offsets_of(in_kafka, topic)[0]) == (50, 0)
+    assert reset(cluster, *args, "zookeeper")[0] == 0
+    assert (offsets_of(in_zookeeper, topic)[0], offsets_of(in_kafka, topic)[0]) == (0, 0)
+
+
+def test_without_zookeeper(
+    cluster: Sandbox, kafka: KafkaSettings, registry: Registry, unique: Callable[[str], str], topic: str
+) -> None:
+    """Offsets in Kafka need brokers alone; offsets in ZooKeeper need ZooKeeper, and say so."""
+    kept = Kept(registry, kafka, unique("alone"), "kafka")
+    kept.put({P(topic, 0): 10})
+    args = ("reset-offsets", kept.group, "--topic", topic, "--to-latest", "--execute")
+    result = run(*args, "--bootstrap-server", cluster.bootstrap)
+    assert (result.returncode, offsets_of(kept, topic)) == (0, [100, 100, 100])
+    backup = re.search(r"backup: (.*)$", result.stderr, re.MULTILINE)[1]  # type: ignore[index]
+    undone = run("reset-offsets", kept.group, "--undo", backup, "--execute", "--bootstrap-server", cluster.bootstrap)
+    assert (undone.returncode, offsets_of(kept, topic)) == (0, [10, 100, 100])
+    result = run(*args, "--bootstrap-server", cluster.bootstrap, "--store", "zookeeper")
+    assert result.returncode == 2
+    assert "no ZooKeeper was named" in result.stderr
+
+
+def test_spoilt_offsets_are_shown_and_mended(cluster: Sandbox, in_zookeeper: Kept, topic: str) -> None:
+    """A node that holds no number says so in the note, and gets one."""
+    in_zookeeper.registry.write(SetData(znodes.offset(in_zookeeper.group, P(topic, 0)), b"spoilt"))
+    args = (in_zookeeper.group, "--topic", f"{topic}:0", "--to-offset", "5", "--execute")
+    code, rows, _ = reset(cluster, *args)
+    assert (code, rows[0]["note"]) == (0, "the offset is unreadable: 'spoilt' is no offset")
+    assert offsets_of(in_zookeeper, topic)[0] == 5
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        (["--to-latest"], 2, "no partitions are given: give --topic"),
+        (["--topic", "T"], 2, "no target is given: give one of --to-earliest, --to-latest"),
+        (["--topic", "T", "--to-latest", "--to-offset", "0"], 2, "--to-latest and --to-offset contradict each other"),
+        (["--topic", "T", "--all-topics", "--to-latest"], 2, "--topic and --all-topics contradict each other"),
+        (["--topic", "T", "--to-latest", "--execute", "--dry-run"], 2, "--execute and --dry-run contradict each other"),
+        (["--topic", "T", "--to-latest", "--execute", "--export"], 2, "--export and --execute contradict each other"),
+        (["--topic", "T", "--to-latest", "--file-format", "csv"], 2, "are about --from-file"),
+        (["--topic", "T", "--to-offset", "-1"], 2, "-1 is no offset"),
+        (["--topic", "T", "--to-offset", "x"], 2, "'x' is not a valid int"),
+        (["--topic", "T", "--to-datetime", "yesterday"], 2, "'yesterday' is no time"),
+        (["--topic", "T", "--by-duration", "P1M"], 2, "counts months or years"),
+        (["--topic", "T:x", "--to-latest"], 2, "--topic T:x"),
+        (["--topic", "../T", "--to-latest"], 2, "cannot be the name of a znode"),
+        (["--topic", "absent", "--to-latest"], 4, "there is no topic absent"),
+        (["--topic", "T:3", "--to-latest"], 4, "topic T has no partition 3: it has 0 to 2"),
+        (["--from-file", "absent"], 2, "cannot read absent: No such file or directory"),
+        (["--undo", "absent"], 2, "cannot read absent: No such file or directory"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said_in_one_line(
+    cluster: Sandbox, in_zookeeper: Kept, topic: str, args: list[str], code: int, said: str
+) -> None:
+    """Wrong usage is exit 2, what does not exist exit 4, each one line that names it; nothing is changed."""
+    given = [arg.replace("T", topic) if arg.startswith(("T", "../T")) else arg for arg in args]
+    result = run("reset-offsets", in_zookeeper.group, *given, "-z", cluster.connect)
+    assert (result.returncode, result.stdout) == (code, "")
+    assert said.replace("T:x", f"{topic}:x").replace("topic T ", f"topic {topic} ") in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert offsets_of(in_zookeeper, topic) == [10, 20, None]
+
+
+@pytest.mark.parametrize("group", ["..", "a/b", "a\x1bb", ""])
+def test_hostile_groups(cluster: Sandbox, group: str) -> None:
+    """A name that no znode can have is refused before anything is opened, and shown without its control characters."""
+    result = run("reset-offsets", group, "--all-topics", "--to-latest", "-z", cluster.connect)
+    assert result.returncode == 2
+    assert "\x1b" not in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_spoilt_file_is_told_with_its_line(cluster: Sandbox, in_zookeeper: Kept, topic: str, tmp_path: Path) -> None:
+    """The file and the line are named; nothing of it is taken."""
+    file = tmp_path / "offsets"
+    file.write_text(f"{topic},0,5\n{topic},1,none\n")
+    code, rows, stderr = reset(cluster, in_zookeeper.group, "--from-file", str(file), "--execute")
+    assert (code, rows) == (2, [])
+    assert stderr == f"zkgroup: {file}, line 2: 'none' is no offset: offsets are numbers from 0\n"
+    file.write_text(f"{topic},0,5\n{topic},7,5\n")
+    code, _, stderr = reset(cluster, in_zookeeper.group, "--from-file", str(file), "--execute")
+    assert (code, stderr) == (4, f"zkgroup: topic {topic} has no partition 7: it has 0 to 2\n")
+    assert offsets_of(in_zookeeper, topic) == [10, 20, None]
