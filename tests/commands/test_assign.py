@@ -179,6 +179,23 @@ def test_broken_registrations_and_strangers(cluster: Sandbox, build: Build, make
     assert f"{group}_gone-0, which is not registered, owns {topic}-1" in table.stderr
 
 
+def test_hostile_and_half_built_groups(
+    cluster: Sandbox, registry: Registry, build: Build, unique: Callable[[str], str], make_topic: Callable[..., str]
+) -> None:
+    """Topics that cannot be any, and a group of nothing but its node: a plan, if an empty one, and no escape codes."""
+    topic = make_topic(1)
+    group = build({"G_a": {topic: 1, "../../brokers": 1, "a/b": 1, "": 1, "\x1b[31m": 2, "é\u202e": 1}}, {})
+    plan = assigned(cluster, group)
+    assert by_owner(plan) == {f"{group}_a-0": [f"{topic}-0"]}
+    table = run("assign", group, "-z", cluster.connect)
+    assert table.returncode == 0
+    assert "\x1b" not in table.stdout + table.stderr
+    bare = unique("bare")
+    assert registry.write(Ensure(znodes.group(bare))) is None
+    assert assigned(cluster, bare)["assignment"] == []
+    assert run("assign", "../brokers", "-z", cluster.connect).returncode == 2
+
+
 # --- what would be --------------------------------------------------------------------------------------------------
 
 
