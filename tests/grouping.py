@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+
+from support import wait_until
 
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Children, Create, Ensure, Failure, Get, Node
 from zkgroup.protocol.znodes import Registration, encode_registration
 from zkgroup.servers.group_offsets import GroupOffsets
-from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.kafka import Consumer, KafkaSettings, KafkaTopicPartition
 from zkgroup.servers.registry import Registry
 
 STAMP = 1411294187842
@@ -97,3 +99,35 @@ def tree(registry: Registry, root: str) -> Nodes:
             for name in sorted(names)
         ]
     return found
+
+
+class KafkaMember:
+    """A member of a group in Kafka: librdkafka's own consumer."""
+
+    def __init__(self, kafka: KafkaSettings, group: str, topics: Sequence[str]) -> None:
+        settings = {"bootstrap.servers": kafka.bootstrap, "group.id": group, "client.id": "tester"}
+        self._consumer = Consumer(settings | {"enable.auto.commit": "false", "auto.offset.reset": "earliest"})
+        self._consumer.subscribe(list(topics))
+
+    @property
+    def share(self) -> set[TopicPartition]:
+        """What it was given so far."""
+        self._consumer.poll(0.05)
+        return {TopicPartition(p.topic, p.partition) for p in self._consumer.assignment()}
+
+    def commit(self, partition: TopicPartition, offset: int, metadata: str = "") -> None:
+        self._consumer.commit(offsets=[KafkaTopicPartition(*partition, offset, metadata)], asynchronous=False)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+@contextmanager
+def joined(kafka: KafkaSettings, group: str, topics: Sequence[str]) -> Iterator[KafkaMember]:
+    """A member that has got its share."""
+    member = KafkaMember(kafka, group, topics)
+    try:
+        wait_until(lambda: member.share, 30, "the member's share")
+        yield member
+    finally:
+        member.close()

@@ -1,0 +1,116 @@
+"""Looking at groups that live in Kafka, in ZooKeeper, and in both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from grouping import Groups, commit_in_kafka, groups_on, joined, static
+
+from zkgroup.errors import NotFoundError, UnreachableError
+from zkgroup.groups.ownership import ownership_defects
+from zkgroup.groups.snapshot import read_group, read_groups
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.sandbox.probe import free_port
+from zkgroup.sandbox.topics import add_partitions
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
+
+P = TopicPartition
+
+
+@pytest.fixture
+def groups(registry: Registry, unique: Callable[[str], str]) -> Iterator[Groups]:
+    """Writes groups, whose members go with the test."""
+    with groups_on(registry, unique) as found:
+        yield found
+
+
+def test_a_group_in_kafka(
+    registry: Registry, kafka: KafkaSettings, make_topic: Callable[..., str], fill: Callable[..., object],
+    unique: Callable[[str], str],
+) -> None:  # fmt: skip
+    """Its share, its offsets and the logs; with ZooKeeper and, but for what only that tells, without."""
+    topic, group = make_topic(2), unique("in-kafka")
+    fill(topic, 10, 2)
+    with joined(kafka, group, [topic]) as member:
+        member.commit(P(topic, 0), 3)
+        for look in (read_group(registry, group, kafka=kafka), read_group(None, group, kafka=kafka)):
+            assert (look.store, look.state, look.in_zookeeper, look.members) == ("kafka", "active", False, ())
+            assert [(p.name, p.leader, p.log_end, p.lag("kafka")) for p in look.partitions] == [
+                (f"{topic}-0", 1, 5, 2),
+                (f"{topic}-1", 1, 5, None),
+            ]
+            assert look.coordinator is not None
+            assert look.coordinator.members[0].assigned == (P(topic, 0), P(topic, 1))
+            assert look.topics[topic].partitions == (0, 1)
+            assert look.warnings == look.problems == ()
+            assert ownership_defects(look) == []
+            assert look.broker_ids == (1,)
+        assert group in {one.group for one in read_groups(None, kafka=kafka)}
+    assert read_group(registry, group, kafka=kafka).state == "inactive"
+    with pytest.raises(NotFoundError, match="in ZooKeeper"):
+        read_group(registry, group, kafka=kafka, store="zookeeper")
+    with pytest.raises(NotFoundError, match="in ZooKeeper"):
+        read_group(registry, group)
+
+
+def test_a_group_in_both(
+    registry: Registry, kafka: KafkaSettings, groups: Groups, make_topic: Callable[..., str],
+    fill: Callable[..., object],
+) -> None:  # fmt: skip
+    """Both offsets stand at their partition; the larger one counts where both do."""
+    topic = make_topic(3)
+    fill(topic, 30, 3)
+    group = groups.make({"@_a": static({topic: 1})}, {(topic, 0): "@_a-0"}, {(topic, 0): 4, (topic, 1): 9})
+    commit_in_kafka(kafka, group, {P(topic, 0): 6, P(topic, 1): 8, P(topic, 2): 1})
+    look = read_group(registry, group, kafka=kafka)
+    assert (look.store, look.state) == ("both", "active")
+    stores = ("zookeeper", "kafka", "both")
+    assert [[p.committed(store) for store in stores] for p in look.partitions] == [
+        [4, 6, 6],
+        [9, 8, 9],
+        [None, 1, 1],
+    ]
+    assert [p.lag("both") for p in look.partitions] == [4, 1, 9]
+    alone = read_group(registry, group, kafka=kafka, store="zookeeper")
+    assert (alone.store, alone.coordinator, alone.partitions[0].kafka) == ("zookeeper", None, None)
+    assert alone.partitions[0].log_end == 10
+    without = read_group(registry, group, kafka=kafka, logs=False)
+    assert [(p.log_end, p.log_error) for p in without.partitions] == [(None, None)] * 3
+    assert without.partitions[0].kafka is not None
+    listed = {one.group: one for one in read_groups(registry, kafka=kafka)}
+    assert listed[group].store == "both"
+
+
+def test_a_share_that_is_not_whole(
+    registry: Registry, kafka: KafkaSettings, make_topic: Callable[..., str], unique: Callable[[str], str]
+) -> None:
+    """A partition of an assigned topic that no member in Kafka has is a defect of the ownership."""
+    topic, group = make_topic(1), unique("in-kafka")
+    with joined(kafka, group, [topic]):
+        add_partitions(registry, topic, 2)
+        assert f"{topic}-1 has no member in Kafka" in ownership_defects(read_group(registry, group, kafka=kafka))
+
+
+def test_without_zookeeper_brokers_must_answer(unique: Callable[[str], str]) -> None:
+    """There is nothing to show then: UnreachableError, for one group and for all."""
+    nowhere = KafkaSettings(f"127.0.0.1:{free_port()}")
+    with pytest.raises(UnreachableError):
+        read_group(None, unique("group"), kafka=nowhere, timeout=0.3)
+    with pytest.raises(UnreachableError):
+        read_groups(None, kafka=nowhere, timeout=0.3)
+
+
+@pytest.mark.parametrize("near", ["registry", "brokers"])
+def test_an_unknown_group(
+    registry: Registry, kafka: KafkaSettings, make_topic: Callable[..., str], unique: Callable[[str], str], near: str
+) -> None:
+    """The error says where it was looked for, and which names are near."""
+    group = unique("well-known")
+    commit_in_kafka(kafka, group, {P(make_topic(1), 0): 0})
+    with pytest.raises(NotFoundError) as caught:
+        read_group(registry if near == "registry" else None, group[:-1] + "x", kafka=kafka)
+    assert group in str(caught.value)
+    assert ("nor in Kafka" in str(caught.value)) == (near == "registry")
+    assert "in Kafka" in str(caught.value)
