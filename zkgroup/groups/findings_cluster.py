@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from typing import Final
 
 from zkgroup.groups.findings_kinds import Finding
-from zkgroup.groups.findings_scene import REST, Scene, ago, count, finding, listed, per_topic
+from zkgroup.groups.findings_scene import REST, Scene, ago, count, finding, listed, per_topic, unsubscribe
 from zkgroup.groups.model import GroupPartition
 from zkgroup.protocol.names import TopicPartition, spans
 
@@ -80,7 +79,7 @@ def _deletions(scene: Scene) -> Iterator[Finding]:
                 "is marked for deletion"
                 + (", and members of the group read it" if read else "; the group's offsets of it will stay behind")
                 + ("" if topic.exists else "; its registration is gone already"),
-                f"if that is meant: zkgroup unsubscribe {scene.group} --topic {shlex.quote(name)} --execute; a mark"
+                f"if that is meant: {unsubscribe(scene, name)}; a mark"
                 " that stays is one that brokers cannot act on (delete.topic.enable=false, a replica's broker down)",
                 "warning" if read else "info",
             )
@@ -111,7 +110,7 @@ def _problems(scene: Scene) -> Iterator[Finding]:
         if topic.exists and topic.error is not None and topic.error not in told:
             problems.append(f"topic {name}: {topic.error}")
     remedy = (
-        "look at the node with a ZooKeeper client: correct or delete it, or give zkgroup the credentials that its"
+        "look at the node with a ZooKeeper client: correct or delete it, or connect with the credentials that its"
         " access list asks for"
     )
     for problem in problems[:MOST]:

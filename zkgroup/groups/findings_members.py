@@ -58,7 +58,7 @@ def _readable(scene: Scene, member: GroupMember) -> Iterator[Finding]:
         yield finding(
             "stopping-registration",
             member.member,
-            f"the registration {member.error}: every reference member gives its partitions up at its next rebalance"
+            f"the registration {member.error}; every reference member gives its partitions up at its next rebalance"
             " and cannot finish it while this node is there",
             f"{_STOP_CLIENT}; then make the group rebalance: zkgroup assign {scene.group} --execute",
         )
@@ -67,7 +67,7 @@ def _readable(scene: Scene, member: GroupMember) -> Iterator[Finding]:
             "unreadable-node",
             member.member,
             f"the registration cannot be judged: {member.error}",
-            "check the access list of the node, and with which credentials zkgroup connects",
+            "check the access list of the node, and the credentials of this connection",
         )
 
 
@@ -178,7 +178,7 @@ def _foreign(scene: Scene) -> Iterator[Finding]:
             scene.snapshot.group,
             f"not named as the reference names its members: {listed(names)}; such clients may divide partitions by"
             " rules of their own",
-            "do not mix them with members of the reference, or of zkgroup, in one group unless they compute the same"
+            "do not mix them with members of the reference in one group unless they compute the same"
             f" plan: zkgroup assign {scene.group} compares",
         )
 

@@ -6,6 +6,7 @@ touched for a week, and what a console consumer left, is told of more quietly.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
@@ -21,6 +22,7 @@ from zkgroup.groups.findings_scene import (
     per_topic,
     stopped,
     topic_option,
+    unsubscribe,
 )
 from zkgroup.groups.model import GroupPartition, GroupTopic, StoredOffset
 from zkgroup.protocol.names import TopicPartition
@@ -147,8 +149,7 @@ def _missing(scene: Scene) -> Iterator[Finding]:
                 name,
                 f"does not exist, and has offsets of {count(len(keys), 'partition')}: if it comes back, members start"
                 " at them",
-                f"{stopped(scene.active)}zkgroup delete-group {scene.group} {topic_option(keys).partition(':')[0]}"
-                " --execute",
+                unsubscribe(scene, name),
             )
         else:
             said = [(key, f"does not exist, {name} has {count(len(topic.partitions), 'partition')}") for key in keys]
@@ -157,7 +158,7 @@ def _missing(scene: Scene) -> Iterator[Finding]:
                 said,
                 lambda keys: (
                     "the topic was made anew with fewer partitions: all of its offsets are in doubt;"
-                    f" {stopped(scene.active)}zkgroup delete-group {scene.group} {topic_option(keys).partition(':')[0]}"
+                    f" {stopped(scene.active)}zkgroup delete-group {scene.group} --topic {shlex.quote(keys[0].topic)}"
                     " --execute, then start members anew"
                 ),
             )
@@ -221,8 +222,7 @@ def _without_subscriber(scene: Scene) -> Iterator[Finding]:
             "offset-without-subscriber",
             name,
             f"has offsets of {count(number, 'partition')}, and no member subscribes to it any more: its lag only grows",
-            f"zkgroup unsubscribe {scene.group} {topic_option([TopicPartition(name, 0)]).partition(':')[0]} --execute,"
-            " where it is not to be read again",
+            f"{unsubscribe(scene, name)}, where it is not to be read again",
         )
 
 

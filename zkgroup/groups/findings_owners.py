@@ -88,8 +88,9 @@ def _nodes(scene: Scene) -> Iterator[Finding]:
         "persistent-owner",
         persistent,
         lambda keys: (
-            f"delete /consumers/{scene.snapshot.group}/owners/{keys[0].topic}/{keys[0].partition} with a"
-            f" ZooKeeper client: no member makes such a node; then zkgroup assign {scene.group} --execute"
+            "delete with a ZooKeeper client, as no member makes such nodes, "
+            + listed([f"/consumers/{scene.snapshot.group}/owners/{key.topic}/{key.partition}" for key in keys])
+            + f"; then zkgroup assign {scene.group} --execute"
         ),
     )
 
@@ -145,6 +146,13 @@ def _why_wrong(scene: Scene, partition: GroupPartition) -> tuple[str, str] | Non
             f" 0x{member.session_id:x}",
         )
     return None
+
+
+def _is_wrong(scene: Scene, partition: GroupPartition) -> bool:
+    """Whether something is told of the partition's owner."""
+    if partition.owner is None:
+        return partition.error is not None
+    return not partition.exists or _why_wrong(scene, partition) is not None
 
 
 def _session(partition: GroupPartition) -> str:
@@ -216,7 +224,7 @@ def _idle_members(scene: Scene) -> Iterator[Finding]:
         yield finding(
             "member-without-partitions",
             member.member,
-            f"owns nothing{joined}, while {count(unread, 'partition')} of its topics are unread: {why}",
+            f"owns nothing{joined}, with {count(unread, 'partition')} of its topics unread: {why}",
             f"zkgroup assign {scene.group} --execute lets it try again; where that fails, restart it, and set"
             " partition.assignment.strategy alike for all",
         )
@@ -227,10 +235,11 @@ def _unexplained(scene: Scene) -> Iterator[Finding]:
     if explanation is None or explanation.exact or explanation.best is None:
         return
     holders = {partition.member for partition in scene.partitions if partition.member is not None}
-    if not holders or (len(scene.members) < 2 and scene.unread):
-        return
-    if scene.unread and not (explanation.deviating or explanation.blocked):
-        return  # what is unread is the whole difference, and is told of
+    told = bool(scene.unread) or any(_is_wrong(scene, p) for p in scene.partitions)
+    if not holders or (told and len(scene.members) < 2):
+        return  # whoever is alone is part of no mix
+    if told and not (explanation.deviating or explanation.blocked):
+        return  # what is told of is the whole difference
     suspects = tuple(dict.fromkeys((*explanation.deviating, *explanation.blocked)))
     foreign = is_foreign(scene)
     who = f"; not by that plan: {listed([_suspect(scene, explanation, name) for name in suspects])}" if suspects else ""
@@ -238,7 +247,7 @@ def _unexplained(scene: Scene) -> Iterator[Finding]:
     yield finding(
         "unexplained-owners",
         scene.snapshot.group,
-        f"the owners are the plan of no strategy and no release: {what}; nearest is {explanation.best.text}, but for"
+        f"the owners are no strategy's plan: {what}; nearest is {explanation.best.text}, but for"
         f" {count(explanation.differences, 'partition')}{who}",
         "give all members one partition.assignment.strategy, and for roundrobin releases that hash alike (up to 0.11,"
         f" or from 1.0 on); zkgroup assign {scene.group} --strategy {explanation.best[0]} shows who would own what",

@@ -61,14 +61,16 @@ class Scene:
         for name in self.snapshot.subscribed:
             if (topic := self.snapshot.topics.get(name)) is not None:
                 times += [topic.created_at, topic.changed_at]
+        # Only who owns a partition commits for it: with its last commit an owner that has gone dates its going.
+        times += [partition.stored.changed_at for partition in unowned(self.snapshot) if partition.stored is not None]
         return max((time for time in times if time is not None), default=None)
 
     @cached_property
     def settling(self) -> bool:
         """Whether something has changed so lately that members may not have settled yet.
 
-        Nodes that went leave no time behind: that a member left shows only by what others claimed after it, or beside
-        an earlier look.
+        Nodes that went leave no time behind: that a member left shows by its last commits, by what others claimed after
+        it, or beside an earlier look.
         """
         group = self.snapshot.coordinator
         if group is not None and group.members and group.state.lower() not in ("stable", "unknown"):
@@ -231,3 +233,10 @@ def topic_option(keys: Sequence[TopicPartition]) -> str:
 def stopped(active: bool) -> str:
     """How a remedy begins that needs the members to be gone."""
     return "stop the members, then " if active else ""
+
+
+def unsubscribe(scene: Scene, topic: str) -> str:
+    """How to be rid of a topic's offsets: others of the group may be at work, but nobody on that topic."""
+    read = topic in scene.snapshot.subscribed or any(p.owner is not None for p in scene.partitions if p.topic == topic)
+    first = "stop the members that read it, then " if read else ""
+    return f"{first}zkgroup unsubscribe {scene.group} --topic {shlex.quote(topic)} --execute"
