@@ -1,8 +1,9 @@
 r"""Messages → bytes to print, a whole batch at a time.
 
 What costs in Python is work per message, so none is done here: each wanted part of all messages becomes one list (by
-C functions under ``map``), and the lists and the fixed text between them are woven into one ``bytes.join``. A batch
-mostly comes from one partition; then topic and partition are fixed text.
+C functions under ``map``), and the lists and the fixed text between them are woven into one ``bytes.join``. Who knows
+the *runs* of one partition that a batch consists of passes them: topic and partition are fixed text then, and offsets
+without a gap come from a table.
 
 A *message* is confluent_kafka's ``Message`` or what has its methods; all of a batch are of one class and none is an
 error (filter those before: the value of an error event is its text).
@@ -18,39 +19,78 @@ from __future__ import annotations
 import base64
 import re
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache, lru_cache
 from itertools import repeat
 from operator import floordiv, mod
-from typing import Any, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
 
 import orjson
 
 from zkgroup.errors import UsageError
 
+if TYPE_CHECKING:
+    from zkgroup.protocol.ledger import Run
+
 Message: TypeAlias = Any  # confluent_kafka.Message, which must not be imported for --help
-Formatter: TypeAlias = Callable[[Sequence[Message]], bytes]
 Column: TypeAlias = list[bytes]
 # A part of each message, or what all have in common.
 Part: TypeAlias = "bytes | Column"
+Parts: TypeAlias = "tuple[Part, ...]"
+
+
+class Formatter(Protocol):
+    """Prints a batch. ``runs``, if given, are all runs of one partition that it consists of."""
+
+    def __call__(self, batch: Sequence[Message], runs: Sequence[Run] = ()) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Slice:
+    """Messages to print. ``run``: they are of one partition, and this is known of them."""
+
+    messages: Sequence[Message]
+    run: Run | None = None
+
+    def column(self, of: str) -> list[Any]:
+        """What a method gives for each."""
+        return list(map(getattr(type(self.messages[0]), of), self.messages))
+
 
 _TOKEN: Final = re.compile(r"%(.?)|\\(x[0-9A-Fa-f]{1,2}|[0-9]+|.?)|[^%\\]+", re.DOTALL)
 _LETTERS: Final = {"t": b"\t", "n": b"\n", "r": b"\r"}
 _NO_TIMESTAMP: Final = 0
+_TIMESTAMP_KEY: Final = b',"timestamp_type":'
 _TIMESTAMP_TYPES: Final = {1: b'"CreateTime"', 2: b'"LogAppendTime"'}
 # A character that orjson leaves as it is, and that contents hardly ever hold; those that do take the slow way.
 _SEPARATOR: Final = b"\x7f"
 _MILLIS: Final = [b'.%03dZ"' % millis for millis in range(1000)]
+# Offsets are printed as what a block of them has in common, and their last digits from a table.
+_DIGITS: Final = 4
+_BLOCK: Final = 10**_DIGITS
+# Runs shorter than this, on average, are not worth being treated each by itself.
+_SHORT: Final = 16
+# Of the first so many timestamps no more than so many may be different for each to be printed once.
+_LOOK, _FEW = 16, 4
 
 
-def values_lines(batch: Sequence[Message]) -> bytes:
+def values_lines(batch: Sequence[Message], runs: Sequence[Run] = ()) -> bytes:
     """The values, one a line; a null value is an empty line."""
-    return weave([_values(batch), b"\n"], len(batch)) if batch else b""
+    if not batch:
+        return b""
+    lines = list(map(type(batch[0]).value, batch))
+    lines.append(b"")
+    try:
+        return b"\n".join(lines)
+    except TypeError:
+        return b"\n".join([line or b"" for line in lines])
 
 
 def compile_format(fmt: str) -> Formatter:
     """A function that prints batches in kcat's format. Raises ``UsageError`` for an unknown token."""
-    parts: list[bytes | Callable[[Sequence[Message]], Part]] = []
+    parts: list[bytes | Callable[[_Slice], Parts]] = []
     for match in _TOKEN.finditer(fmt):
         token, escape = match[1], match[2]
         if token is None:
@@ -63,45 +103,61 @@ def compile_format(fmt: str) -> Formatter:
             what = f"unknown token %{token}" if token else "a single % at its end"
             raise UsageError(f"--format has {what}", f"known: {' '.join('%' + name for name in _COLUMNS)} %%")
 
-    def formatter(batch: Sequence[Message]) -> bytes:
-        if not batch:
-            return b""
-        return weave([part if isinstance(part, bytes) else part(batch) for part in parts], len(batch))
+    def formatter(batch: Sequence[Message], runs: Sequence[Run] = ()) -> bytes:
+        printed = []
+        for piece in _slices(batch, runs):
+            woven: list[Part] = []
+            for part in parts:
+                if isinstance(part, bytes):
+                    woven.append(part)
+                else:
+                    woven += part(piece)
+            printed.append(weave(woven, len(piece.messages)))
+        return printed[0] if len(printed) == 1 else b"".join(printed)
 
     return formatter
 
 
-def json_lines(batch: Sequence[Message]) -> bytes:
+def _slices(batch: Sequence[Message], runs: Sequence[Run]) -> Iterator[_Slice]:
+    if len(runs) == 1:
+        yield _Slice(batch, runs[0])
+    elif 0 < len(runs) * _SHORT <= len(batch):
+        for run in runs:
+            yield _Slice(batch[run.start : run.stop], run)
+    elif batch:
+        yield _Slice(batch)
+
+
+def json_lines(batch: Sequence[Message], runs: Sequence[Run] = ()) -> bytes:
     """One JSON object a line: topic, partition, offset, timestamp, timestamp_type, key, value, headers.
 
     ``timestamp`` is ISO 8601 in UTC. Keys, values and header values are text, ``{"base64": …}`` where they are not
     UTF-8, or null. ``headers`` is a list of ``{"key": …, "value": …}``.
     """
-    if not batch:
-        return b""
-    cls = type(batch[0])
-    kinds, millis = zip(*map(cls.timestamp, batch), strict=True)
-    return weave(
+    return b"".join(
         [
-            b'{"topic":',
-            _json_texts(_topics(batch)),
-            b',"partition":',
-            _partitions(batch),
-            b',"offset":',
-            _offsets(batch),
-            b',"timestamp":',
-            *_json_times(kinds, millis),
-            b',"timestamp_type":',
-            _json_kinds(kinds),
-            b',"key":',
-            *_json_column(list(map(cls.key, batch))),
-            b',"value":',
-            *_json_column(list(map(cls.value, batch))),
-            b',"headers":',
-            _json_headers(list(map(cls.headers, batch))),
-            b"}\n",
-        ],
-        len(batch),
+            weave(
+                [
+                    b'{"topic":',
+                    _json_topic(piece),
+                    b',"partition":',
+                    *_partition(piece),
+                    b',"offset":',
+                    *_offset(piece),
+                    b',"timestamp":',
+                    *_json_time(piece),
+                    b',"key":',
+                    *_json_column(piece.column("key")),
+                    b',"value":',
+                    *_json_column(piece.column("value")),
+                    b',"headers":',
+                    _json_headers(piece.column("headers")),
+                    b"}\n",
+                ],
+                len(piece.messages),
+            )
+            for piece in _slices(batch, runs)
+        ]
     )
 
 
@@ -135,62 +191,69 @@ def _numbers(numbers: list[int]) -> Column:
     return orjson.dumps(numbers)[1:-1].split(b",")
 
 
-def _topics(batch: Sequence[Message]) -> list[str]:
-    return list(map(type(batch[0]).topic, batch))
+@cache
+def _last_digits(width: int) -> Column:
+    return [b"%0*d" % (width, number) for number in range(_BLOCK)]
 
 
-def _topic(batch: Sequence[Message]) -> Part:
-    names = _topics(batch)
-    if names.count(names[0]) == len(names):
-        return names[0].encode()
-    return list(map(str.encode, names))
+def _topic(piece: _Slice) -> Parts:
+    if piece.run is not None:
+        return (piece.run.partition.topic.encode(),)
+    names = piece.column("topic")
+    return (names[0].encode() if names.count(names[0]) == len(names) else list(map(str.encode, names)),)
 
 
-def _partitions(batch: Sequence[Message]) -> Part:
-    numbers = list(map(type(batch[0]).partition, batch))
-    if numbers.count(numbers[0]) == len(numbers):
-        return b"%d" % numbers[0]
-    return _numbers(numbers)
+def _partition(piece: _Slice) -> Parts:
+    if piece.run is not None:
+        return (b"%d" % piece.run.partition.partition,)
+    numbers = piece.column("partition")
+    return (b"%d" % numbers[0] if numbers.count(numbers[0]) == len(numbers) else _numbers(numbers),)
 
 
-def _offsets(batch: Sequence[Message]) -> Part:
-    return _numbers(list(map(type(batch[0]).offset, batch)))
+def _offset(piece: _Slice) -> Parts:
+    run, count = piece.run, len(piece.messages)
+    # Offsets rise within a run: if there are as many as fit between the first and the last, none is missing.
+    if run is not None and run.next - run.first == count:
+        block, first = divmod(run.first, _BLOCK)
+        if first + count <= _BLOCK:
+            last = _last_digits(_DIGITS if block else 0)[first : first + count]
+            return (b"%d" % block, last) if block else (last,)
+    return (_numbers(piece.column("offset")),)
 
 
-def _keys(batch: Sequence[Message]) -> Part:
-    return list(map(type(batch[0]).key, batch))
+def _key(piece: _Slice) -> Parts:
+    return (piece.column("key"),)
 
 
-def _values(batch: Sequence[Message]) -> Part:
-    return list(map(type(batch[0]).value, batch))
+def _value(piece: _Slice) -> Parts:
+    return (piece.column("value"),)
 
 
 def _lengths(contents: Iterable[bytes | None]) -> list[int]:
     return [-1 if content is None else len(content) for content in contents]
 
 
-def _key_lengths(batch: Sequence[Message]) -> Part:
-    return _numbers(_lengths(map(type(batch[0]).key, batch)))
+def _key_length(piece: _Slice) -> Parts:
+    return (_numbers(_lengths(piece.column("key"))),)
 
 
-def _value_lengths(batch: Sequence[Message]) -> Part:
-    return _numbers(_lengths(map(type(batch[0]).value, batch)))
+def _value_length(piece: _Slice) -> Parts:
+    return (_numbers(_lengths(piece.column("value"))),)
 
 
-def _binary_lengths(batch: Sequence[Message]) -> Part:
-    return list(map(struct.Struct(">i").pack, _lengths(map(type(batch[0]).value, batch))))
+def _binary_length(piece: _Slice) -> Parts:
+    return (list(map(struct.Struct(">i").pack, _lengths(piece.column("value")))),)
 
 
-def _timestamps(batch: Sequence[Message]) -> Part:
-    stamps = map(type(batch[0]).timestamp, batch)
-    return _numbers([-1 if kind == _NO_TIMESTAMP else millis for kind, millis in stamps])
+def _timestamp(piece: _Slice) -> Parts:
+    return (_numbers([-1 if kind == _NO_TIMESTAMP else millis for kind, millis in piece.column("timestamp")]),)
 
 
-def _header_lists(batch: Sequence[Message]) -> Part:
-    found = list(map(type(batch[0]).headers, batch))
+def _header_list(piece: _Slice) -> Parts:
+    found = piece.column("headers")
     if found.count(None) == len(found):
-        return b""
-    return [b",".join([_header(*header) for header in headers or ()]) for headers in found]
+        return (b"",)
+    return ([b",".join([_header(*header) for header in headers or ()]) for headers in found],)
 
 
 def _header(name: str, value: bytes | str | None) -> bytes:
@@ -198,17 +261,17 @@ def _header(name: str, value: bytes | str | None) -> bytes:
     return name.encode() + b"=" + content
 
 
-_COLUMNS: Final[dict[str, Callable[[Sequence[Message]], Part]]] = {
-    "s": _values,
-    "S": _value_lengths,
-    "R": _binary_lengths,
-    "k": _keys,
-    "K": _key_lengths,
-    "T": _timestamps,
-    "h": _header_lists,
+_COLUMNS: Final[dict[str, Callable[[_Slice], Parts]]] = {
+    "s": _value,
+    "S": _value_length,
+    "R": _binary_length,
+    "k": _key,
+    "K": _key_length,
+    "T": _timestamp,
+    "h": _header_list,
     "t": _topic,
-    "p": _partitions,
-    "o": _offsets,
+    "p": _partition,
+    "o": _offset,
 }
 
 
@@ -227,19 +290,21 @@ def _unescape(escape: str) -> bytes:
 # JSON
 
 
-def _json_column(contents: list[bytes | None]) -> tuple[Part, ...]:
+def _json_column(contents: list[bytes | None]) -> Parts:
     """Keys or values as JSON, with the fixed text around them."""
     if contents.count(None) == len(contents):
         return (b"null",)
-    # All at once: joined, checked to be UTF-8 and escaped, then cut at the separator. If any content holds it, there
-    # are more pieces than messages.
+    # All at once: joined, checked to be UTF-8, and escaped. What has not grown by that holds nothing to escape;
+    # otherwise it is cut at the separator. If any content holds that, there are more pieces than messages.
     try:
-        pieces = orjson.dumps(_SEPARATOR.join(contents).decode())[1:-1].split(_SEPARATOR)  # type: ignore[arg-type]
+        joined = _SEPARATOR.join(contents)  # type: ignore[arg-type]
+        escaped = orjson.dumps(joined.decode())
     except (TypeError, UnicodeDecodeError):
-        pieces = []
-    if len(pieces) == len(contents):
-        return b'"', pieces, b'"'
-    return (list(map(_json_bytes, contents)),)
+        return (list(map(_json_bytes, contents)),)
+    if len(escaped) == len(joined) + 2:
+        return b'"', cast("Column", contents), b'"'
+    pieces = escaped[1:-1].split(_SEPARATOR)
+    return (b'"', pieces, b'"') if len(pieces) == len(contents) else (list(map(_json_bytes, contents)),)
 
 
 def _json_bytes(content: bytes | str | None) -> bytes:
@@ -253,35 +318,52 @@ def _json_bytes(content: bytes | str | None) -> bytes:
         return orjson.dumps({"base64": base64.b64encode(content).decode()})
 
 
-def _json_texts(texts: list[str]) -> Part:
-    if texts.count(texts[0]) == len(texts):
-        return orjson.dumps(texts[0])
-    return list(map(orjson.dumps, texts))
+def _json_topic(piece: _Slice) -> Part:
+    if piece.run is not None:
+        return orjson.dumps(piece.run.partition.topic)
+    names = piece.column("topic")
+    return orjson.dumps(names[0]) if names.count(names[0]) == len(names) else list(map(orjson.dumps, names))
 
 
-def _json_kinds(kinds: tuple[int, ...]) -> Part:
-    if kinds.count(kinds[0]) == len(kinds):
-        return _TIMESTAMP_TYPES.get(kinds[0], b"null")
-    return [_TIMESTAMP_TYPES.get(kind, b"null") for kind in kinds]
+class _Times(dict[tuple[int, int], bytes]):
+    """Timestamps of a batch, as (type, milliseconds), and their JSON with that of their type."""
+
+    def __missing__(self, stamp: tuple[int, int]) -> bytes:
+        kind, millis = stamp
+        start = None if kind == _NO_TIMESTAMP else _json_second(millis // 1000)
+        text = b"null" if start is None else start + _MILLIS[millis % 1000]
+        self[stamp] = text = text + _TIMESTAMP_KEY + _TIMESTAMP_TYPES.get(kind, b"null")
+        return text
 
 
-def _json_times(kinds: tuple[int, ...], millis: tuple[int, ...]) -> tuple[Part, ...]:
-    """ISO 8601 for each timestamp; the calendar is asked once for each second in the batch."""
-    different = set(millis)
-    starts = {second: _json_second(second) for second in set(map(floordiv, different, repeat(1000)))}
-    if _NO_TIMESTAMP not in kinds and None not in starts.values() and len(different) * 4 > len(millis):
-        seconds = cast("Column", list(map(starts.__getitem__, map(floordiv, millis, repeat(1000)))))
-        return seconds, list(map(_MILLIS.__getitem__, map(mod, millis, repeat(1000))))
-    texts = {
-        stamp: b"null" if (start := starts[stamp // 1000]) is None else start + _MILLIS[stamp % 1000]
-        for stamp in different
-    }
-    column = list(map(texts.__getitem__, millis))
-    if _NO_TIMESTAMP in kinds:
-        column = [b"null" if kind == _NO_TIMESTAMP else text for kind, text in zip(kinds, column, strict=True)]
-    return (column,)
+def _json_time(piece: _Slice) -> Parts:
+    """Each timestamp in ISO 8601, and its type."""
+    stamps = piece.column("timestamp")
+    if len(set(stamps[:_LOOK])) > _FEW and (parts := _json_different_times(stamps)):
+        return parts
+    return (list(map(_Times().__getitem__, stamps)),)
 
 
+def _json_different_times(stamps: list[tuple[int, int]]) -> Parts:
+    """As ``_json_time``, where nearly every message has another time; the calendar is asked once for each second.
+
+    Nothing where types differ or a time is missing.
+    """
+    kinds, millis = zip(*stamps, strict=True)
+    if kinds.count(kinds[0]) != len(kinds) or kinds[0] == _NO_TIMESTAMP:
+        return ()
+    seconds = list(map(floordiv, millis, repeat(1000)))
+    starts = {second: _json_second(second) for second in set(seconds)}
+    if None in starts.values():
+        return ()
+    return (
+        cast("Column", list(map(starts.__getitem__, seconds))),
+        list(map(_MILLIS.__getitem__, map(mod, millis, repeat(1000)))),
+        _TIMESTAMP_KEY + _TIMESTAMP_TYPES.get(kinds[0], b"null"),
+    )
+
+
+@lru_cache(1024)
 def _json_second(second: int) -> bytes | None:
     """The start of a JSON text with the time, up to the seconds; None for what no calendar has."""
     try:

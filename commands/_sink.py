@@ -13,6 +13,7 @@ from ._messages import Formatter, Message
 
 if TYPE_CHECKING:
     from zkgroup.connector import Batch, Stream
+    from zkgroup.protocol.ledger import Run
     from zkgroup.protocol.names import TopicPartition
 
 # How long a reader waits for messages before it looks whether it should stop, in seconds.
@@ -111,7 +112,7 @@ class Sink:
         with self._lock:
             count = len(batch.messages)
             if self._left is None or self._left > count:
-                self._write(batch.messages)
+                self._write(batch.messages, batch.runs)
                 stream.mark()
                 self._note({run.partition: run.next for run in batch.runs})
             else:
@@ -129,9 +130,9 @@ class Sink:
             if offset > self._reached.get(partition, -1):
                 self._reached[partition] = offset
 
-    def _write(self, messages: Sequence[Message]) -> None:
+    def _write(self, messages: Sequence[Message], runs: Sequence[Run] = ()) -> None:
         for piece in pieces(messages):
-            view = memoryview(self._format(piece))
+            view = memoryview(self._format(piece, runs if piece is messages else ()))
             while view:
                 try:
                     view = view[os.write(self.descriptor, view) :]

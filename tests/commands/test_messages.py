@@ -7,6 +7,7 @@ import json
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from hypothesis import strategies as st
 from zkgroup.commands._messages import compile_format, json_lines, values_lines, weave
 from zkgroup.commands._render import iso_utc
 from zkgroup.errors import UsageError
+from zkgroup.protocol.ledger import Run
+from zkgroup.protocol.names import TopicPartition
 from zkgroup.servers.kafka import Consumer, KafkaTopicPartition, Message, Producer
 
 STAMP = 1411294187842
@@ -178,6 +181,7 @@ def test_missing_timestamps() -> None:
 
 CONTENTS = st.none() | st.binary(max_size=6) | st.text(max_size=6).map(lambda text: text.encode("utf-8", "replace"))
 TRICKY = st.sampled_from([b"", b"\x7f", b'"', b'","', b"\\u001f", b"\n", b"\\", b"\x00", b"a"])
+STAMPS = st.tuples(st.integers(0, 2), st.integers(-1, 2**42)) | st.just((1, STAMP))
 FAKES = st.builds(
     Fake,
     v=CONTENTS | TRICKY,
@@ -185,7 +189,7 @@ FAKES = st.builds(
     t=st.sampled_from(["t", "u.v"]),
     p=st.integers(0, 3),
     o=st.integers(0, 2**63 - 1),
-    ts=st.tuples(st.integers(0, 2), st.integers(-1, 2**42)) | st.just((1, STAMP)),
+    ts=STAMPS,
     h=st.none() | st.lists(st.tuples(st.text(max_size=3), CONTENTS), max_size=3),
 )
 
@@ -219,6 +223,57 @@ def test_every_batch_prints_as_its_messages_would_one_by_one(batch: list[Fake]) 
     ]
     for make in (values_lines, json_lines, *map(compile_format, ("%t %p %o %s\\n", "%k%K%S%R%T%h", "%s", "x"))):
         assert make(batch) == b"".join(make([message]) for message in batch)
+
+
+@st.composite
+def runs_of_fakes(draw: st.DrawFn) -> tuple[list[Fake], list[Run]]:
+    """A batch as a stream hands it out: runs of one partition each, with rising offsets, with and without gaps."""
+    batch: list[Fake] = []
+    runs: list[Run] = []
+    contents = draw(st.lists(st.tuples(CONTENTS | TRICKY, CONTENTS, STAMPS), min_size=1, max_size=4))
+    for _ in range(draw(st.integers(1, 3))):
+        first = draw(st.sampled_from([0, 7, 9_980, 9_990, 123_456, 99_999_990, 2**63 - 200]))
+        topic, number = draw(st.sampled_from(["t", "ü.v"])), draw(st.integers(0, 11))
+        count, gap = draw(st.integers(1, 40)), draw(st.none() | st.integers(1, 39))
+        offsets = [first + n + (gap is not None and n >= gap) for n in range(count)]
+        start = len(batch)
+        batch += [
+            Fake(value, key, topic, number, offset, stamp)
+            for offset, (value, key, stamp) in zip(offsets, cycle(contents), strict=False)
+        ]
+        runs.append(Run(TopicPartition(topic, number), start, len(batch), first, offsets[-1] + 1))
+    return batch, runs
+
+
+@given(runs_of_fakes())
+def test_known_runs_change_nothing_of_what_is_printed(given_runs: tuple[list[Fake], list[Run]]) -> None:
+    """Who tells topic, partition and offsets once for many messages gets the same lines sooner."""
+    batch, runs = given_runs
+    for make in (values_lines, json_lines, *map(compile_format, ("%t %p %o %s\\n", "%o", "%o%o|", "x"))):
+        assert make(batch, runs) == b"".join(make([message]) for message in batch)
+
+
+@pytest.mark.parametrize("first", [0, 9_600, 9_999, 10_000, 123_456_789])
+def test_offsets_of_a_long_run(first: int) -> None:
+    """Across the borders of the table, and with a gap, which keeps the table from being used."""
+    for gap in (0, 5):
+        offsets = [*range(first, first + 400), *range(first + 400 + gap, first + 800)]
+        run = Run(TopicPartition("t", 3), 0, len(offsets), first, first + 800)
+        printed = compile_format("%t-%p:%o\\n")([Fake(b"v", p=3, o=offset) for offset in offsets], [run])
+        assert printed == b"".join(b"t-3:%d\n" % offset for offset in offsets)
+
+
+def test_times_that_are_all_different() -> None:
+    """Of a topic that is written slowly; printed as those that are nearly all the same."""
+    stamps = [STAMP + 317 * number for number in range(60)]
+    rows = [json.loads(line) for line in json_lines([Fake(ts=(2, stamp)) for stamp in stamps]).splitlines()]
+    assert [(row["timestamp"], row["timestamp_type"]) for row in rows] == [
+        (iso_utc(stamp), "LogAppendTime") for stamp in stamps
+    ]
+    odd = [Fake(ts=(1, stamp)) for stamp in stamps] + [Fake(ts=(0, 0)), Fake(ts=(1, 2**60))]
+    assert [json.loads(line)["timestamp"] for line in json_lines(odd).splitlines()][-3:] == [
+        iso_utc(stamps[-1]), None, None
+    ]  # fmt: skip
 
 
 @given(st.integers(1, 5), st.lists(st.booleans(), max_size=6))
