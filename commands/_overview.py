@@ -60,7 +60,7 @@ def _print_findings(findings: Sequence[Finding]) -> None:
     columns = shutil.get_terminal_size().columns if terminal else sys.maxsize
     for finding in findings:
         sys.stdout.write(f"{finding.severity:<8}  {finding.code}: {escape(finding.subject)}\n")
-        for text in (finding.message, f"→ {finding.remedy}"):
+        for text in (finding.message, f"→ {finding.remedy}", f"see {finding.page}"):
             sys.stdout.write(
                 textwrap.fill(
                     escape(text),

@@ -33,7 +33,7 @@ COLUMNS: Mapping[Section, Columns] = {
         *("topic", "partition", "owner", "member", "committed", time_column("committed_at")),
         *("log_start", "log_end", "lag", "leader"),
     ),
-    "findings": ("code", "severity", "subject", "message", "remedy"),
+    "findings": ("code", "severity", "subject", "message", "remedy", "page"),
 }
 BOTH = ("committed_zookeeper", "committed_kafka")
 
