@@ -1,0 +1,162 @@
+"""``zkgroup offsets --save`` on real servers: a checkpoint of a group's offsets, and its way back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cli import run
+from resets import STORES, Kept, OneStore
+
+from zkgroup.groups.files import FORMATS, FileFormat, parse_offsets
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import Acl, Create, Ensure, Failure, SetData
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.sandbox.topics import Record
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
+
+MakeTopic = Callable[..., str]
+P = TopicPartition
+
+
+@pytest.fixture
+def topic(make_topic: MakeTopic, fill: Callable[..., list[Record]]) -> str:
+    """A topic of three partitions with 10 messages each."""
+    name = make_topic(3)
+    fill(name, 30, 3)
+    return name
+
+
+@pytest.fixture
+def in_zookeeper(registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], topic: str) -> Kept:
+    """A group at 3 and 7 in the first two partitions."""
+    kept = Kept(registry, kafka, unique("saved"), "zookeeper")
+    kept.put({P(topic, 0): 3, P(topic, 1): 7})
+    return kept
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_each_format_comes_back(
+    cluster: Sandbox, in_zookeeper: Kept, topic: str, tmp_path: Path, form: FileFormat
+) -> None:
+    """A checkpoint holds what is committed, and nothing for the rest; reset-offsets takes it as it is."""
+    file = tmp_path / "saved"
+    args = (in_zookeeper.group, "-z", cluster.connect)
+    result = run("offsets", *args, "--save", str(file), "--file-format", form, "--output", "json")
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == f"zkgroup: 2 offsets of group {in_zookeeper.group} saved to {file} ({form})\n"
+    assert [(row["partition"], row["committed"], row["lag"]) for row in json.loads(result.stdout)] == [
+        (0, 3, 7),
+        (1, 7, 3),
+    ]
+    assert parse_offsets(file.read_bytes(), "saved").offsets_of(in_zookeeper.group) == {P(topic, 0): 3, P(topic, 1): 7}
+    in_zookeeper.put({P(topic, 0): 9, P(topic, 2): 9})
+    assert run("reset-offsets", *args, "--from-file", str(file), "--execute").returncode == 0
+    assert in_zookeeper.get(*(P(topic, number) for number in range(3))) == [3, 7, 9]
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_either_store(
+    cluster: Sandbox, registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], topic: str,
+    store: OneStore, tmp_path: Path,
+) -> None:  # fmt: skip
+    """Offsets are saved from where the group keeps them; of two stores the larger one, or the one that is named."""
+    kept = Kept(registry, kafka, unique("saved"), store)
+    kept.put({P(topic, 0): 3, P(topic, 1): 7})
+    args = ("offsets", kept.group, "-z", cluster.connect, "--file-format", "rpk", "--save", "-")
+    assert run(*args).stdout == f"{topic} 0 3\n{topic} 1 7\n"
+    Kept(registry, kafka, kept.group, "kafka" if store == "zookeeper" else "zookeeper").put({P(topic, 0): 5})
+    assert run(*args).stdout == f"{topic} 0 5\n{topic} 1 7\n"
+    assert run(*args, "--store", store).stdout == f"{topic} 0 3\n{topic} 1 7\n"
+    if store == "kafka":
+        args = ("offsets", kept.group, "--bootstrap-server", cluster.bootstrap, "--save", str(tmp_path / "a.csv"))
+        assert run(*args).returncode == 0
+        assert (tmp_path / "a.csv").read_text() == f"{topic},0,3\n{topic},1,7\n"
+
+
+def test_only_what_is_named(cluster: Sandbox, in_zookeeper: Kept, topic: str) -> None:
+    """--topic leaves the others out of rows and file; where nothing is left, nothing is written."""
+    args = ("offsets", in_zookeeper.group, "-z", cluster.connect, "--file-format", "csv", "--save")
+    assert run(*args, "-", "--topic", f"{topic}:1-2").stdout == f"{topic},1,7\n"
+    result = run(*args, "/nowhere/saved", "--topic", f"{topic}:2")
+    assert (result.returncode, result.stdout) == (4, "")
+    assert "has no committed offsets that are meant" in result.stderr
+
+
+def test_the_name_chooses_the_format(cluster: Sandbox, in_zookeeper: Kept, topic: str, tmp_path: Path) -> None:
+    """.csv and .json are written as such, anything else as ExportZkOffsets does."""
+    for name, start in (("a.csv", f"{topic},0,3"), ("a.json", "{"), ("a.txt", "/consumers/")):
+        file = tmp_path / name
+        assert run("offsets", in_zookeeper.group, "-z", cluster.connect, "--save", str(file)).returncode == 0
+        assert file.read_text().startswith(start)
+
+
+def test_an_offset_that_cannot_be_read_stops_it(
+    cluster: Sandbox, in_zookeeper: Kept, topic: str, tmp_path: Path
+) -> None:
+    """Nothing half done: the partition is named, the old file stays as it was; --topic leaves the partition out."""
+    file = tmp_path / "saved"
+    file.write_text("old")
+    in_zookeeper.registry.write(SetData(znodes.offset(in_zookeeper.group, P(topic, 0)), b"spoilt"))
+    args = ("offsets", in_zookeeper.group, "-z", cluster.connect, "--save", str(file))
+    result = run(*args)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert f"offsets cannot be read: {topic}-0 in zookeeper ('spoilt' is no offset)" in result.stderr
+    assert file.read_text() == "old"
+    assert run(*args, "--topic", f"{topic}:1").returncode == 0
+    assert file.read_text() == f"/consumers/{in_zookeeper.group}/offsets/{topic}/1:7\n"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_nodes_that_may_not_be_read_stop_it(cluster: Sandbox, in_zookeeper: Kept, topic: str) -> None:
+    """A node, or a whole topic, that ZooKeeper does not show is not left out without a word."""
+    nobody = (Acl("digest", "somebody:0123456789012345678901234567", 31),)
+    registry, group = in_zookeeper.registry, in_zookeeper.group
+    path = znodes.offset(group, P(topic, 2))
+    assert not isinstance(registry.write(Create(path, b"5", acl=nobody)), Failure)
+    args = ("offsets", group, "-z", cluster.connect, "--save", "-")
+    result = run(*args)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert f"{topic}-2 in zookeeper (znode {path} cannot be read: not authorised)" in result.stderr
+    assert run(*args, "--topic", f"{topic}:0-1").returncode == 0
+    hidden = znodes.offset_topic(group, "hidden")
+    registry.write(Ensure(znodes.offsets(group)))
+    assert not isinstance(registry.write(Create(hidden, b"", acl=nobody)), Failure)
+    result = run(*args, "--topic", f"{topic}:0-1")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert f"znode {hidden} cannot be read: not authorised" in result.stderr
+
+
+def test_wrong_usage(cluster: Sandbox, in_zookeeper: Kept, tmp_path: Path) -> None:
+    """A format without a file, a file that cannot be written, and a group that is not there, are each told apart."""
+    args = ("offsets", in_zookeeper.group, "-z", cluster.connect)
+    result = run(*args, "--file-format", "csv")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "--file-format is about --save" in result.stderr
+    result = run(*args, "--save", str(tmp_path / "none" / "saved"))
+    assert (result.returncode, result.stdout) == (1, "")
+    assert f"cannot write {tmp_path}/none/saved: No such file or directory" in result.stderr
+    result = run("offsets", "absent", "-z", cluster.connect, "--save", str(tmp_path / "saved"))
+    assert (result.returncode, result.stdout, list(tmp_path.iterdir())) == (4, "", [])
+
+
+def test_topics_that_are_gone_are_saved(cluster: Sandbox, in_zookeeper: Kept) -> None:
+    """A checkpoint holds every committed offset, also those of topics that do not exist any more."""
+    in_zookeeper.put({P("long-gone", 3): 44})
+    args = ("offsets", in_zookeeper.group, "-z", cluster.connect, "--save", "-", "--topic", "long-gone")
+    assert run(*args).stdout == f"/consumers/{in_zookeeper.group}/offsets/long-gone/3:44\n"
+
+
+def test_without_brokers_zookeeper_is_saved(cluster: Sandbox, in_zookeeper: Kept, topic: str) -> None:
+    """Logs are not needed: with the brokers away the offsets in ZooKeeper are saved, with a warning."""
+    args = ("offsets", in_zookeeper.group, "-z", cluster.connect, "--bootstrap-server", "127.0.0.1:1", "--save", "-")
+    result = run(*args, "--connect-timeout", "1")
+    assert result.returncode == 0
+    assert result.stdout.splitlines()[0] == f"/consumers/{in_zookeeper.group}/offsets/{topic}/0:3"
+    assert "is not known" in result.stderr
+    result = run(*args, "--connect-timeout", "1", "--store", "both")
+    assert (result.returncode, result.stdout) == (3, "")
