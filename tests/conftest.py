@@ -23,6 +23,7 @@ from zkgroup.sandbox.jars import kafka_jars
 from zkgroup.sandbox.paths import STATE_VARIABLE
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import Record, create_topic, produce
+from zkgroup.servers.group_offsets import GroupOffsets
 from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry
 
@@ -145,6 +146,21 @@ def second(registry: Registry) -> Iterator[Registry]:
     """Another session on the shared cluster, for what somebody else does; what it holds goes with the test."""
     with Registry(registry.settings, 30.0) as other:
         yield other
+
+
+@pytest.fixture
+def in_kafka(kafka: KafkaSettings) -> Iterator[Callable[..., GroupOffsets]]:
+    """``in_kafka(group, {partition: offset})`` commits offsets to Kafka for a group; what it returns can read them."""
+    opened: list[GroupOffsets] = []
+
+    def commit(group: str, offsets: Mapping[TopicPartition, int] | None = None) -> GroupOffsets:
+        opened.append(GroupOffsets(kafka, group))
+        opened[-1].commit(offsets or {}, 20.0)
+        return opened[-1]
+
+    yield commit
+    for one in opened:
+        one.close()
 
 
 @pytest.fixture

@@ -1,0 +1,196 @@
+"""``zkgroup copy-group`` on real servers."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cli import run
+from writing import Build, P, register, values
+
+from zkgroup.groups import backup
+from zkgroup.protocol import znodes
+from zkgroup.protocol.ops import Exists, SetData
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.servers.group_offsets import GroupOffsets
+from zkgroup.servers.registry import Registry
+
+COLUMNS = ["topic", "partition", "current", "target", "change", "note"]
+
+
+def test_the_plan_in_each_format(cluster: Sandbox, registry: Registry, make_group: Build) -> None:
+    """Rows on stdout, that nothing was changed on stderr; numbers are numbers, what is missing is missing."""
+    group, other = make_group({P("t", 0): 5, P("t", 10): 6, P("t", 2): 7}), make_group({P("t", 2): 9})
+    args = ("copy-group", group, other, "-z", cluster.connect, "--store", "zookeeper")
+    result = run(*args, "--output", "json")
+    assert (result.returncode, json.loads(result.stdout)) == (
+        0,
+        [
+            {"topic": "t", "partition": 0, "current": None, "target": 5, "change": None, "note": None},
+            {"topic": "t", "partition": 2, "current": 9, "target": 7, "change": -2, "note": "replaces 9"},
+            {"topic": "t", "partition": 10, "current": None, "target": 6, "change": None, "note": None},
+        ],
+    )
+    assert result.stderr.splitlines() == [
+        f"zkgroup: warning: --execute would be refused: group {other} has 1 offset of its own: "
+        "t-2 in zookeeper (replaces 9)",
+        "zkgroup: nothing was changed: this is the plan, --execute does it",
+    ]
+    table = [line.split() for line in run(*args).stdout.splitlines()]
+    assert table == [
+        COLUMNS,
+        ["t", "0", "-", "5", "-", "-"],
+        ["t", "2", "9", "7", "-2", "replaces", "9"],
+        ["t", "10", "-", "6", "-", "-"],
+    ]
+    rows = list(csv.DictReader(io.StringIO(run(*args, "--output", "csv", "--quiet").stdout)))
+    assert [list(row) for row in rows] == [COLUMNS] * 3
+    assert rows[0] == {"topic": "t", "partition": "0", "current": "", "target": "5", "change": "", "note": ""}
+    assert values(registry, other, P("t", 0), P("t", 2)) == [None, 9]
+
+
+def test_a_copy_and_its_undo(
+    cluster: Sandbox, registry: Registry, make_group: Build, unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    """The new group has the offsets, a backup tells what it had before, and takes it back there; again is nothing."""
+    group, other = make_group({P("t", 0): 5, P("u", 1): 6}), unique("copied")
+    file = tmp_path / "backup.json"
+    args = ("copy-group", group, other, "-z", cluster.connect, "--store", "zookeeper", "--execute")
+    result = run(*args, "--backup", str(file))
+    assert (result.returncode, result.stderr.splitlines()) == (
+        0,
+        [f"zkgroup: backup: {file}", f"zkgroup: 2 offsets of group {group} copied to {other} and verified"],
+    )
+    assert values(registry, other, P("t", 0), P("u", 1)) == [5, 6]
+    assert values(registry, group, P("t", 0), P("u", 1)) == [5, 6]
+    saved = backup.read(file)
+    assert (saved.command, saved.group) == ("copy-group", other)
+    assert [(one.partition, one.before, one.written) for one in saved.offsets] == [
+        (P("t", 0), None, 5),
+        (P("u", 1), None, 6),
+    ]
+    again = run(*args)
+    assert (again.returncode, again.stderr) == (0, "zkgroup: there is nothing to do\n")
+    undone = run("reset-offsets", other, "--undo", str(file), "--execute", "-z", cluster.connect)
+    assert undone.returncode == 0, undone.stderr
+    assert values(registry, other, P("t", 0), P("u", 1)) == [None, None]
+
+
+def test_what_the_other_group_has_is_kept(cluster: Sandbox, registry: Registry, make_group: Build) -> None:
+    """Offsets that differ are refused with exit code 5, and replaced only with --overwrite; --topic narrows it."""
+    group, other = make_group({P("t", 0): 5, P("u", 0): 6}), make_group({P("t", 0): 9})
+    args = ("copy-group", group, other, "-z", cluster.connect, "--store", "zookeeper", "--execute")
+    result = run(*args)
+    assert (result.returncode, values(registry, other, P("t", 0), P("u", 0))) == (5, [9, None])
+    assert result.stderr.endswith("t-0 in zookeeper (replaces 9): copy to another group, or give --overwrite\n")
+    assert run(*args, "--topic", "u").returncode == 0
+    assert values(registry, other, P("t", 0), P("u", 0)) == [9, 6]
+    assert run(*args, "--overwrite").returncode == 0
+    assert values(registry, other, P("t", 0), P("u", 0)) == [5, 6]
+
+
+def test_who_is_at_work(cluster: Sandbox, registry: Registry, second: Registry, make_group: Build) -> None:
+    """The group that is copied may be, with a warning; the one that is written may not: exit code 5, no backup."""
+    group, other = make_group({P("t", 0): 5}), make_group()
+    register(second, group)
+    args = ("copy-group", group, other, "-z", cluster.connect, "--store", "zookeeper")
+    result = run(*args, "--execute")
+    assert result.returncode == 0
+    assert f"warning: group {group} is at work" in result.stderr
+    register(second, other)
+    registry.write(SetData(znodes.offset(group, P("t", 0)), b"6"))
+    result = run(*args, "--overwrite", "--execute")
+    assert (result.returncode, "backup" in result.stderr) == (5, False)
+    assert f"group {other} is active: member {other}_m" in result.stderr
+    plan = run(*args, "--overwrite")
+    assert plan.returncode == 0
+    assert "warning: --execute would be refused as things are: group" in plan.stderr
+    assert values(registry, other, P("t", 0)) == [5]
+
+
+def test_offsets_in_kafka_and_in_both(
+    cluster: Sandbox,
+    registry: Registry,
+    make_group: Build,
+    make_topic: Callable[..., str],
+    unique: Callable[[str], str],
+    in_kafka: Callable[..., GroupOffsets],
+) -> None:
+    """By default wherever the group is: rows then name the store, and both stores of the other group get theirs."""
+    topic, other = make_topic(2), unique("copied")
+    group = make_group({P(topic, 0): 5})
+    in_kafka(group, {P(topic, 0): 6, P(topic, 1): 7})
+    result = run("copy-group", group, other, "-z", cluster.connect, "--execute", "--output", "json")
+    assert result.returncode == 0, result.stderr
+    rows = json.loads(result.stdout)
+    assert list(rows[0]) == ["topic", "partition", "store", "current", "target", "change", "note"]
+    assert [(row["partition"], row["store"], row["target"]) for row in rows] == [
+        (0, "zookeeper", 5),
+        (0, "kafka", 6),
+        (1, "kafka", 7),
+    ]
+    assert values(registry, other, P(topic, 0), P(topic, 1)) == [5, None]
+    wanted = [P(topic, 0), P(topic, 1)]
+    assert in_kafka(other).fetch(wanted, 20) == {P(topic, 0): 6, P(topic, 1): 7}
+    third = unique("copied")
+    brokers = ("--bootstrap-server", cluster.bootstrap, "--execute")
+    assert run("copy-group", group, third, *brokers).returncode == 0
+    assert in_kafka(third).fetch(wanted, 20) == {P(topic, 0): 6, P(topic, 1): 7}
+    assert registry.read([Exists(znodes.group(third))]) == [None]
+
+
+@pytest.mark.parametrize(
+    ("names", "code", "message"),
+    [
+        (("G", "G"), 2, "cannot be copied to itself"),
+        (("G", ".."), 2, "cannot be the name of a znode"),
+        (("G", "a/../../b"), 2, "cannot be the name of a znode"),
+        (("G", "so und so"), 2, "has a character that Kafka does not take"),
+        (("\x1b[31m", "x"), 2, "cannot be the name of a znode"),
+        (("Gx", "x"), 4, "there is no group"),
+    ],
+)
+def test_names_that_cannot_be(
+    cluster: Sandbox, make_group: Build, names: tuple[str, str], code: int, message: str
+) -> None:
+    """Nothing leaves the subtree of its group, no new group gets a name that members could not use."""
+    group = make_group({P("t", 0): 5})
+    one, two = (name.replace("G", group) for name in names)
+    result = run("copy-group", one, two, "-z", cluster.connect, "--execute")
+    assert (result.returncode, result.stdout) == (code, "")
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert "\x1b" not in result.stderr
+
+
+def test_a_protected_cluster_asks(
+    cluster: Sandbox, registry: Registry, make_group: Build, unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    """A profile that is protected wants its name before anything is changed; the plan needs none."""
+    config = tmp_path / "config.toml"
+    config.write_text(f'[clusters.prod]\nzookeeper = "{cluster.connect}"\nprotected = true\n')
+    group, other = make_group({P("t", 0): 5}), unique("copied")
+    args = ("copy-group", group, other, "-c", "prod", "--store", "zookeeper")
+    env = {"ZKGROUP_CONFIG": str(config)}
+    assert run(*args, env=env).returncode == 0
+    result = run(*args, "--execute", env=env, input="")
+    assert result.returncode == 5
+    assert "cluster prod is protected; nothing was changed: confirm the change with --confirm prod" in result.stderr
+    assert values(registry, other, P("t", 0)) == [None]
+    assert run(*args, "--execute", "--confirm", "dev", env=env).returncode == 5
+    assert run(*args, "--execute", "--confirm", "prod", env=env).returncode == 0
+    assert values(registry, other, P("t", 0)) == [5]
+
+
+def test_options_that_contradict_each_other(make_group: Build, tmp_path: Path) -> None:
+    """--execute beside --dry-run is wrong usage; a backup never replaces a file. Neither needs a server."""
+    result = run("copy-group", "a", "b", "-z", "localhost:1", "--execute", "--dry-run")
+    assert (result.returncode, "contradict" in result.stderr) == (2, True)
+    file = tmp_path / "there"
+    file.write_text("precious")
+    result = run("copy-group", "a", "b", "-z", "localhost:1", "--execute", "--backup", str(file))
+    assert (result.returncode, file.read_text()) == (5, "precious")

@@ -1,0 +1,129 @@
+"""``zkgroup rename-group`` on real servers."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from cli import run
+from writing import Build, P, register, values
+
+from zkgroup.groups import backup
+from zkgroup.protocol import znodes
+from zkgroup.protocol.ops import Delete, Ensure, Exists, SetData, Stat
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.servers.coordinator import Coordinators
+from zkgroup.servers.group_offsets import GroupOffsets
+from zkgroup.servers.registry import Registry
+
+
+def exists(registry: Registry, group: str) -> bool:
+    return isinstance(registry.read([Exists(znodes.group(group))])[0], Stat)
+
+
+def test_a_group_gets_another_name(
+    cluster: Sandbox, registry: Registry, make_group: Build, unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    """The plan in each format; then the offsets are under the other name alone, and the backup has the whole group."""
+    group, other = make_group({P("t", 0): 5, P("u", 1): 6}), unique("renamed")
+    registry.write(Ensure(f"{znodes.group(group)}/foreign"))
+    args = ("rename-group", group, other, "-z", cluster.connect, "--store", "zookeeper")
+    result = run(*args, "--output", "json")
+    assert (result.returncode, json.loads(result.stdout)) == (
+        0,
+        [
+            {"topic": "t", "partition": 0, "current": None, "target": 5, "change": None, "note": None},
+            {"topic": "u", "partition": 1, "current": None, "target": 6, "change": None, "note": None},
+        ],
+    )
+    assert f"{znodes.group(group)}/foreign is not copied, only deleted" in result.stderr
+    assert "nothing was changed" in result.stderr
+    assert (exists(registry, group), exists(registry, other)) == (True, False)
+    table = run(*args, "--quiet").stdout.splitlines()
+    assert [line.split() for line in table[1:]] == [["t", "0", "-", "5", "-", "-"], ["u", "1", "-", "6", "-", "-"]]
+    file = tmp_path / "backup.json"
+    result = run(*args, "--execute", "--output", "csv", "--backup", str(file))
+    assert result.returncode == 0, result.stderr
+    assert [row["target"] for row in csv.DictReader(io.StringIO(result.stdout))] == ["5", "6"]
+    assert result.stderr.splitlines()[-2:] == [
+        f"zkgroup: backup: {file}",
+        f"zkgroup: group {group} is now {other}: 2 offsets copied and verified, {group} deleted",
+    ]
+    assert values(registry, other, P("t", 0), P("u", 1)) == [5, 6]
+    assert not exists(registry, group)
+    saved = backup.read(file)
+    assert [(one.partition, one.before, one.written) for one in saved.offsets] == [
+        (P("t", 0), 5, None),
+        (P("u", 1), 6, None),
+    ]
+    assert f"{znodes.group(group)}/foreign" in {node.path for node in saved.nodes}
+    result = run(*args, "--execute")
+    assert (result.returncode, f"group {other} exists: it may be renamed already" in result.stderr) == (4, True)
+
+
+def test_an_interrupted_rename_goes_on(cluster: Sandbox, registry: Registry, make_group: Build) -> None:
+    """Some offsets are copied already, or all of them and the deletion was interrupted: run again, it is finished."""
+    group, other = make_group({P("t", 0): 5, P("t", 1): 6}), make_group({P("t", 1): 6, P("kept", 0): 1})
+    result = run("rename-group", group, other, "-z", cluster.connect, "--store", "zookeeper", "--execute")
+    assert result.returncode == 0, result.stderr
+    assert values(registry, other, P("t", 0), P("t", 1), P("kept", 0)) == [5, 6, 1]
+    assert not exists(registry, group)
+
+
+def test_a_group_without_offsets(cluster: Sandbox, registry: Registry, make_group: Build) -> None:
+    """There is nothing to copy, and only the name goes."""
+    group = make_group()
+    result = run("rename-group", group, f"{group}-new", "-z", cluster.connect, "--store", "zookeeper", "--execute")
+    assert (result.returncode, exists(registry, group)) == (0, False)
+
+
+def test_what_would_be_lost_is_refused(cluster: Sandbox, registry: Registry, make_group: Build) -> None:
+    """The other group's own offsets, and offsets that nobody can read: exit code 5, both groups stay as they are."""
+    group, other = make_group({P("t", 0): 5}), make_group({P("t", 0): 9})
+    args = ("-z", cluster.connect, "--store", "zookeeper")
+    result = run("rename-group", group, other, *args, "--execute")
+    assert (result.returncode, values(registry, group, P("t", 0)), values(registry, other, P("t", 0))) == (5, [5], [9])
+    assert f"group {other} has 1 offset of its own: t-0 in zookeeper (replaces 9)" in result.stderr
+    registry.write(SetData(znodes.offset(group, P("t", 0)), b"spoilt"))
+    result = run("rename-group", group, f"{group}-new", *args, "--execute")
+    assert (result.returncode, exists(registry, group), exists(registry, f"{group}-new")) == (5, True, False)
+    assert f"offsets of group {group} that nobody can read would be lost: t-0 in zookeeper" in result.stderr
+
+
+def test_neither_group_may_be_at_work(
+    cluster: Sandbox, registry: Registry, second: Registry, make_group: Build
+) -> None:
+    """Members of either are named; exit code 5, nothing is copied."""
+    group, other = make_group({P("t", 0): 5}), make_group()
+    for active in (group, other):
+        register(second, active)
+        result = run("rename-group", group, other, "-z", cluster.connect, "--store", "zookeeper", "--execute")
+        assert (result.returncode, values(registry, other, P("t", 0))) == (5, [None])
+        assert f"group {active} is active: member {active}_m" in result.stderr
+        second.write(Delete(znodes.member_id(active, f"{active}_m")))
+    assert values(registry, group, P("t", 0)) == [5]
+
+
+def test_a_group_in_both_stores(
+    cluster: Sandbox,
+    registry: Registry,
+    make_group: Build,
+    make_topic: Callable[..., str],
+    unique: Callable[[str], str],
+    in_kafka: Callable[..., GroupOffsets],
+) -> None:
+    """Copied in both, verified in both, and deleted in both."""
+    topic, other = make_topic(1), unique("renamed")
+    group = make_group({P(topic, 0): 5})
+    in_kafka(group, {P(topic, 0): 6})
+    result = run("rename-group", group, other, "-z", cluster.connect, "--execute", "--output", "json")
+    assert result.returncode == 0, result.stderr
+    assert [(row["store"], row["target"]) for row in json.loads(result.stdout)] == [("zookeeper", 5), ("kafka", 6)]
+    assert values(registry, other, P(topic, 0)) == [5]
+    assert not exists(registry, group)
+    sides = Coordinators(in_kafka(other).settings, 20.0).sides([group, other])
+    assert (sides[group].group, sides[group].offsets) == (None, {})
+    assert {key: one.offset for key, one in sides[other].offsets.items()} == {P(topic, 0): 6}
