@@ -1,0 +1,176 @@
+"""``zkgroup delete-group`` on real servers."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cli import run
+from writing import Build, P, register, values
+
+from zkgroup.groups import backup
+from zkgroup.protocol import znodes
+from zkgroup.protocol.ops import Create, Ensure, Exists, Failure, Stat
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.servers.coordinator import Coordinators
+from zkgroup.servers.group_offsets import GroupOffsets
+from zkgroup.servers.registry import Registry
+
+ZOOKEEPER = ("--store", "zookeeper")
+
+
+def exists(registry: Registry, group: str) -> bool:
+    return isinstance(registry.read([Exists(znodes.group(group))])[0], Stat)
+
+
+def test_a_group_goes_and_its_offsets_can_come_back(
+    cluster: Sandbox, registry: Registry, make_group: Build, tmp_path: Path
+) -> None:
+    """The plan in each format changes nothing; then all nodes are gone, and the backup makes the offsets again."""
+    group = make_group({P("t", 0): 5, P("t", 1): 6})
+    registry.write(Ensure(f"{znodes.group(group)}/foreign"))
+    args = ("delete-group", group, "-z", cluster.connect, *ZOOKEEPER)
+    result = run(*args, "--output", "json")
+    rows = json.loads(result.stdout)
+    assert result.returncode == 0
+    assert [row.pop("committed_at")[:2] for row in rows] == ["20", "20"]
+    assert rows == [
+        {"topic": "t", "partition": 0, "store": "zookeeper", "committed": 5, "note": None},
+        {"topic": "t", "partition": 1, "store": "zookeeper", "committed": 6, "note": None},
+    ]
+    assert f"1 node of others go with it: {znodes.group(group)}/foreign" in result.stderr
+    assert "nothing was changed: this is the plan" in result.stderr
+    table = run(*args, "--quiet")
+    assert table.stdout.split()[:6] == ["topic", "partition", "store", "committed", "committed_at", "note"]
+    assert table.stderr == ""
+    assert values(registry, group, P("t", 0), P("t", 1)) == [5, 6]
+    file = tmp_path / "backup.json"
+    result = run(*args, "--execute", "--output", "csv", "--backup", str(file))
+    assert result.returncode == 0, result.stderr
+    assert [row["committed"] for row in csv.DictReader(io.StringIO(result.stdout))] == ["5", "6"]
+    assert result.stderr.splitlines()[-2:] == [
+        f"zkgroup: backup: {file}",
+        f"zkgroup: group {group} deleted in ZooKeeper: 2 offsets, 7 nodes",
+    ]
+    assert not exists(registry, group)
+    assert f"{znodes.group(group)}/foreign" in {node.path for node in backup.read(file).nodes}
+    undone = run("reset-offsets", group, "--undo", str(file), "--execute", "-z", cluster.connect, *ZOOKEEPER)
+    assert undone.returncode == 0, undone.stderr
+    assert values(registry, group, P("t", 0), P("t", 1)) == [5, 6]
+
+
+def test_a_group_that_is_at_work(cluster: Sandbox, registry: Registry, second: Registry, make_group: Build) -> None:
+    """Refused with exit code 5, its members named, no backup written; the plan says so, too."""
+    group = make_group({P("t", 0): 5})
+    register(second, group, "host-1411294187842-ab12cd34")
+    args = ("delete-group", group, "-z", cluster.connect)
+    plan, result = run(*args), run(*args, "--execute")
+    assert (plan.returncode, result.returncode) == (0, 5)
+    why = f"group {group} is active: member {group}_host-1411294187842-ab12cd34 on host"
+    assert f"zkgroup: warning: --execute would be refused as things are: {why}" in plan.stderr
+    assert result.stderr == f"zkgroup: {why}: stop whoever works for it, then try again\n"
+    assert values(registry, group, P("t", 0)) == [5]
+
+
+def test_only_some_topics(cluster: Sandbox, registry: Registry, make_group: Build) -> None:
+    """--topic takes whole topics and partitions; what the group has not, is not found."""
+    group = make_group({P("t", 0): 5, P("t", 1): 6, P("u", 0): 7, P("v", 0): 8})
+    args = ("delete-group", group, "-z", cluster.connect)
+    result = run(*args, "--topic", "u", "--topic", "t:1", "--execute")
+    assert result.returncode == 0, result.stderr
+    assert f"2 offsets of group {group} deleted" in result.stderr
+    assert values(registry, group, P("t", 0), P("t", 1), P("u", 0), P("v", 0)) == [5, None, None, 8]
+    assert registry.read([Exists(znodes.offset_topic(group, "u"))]) == [None]
+    result = run(*args, "--topic", "t", "--topic", "typo", "--execute")
+    assert (result.returncode, values(registry, group, P("t", 0))) == (4, [5])
+    assert result.stderr == f"zkgroup: group {group} has no offsets of typo: its topics: t, v\n"
+
+
+def test_a_group_in_kafka(
+    cluster: Sandbox,
+    registry: Registry,
+    make_group: Build,
+    make_topic: Callable[..., str],
+    in_kafka: Callable[..., GroupOffsets],
+) -> None:
+    """By default in both stores; with --store in one, with brokers alone in Kafka."""
+    topic = make_topic(1)
+    group = make_group({P(topic, 0): 5})
+    offsets = in_kafka(group, {P(topic, 0): 6})
+    result = run("delete-group", group, "-z", cluster.connect, "--execute", "--output", "json")
+    assert result.returncode == 0, result.stderr
+    assert [(row["store"], row["committed"]) for row in json.loads(result.stdout)] == [("zookeeper", 5), ("kafka", 6)]
+    assert not exists(registry, group)
+    coordinators = Coordinators(offsets.settings, 20.0)
+    assert coordinators.sides([group])[group].group is None
+    other = make_group({P(topic, 0): 5})
+    in_kafka(other, {P(topic, 0): 6})
+    assert run("delete-group", other, "--bootstrap-server", cluster.bootstrap, "--execute").returncode == 0
+    assert values(registry, other, P(topic, 0)) == [5]
+    result = run("delete-group", other, "-z", cluster.connect, "--store", "kafka", "--execute")
+    assert (result.returncode, f"there is no group {other} in Kafka" in result.stderr) == (4, True)
+
+
+def test_debris(cluster: Sandbox, registry: Registry, second: Registry, unique: Callable[[str], str]) -> None:
+    """Groups by pattern: those with members stay; the rest goes, with one backup; each has a row that says so."""
+    stem = unique("console-consumer")
+    names = [f"{stem}-{number}" for number in range(4)]
+    for name in names:
+        registry.read([Ensure(znodes.ids(name)), Ensure(znodes.offset_topic(name, "t"))])
+        registry.write(Create(znodes.offset(name, P("t", 0)), b"5"))
+    register(second, names[2])
+    args = ("delete-group", "--pattern", f"{stem}-*", "-z", cluster.connect)
+    young = run(*args, "--older-than", "1h", "--execute", "--output", "csv")
+    assert young.returncode == 0, young.stderr
+    rows = list(csv.DictReader(io.StringIO(young.stdout)))
+    assert [row["action"] for row in rows] == ["keep"] * 4
+    assert [row["note"] for row in rows] == ["changed too recently"] * 2 + ["it has members", "changed too recently"]
+    assert "there is nothing to do" in young.stderr
+    table = [line.split() for line in run(*args).stdout.splitlines()]
+    assert table[0] == ["group", "state", "members", "partitions", "znodes", "last_change", "action", "note"]
+    assert table[1][:5] == [names[0], "inactive", "0", "1", "5"]
+    assert all(exists(registry, name) for name in names)
+    result = run(*args, "--older-than", "0d", "--execute", "--output", "json")
+    assert result.returncode == 0, result.stderr
+    rows_ = json.loads(result.stdout)
+    assert [(row["group"], row["state"], row["action"]) for row in rows_] == [
+        (names[0], "inactive", "delete"),
+        (names[1], "inactive", "delete"),
+        (names[2], "active", "keep"),
+        (names[3], "inactive", "delete"),
+    ]
+    assert "zkgroup: 3 groups deleted" in result.stderr
+    assert [exists(registry, name) for name in names] == [False, False, True, False]
+    (line,) = [line for line in result.stderr.splitlines() if "backup: " in line]
+    saved = backup.read(Path(line.partition("backup: ")[2]))
+    assert {node.path: node.data for node in saved.nodes}[znodes.offset(names[3], P("t", 0))] == b"5"
+    nothing = run("delete-group", "--pattern", f"{stem}-nothing*", "-z", cluster.connect)
+    assert (nothing.returncode, "no group matches" in nothing.stderr) == (4, True)
+
+
+@pytest.mark.parametrize(
+    ("args", "why"),
+    [
+        ((), "no group is given"),
+        (("g", "--pattern", "x"), "give a group or --pattern, not both"),
+        (("g", "--older-than", "1d"), "--older-than is about --pattern"),
+        (("--pattern", "x", "--topic", "t"), "--pattern deletes whole groups"),
+        (("--pattern", "x", "--store", "kafka"), "--pattern deletes whole groups"),
+        (("g", "--topic", "t", "--store", "both"), "Kafka deletes groups as a whole only"),
+        (("--pattern", "x", "--older-than", "3 moons"), "is no age"),
+        (("..",), "cannot be the name of a znode"),
+        (("a/b",), "cannot be the name of a znode"),
+        (("g", "--topic", "../../x"), "no"),
+    ],
+)
+def test_wrong_usage(cluster: Sandbox, registry: Registry, args: tuple[str, ...], why: str) -> None:
+    """Refused in one line, and no node outside a group's subtree is ever meant."""
+    result = run("delete-group", *args, "--execute", "-z", cluster.connect)
+    assert result.returncode in (2, 4), result.stderr
+    assert why in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not isinstance(registry.read([Exists("/brokers/ids")])[0], Failure | None)
