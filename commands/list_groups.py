@@ -18,7 +18,7 @@ def list_groups(
     ctx: typer.Context,
     store: Annotated[
         Literal["zookeeper", "kafka", "both"] | None,
-        typer.Option("--store", help="Only groups that are kept there.", show_default=False),
+        typer.Option("--store", help="Only groups that are kept there; both: in both.", show_default=False),
     ] = None,
     state: Annotated[
         Literal["active", "inactive", "broken"] | None,
@@ -38,7 +38,8 @@ def list_groups(
     """
     from zkgroup.groups.listing import group_row  # brings kazoo, which --help must not
 
-    snapshots = look_at_all(ctx, store="zookeeper" if store == "zookeeper" else "both")
+    snapshots = look_at_all(ctx)
     rows = [group_row(snapshot) for snapshot in snapshots]
-    print_rows([r for r in rows if store in (None, r.store) and state in (None, r.state)], COLUMNS, output)
+    kept = [row for row in rows if state in (None, row.state) and (store in (None, row.store) or row.store == "both")]
+    print_rows(kept, COLUMNS, output)
     warn(ctx, dict.fromkeys(warning for snapshot in snapshots for warning in snapshot.warnings))

@@ -1,0 +1,145 @@
+"""``zkgroup list-groups`` on real servers."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterator
+
+import pytest
+from cli import run
+from grouping import Groups, commit_in_kafka, groups_on, static
+
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import Ensure
+from zkgroup.sandbox.probe import free_port
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
+
+COLUMNS = ["group", "store", "state", "members", "topics", "partitions", "lag"]
+
+
+@pytest.fixture
+def groups(registry: Registry, unique: Callable[[str], str]) -> Iterator[Groups]:
+    """Writes groups, whose members go with the test."""
+    with groups_on(registry, unique) as found:
+        yield found
+
+
+@pytest.fixture
+def four(
+    groups: Groups, kafka: KafkaSettings, make_topic: Callable[..., str], fill: Callable[..., object],
+    unique: Callable[[str], str],
+) -> dict[str, list[object]]:  # fmt: skip
+    """A group of each kind, and the row that it has."""
+    topic, other = make_topic(2), make_topic(1)
+    fill(topic, 20, 2)
+    active = groups.make({"@_a": static({topic: 1, other: 1})}, {(topic, 0): "@_a-0"}, {(topic, 0): 4, (topic, 1): 12})
+    broken = groups.make({"@_a": b"no JSON"})
+    in_kafka = unique("in-kafka")
+    commit_in_kafka(kafka, in_kafka, {TopicPartition(topic, 1): 9})
+    both = groups.make(offsets={(topic, 0): 1})
+    commit_in_kafka(kafka, both, {TopicPartition(topic, 0): 3})
+    return {
+        active: ["zookeeper", "active", 1, 2, 3, 4],
+        broken: ["zookeeper", "broken", 1, 0, 0, None],
+        in_kafka: ["kafka", "inactive", 0, 1, 1, 1],
+        both: ["both", "inactive", 0, 1, 1, 7],
+    }
+
+
+def test_every_kind_of_group_in_every_format(cluster: Sandbox, four: dict[str, list[object]]) -> None:
+    """The row of each group is the same as a table, as JSON and as CSV: negative lags are part of the sum."""
+    result = run("list-groups", "-z", cluster.connect, "--output", "json")
+    assert (result.returncode, result.stderr) == (0, "")
+    rows = {row.pop("group"): row for row in json.loads(result.stdout)}
+    assert list(rows) == sorted(rows)
+    for group, expected in four.items():
+        assert list(rows[group]) == COLUMNS[1:]
+        assert list(rows[group].values()) == expected
+    table = run("list-groups", "-z", cluster.connect).stdout.splitlines()
+    assert table[0].split() == COLUMNS
+    lines = {line.split()[0]: line.split()[1:] for line in table[1:]}
+    listed = csv.DictReader(io.StringIO(run("list-groups", "-z", cluster.connect, "--output", "csv").stdout))
+    assert listed.fieldnames == COLUMNS
+    by_csv = {row.pop("group"): list(row.values()) for row in listed}
+    for group, expected in four.items():
+        assert lines[group] == ["-" if value is None else str(value) for value in expected]
+        assert by_csv[group] == ["" if value is None else str(value) for value in expected]
+
+
+@pytest.mark.parametrize(
+    ("option", "kept"),
+    [
+        (("--store", "zookeeper"), [0, 1, 3]),
+        (("--store", "kafka"), [2, 3]),
+        (("--store", "both"), [3]),
+        (("--state", "broken"), [1]),
+        (("--state", "active"), [0]),
+        (("--state", "inactive", "--store", "kafka"), [2, 3]),
+    ],
+    ids=str,
+)
+def test_only_some(cluster: Sandbox, four: dict[str, list[object]], option: tuple[str, ...], kept: list[int]) -> None:
+    """--store and --state leave the others out; a group in both stores is in each of them."""
+    result = run("list-groups", *option, "-z", cluster.connect, "--output", "json")
+    names = {row["group"] for row in json.loads(result.stdout)} & set(four)
+    assert names == {list(four)[index] for index in kept}
+
+
+def test_without_zookeeper(cluster: Sandbox, four: dict[str, list[object]]) -> None:
+    """With --bootstrap-server alone the groups in Kafka are listed."""
+    result = run("list-groups", "--bootstrap-server", cluster.bootstrap, "--output", "json")
+    assert (result.returncode, result.stderr) == (0, "")
+    rows = {row["group"]: row for row in json.loads(result.stdout)}
+    _, _, in_kafka, both = four
+    assert (rows[in_kafka]["store"], rows[in_kafka]["lag"]) == ("kafka", 1)
+    assert (rows[both]["store"], rows[both]["lag"]) == ("kafka", 7)
+    assert rows.keys() & set(four) == {in_kafka, both}
+
+
+def test_brokers_that_are_away(cluster: Sandbox, four: dict[str, list[object]]) -> None:
+    """The groups in ZooKeeper are listed without their lag, with one warning, and that is no failure."""
+    nowhere = f"127.0.0.1:{free_port()}"
+    options = ["--bootstrap-server", nowhere, "--connect-timeout", "1"]
+    result = run("list-groups", "-z", cluster.connect, *options, "--output", "json")
+    assert result.returncode == 0
+    rows = {row["group"]: row for row in json.loads(result.stdout)}
+    active, broken, in_kafka, both = four
+    assert in_kafka not in rows
+    assert [rows[group]["lag"] for group in (active, broken, both)] == [None] * 3
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("zkgroup: warning: groups in Kafka are not known: ")
+    assert nowhere in line
+    assert run("list-groups", *options).returncode == 3
+
+
+def test_a_cluster_without_groups(zookeeper: Sandbox, unique: Callable[[str], str]) -> None:
+    """No rows, and no complaint: also where nothing has ever been registered."""
+    chroot = unique("empty")
+    with zookeeper.registry() as registry:
+        assert registry.write(Ensure(f"/{chroot}")) is None
+    result = run("list-groups", "-z", f"{zookeeper.address}/{chroot}", "--output", "json")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "[]\n", "")
+
+
+def test_names_that_would_garble_a_terminal(cluster: Sandbox, groups: Groups, registry: Registry) -> None:
+    """A group's name is shown on one line, without what a terminal obeys."""
+    name = "evil\u202e\u2028name"
+    assert registry.write(Ensure(znodes.group(name))) is None
+    shown = run("list-groups", "-z", cluster.connect).stdout
+    assert "evil\\u202e\\u2028name" in shown
+    assert "\u202e" not in shown
+    names = [row["group"] for row in json.loads(run("list-groups", "-z", cluster.connect, "--output", "json").stdout)]
+    assert name in names
+
+
+def test_its_aliases(cluster: Sandbox, four: dict[str, list[object]]) -> None:
+    """``list`` and ``groups`` are the same command, and are not in the help."""
+    group = next(iter(four))
+    for name in ("list", "groups"):
+        assert group in run(name, "-z", cluster.connect).stdout
+    assert "\n  groups " not in run("--help").stdout

@@ -1,0 +1,184 @@
+"""``zkgroup offsets`` on real servers."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterator
+
+import pytest
+from cli import run
+from grouping import Groups, commit_in_kafka, groups_on, static
+
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.sandbox.probe import free_port
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
+
+COLUMNS = ["topic", "partition", "committed", "committed_at", "log_start", "log_end", "lag"]
+BOTH = ["committed_zookeeper", "committed_kafka"]
+
+
+@pytest.fixture
+def groups(registry: Registry, unique: Callable[[str], str]) -> Iterator[Groups]:
+    """Writes groups, whose members go with the test."""
+    with groups_on(registry, unique) as found:
+        yield found
+
+
+@pytest.fixture
+def topic(make_topic: Callable[..., str], fill: Callable[..., object]) -> str:
+    """Three partitions of ten messages each."""
+    name = make_topic(3)
+    fill(name, 30, 3)
+    return name
+
+
+def offsets(cluster: Sandbox, *args: str) -> tuple[int, list[dict[str, object]], str]:
+    """Run it with JSON rows: exit code, rows, stderr."""
+    result = run("offsets", *args, "-z", cluster.connect, "--output", "json")
+    return result.returncode, json.loads(result.stdout) if result.stdout else [], result.stderr
+
+
+def test_the_rows_in_every_format(cluster: Sandbox, groups: Groups, topic: str) -> None:
+    """Every partition of the group, in numeric order: lag may be negative, and is not known without a commit."""
+    group = groups.make({"@_a": static({topic: 1})}, {}, {(topic, 0): 4, (topic, 2): 12})
+    code, rows, stderr = offsets(cluster, group)
+    assert (code, stderr) == (0, "")
+    assert [list(row) for row in rows] == [COLUMNS] * 3
+    times = [row.pop("committed_at") for row in rows]
+    assert times[1] is None
+    assert all(isinstance(moment, str) and moment.startswith("20") and moment.endswith("Z") for moment in times[::2])
+    assert [list(row.values()) for row in rows] == [
+        [topic, 0, 4, 0, 10, 6],
+        [topic, 1, None, 0, 10, None],
+        [topic, 2, 12, 0, 10, -2],
+    ]
+    table = [line.split() for line in run("offsets", group, "-z", cluster.connect).stdout.splitlines()]
+    assert table[0] == COLUMNS
+    assert table[2] == [topic, "1", "-", "-", "0", "10", "-"]
+    assert table[3] == [topic, "2", "12", times[2], "0", "10", "-2"]
+    listed = list(csv.reader(io.StringIO(run("offsets", group, "-z", cluster.connect, "--output", "csv").stdout)))
+    assert listed[0] == COLUMNS
+    assert listed[1] == [topic, "0", "4", times[0], "0", "10", "6"]
+    assert listed[2] == [topic, "1", "", "", "0", "10", ""]
+
+
+@pytest.mark.parametrize(
+    ("scopes", "kept"),
+    [
+        (["{t}"], [0, 1, 2]),
+        (["{t}:1"], [1]),
+        (["{t}:0,2"], [0, 2]),
+        (["{t}:1-2"], [1, 2]),
+        (["{t}:0", "{t}:2"], [0, 2]),
+    ],
+    ids=str,
+)
+def test_only_some_partitions(cluster: Sandbox, groups: Groups, topic: str, scopes: list[str], kept: list[int]) -> None:
+    """--topic takes a topic, or partitions of it, and may be repeated."""
+    group = groups.make(offsets={(topic, 0): 0, (topic, 1): 1, (topic, 2): 2, ("elsewhere", 0): 3})
+    options = [option for scope in scopes for option in ("--topic", scope.format(t=topic))]
+    code, rows, _ = offsets(cluster, group, *options)
+    assert code == 0
+    assert [(row["topic"], row["partition"]) for row in rows] == [(topic, number) for number in kept]
+
+
+@pytest.mark.parametrize(
+    ("scope", "code", "said"),
+    [
+        ("nonsense", 4, "has nothing to do with topic 'nonsense'"),
+        ("{t}:9", 4, "has no partition 9"),
+        ("{t}:x", 2, "is no topic"),
+        ("{t}:1-", 2, "are no partitions"),
+        ("../ids", 2, "cannot be the name of a znode"),
+    ],
+)
+def test_a_scope_that_is_none_of_the_groups(
+    cluster: Sandbox, groups: Groups, topic: str, scope: str, code: int, said: str
+) -> None:
+    """A topic or partition that the group does not have exits with 4, what cannot be read with 2; nothing is shown."""
+    group = groups.make(offsets={(topic, 0): 0, (topic, 1): 1, (topic, 2): 2})
+    found = offsets(cluster, group, "--topic", scope.format(t=topic))
+    assert found[:2] == (code, [])
+    assert said in found[2]
+    assert found[2].count("\n") == 1
+
+
+def test_two_stores_side_by_side(cluster: Sandbox, groups: Groups, kafka: KafkaSettings, topic: str) -> None:
+    """Of a group in both, the larger offset counts and each stands beside it; --store chooses one of them."""
+    group = groups.make(offsets={(topic, 0): 4, (topic, 1): 9})
+    commit_in_kafka(kafka, group, {TopicPartition(topic, 0): 6, TopicPartition(topic, 2): 1})
+    code, rows, stderr = offsets(cluster, group)
+    assert (code, stderr) == (0, "")
+    assert list(rows[0]) == COLUMNS + BOTH
+    assert [[row[name] for name in ("partition", "committed", "lag", *BOTH)] for row in rows] == [
+        [0, 6, 4, 4, 6],
+        [1, 9, 1, 9, None],
+        [2, 1, 9, None, 1],
+    ]
+    assert [row["committed_at"] is None for row in rows] == [True, False, True]
+    _, rows, _ = offsets(cluster, group, "--store", "zookeeper")
+    assert [list(row) for row in rows] == [COLUMNS] * 2
+    assert [(row["partition"], row["committed"]) for row in rows] == [(0, 4), (1, 9)]
+    _, rows, _ = offsets(cluster, group, "--store", "kafka")
+    assert [list(row) for row in rows] == [COLUMNS] * 2
+    assert [(row["partition"], row["committed"], row["committed_at"]) for row in rows] == [(0, 6, None), (2, 1, None)]
+
+
+def test_a_group_in_kafka_alone(
+    cluster: Sandbox, kafka: KafkaSettings, topic: str, unique: Callable[[str], str]
+) -> None:
+    """Its offsets are shown, with ZooKeeper and without; in ZooKeeper alone there is no such group."""
+    group = unique("in-kafka")
+    commit_in_kafka(kafka, group, {TopicPartition(topic, 1): 4})
+    expected = [[topic, 1, 4, None, 0, 10, 6]]
+    assert [list(row.values()) for row in offsets(cluster, group)[1]] == expected
+    result = run("offsets", group, "--bootstrap-server", cluster.bootstrap, "--output", "json")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert [list(row.values()) for row in json.loads(result.stdout)] == expected
+    code, rows, stderr = offsets(cluster, group, "--store", "zookeeper")
+    assert (code, rows) == (4, [])
+    assert f"no group '{group}' in ZooKeeper at " in stderr
+
+
+def test_what_is_wrong_is_said_and_the_rest_shown(cluster: Sandbox, groups: Groups, topic: str) -> None:
+    """An offset that is none, and partitions that are gone, are warnings: on stderr, alike ones together."""
+    group = groups.make(offsets={(topic, 0): b"abc", (topic, 1): 5, ("never", 0): 1, ("never", 1): 2, ("never", 4): 2})
+    code, rows, stderr = offsets(cluster, group)
+    assert code == 0
+    assert {(row["topic"], row["partition"]): (row["committed"], row["lag"]) for row in rows} == {
+        (topic, 0): (None, None),
+        (topic, 1): (5, 5),
+        ("never", 0): (1, None),
+        ("never", 1): (2, None),
+        ("never", 4): (2, None),
+    }
+    assert stderr.splitlines() == [
+        f"zkgroup: warning: {topic}-0: offset node 'abc' is no offset",
+        "zkgroup: warning: never-0..1, never-4: topic never does not exist",
+    ]
+    assert offsets(cluster, group, "--quiet")[2] == ""
+
+
+def test_brokers_that_are_away(cluster: Sandbox, groups: Groups, topic: str) -> None:
+    """What ZooKeeper holds is shown, the rest is missing, one line warns, and the exit code is 0."""
+    group = groups.make(offsets={(topic, 0): 4, (topic, 1): 5})
+    nowhere = f"127.0.0.1:{free_port()}"
+    code, rows, stderr = offsets(cluster, group, "--bootstrap-server", nowhere, "--connect-timeout", "1")
+    assert code == 0
+    assert [(row["committed"], row["log_start"], row["log_end"], row["lag"]) for row in rows] == [
+        (4, None, None, None),
+        (5, None, None, None),
+    ]
+    (line,) = stderr.splitlines()
+    assert line.startswith("zkgroup: warning: ")
+    assert f"brokers at {nowhere} gave no answer within 1 s" in line
+
+
+def test_its_alias(cluster: Sandbox, groups: Groups, topic: str) -> None:
+    """``lag`` is the same command."""
+    group = groups.make(offsets={(topic, 0): 4})
+    assert run("lag", group, "-z", cluster.connect).stdout == run("offsets", group, "-z", cluster.connect).stdout
