@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from broken_groups_by_hand import ALONE, CASES, JUST_NOW, LONG_AGO, TWO, UNREAD, Case, in_kafka
+from broken_groups_by_hand import ALONE, CASES, JUST_NOW, LONG_AGO, TWO, UNREAD, Case, in_kafka, unreadable_filter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from judged import (
@@ -18,6 +18,7 @@ from judged import (
     SECOND,
     THEN,
     codes,
+    filtering,
     found,
     group,
     having,
@@ -176,6 +177,26 @@ def test_foreign_clients_are_no_mix() -> None:
         ("unexplained-owners", "info"),
         ("foreign-client", "info"),
     }
+
+
+def test_what_a_filter_takes_of_internal_topics_is_its_own_business() -> None:
+    """exclude.internal.topics is in no registration: owners of such topics are neither strangers nor a mix."""
+    partitions = [*ALONE.partitions, owned("__consumer_offsets", 0)]
+    assert judged(group([filtering("g_a", ".*", {"orders": 1})], partitions)) == []
+    assert "owner-without-subscription" in codes(group(ALONE.members, partitions))
+
+
+def test_members_that_cannot_be_read_make_no_mix() -> None:
+    """Where a member's topics are not known, nobody can say whose plan the owners are."""
+    members = (*TWO.members, unreadable_filter("(a*)*b", "takes too much work"))
+    crossed = having(replace(TWO, members=members), 1, owner="g_b-0", member="g_b")
+    assert codes(crossed) == {"unreadable-filter"}
+
+
+def test_a_topic_that_cannot_be_read_is_not_called_leaderless() -> None:
+    """Its leaders are not known; that its node is broken is said once."""
+    unknown = having(having(ALONE, 0, leader=None, log_end=None), 1, leader=None, log_end=None)
+    assert codes(replace(unknown, topics={"orders": topic("orders", 0, error="is no JSON")})) == {"unreadable-node"}
 
 
 def test_range_does_not_mind_different_topics() -> None:
@@ -452,7 +473,7 @@ def exists(finding: Finding, snapshot: GroupSnapshot) -> bool:
     return True
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(snapshots(), st.none() | snapshots(), st.booleans())
 def test_whatever_there_is_can_be_judged(now: GroupSnapshot, before: GroupSnapshot | None, explained: bool) -> None:
     """No snapshot makes it fail; every finding is of a kind and a severity that is declared, about something that is

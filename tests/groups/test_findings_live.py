@@ -22,7 +22,7 @@ from zkgroup.groups.model import GroupSnapshot
 from zkgroup.groups.snapshot import read_group, read_groups
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Create, Ensure, Failure
+from zkgroup.protocol.ops import Create, Ensure, Exists, Failure, Stat
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import produce
 from zkgroup.servers.kafka import KafkaSettings, consumer
@@ -295,8 +295,7 @@ def test_a_member_of_the_reference(
     make_topic: Callable[..., str],
     unique: Callable[[str], str],
 ) -> None:
-    """A member of 1.1.1 that reads two topics by a filter: nothing worse than a note, then or minutes later. Its filter
-    with a backslash would be registered twice escaped, and that is seen."""
+    """A member of 1.1.1 that reads a topic by a filter: nothing at all is found, then or minutes later."""
     topic, group = make_topic(3, "healthy"), unique("group")
     produce(kafka, topic, numbered(30, 3))
     member = cluster.member(group, topic.replace("-", "[-]"), kind="whitelist", streams=2)
@@ -310,3 +309,49 @@ def test_a_member_of_the_reference(
         now = look(registry, kafka, group)
         assert judged(now) == []
         assert judged(replace(now, taken_at=now.taken_at + 600_000), now) == []
+
+
+def test_a_filter_with_a_backslash_of_the_reference(
+    cluster: Sandbox, registry: Registry, make_topic: Callable[..., str], unique: Callable[[str], str]
+) -> None:
+    """A member of 1.1.1 registers a backslash as two, which it reads itself: it is told that it matches nothing."""
+    topic, group = make_topic(1, "escaped"), unique("group")
+    member = cluster.member(group, topic.replace("-", r"\-"), kind="whitelist")
+    try:
+        member.start()
+        path = znodes.member_id(group, member.id)
+        wait_until(lambda: isinstance(registry.read([Exists(path)])[0], Stat), 20, "it is registered")
+        findings = judged(look(registry, None, group))
+    finally:
+        member.kill()  # with nothing to read the reference hangs when it is asked to leave
+    assert [(finding.code, finding.subject) for finding in findings] == [("doubly-escaped-filter", member.id)]
+    assert "matches no topic" in findings[0].message
+
+
+def test_a_group_in_kafka(
+    maker: Maker, cluster: Sandbox, registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str]
+) -> None:
+    """A group that lives in Kafka alone, at work and at rest, asked for with ZooKeeper or without: nothing worse than a
+    note; an offset that is out of range there is found as well."""
+    group = unique("modern")
+    client = consumer(kafka, group=group)
+    joined = threading.Event()
+    try:
+        client.subscribe([maker.orders], on_assign=lambda *_: joined.set())
+
+        def assigned() -> bool:
+            client.poll(0.1)
+            return joined.is_set()
+
+        wait_until(assigned, 30, "the consumer is given partitions")
+        for source in (registry, None):
+            assert serious(judged(read_group(source, group, kafka=kafka))) == []
+    finally:
+        client.close()
+    maker.in_kafka(group, 5)
+    for source in (registry, None):
+        assert {f.code for f in serious(judged(read_group(source, group, kafka=kafka)))} <= {"partition-without-offset"}
+    maker.in_kafka(group, 500)
+    for source in (registry, None):
+        findings = judged(read_group(source, group, kafka=kafka))
+        assert next(f.subject for f in findings if f.code == "offset-beyond-end") == f"{maker.orders}-0"

@@ -58,6 +58,8 @@ def _without_leader(scene: Scene, p: GroupPartition) -> str | None:
     topic = scene.snapshot.topics.get(p.topic)
     if not p.exists or p.log_end is not None or not scene.snapshot.in_zookeeper:
         return None
+    if topic is not None and topic.error is not None:
+        return None  # what is the matter there is told of the topic
     if topic is not None and topic.created_at is not None and scene.now - topic.created_at < REST:
         return None
     if p.leader is None or p.leader < 0:
