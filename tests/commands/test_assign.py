@@ -23,7 +23,7 @@ from zkgroup.groups.explain import Variant, explain
 from zkgroup.groups.snapshot import read_group
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Children, Create, Ensure, Failure, Get, Node
+from zkgroup.protocol.ops import Children, Create, Delete, Ensure, Failure, Get, Node
 from zkgroup.protocol.znodes import Registration, encode_registration
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.servers.registry import Registry
@@ -463,6 +463,34 @@ def test_reference_members_rebalance(
         assert {"strategy": strategy, "compat": compat} in plan["explanation"]["exact"]
         assert (plan["matches_current"], plan["rebalanced"]["still"]) == (True, [])
         assert owners(registry, group) == before
+
+
+def test_a_group_that_gave_up_is_mended(
+    cluster: Sandbox, registry: Registry, make_topic: Callable[..., str], unique: Callable[[str], str]
+) -> None:
+    """A reference member whose attempts all failed stays registered and reads nothing, even when the way is free
+    again; made to rebalance it gets its share."""
+    group, topic = unique("gaveup"), make_topic(2)
+    impatient = {"rebalance.max.retries": "2", "rebalance.backoff.ms": "200"}
+    stranger, ours = TopicPartition(topic, 1), f"{group}_{group}-a"
+    with (
+        cluster.member(group, topic, kind="topics", name=f"{group}-a", properties=impatient) as member,
+        Registry(registry.settings, 30.0) as other,
+    ):
+        wait_until(lambda: len(owners(registry, group)) == 2, 60, "it owns both")
+        # A member comes, claims its half, and goes without giving it up.
+        node = znodes.member_id(group, f"{group}_z")
+        assert not isinstance(other.write(Create(node, _data({topic: 1}), ephemeral=True)), Failure)
+        claim = Create(znodes.owner(group, stranger), f"{group}_z-0".encode(), ephemeral=True)
+        wait_until(lambda: other.write(claim) is None, what="its half is free")
+        wait_until(lambda: len(owners(registry, group)) == 2, what="a half each")
+        assert other.write(Delete(node)) is None
+        wait_until(lambda: "can't rebalance after 2 retries" in member.logged(), what="it gives up")
+        assert other.write(Delete(claim.path)) is None
+        assert owners(registry, group) == {}
+        result = run("assign", group, "--execute", "-z", cluster.connect, timeout=90)
+        assert result.returncode == 0, result.stderr
+        assert set(owners(registry, group).values()) == {f"{ours}-0"}
 
 
 def test_a_real_mix(
