@@ -199,6 +199,16 @@ def test_a_topic_that_cannot_be_read_is_not_called_leaderless() -> None:
     assert codes(replace(unknown, topics={"orders": topic("orders", 0, error="is no JSON")})) == {"unreadable-node"}
 
 
+def test_a_zombie_is_to_go_before_members_try_again() -> None:
+    """Where somebody who is no member holds a partition, the members that own nothing cannot help it."""
+    zombie = having(having(TWO, 2, owner="g_z-0", member=None, stream=None), 3, owner=None, member=None)
+    idle = found(zombie, "member-without-partitions")
+    assert (idle.subject, "no member may hold" in idle.message) == ("g_b", True)
+    assert "first free" in idle.remedy
+    assert "first free" in found(zombie, "partition-without-owner").remedy
+    assert found(zombie, "owner-without-registration").subject == "orders-2"
+
+
 def test_range_does_not_mind_different_topics() -> None:
     """Subscriptions that differ are none of range's business; under roundrobin they are a warning."""
     two = [member("g_a", {"orders": 1}), member("g_b", {"bills": 1})]

@@ -7,7 +7,7 @@ for some seconds, and a look takes several rounds.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from zkgroup.groups.findings_kinds import Finding
 from zkgroup.groups.findings_members import is_foreign
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 Said = list[tuple[TopicPartition, str]]
 
+_FREE_FIRST: Final = (
+    "first free the partitions that are owned by nobody who is a member: no member can claim beside them"
+)
+
 
 def judge_owners(scene: Scene) -> Iterator[Finding]:
     """All about owners."""
@@ -50,6 +54,8 @@ def _gaps(scene: Scene) -> Iterator[Finding]:
     blocked = [m.member for m in scene.snapshot.members if m.error is not None]
     if blocked:
         remedy = f"mend the registration of {listed(blocked)} first: no reference member can rebalance beside it"
+    elif scene.strangers:
+        remedy = f"{_FREE_FIRST}; then zkgroup assign {scene.group} --execute"
     else:
         remedy = (
             f"zkgroup assign {scene.group} --execute lets the members try again; where a gap remains, restart the"
@@ -74,10 +80,8 @@ def _nodes(scene: Scene) -> Iterator[Finding]:
     yield from per_topic(
         "unreadable-owner",
         unreadable,
-        lambda keys: (
-            "end the session that made the node (restart its client), or delete an orphaned node by hand; then"
-            f" zkgroup assign {scene.group} --execute"
-        ),
+        "end the session that made the node (restart its client), or delete an orphaned node by hand; then"
+        f" zkgroup assign {scene.group} --execute",
     )
     persistent: Said = [
         (p.key, f"is owned by {p.owner} through a node that is not ephemeral, and blocks every other claim")
@@ -99,15 +103,14 @@ def _in_progress(scene: Scene) -> Iterator[Finding]:
     """Said only where something is not as it should be: a group that has settled already is just young."""
     missing = [p for p in unowned(scene.snapshot) if p.key not in scene.persisted]
     wrong = [p for p in scene.partitions if p.owner is not None and _why_wrong(scene, p) is not None]
-    group = scene.snapshot.coordinator
-    in_kafka = group is not None and bool(group.members) and group.state.lower() not in ("stable", "unknown")
+    in_kafka = scene.rebalancing_in_kafka
     explanation = scene.explanation
     unsettled = explanation is not None and explanation.best is not None and not explanation.exact
     if not (missing or wrong or in_kafka or unsettled):
         return
     parts = []
-    if in_kafka and group is not None:
-        parts.append(f"in Kafka the group is {group.state}")
+    if in_kafka:
+        parts.append(f"in Kafka the group is {in_kafka}")
     if missing:
         parts.append(f"{count(len(missing), 'partition')} without an owner as yet")
     if wrong:
@@ -189,23 +192,18 @@ def _claims(scene: Scene) -> Iterator[Finding]:
     }
     for code, said in kinds.items():
         yield from per_topic(code, said, remedies[code])
+    unreadable = {name for name, topic in scene.snapshot.topics.items() if topic.exists and topic.error is not None}
     gone: Said = [
         (p.key, f"does not exist, and is owned by {p.owner}")
         for p in scene.partitions
-        if p.owner is not None and not p.exists and p.member is not None and p.topic not in _unreadable(scene)
+        if p.owner is not None and not p.exists and p.member is not None and p.topic not in unreadable
     ]
     yield from per_topic(
         "owner-of-missing-partition",
         gone,
-        lambda keys: (
-            f"zkgroup assign {scene.group} --execute: members do not notice that a topic is deleted, and"
-            " release it at their next rebalance"
-        ),
+        f"zkgroup assign {scene.group} --execute: members do not notice that a topic is deleted, and release it at"
+        " their next rebalance",
     )
-
-
-def _unreadable(scene: Scene) -> set[str]:
-    return {name for name, topic in scene.snapshot.topics.items() if topic.exists and topic.error is not None}
 
 
 def _idle_members(scene: Scene) -> Iterator[Finding]:
@@ -222,19 +220,22 @@ def _idle_members(scene: Scene) -> Iterator[Finding]:
             continue
         since = member.created_at or member.registered_at
         joined = f", registered for {ago(scene.now - since)}" if since is not None else ""
-        if member.member in blocked:
+        remedy = (
+            f"zkgroup assign {scene.group} --execute lets it try again; where that fails, restart it, and set"
+            " partition.assignment.strategy alike for all"
+        )
+        if any(key.topic in member.streams for key in scene.strangers):
+            why = "somebody who is no member may hold a part of its share, so that it can claim none"
+            remedy = _FREE_FIRST
+        elif member.member in blocked:
             why = "others hold a part of its share, so that it can claim none: strategies or releases differ"
         else:
-            why = (
-                "it gave its rebalance up, and stays registered; or it computes another plan, of which others hold a"
-                " part"
-            )
+            why = "it gave its rebalance up, and stays registered; or others hold a part of its share by another plan"
         yield finding(
             "member-without-partitions",
             member.member,
             f"owns nothing{joined}, with {count(unread, 'partition')} of its topics unread: {why}",
-            f"zkgroup assign {scene.group} --execute lets it try again; where that fails, restart it, and set"
-            " partition.assignment.strategy alike for all",
+            remedy,
         )
 
 

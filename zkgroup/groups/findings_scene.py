@@ -72,13 +72,27 @@ class Scene:
         Nodes that went leave no time behind: that a member left shows by its last commits, by what others claimed after
         it, or beside an earlier look.
         """
-        group = self.snapshot.coordinator
-        if group is not None and group.members and group.state.lower() not in ("stable", "unknown"):
+        if self.rebalancing_in_kafka:
             return True
         if self._newest is not None and self.now - self._newest < REST:
             return True
         before = self.earlier
         return before is not None and self.now - before.taken_at < REST and _claims(before) != _claims(self.snapshot)
+
+    @property
+    def rebalancing_in_kafka(self) -> str | None:
+        """The coordinator's word for it; None where the group's members there are at rest, or there are none."""
+        group = self.snapshot.coordinator
+        if group is None or not group.members or group.state.lower() in ("stable", "unknown"):
+            return None
+        return group.state
+
+    @cached_property
+    def strangers(self) -> frozenset[TopicPartition]:
+        """What is owned by nobody who is registered, or by a node that nobody can read: members cannot claim it."""
+        return frozenset(
+            p.key for p in self.snapshot.partitions if (p.owner is not None and p.member is None) or p.error
+        )
 
     @cached_property
     def persisted(self) -> frozenset[TopicPartition]:
@@ -96,10 +110,8 @@ class Scene:
     @cached_property
     def unread(self) -> frozenset[TopicPartition]:
         """The gaps, and what is owned by nobody who is registered."""
-        found = {partition.key for partition in self.gaps}
-        if not self.settling:
-            found.update(p.key for p in self.snapshot.partitions if p.owner is not None and p.member is None)
-        return frozenset(found)
+        gaps = frozenset(partition.key for partition in self.gaps)
+        return gaps if self.settling else gaps | self.strangers
 
     @cached_property
     def active(self) -> bool:
