@@ -33,9 +33,11 @@ COLUMNS: Mapping[Section, Columns] = {
         *("topic", "partition", "owner", "member", "committed", time_column("committed_at")),
         *("log_start", "log_end", "lag", "leader"),
     ),
-    "findings": ("code", "severity", "subject", "message", "remedy", "page"),
+    "findings": ("code", "severity", "subject", "message", "remedy"),
 }
 BOTH = ("committed_zookeeper", "committed_kafka")
+# JSON is read by names: more of them do no harm.
+ONLY_JSON: Mapping[Section, Columns] = {"members": (), "partitions": (), "findings": ("page",)}
 
 
 def inspect_group(
@@ -122,7 +124,7 @@ def _show(found: Sequence[Inspection], section: Section | None, output: Output, 
             print_object(objects[0])
         return
     chosen: Section = section or "partitions"
-    columns = COLUMNS[chosen]
+    columns = COLUMNS[chosen] + (ONLY_JSON[chosen] if output == "json" else ())
     if chosen == "partitions" and any(one.store == "both" for one in found):
         columns += BOTH
     rows = [(one.snapshot.group, row) for one in found for row in one.rows(chosen)]
@@ -146,7 +148,9 @@ def _object(one: Inspection) -> dict[str, Any]:
         "state": one.snapshot.state,
         "strategy": one.strategy,
         **{
-            section: as_objects(one.rows(section), columns + both if section == "partitions" else columns)
+            section: as_objects(
+                one.rows(section), columns + ONLY_JSON[section] + (both if section == "partitions" else ())
+            )
             for section, columns in COLUMNS.items()
         },
     }

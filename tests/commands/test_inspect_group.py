@@ -1,0 +1,314 @@
+"""``zkgroup inspect-group`` on real servers."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from cli import run, run_on_terminal
+from grouping import Groups, commit_in_kafka, groups_on, joined, static, tree, white_list
+
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.sandbox.probe import free_port
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
+
+MEMBERS = ["member", "host", "registered_at", "subscription", "pattern", "streams", "owned", "session_id"]
+PARTITIONS = [
+    *("topic", "partition", "owner", "member", "committed", "committed_at", "log_start", "log_end", "lag", "leader"),
+]
+FINDINGS = ["code", "severity", "subject", "message", "remedy"]
+ONE = "@_box-1411294187842-ab12cd34"
+
+
+@pytest.fixture
+def groups(registry: Registry, unique: Callable[[str], str]) -> Iterator[Groups]:
+    """Writes groups, whose members go with the test."""
+    with groups_on(registry, unique) as found:
+        yield found
+
+
+@pytest.fixture
+def topic(make_topic: Callable[..., str], fill: Callable[..., object]) -> str:
+    """Two partitions of ten messages each."""
+    name = make_topic(2)
+    fill(name, 20, 2)
+    return name
+
+
+@pytest.fixture
+def healthy(groups: Groups, topic: str) -> str:
+    """A group with which all is well: one member that owns both partitions."""
+    return groups.make(
+        {ONE: static({topic: 2})},
+        {(topic, 0): f"{ONE}-0", (topic, 1): f"{ONE}-1"},
+        {(topic, 0): 4, (topic, 1): 10},
+    )
+
+
+@pytest.fixture
+def ill(groups: Groups, topic: str) -> str:
+    """A group with an offset beyond the end of the log."""
+    owners = {(topic, 0): f"{ONE}-0", (topic, 1): f"{ONE}-0"}
+    return groups.make({ONE: static({topic: 1})}, owners, {(topic, 0): 4, (topic, 1): 15})
+
+
+def inspected(cluster: Sandbox, *args: str) -> Any:
+    """Run it with JSON output; it must succeed without a word."""
+    result = run("inspect-group", *args, "-z", cluster.connect, "--output", "json")
+    assert (result.returncode, result.stderr) == (0, "")
+    return json.loads(result.stdout)
+
+
+def rows_of_csv(cluster: Sandbox, *args: str) -> list[dict[str, str]]:
+    result = run("inspect-group", *args, "-z", cluster.connect, "--output", "csv")
+    assert result.returncode == 0
+    return list(csv.DictReader(io.StringIO(result.stdout)))
+
+
+def test_one_object(cluster: Sandbox, groups: Groups, healthy: str, topic: str) -> None:
+    """JSON is one object with everything: the group, its members, its partitions, its findings."""
+    found = inspected(cluster, healthy, "--verify")
+    assert not [finding for finding in found["findings"] if finding.pop("severity") != "info"]
+    found["findings"].clear()  # a group that was just made may still be taking its partitions
+    assert list(found) == ["group", "store", "state", "strategy", "members", "partitions", "findings"]
+    assert [found[key] for key in ("group", "store", "state", "findings")] == [healthy, "zookeeper", "active", []]
+    assert found["strategy"] == "range"
+    member = ONE.replace("@", healthy)
+    assert found["members"] == [
+        {
+            "member": member, "host": "box", "registered_at": "2014-09-21T10:09:47.842Z", "subscription": {topic: 2},
+            "pattern": "static", "streams": 2, "owned": 2, "session_id": groups.session.session_id,
+        }
+    ]  # fmt: skip
+    assert [list(row) for row in found["partitions"]] == [PARTITIONS] * 2
+    moment = found["partitions"][0].pop("committed_at")
+    assert moment.startswith("20")
+    assert found["partitions"][0] == {
+        "topic": topic, "partition": 0, "owner": f"{member}-0", "member": member, "committed": 4, "log_start": 0,
+        "log_end": 10, "lag": 6, "leader": 1,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("section", "columns"), [("members", MEMBERS), ("partitions", PARTITIONS),
+                                                  ("findings", FINDINGS)])  # fmt: skip
+def test_a_section_in_every_format(cluster: Sandbox, ill: str, section: str, columns: list[str]) -> None:
+    """--section shows one part with all its columns, as a table, as JSON and as CSV: the same rows."""
+    whole = inspected(cluster, ill)[section]
+    rows = inspected(cluster, ill, "--section", section)
+    assert rows == whole
+    more = ["page"] if section == "findings" else []
+    assert [list(row) for row in rows] == [columns + more] * len(rows)
+    assert rows
+    table = run("inspect-group", ill, "--section", section, "-z", cluster.connect).stdout.splitlines()
+    assert table[0].split() == columns
+    assert len(table) == len(rows) + 1
+    listed = rows_of_csv(cluster, ill, "--section", section)
+    assert [list(row) for row in listed] == [columns] * len(rows)
+    for by_json, by_csv, line in zip(rows, listed, table[1:], strict=True):
+        for name, value in by_json.items():
+            if name in more:
+                assert value == f"docs/findings/{by_json['code']}.md"
+                continue
+            if isinstance(value, dict):
+                value = ",".join(f"{key}={item}" for key, item in value.items())
+            assert by_csv[name] == ("" if value is None else str(value))
+            assert ("-" if value is None else str(value)) in line
+
+
+def test_csv_is_the_partitions(cluster: Sandbox, ill: str, topic: str) -> None:
+    """Without --section."""
+    rows = rows_of_csv(cluster, ill)
+    assert [list(row) for row in rows] == [PARTITIONS] * 2
+    assert [(row["topic"], row["partition"], row["lag"]) for row in rows] == [(topic, "0", "6"), (topic, "1", "-5")]
+
+
+def test_the_overview(cluster: Sandbox, ill: str, healthy: str, topic: str) -> None:
+    """A table is a line about the group, then members, partitions and findings, the numbers before long names."""
+    shown = run("inspect-group", ill, "-z", cluster.connect).stdout
+    head, members, partitions, findings = (block.splitlines() for block in shown.rstrip("\n").split("\n\n"))
+    assert head[0].split() == ["group", "store", "state", "strategy", "members", "topics", "partitions", "lag"]
+    assert head[1].split() == [ill, "zookeeper", "active", "range", "1", "1", "2", "1"]
+    assert members[:2] == ["members", members[1]]
+    assert members[1].split() == ["owned", "streams", "subscription", "host", "member"]
+    assert members[2].split() == ["2", "1", f"{topic}=1", "box", ONE.replace("@", ill)]
+    assert partitions[1].split() == ["topic", "partition", "committed", "log_end", "lag", "leader", "owner"]
+    assert partitions[2].split() == [topic, "0", "4", "10", "6", "1", ONE.replace("@", ill) + "-0"]
+    assert partitions[3].split() == [topic, "1", "15", "10", "-5", "1", ONE.replace("@", ill) + "-0"]
+    # What matters stands within 80 columns.
+    assert all(line.index(line.split()[-1]) < 80 for line in partitions[1:])
+    assert findings[0] == "findings"
+    assert findings[1] == f"critical  offset-beyond-end: {topic}-1"
+    assert findings[3].startswith("          → ")
+    assert findings[4] == "          see docs/findings/offset-beyond-end.md"
+    assert "critical" not in run("inspect-group", healthy, "-z", cluster.connect).stdout
+
+
+def test_on_a_terminal(cluster: Sandbox, ill: str) -> None:
+    """Findings are folded to its width, and nothing is cut off."""
+    code, shown = run_on_terminal(
+        "inspect-group",
+        ill,
+        "-z",
+        cluster.connect,
+    )
+    assert code == 0
+    assert "offset-beyond-end" in shown
+    lines = [line.rstrip("\r") for line in shown.split("findings")[1].split("\n")]
+    assert any(line.startswith(" " * 10) for line in lines)
+    plain = run("inspect-group", ill, "-z", cluster.connect).stdout
+    assert shown.split("findings")[1].split() == plain.split("findings")[1].split()
+
+
+def test_verify(cluster: Sandbox, ill: str, healthy: str) -> None:
+    """Exit 6 for a critical finding, after everything was shown; warnings and infos are none. Without it, exit 0."""
+    result = run("inspect-group", ill, "--verify", "-z", cluster.connect, "--output", "json")
+    assert result.returncode == 6
+    assert json.loads(result.stdout)["group"] == ill
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"zkgroup: group {ill}: offset-beyond-end: ")
+    assert run("inspect-group", healthy, "--verify", "-z", cluster.connect).returncode == 0
+
+
+def test_one_topic(cluster: Sandbox, groups: Groups, topic: str, make_topic: Callable[..., str]) -> None:
+    """--topic keeps its partitions; findings are those of the whole group; a topic of others exits with 4."""
+    other = make_topic(1)
+    group = groups.make({ONE: static({topic: 1, other: 1})}, {(topic, 0): f"{ONE}-0"}, {(other, 0): 3})
+    found = inspected(cluster, group, "--topic", topic)
+    assert {row["topic"] for row in found["partitions"]} == {topic}
+    assert [f["subject"] for f in found["findings"] if f["code"] == "offset-beyond-end"] == [f"{other}-0"]
+    assert found["members"][0]["subscription"] == {topic: 1, other: 1}
+    result = run("inspect-group", group, "--topic", "nonsense", "-z", cluster.connect)
+    assert (result.returncode, result.stdout) == (4, "")
+
+
+def test_every_group_worst_first(cluster: Sandbox, groups: Groups, ill: str, healthy: str, topic: str) -> None:
+    """--all judges all groups at one go, in every format; groups with more that is critical stand first."""
+    worse = groups.make({ONE: static({topic: 1}), "@_text": b"no JSON"}, offsets={(topic, 0): 15, (topic, 1): b"x"})
+    found = inspected(cluster, "--all")
+    order = [one["group"] for one in found]
+    assert order.index(worse) < order.index(ill) < order.index(healthy)
+    counts = [sum(f["severity"] == "critical" for f in one["findings"]) for one in found]
+    assert counts == sorted(counts, reverse=True)
+    assert list(found[0]) == ["group", "store", "state", "strategy", "members", "partitions", "findings"]
+
+    blocks = run("inspect-group", "--all", "-z", cluster.connect).stdout.split("\n\n")
+    lines = [line.split() for line in blocks[0].splitlines()]
+    assert lines[0] == ["group", "store", "state", "members", "partitions", "lag", "critical", "warning", "info"]
+    assert [line[0] for line in lines[1:]] == order
+    (mine,) = [line for line in lines if line[0] == worse]
+    assert mine[2] == "broken"
+    assert int(mine[6]) == counts[order.index(worse)]
+    assert [block for block in blocks if block.startswith(f"{ill}\ncritical  ")]
+    assert not [block for block in blocks if block.startswith(f"{healthy}\n")]
+
+    rows = rows_of_csv(cluster, "--all", "--section", "findings")
+    assert list(rows[0]) == ["group", *FINDINGS]
+    assert {row["group"] for row in rows} >= {worse, ill}
+    result = run("inspect-group", "--all", "--verify", "--output", "csv", "-z", cluster.connect)
+    assert result.stdout.startswith(",".join(["group", *PARTITIONS]))
+    assert result.returncode == 6
+    assert "more)" in result.stderr
+
+
+def test_a_group_in_kafka(cluster: Sandbox, kafka: KafkaSettings, topic: str, unique: Callable[[str], str]) -> None:
+    """Its members with their share, its strategy and offsets; with ZooKeeper and without."""
+    group = unique("in-kafka")
+    with joined(kafka, group, [topic]) as member:
+        member.commit(TopicPartition(topic, 0), 3)
+        found = inspected(cluster, group)
+        result = run("inspect-group", group, "--bootstrap-server", cluster.bootstrap, "--output", "json")
+        assert (result.returncode, json.loads(result.stdout)["partitions"]) == (0, found["partitions"])
+    assert [found[key] for key in ("store", "state", "strategy")] == ["kafka", "active", "range"]
+    (one,) = found["members"]
+    assert one["member"].startswith("tester-")
+    assert {key: one[key] for key in MEMBERS[1:]} == {
+        "host": "127.0.0.1", "registered_at": None, "subscription": [topic], "pattern": None, "streams": None,
+        "owned": 2, "session_id": None,
+    }  # fmt: skip
+    assert [(row["owner"], row["committed"], row["lag"], row["leader"]) for row in found["partitions"]] == [
+        (one["member"], 3, 7, 1),
+        (one["member"], None, None, 1),
+    ]
+
+
+def test_a_group_in_both(cluster: Sandbox, kafka: KafkaSettings, healthy: str, topic: str) -> None:
+    """Two columns more set the two offsets side by side, in JSON, as a table and as CSV."""
+    commit_in_kafka(kafka, healthy, {TopicPartition(topic, 0): 6})
+    found = inspected(cluster, healthy)
+    assert found["store"] == "both"
+    assert list(found["partitions"][0]) == [*PARTITIONS, "committed_zookeeper", "committed_kafka"]
+    stores = ("committed", "committed_zookeeper", "committed_kafka", "lag")
+    assert [[row[key] for key in stores] for row in found["partitions"]] == [[6, 4, 6, 4], [10, 10, None, 0]]
+    assert "contradicting-offsets" in {finding["code"] for finding in found["findings"]}
+    table = run("inspect-group", healthy, "-z", cluster.connect).stdout
+    assert "committed_zookeeper  committed_kafka" in table
+    assert rows_of_csv(cluster, healthy)[0]["committed_kafka"] == "6"
+    alone = inspected(cluster, healthy, "--store", "zookeeper")
+    assert (alone["store"], list(alone["partitions"][0])) == ("zookeeper", PARTITIONS)
+
+
+def test_brokers_that_are_away(cluster: Sandbox, healthy: str) -> None:
+    """ZooKeeper's half is shown, with a warning on stderr; that is no failure."""
+    nowhere = f"127.0.0.1:{free_port()}"
+    options = ["--bootstrap-server", nowhere, "--connect-timeout", "1", "--output", "json"]
+    result = run("inspect-group", healthy, "-z", cluster.connect, *options)
+    assert result.returncode == 0
+    assert nowhere in result.stderr
+    found = json.loads(result.stdout)
+    assert [(row["committed"], row["lag"]) for row in found["partitions"]] == [(4, None), (10, None)]
+    assert found["members"]
+
+
+def test_a_second_look(cluster: Sandbox, groups: Groups, topic: str, fill: Callable[..., object]) -> None:
+    """--again-after looks twice: what is the same both times is told as before."""
+    group = groups.make({ONE: static({topic: 1})}, {(topic, 0): f"{ONE}-0", (topic, 1): f"{ONE}-0"}, {(topic, 0): 1})
+    once, twice = inspected(cluster, group), inspected(cluster, group, "--again-after", "0.2")
+    assert [(f["code"], f["subject"]) for f in twice["findings"]] == [
+        (f["code"], f["subject"]) for f in once["findings"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ([], "give one GROUP, or --all"),
+        (["g", "--all"], "give one GROUP, or --all"),
+        (["--all", "--topic", "t"], "--topic beside --all"),
+        (["../g"], "cannot be the name of a znode"),
+        (["a/b"], "cannot be the name of a znode"),
+    ],
+)
+def test_wrong_usage(cluster: Sandbox, args: list[str], said: str) -> None:
+    """Exit 2, one line, nothing shown."""
+    result = run("inspect-group", *args, "-z", cluster.connect)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert said in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_hostile_group(cluster: Sandbox, registry: Registry, groups: Groups) -> None:
+    """What anybody may write into a group's nodes is shown without control characters, and changes nothing."""
+    group = groups.make(
+        {"@_a": static({"a\x1b[31mb": 1, "../../x": 1, "\u202e": 1}), "@_b": white_list("a\x07b")},
+        {("t", 0): "\x1b]0;title\x07"},
+        {("t", 0): b"\x1b[2J"},
+    )
+    before = tree(registry, "/consumers/" + group)
+    for options in ([], ["--section", "findings"]):
+        result = run("inspect-group", group, *options, "-z", cluster.connect)
+        assert result.returncode == 0
+        assert not {"\x1b", "\x07", "\u202e"} & set(result.stdout + result.stderr)
+    assert inspected(cluster, group)["partitions"][0]["owner"] == "\x1b]0;title\x07"
+    assert tree(registry, "/consumers/" + group) == before
+
+
+def test_its_alias(cluster: Sandbox, ill: str) -> None:
+    """``describe`` is the same command."""
+    args = [ill, "--section", "partitions", "-z", cluster.connect]
+    assert run("describe", *args).stdout == run("inspect-group", *args).stdout != ""
