@@ -13,7 +13,6 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, cast
 
 from zkgroup.config import ConsumerConfig, librdkafka_properties
-from zkgroup.connector.brokers import Brokers
 from zkgroup.connector.driver import Driver, RebalanceListener, boot_clock
 from zkgroup.connector.start import StartAt
 from zkgroup.connector.stream import Stream, StreamStatistics
@@ -31,6 +30,7 @@ from zkgroup.protocol.names import (
 )
 from zkgroup.protocol.ops import Op, Result
 from zkgroup.protocol.znodes import Registration
+from zkgroup.servers.brokers import Brokers
 from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.zookeeper import ZooKeeperSettings
 
