@@ -31,6 +31,7 @@ import zkgroup
 from zkgroup import errors
 from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.export.plan import OffsetRange
+from zkgroup.export.scratch import ScratchFolder
 from zkgroup.export.task import Answer, DoneAnswer, TaskSettings, run_task
 
 #: All cores, and a failed task is tried again: ``local[*]`` never does that.
@@ -57,7 +58,7 @@ class SparkJobs:
         self._conf = dict(conf)
         self._context: Any = None
         self._gateway: Any = None
-        self._folder: Path | None = None
+        self._scratch: ScratchFolder | None = None
         self._failure: Exception | None = None
         self._started = threading.Event()
 
@@ -66,10 +67,12 @@ class SparkJobs:
         if active is not None:
             self._context = active
             return self
-        self._folder = Path(tempfile.mkdtemp(prefix="zkgroup-spark-"))
+        self._scratch = ScratchFolder.make()
         # In a thread of its own, which nothing interrupts: pyspark, interrupted while its JVM starts, forgets that JVM,
         # and the JVM then never ends. It also keeps pyspark from taking SIGINT for itself.
-        starter = threading.Thread(target=self._start, args=(self._folder,), name="zkgroup-spark-start", daemon=True)
+        starter = threading.Thread(
+            target=self._start, args=(self._scratch.path,), name="zkgroup-spark-start", daemon=True
+        )
         try:
             starter.start()
             # No join: one that a signal interrupts takes the thread for ended from then on (seen with Python 3.11).
@@ -86,8 +89,8 @@ class SparkJobs:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        folder, self._folder = self._folder, None
-        if folder is None:  # not ours
+        scratch, self._scratch = self._scratch, None
+        if scratch is None:  # not ours
             return
         try:
             if self._context is not None:
@@ -103,7 +106,11 @@ class SparkJobs:
                 SparkContext._gateway = SparkContext._jvm = None
         finally:
             self._context = self._gateway = None
-            shutil.rmtree(folder, ignore_errors=True)
+            scratch.remove()
+
+    @property
+    def _folder(self) -> Path | None:
+        return None if self._scratch is None else self._scratch.path
 
     @property
     def context(self) -> Any:
