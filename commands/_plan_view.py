@@ -135,7 +135,7 @@ def as_object(view: View) -> dict[str, Any]:
             "deviating": list(explanation.deviating),
             "blocked": list(explanation.blocked),
             "refused": [_variant(each) | {"message": why} for each, why in explanation.refused.items()],
-            "members": {member: [_variant(v) for v in may] for member, may in explanation.may_run.items()},
+            "may_run": {member: [_variant(v) for v in may] for member, may in explanation.may_run.items()},
         },
     }
     if view.rebalanced is not None:

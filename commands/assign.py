@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -135,8 +135,22 @@ def assign(
     scenario = change_partitions(scenario, changes)
     gone = sorted(scenario.subscribed([base, *choices.values()]) - scenario.names)
     problems += [f"topic {topic} does not exist: nothing of it is planned" for topic in gone]
+    problems += _strange_ids(group, ground, changes.members)
     plan = plan_all(scenario, base, choices, max_outcomes=outcomes)
     show(ctx, View(group, ground.snapshot, ground.explanation, base, plan), output, problems)
+
+
+def _strange_ids(group: str, ground: Ground, added: Iterable[str]) -> list[str]:
+    """A warning for each new member whose id is made otherwise than all others: ids decide who gets what."""
+    prefix = f"{group}_"
+    usual = bool(ground.scenario.registrations) and all(
+        name.startswith(prefix) for name in ground.scenario.registrations
+    )
+    return [
+        f"member {name} is planned by this id, as the ids' order matters; those of the group begin with {prefix}"
+        for name in added
+        if usual and not name.startswith(prefix)
+    ]
 
 
 def _check_harmless(ground: Ground, base: Choice) -> None:

@@ -231,6 +231,17 @@ def test_members_streams_and_partitions(cluster: Sandbox, build: Build, make_top
     assert plan["matches_current"] is False
 
 
+def test_an_id_unlike_the_others(cluster: Sandbox, build: Build, make_topic: Callable[..., str]) -> None:
+    """Order decides who gets what, and a bare name sorts elsewhere than the group's ids: planned, with a warning."""
+    topic = make_topic(2)
+    group = build({"G_a": {topic: 1}}, {})
+    result = run("assign", group, "--member", f"z={topic}", "--output", "csv", "-z", cluster.connect)
+    assert f"member z is planned by this id, as the ids' order matters; those of the group begin with {group}_" in (
+        result.stderr
+    )
+    assert run("assign", group, "--member", f"{group}_z={topic}", "--output", "csv", "-z", cluster.connect).stderr == ""
+
+
 def test_a_topic_that_does_not_exist(cluster: Sandbox, unique: Callable[[str], str]) -> None:
     """It is said, unless it is given partitions."""
     group, topic = unique("notyet"), unique("notopic")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import assume, given
@@ -21,6 +22,7 @@ from plans import (
 
 from zkgroup.errors import AssignmentRefusedError
 from zkgroup.groups.explain import VARIANTS, Claim, Explanation, Variant, explain, explain_claims
+from zkgroup.groups.planning import choose, misfits
 from zkgroup.groups.whatif import Choice, Scenario, plan_all
 from zkgroup.protocol.assignors import Assignment
 from zkgroup.protocol.names import TopicPartition
@@ -192,6 +194,34 @@ def test_a_group_without_anything() -> None:
     """No members, nothing owned: nothing to explain."""
     found = explain(snapshot({}, {"t": range(2)}, {}))
     assert found == Explanation(ranked=VARIANTS)
+
+
+@pytest.mark.parametrize(
+    ("taken", "internal"),
+    [
+        (("t",), {"__consumer_offsets", "__transaction_state"}),
+        (("t", "__transaction_state"), {"__consumer_offsets"}),
+        (("t", "__transaction_state", "__consumer_offsets"), set()),
+    ],
+)
+def test_older_releases_leave_out_less(taken: tuple[str, ...], internal: set[str]) -> None:
+    """A filter of 0.8.2 takes ``__transaction_state``, one of 0.8.1 also ``__consumer_offsets``: no difference then."""
+    partitions = dict.fromkeys(("t", "__consumer_offsets", "__transaction_state"), range(3))
+    members = {name: dict.fromkeys(taken, 1) for name in ("g_a", "g_b")}
+    owners = {pair: str(thread) for pair, thread in planned(RANGE, members, partitions).owners.items()}
+    registration = Registration("white_list", {".*": 1}, 1)
+    as_read = snapshot({name: {"t": 1} for name in members}, partitions, owners)
+    group = replace(
+        as_read,
+        members=tuple(replace(member, registration=registration) for member in as_read.members),
+        partitions=tuple(replace(partition, exists=True) for partition in as_read.partitions),
+    )
+    found = explain(group)
+    assert found.internal == internal
+    assert RANGE in found.exact
+    choice = choose(found, None, None)
+    assert (choice.variant, choice.internal) == (RANGE, internal)
+    assert misfits(group, [choice]) == []
 
 
 def test_leftovers_count_as_differences() -> None:

@@ -8,19 +8,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from zkgroup.errors import AssignmentRefusedError
 from zkgroup.groups.model import GroupSnapshot
-from zkgroup.protocol.assignors import Assignment, Compat, Strategy, assign
-from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.assignors import Assignment, Compat, Strategy, assign, resolve_all
+from zkgroup.protocol.names import INTERNAL_TOPICS, TopicPartition, internal_topics
 
 _RELEASES: Final[Mapping[Compat, str]] = {
     "0.8.2": "0.8.2 to 0.10.1",
     "0.10.2": "0.10.2 to 0.11.0",
     "1.1": "1.0 and 1.1",
 }
+
+
+# With other internal topics than the newest.
+_OLDER_FILTERS: Final = ("0.8.2", "0.8.1")
 
 
 class Variant(NamedTuple):
@@ -77,6 +81,7 @@ class Explanation:
     holds a part of their share of ``best``. ``refused``: variants whose members would refuse this group, and why.
     ``may_run``: member → the variants that account for what it holds (its share, or, for one that holds nothing, a
     share that it could not get). ``following``: the members that own something, and exactly their share of ``best``.
+    ``internal``: the topics that their filters leave out.
     """
 
     exact: tuple[Variant, ...] = ()
@@ -88,12 +93,29 @@ class Explanation:
     blocked: tuple[str, ...] = ()
     may_run: Mapping[str, tuple[Variant, ...]] = field(default_factory=dict)
     following: tuple[str, ...] = ()
+    internal: frozenset[str] = INTERNAL_TOPICS
 
 
 def explain(snapshot: GroupSnapshot) -> Explanation:
-    """Find what explains a group's live owners. Members whose registration cannot be read are left out."""
+    """Find what explains a group's live owners. Members whose registration cannot be read are left out.
+
+    Which topics a filter leaves out as internal depends on the release: where some of those are owned, older ones than
+    the newest are considered as well.
+    """
+    live = live_claims(snapshot)
     members = {member.member: member.streams for member in snapshot.members if member.error is None}
-    return explain_claims(members, planned_partitions(snapshot), live_claims(snapshot))
+    found = explain_claims(members, planned_partitions(snapshot), live)
+    if found.exact or not any(pair.topic in INTERNAL_TOPICS for pair in live):
+        return found
+    registrations = {m.member: m.registration for m in snapshot.members if m.registration and m.member in members}
+    partitions = known_partitions(snapshot)
+    for release in _OLDER_FILTERS:
+        internal = internal_topics(release)
+        streams = resolve_all(registrations, sorted(partitions), internal=internal)
+        other = explain_claims(streams, partitions, live)
+        if other.best is not None and (found.best is None or other.differences < found.differences):
+            found = replace(other, internal=internal)
+    return found
 
 
 def planned_partitions(snapshot: GroupSnapshot) -> dict[str, list[int]]:
@@ -103,6 +125,12 @@ def planned_partitions(snapshot: GroupSnapshot) -> dict[str, list[int]]:
         if partition.exists and partition.topic in snapshot.subscribed:
             found.setdefault(partition.topic, []).append(partition.partition)
     return found
+
+
+def known_partitions(snapshot: GroupSnapshot) -> dict[str, tuple[int, ...]]:
+    """The same, and for all other topics that concern the group: another release may see them as subscribed to."""
+    found = {name: topic.partitions for name, topic in snapshot.topics.items() if topic.exists and not topic.error}
+    return found | {topic: tuple(sorted(numbers)) for topic, numbers in planned_partitions(snapshot).items()}
 
 
 def live_claims(snapshot: GroupSnapshot) -> dict[TopicPartition, Claim]:

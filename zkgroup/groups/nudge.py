@@ -8,6 +8,7 @@ owners. The node is ephemeral, so that it goes with us whatever happens.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import secrets
@@ -27,6 +28,8 @@ from zkgroup.protocol.names import identify_owner
 from zkgroup.protocol.ops import Children, Code, Create, Delete, Failure, Get, Node, Op
 from zkgroup.protocol.znodes import Registration, encode_registration
 from zkgroup.servers.registry import Registry
+
+log = logging.getLogger(__name__)
 
 #: How long each of the two waits may take, in seconds.
 TIMEOUT: Final = 30.0
@@ -106,9 +109,11 @@ def rebalance(
     try:
         before = look_at(registry, group)
         _create(registry, group, node)
+        log.info("made znode %s: waiting for the members to claim anew", node)
         _wait(registry, group, before, judge, timeout)
         between = look_at(registry, group)
         _delete(registry, node)
+        log.info("deleted it after %.1f s: waiting once more", time.monotonic() - started)
     except BaseException:
         if not registry.lost:  # it goes with the session as well, but this is sooner
             with contextlib.suppress(ZkgroupError):

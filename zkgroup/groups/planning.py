@@ -77,7 +77,7 @@ def choose(explanation: Explanation, strategy: Strategy | None, release: str | N
     for variant in explanation.ranked if following else ():
         fits = strategy in (None, variant.strategy)
         if fits and release is None:
-            return Choice(variant)
+            return Choice(variant, explanation.internal)
         if fits and release is not None and variant.strategy in strategies_of(release):
             choice = choice_of(variant.strategy, release)
             if variant.strategy == "range" or variant.compat == choice.variant.compat:
@@ -90,7 +90,7 @@ def accepted(explanation: Explanation, strategy: Strategy | None, release: str |
     likely = choose(explanation, strategy, release)
     if release is not None:
         return [likely] if strategy is not None else [choice_of(each, release) for each in _first(likely, release)]
-    others = [Choice(variant) for variant in VARIANTS if strategy in (None, variant.strategy)]
+    others = [Choice(variant, explanation.internal) for variant in VARIANTS if strategy in (None, variant.strategy)]
     return [likely, *(choice for choice in others if choice != likely)]
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from zkgroup.errors import AssignmentRefusedError, NotFoundError, UsageError
-from zkgroup.groups.explain import Variant, planned_partitions
+from zkgroup.groups.explain import Variant, known_partitions
 from zkgroup.groups.mixes import holder_sets
 from zkgroup.groups.model import GroupSnapshot
 from zkgroup.protocol.assignors import Assignment, assign, resolve_all
@@ -55,9 +55,7 @@ class Scenario:
 
 def scenario_of(snapshot: GroupSnapshot) -> Scenario:
     """The group as it is, without members whose registration cannot be read."""
-    # Topics that are owned are known as well: other releases may see them as subscribed to.
-    partitions = {name: topic.partitions for name, topic in snapshot.topics.items() if topic.exists and not topic.error}
-    partitions |= {topic: tuple(sorted(numbers)) for topic, numbers in planned_partitions(snapshot).items()}
+    partitions = known_partitions(snapshot)
     return Scenario(
         {m.member: m.registration for m in snapshot.members if m.registration is not None and m.error is None},
         frozenset(snapshot.known_topics) | partitions.keys(),
