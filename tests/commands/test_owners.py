@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 from cli import run
+from grouping import joined
 
 from zkgroup.protocol import znodes
 from zkgroup.protocol.ops import Create, Ensure, Exists, Failure
 from zkgroup.protocol.znodes import Registration, encode_registration
 from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry
 
 STAMP = 1411294187842
@@ -179,7 +181,8 @@ def test_one_topic(cluster: Sandbox, build: Build, make_topic: Callable[..., str
     code, rows, stderr = owners(cluster, group, "--topic", "nonsense")
     assert (code, rows) == (4, [])
     assert stderr.startswith(
-        f"zkgroup: group {group} has nothing to do with topic 'nonsense': no subscription, no owner, no offset: its topics: "
+        f"zkgroup: group {group} has nothing to do with topic 'nonsense': no subscription, no owner, no offset: "
+        "its topics: "
     )
 
 
@@ -208,3 +211,42 @@ def test_a_group_with_a_strange_name(cluster: Sandbox, registry: Registry, uniqu
     group = unique("so und so é")
     assert registry.write(Ensure(znodes.group(group))) is None
     assert owners(cluster, group)[0] == 0
+
+
+def test_a_group_in_kafka(
+    cluster: Sandbox, kafka: KafkaSettings, make_topic: Callable[..., str], unique: Callable[[str], str]
+) -> None:
+    """Its members with their share, in the same columns; with ZooKeeper and without."""
+    topic, group = make_topic(2), unique("in-kafka")
+    with joined(kafka, group, [topic]):
+        code, rows, stderr = owners(cluster, group, "--verify")
+        without = run("owners", group, "--bootstrap-server", cluster.bootstrap, "--output", "json")
+    assert (code, stderr) == (0, "")
+    assert [(row["topic"], row["partition"], row["host"], row["registered"], row["since"]) for row in rows] == [
+        (topic, 0, "127.0.0.1", True, None),
+        (topic, 1, "127.0.0.1", True, None),
+    ]
+    assert {str(row["owner"]).partition("-")[0] for row in rows} == {"tester"}
+    assert all(row["owner"] == row["member"] for row in rows)
+    assert (without.returncode, json.loads(without.stdout)) == (0, rows)
+
+
+def test_members_in_both_stores(
+    cluster: Sandbox, kafka: KafkaSettings, build: Build, make_topic: Callable[..., str]
+) -> None:
+    """--store both tells the owners of each store apart, or chooses one; without it ZooKeeper's are shown."""
+    topic = make_topic(2)
+    group = build({"G_c": static(**{topic: 1})}, {(topic, 0): "G_c-0", (topic, 1): "G_c-0"})
+    with joined(kafka, group, [topic]):
+        shown = {
+            store: owners(cluster, group, *(["--store", store] if store else []))[1]
+            for store in ("", "zookeeper", "kafka", "both")
+        }
+    both = shown["both"]
+    assert [(row["partition"], row["store"]) for row in both] == [
+        (0, "zookeeper"), (0, "kafka"), (1, "zookeeper"), (1, "kafka"),
+    ]  # fmt: skip
+    for row in both:
+        assert str(row["owner"]).startswith("tester-" if row.pop("store") == "kafka" else f"{group}_c-0")
+    assert shown[""] == shown["zookeeper"] == both[::2]
+    assert shown["kafka"] == both[1::2]

@@ -1,0 +1,173 @@
+"""Rows made of snapshots."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zkgroup.groups.listing import group_row, member_rows, notes, only_topics, owner_rows, partition_rows
+from zkgroup.groups.model import (
+    CoordinatorGroup,
+    CoordinatorMember,
+    GroupMember,
+    GroupPartition,
+    GroupSnapshot,
+    KafkaOffset,
+    StoredOffset,
+)
+from zkgroup.groups.ownership import ownership_defects
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.znodes import Registration
+
+A, B = "g_a", "g_b"
+
+
+def stored(offset: int | None, error: str | None = None) -> StoredOffset:
+    return StoredOffset(offset, 0, 1, 2, 1000, error)
+
+
+def member(name: str = A, **topics: int) -> GroupMember:
+    return GroupMember(name, "box", 7, 5, Registration("static", topics, 5), topics)
+
+
+def snapshot(*partitions: GroupPartition, members: tuple[GroupMember, ...] = (), **more: object) -> GroupSnapshot:
+    subscribed = frozenset(topic for one in members for topic in one.streams)
+    return replace(GroupSnapshot("g", members, partitions, subscribed), **more)  # type: ignore[arg-type]
+
+
+def test_lag_is_summed_where_it_is_known() -> None:
+    """Negative lags count; a partition without a commit, or without a known end, does not; none at all is None."""
+    partitions = [
+        GroupPartition("t", 0, stored=stored(3), log_end=10),
+        GroupPartition("t", 1, stored=stored(12), log_end=10),
+        GroupPartition("t", 2, log_end=10),
+        GroupPartition("t", 3, stored=stored(3)),
+        GroupPartition("u", 0, stored=stored(None, "bad"), log_end=10),
+    ]
+    row = group_row(snapshot(*partitions))
+    assert (row.topics, row.partitions, row.lag) == (2, 5, 5)
+    assert group_row(snapshot(*partitions[2:])).lag is None
+    assert group_row(snapshot(GroupPartition("t", 0, stored=stored(10), log_end=10))).lag == 0
+
+
+def test_a_topic_that_is_only_subscribed_to_counts() -> None:
+    """It concerns the group, though it has no partitions."""
+    assert group_row(snapshot(members=(member(t=1, never=1),))).topics == 2
+
+
+def test_members_of_every_kind() -> None:
+    """A filter shows its expression, a broken registration nothing; members in Kafka follow, with what they hold."""
+    filtering = replace(
+        member(B), registration=Registration("white_list", {"t.*": 3}), streams={"t1": 3, "t2": 3}, session_id=0
+    )
+    broken = GroupMember("g_c", None, 8, 5, error="is no JSON")
+    kafka = CoordinatorMember("k-1", "k", "", (TopicPartition("u", 1), TopicPartition("t", 0)))
+    partitions = [GroupPartition("t", n, owner=f"{A}-{n}", member=A, stream=n) for n in range(2)]
+    coordinator = CoordinatorGroup("Stable", members=(kafka,))
+    rows = member_rows(snapshot(*partitions, members=(member(t=2, u=1), filtering, broken), coordinator=coordinator))
+    assert [(r.member, r.subscription, r.pattern, r.streams, r.owned, r.session_id) for r in rows] == [
+        (A, {"t": 2, "u": 1}, "static", 3, 2, 7),
+        (B, {"t.*": 3}, "white_list", 3, 0, None),
+        ("g_c", None, None, None, 0, 8),
+        ("k-1", ["t", "u"], None, None, 2, None),
+    ]
+    assert rows[3].host is None
+
+
+@pytest.mark.parametrize(
+    ("store", "committed", "at"), [("zookeeper", [4, 9, None], [1000, 1000, None]), ("kafka", [6, 8, 1], [None] * 3),
+                                   ("both", [6, 9, 1], [None, 1000, None])]
+)  # fmt: skip
+def test_the_offset_of_a_store(store: str, committed: list[int | None], at: list[int | None]) -> None:
+    """committed_at is told where the offset is ZooKeeper's; rows of the other store alone are left out."""
+    partitions = [
+        GroupPartition("t", 0, stored=stored(4), kafka=KafkaOffset(6), log_end=10),
+        GroupPartition("t", 1, stored=stored(9), kafka=KafkaOffset(8), log_end=10),
+        GroupPartition("t", 2, kafka=KafkaOffset(1), log_end=10),
+    ]
+    rows = partition_rows(snapshot(*partitions, members=(member(t=1),)), store)  # type: ignore[arg-type]
+    assert [row.committed for row in rows] == committed
+    assert [row.committed_at for row in rows] == at
+    assert [row.lag for row in rows] == [None if c is None else 10 - c for c in committed]
+    alone = partition_rows(snapshot(*partitions), store)  # type: ignore[arg-type]
+    assert len(alone) == (2 if store == "zookeeper" else 3)
+
+
+def test_notes_say_alike_things_once() -> None:
+    """Partitions with the same trouble share a line, and what a warning says already is not said again."""
+    partitions = [GroupPartition("t", n, stored=stored(None, "is empty"), log_error="no leader") for n in range(3)]
+    partitions += [GroupPartition("u", 0, error="the owner node is empty", log_error="brokers away")]
+    partitions += [GroupPartition("u", n, log_error=f"u-{n} is not known") for n in (1, 2)]
+    partitions += [GroupPartition("v", 0, kafka=KafkaOffset(None, error="not authorised"))]
+    look = snapshot(*partitions, warnings=("log offsets: brokers away: start them",), problems=("znode /x",))
+    assert notes(look) == [
+        "log offsets: brokers away: start them",
+        "znode /x",
+        "u-0: the owner node is empty",
+        "t-0..2: offset node is empty",
+        "v-0: in Kafka: not authorised",
+        "t-0..2: no leader",
+        "u-1..2: it is not known",
+    ]
+    assert "v-0" not in "".join(notes(look, "zookeeper"))
+    assert "offset node" not in "".join(notes(look, "kafka"))
+
+
+def test_only_some_topics() -> None:
+    """The partitions of the others go; the rest of the look stays."""
+    look = snapshot(GroupPartition("t", 0), GroupPartition("u", 0), members=(member(t=1, u=1),))
+    kept = only_topics(look, ["u", "nothing"])
+    assert [p.name for p in kept.partitions] == ["u-0"]
+    assert (kept.members, kept.subscribed) == (look.members, look.subscribed)
+
+
+partitions = st.builds(
+    GroupPartition,
+    topic=st.sampled_from(["t", "u"]),
+    partition=st.integers(0, 3),
+    owner=st.none() | st.sampled_from([f"{A}-0", f"{A}-3", "gone-0"]),
+    member=st.none() | st.just(A),
+    stream=st.none() | st.integers(0, 3),
+    exists=st.booleans(),
+    stored=st.none() | st.builds(stored, st.none() | st.integers(0, 20)),
+    kafka=st.none() | st.builds(KafkaOffset, st.none() | st.integers(0, 20)),
+    log_end=st.none() | st.integers(0, 20),
+)
+shares = st.lists(st.builds(TopicPartition, st.sampled_from(["t", "u"]), st.integers(0, 3)), unique=True).map(tuple)
+
+
+@given(
+    st.lists(partitions, unique_by=lambda p: p.key, max_size=8),
+    st.booleans(),
+    st.none() | st.lists(shares, max_size=2),
+)
+def test_every_owner_has_its_row(
+    found: list[GroupPartition], live: bool, in_kafka: list[tuple[TopicPartition, ...]] | None
+) -> None:
+    """Each owner node and each share in Kafka is shown, nothing twice in one store, and judging never fails."""
+    coordinator = None
+    if in_kafka is not None:
+        members = tuple(CoordinatorMember(f"k-{n}", "k", "h", share) for n, share in enumerate(in_kafka))
+        coordinator = CoordinatorGroup("Stable", members=members)
+    keys = {p.key for p in found}
+    found += [GroupPartition(*key) for share in in_kafka or () for key in dict.fromkeys(share) if key not in keys]
+    unique = {p.key: p for p in found}
+    found = [unique[key] for key in sorted(unique)]
+    look = snapshot(*found, members=(member(t=2),) if live else (), coordinator=coordinator)
+    if not live:
+        look = replace(look, partitions=tuple(replace(p, member=None) for p in look.partitions))
+    rows = owner_rows(look)
+    placed = [(row.topic, row.partition, row.store) for row in rows]
+    assert len(set(placed)) == len(placed)
+    assert {(row.topic, row.partition, row.owner) for row in rows if row.store == "zookeeper" and row.owner} == {
+        (p.topic, p.partition, p.owner) for p in look.partitions if p.owner
+    }
+    held = {key for share in in_kafka or () for key in share}
+    assert {(row.topic, row.partition) for row in rows if row.store == "kafka"} == held
+    assert isinstance(ownership_defects(look), list)
+    for store in ("zookeeper", "kafka", "both"):
+        rows_of_store = partition_rows(look, store)  # type: ignore[arg-type]
+        assert {(row.topic, row.partition) for row in rows_of_store} >= {p.key for p in look.partitions if p.owner}
