@@ -73,6 +73,15 @@ def delete_group(
             show_default=False,
         ),
     ] = None,
+    undo: Annotated[
+        Path | None,
+        typer.Option(
+            "--undo",
+            metavar="FILE",
+            help="Make again what the deletion that this is the backup of has removed; of one group, if it is named.",
+            show_default=False,
+        ),
+    ] = None,
     store: StoreOption = None,
     backup: BackupOption = None,
     execute: ExecuteOption = False,
@@ -84,8 +93,8 @@ def delete_group(
 
     The group must have no members, in any store. All its nodes go at one go, those that others have put there too; a
     member that registers meanwhile wins, and so does whoever writes an offset. With --topic only the offsets of these
-    topics go ('unsubscribe' does that beside members that read other topics). A backup is written before;
-    'reset-offsets GROUP --undo BACKUP' makes the offsets again.
+    topics go ('unsubscribe' does that beside members that read other topics). A backup is written before; with --undo
+    it makes all nodes again, and 'reset-offsets GROUP --undo BACKUP' the offsets alone, in both stores.
 
     With --pattern every group is judged by itself, and one row is shown for each: those with members, and those that
     were written more recently than --older-than says, are kept.
@@ -94,8 +103,11 @@ def delete_group(
     zkgroup delete-group billing
     zkgroup delete-group billing --topic orders --execute
     zkgroup delete-group --pattern 'console-consumer-*' --older-than 30d --execute
+    zkgroup delete-group --undo BACKUP --execute
     """
-    if (group is None) == (not pattern):
+    if undo is not None and (topic or pattern or store or older_than or backup):
+        raise UsageError("--undo goes with a group at most", "leave the other options out")
+    if undo is None and (group is None) == (not pattern):
         raise UsageError("give a group or --pattern, not both" if group else "no group is given", "see --help")
     if older_than is not None and not pattern:
         raise UsageError("--older-than is about --pattern", "leave it out, or give --pattern")
@@ -106,7 +118,9 @@ def delete_group(
     check_choice(execute, dry_run, backup)
     settings = connection(ctx)
     change = _Change(ctx, settings, execute, confirm, backup, output)
-    if pattern:
+    if undo is not None:
+        _undo(change, group, undo)
+    elif pattern:
         _delete_debris(change, pattern, older_than)
     elif topic:
         _delete_topics(change, group or "", topic)
@@ -194,17 +208,38 @@ def _delete_debris(change: _Change, patterns: Sequence[str], older_than: str | N
             return
         backed_up(backups.write(backup_of_debris(registry, patterns, doomed, now), change.backup))
         outcome = delete_debris(registry, doomed)
+    _conclude(change, outcome, "deleted")
+
+
+def _undo(change: _Change, group: str | None, path: Path) -> None:
+    from zkgroup.groups import backup as backups
+    from zkgroup.groups.restoring import lost_groups, plan_restore, restore
+
+    saved = backups.read(path)
+    lost = lost_groups(saved, group)
+    with open_registry(change.settings) as registry:
+        backups.check_cluster(saved, backups.read_cluster(registry), path)
+        rows = plan_restore(registry, lost)
+        print_rows(rows, DEBRIS_COLUMNS, change.output)
+        making = {row.group for row in rows if row.action == "make"}
+        if not change.is_wanted(len(making)):
+            return
+        outcome = restore(registry, [one for one in lost if one.group in making])
+    _conclude(change, outcome, "made again")
+
+
+def _conclude(change: _Change, outcome: dict[str, ZkgroupError | None], what: str) -> None:
     failed = {group: error for group, error in outcome.items() if error is not None}
-    done(change.ctx, f"{counted(len(outcome) - len(failed), 'group')} deleted")
+    done(change.ctx, f"{counted(len(outcome) - len(failed), 'group')} {what}")
     if failed:
-        raise _of_many(failed, len(outcome))
+        raise _of_many(failed, len(outcome), what)
 
 
-def _of_many(failed: dict[str, ZkgroupError], count: int) -> ZkgroupError:
+def _of_many(failed: dict[str, ZkgroupError], count: int, what: str) -> ZkgroupError:
     named = "; ".join(f"{group}: {error.message}" for group, error in list(failed.items())[:SHOWN])
     more = f"; and {len(failed) - SHOWN} more" if len(failed) > SHOWN else ""
     worst = min(failed.values(), key=lambda error: error.exit_code)
-    error = RefusedError(f"{len(failed)} of {counted(count, 'group')} are not deleted: {named}{more}", worst.remedy)
+    error = RefusedError(f"{len(failed)} of {counted(count, 'group')} are not {what}: {named}{more}", worst.remedy)
     error.exit_code = worst.exit_code
     return error
 

@@ -148,6 +148,16 @@ def test_debris(cluster: Sandbox, registry: Registry, second: Registry, unique: 
     (line,) = [line for line in result.stderr.splitlines() if "backup: " in line]
     saved = backup.read(Path(line.partition("backup: ")[2]))
     assert {node.path: node.data for node in saved.nodes}[znodes.offset(names[3], P("t", 0))] == b"5"
+    file = line.partition("backup: ")[2]
+    undo = run("delete-group", "--undo", file, "-z", cluster.connect, "--output", "json")
+    assert [(row["group"], row["action"], row["znodes"]) for row in json.loads(undo.stdout)] == [
+        (name, "make", 5) for name in (names[0], names[1], names[3])
+    ]
+    assert not exists(registry, names[0])
+    undo = run("delete-group", names[0], "--undo", file, "-z", cluster.connect, "--execute")
+    assert (undo.returncode, "1 group made again" in undo.stderr) == (0, True), undo.stderr
+    assert values(registry, names[0], P("t", 0)) == [5]
+    assert not exists(registry, names[1])
     nothing = run("delete-group", "--pattern", f"{stem}-nothing*", "-z", cluster.connect)
     assert (nothing.returncode, "no group matches" in nothing.stderr) == (4, True)
 

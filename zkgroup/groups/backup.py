@@ -111,6 +111,11 @@ def check_fits(backup: Backup, cluster: Cluster, group: str, path: Path) -> None
     """Raise ``RefusedError`` where the backup was made of another group or cluster."""
     if backup.group != group:
         raise RefusedError(f"{path} was made of group {backup.group}, not of {group}", "name that group")
+    check_cluster(backup, cluster, path)
+
+
+def check_cluster(backup: Backup, cluster: Cluster, path: Path) -> None:
+    """Raise ``RefusedError`` where the backup was made of another cluster."""
     if not backup.cluster.is_same(cluster):
         raise RefusedError(
             f"{path} was made of another cluster, {_called(backup.cluster)}; this is {_called(cluster)}",

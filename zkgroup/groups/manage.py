@@ -128,7 +128,8 @@ def foreign_nodes(tree: GroupTree) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class DebrisRow:
-    """A group that a pattern means. ``znodes``: how many it has; ``last_change``: milliseconds since 1970."""
+    """A group that a pattern or a backup means. ``znodes``: how many it has, or is to get; ``last_change``: in
+    milliseconds since 1970."""
 
     group: str
     state: Literal["active", "inactive", "broken"]
@@ -136,7 +137,7 @@ class DebrisRow:
     partitions: int
     znodes: int
     last_change: int | None
-    action: Literal["delete", "keep"]
+    action: Literal["delete", "keep", "make"]
     note: str | None = None
 
 

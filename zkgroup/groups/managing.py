@@ -230,10 +230,11 @@ class Manager:
         if not stores:
             return
         found = self.look(group, "both" if len(stores) > 1 else next(iter(stores)))
+        stored, kept = found.stored, found.kept
         wrong = []
         for row in rows:
             if row.target is not None:
-                one = (found.stored if row.store == "zookeeper" else found.kept).get(row.key)
+                one = (stored if row.store == "zookeeper" else kept).get(row.key)
                 if one is None or one.offset != row.target:
                     wrong.append(f"{row.key} in {row.store} is {one.offset if one else 'missing'}, not {row.target}")
         if wrong:

@@ -139,6 +139,7 @@ class _Writing:
         self._prune = prune
         # In their order, so that a piece can be told in few words.
         self._todo = {write.partition: write for write in sorted(writes, key=lambda write: write.partition)}
+        self._paths = {partition: znodes.offset(group, partition) for partition in self._todo}
         self._written: list[TopicPartition] = []
         self._already: list[TopicPartition] = []
         self._attempts = 0
@@ -164,7 +165,7 @@ class _Writing:
     def _look(self, writes: Sequence[OffsetWrite]) -> _Look:
         """Read what these writes depend on; what has its wanted value is done. Raises where anything has changed."""
         guard = read_guard(self._steady.registry, self._group)
-        offsets = [Get(self._path(write.partition)) for write in writes]
+        offsets = [Get(self._paths[write.partition]) for write in writes]
         results = self._steady.registry.read(offsets)
         nodes = {
             write.partition: _node(op.path, node) for write, op, node in zip(writes, offsets, results, strict=True)
@@ -203,15 +204,12 @@ class _Writing:
         fixed = [znodes.consumers(), znodes.group(self._group), znodes.offsets(self._group)]
         return fixed + [znodes.offset_topic(self._group, topic) for topic in topics]
 
-    def _path(self, partition: TopicPartition) -> str:
-        return znodes.offset(self._group, partition)
-
     def _value(self, partition: TopicPartition, node: Node | None) -> tuple[int | None, bool]:
         """What the node holds, None where it is missing; and whether that is what None means."""
         if node is None:
             return None, True
         try:
-            value = znodes.decode_offset(self._path(partition), node.data)
+            value = znodes.decode_offset(self._paths[partition], node.data)
         except MalformedZnodeError:
             return None, False
         return value, value is not None
@@ -225,7 +223,7 @@ class _Writing:
         topics: set[str] = set()
         size = 0
         for write in self._todo.values():
-            cost = len(self._path(write.partition).encode()) + chroot + _OPERATION_BYTES
+            cost = len(self._paths[write.partition].encode()) + chroot + _OPERATION_BYTES
             if write.partition.topic not in topics:
                 cost *= 2  # the topic's node may have to be made
             if piece and size + cost > self._limit:
@@ -267,7 +265,7 @@ class _Writing:
         operations = [*self._parents(piece, look), *look.guard.operations()]
         deleted: dict[str, set[str]] = {}
         for write in piece:
-            path, node = self._path(write.partition), look.nodes[write.partition]
+            path, node = self._paths[write.partition], look.nodes[write.partition]
             if write.offset is None:
                 operations.append(Delete(path, -1 if node is None else node.stat.version))
                 deleted.setdefault(write.partition.topic, set()).add(str(write.partition.partition))
@@ -302,7 +300,7 @@ class _Writing:
 
     def _was_applied(self, piece: Sequence[OffsetWrite], look: _Look) -> bool:
         """Find out what became of a transaction whose answer was lost."""
-        paths = [self._path(write.partition) for write in piece]
+        paths = [self._paths[write.partition] for write in piece]
         results = self._steady.read_back(paths)
         nodes = [_node(path, result) for path, result in zip(paths, results, strict=True)]
         # All or nothing: one node that is untouched is enough to know.

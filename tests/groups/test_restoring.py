@@ -1,0 +1,123 @@
+"""Making again what was deleted, on a real ZooKeeper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from writing import Build, Meddler, P, register, values
+
+from zkgroup.errors import NotFoundError, UsageError
+from zkgroup.groups import backup as backups
+from zkgroup.groups.backup import Backup, Cluster, SavedNode
+from zkgroup.groups.managing import Found, Manager, read_scope
+from zkgroup.groups.removing import remove_tree
+from zkgroup.groups.restoring import lost_groups, plan_restore, restore
+from zkgroup.groups.scope import parse_scope
+from zkgroup.groups.tree import GroupTree, read_tree
+from zkgroup.protocol import znodes
+from zkgroup.protocol.ops import Acl, Acls, Create, Ensure, GetAcl
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
+
+
+@pytest.fixture
+def saved(registry: Registry, tmp_path: Path) -> Callable[[GroupTree], Backup]:
+    """``saved(tree)``: the backup of its removal, written and read."""
+
+    def save(tree: GroupTree) -> Backup:
+        manager = Manager(registry, lambda: KafkaSettings("localhost:1"), 1.0)
+        made = manager.backup_of_removal("delete-group", tree.group, [Found(tree.group, tree)])
+        return backups.read(backups.write(made, tmp_path / "backup.json"))
+
+    return save
+
+
+def content(tree: GroupTree) -> dict[str, bytes]:
+    return {node.path: node.data for node in tree.nodes}
+
+
+def test_a_deleted_group_comes_back_as_it_was(
+    registry: Registry, make_group: Build, saved: Callable[[GroupTree], Backup]
+) -> None:
+    """Every node with its data and its access list; a second time there is nothing to do."""
+    group = make_group({P("t", 0): 5, P("t", 1): 6})
+    acl = (Acl("world", "anyone", 31), Acl("digest", "u:h", 1))
+    foreign = f"{znodes.group(group)}/foreign"
+    registry.write(Create(foreign, b"\xff\x00", acl=acl))
+    tree = read_tree(registry, group)
+    backup = saved(tree)
+    remove_tree(registry, tree)
+    lost = lost_groups(backup, None)
+    (row,) = plan_restore(registry, lost)
+    assert (row.group, row.action, row.partitions, row.znodes) == (group, "make", 2, 7)
+    assert restore(registry, lost) == {group: None}
+    assert content(read_tree(registry, group)) == content(tree)
+    assert registry.read([GetAcl(foreign)]) == [Acls(acl)]
+    assert plan_restore(registry, lost)[0].action == "keep"
+
+
+def test_what_is_there_by_now_is_left_alone(
+    registry: Registry, make_group: Build, saved: Callable[[GroupTree], Backup]
+) -> None:
+    """Of a topic that was deleted from a group, and that somebody has written again in part."""
+    group = make_group({P("t", 0): 5, P("t", 1): 6, P("u", 0): 7})
+    tree, roots = read_scope(registry, group, parse_scope(["t"]))
+    backup = saved(tree)
+    remove_tree(registry, tree, roots=roots)
+    registry.write(Ensure(znodes.offset_topic(group, "t")))
+    registry.write(Create(znodes.offset(group, P("t", 1)), b"66"))
+    assert restore(registry, lost_groups(backup, group)) == {group: None}
+    assert values(registry, group, P("t", 0), P("t", 1), P("u", 0)) == [5, 66, 7]
+
+
+def test_parents_that_the_backup_has_not_are_made(
+    registry: Registry, make_group: Build, saved: Callable[[GroupTree], Backup]
+) -> None:
+    """A topic's nodes come back even if the whole group has gone since."""
+    group = make_group({P("t", 0): 5})
+    tree, roots = read_scope(registry, group, parse_scope(["t"]))
+    backup = saved(tree)
+    remove_tree(registry, tree, roots=roots)
+    remove_tree(registry, read_tree(registry, group))
+    assert restore(registry, lost_groups(backup, group)) == {group: None}
+    assert values(registry, group, P("t", 0)) == [5]
+
+
+def test_a_group_that_is_at_work_is_refused(
+    registry: Registry, second: Registry, make_group: Build, saved: Callable[[GroupTree], Backup]
+) -> None:
+    """A member that has come, before or after the last look, is named, and nothing is made; others are made all the
+    same."""
+    groups = [make_group({P("t", 0): 5}) for _ in range(2)]
+    trees = [read_tree(registry, group) for group in groups]
+    both = saved(GroupTree("both", tuple(node for tree in trees for node in tree.nodes)))
+    for tree in trees:
+        remove_tree(registry, tree)
+    with Meddler(registry.settings, lambda n: register(second, groups[0]) if n == 1 else None) as meddler:
+        outcome = restore(meddler, lost_groups(both, None))
+    assert f"group {groups[0]} is active" in str(outcome[groups[0]])
+    assert outcome[groups[1]] is None
+    assert values(registry, groups[0], P("t", 0)) == [None]
+    assert values(registry, groups[1], P("t", 0)) == [5]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/brokers/ids/1", "/consumers", "/consumers/../brokers", "/consumers//x", "consumers/g", "", "/consumers/g/"],
+)
+def test_a_backup_cannot_reach_beyond_its_groups(path: str) -> None:
+    """A file that was tampered with is refused before a server is asked."""
+    backup = Backup("delete-group", "g", 0, Cluster("h:1"), (), (SavedNode(path, b""),))
+    with pytest.raises(UsageError):
+        lost_groups(backup, None)
+
+
+def test_a_backup_without_the_group() -> None:
+    """Nothing of that name in it, or no nodes at all."""
+    backup = Backup("delete-group", "g", 0, Cluster("h:1"), (), (SavedNode("/consumers/g", b""),))
+    with pytest.raises(NotFoundError, match="nothing of group h"):
+        lost_groups(backup, "h")
+    with pytest.raises(UsageError, match="holds no nodes"):
+        lost_groups(Backup("reset-offsets", "g", 0, Cluster("h:1"), ()), None)

@@ -1,0 +1,164 @@
+"""Making again what a deletion has removed, out of its backup: only nodes that are missing, none is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Final
+
+from zkgroup.errors import NotFoundError, UnreachableError, UsageError, ZkgroupError
+from zkgroup.groups.backup import Backup, SavedNode
+from zkgroup.groups.guard import read_guard
+from zkgroup.groups.lost import Steady
+from zkgroup.groups.manage import DebrisRow
+from zkgroup.groups.tree import GroupTree, read_trees
+from zkgroup.groups.writing import CHANGED, CREDENTIALS, PATIENCE, PIECE_BYTES
+from zkgroup.protocol import znodes
+from zkgroup.protocol.ops import Create, Delete, Ensure, Node
+from zkgroup.servers.registry import Registry, TransactionRefused
+
+_OPERATION_BYTES: Final = 96  # of a creation, besides its path and its data
+_ATTEMPTS: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The nodes that a backup has of one group, parents first."""
+
+    group: str
+    nodes: tuple[SavedNode, ...]
+
+
+def lost_groups(backup: Backup, group: str | None) -> list[Lost]:
+    """What the backup has of each group, or only of ``group``.
+
+    Raises ``UsageError`` where it holds no nodes, or one that lies outside its group; ``NotFoundError`` where it has
+    nothing of the group.
+    """
+    found: dict[str, list[SavedNode]] = {}
+    for node in backup.nodes:
+        found.setdefault(_group_of(node.path), []).append(node)
+    if not found:
+        raise UsageError("the backup holds no nodes", "'reset-offsets --undo' puts offsets back")
+    if group is not None and group not in found:
+        raise NotFoundError(f"the backup has nothing of group {group}", f"it has {len(found)} others")
+    return [
+        Lost(name, tuple(sorted(nodes, key=lambda node: (node.path.count("/"), node.path))))
+        for name, nodes in sorted(found.items())
+        if group in (None, name)
+    ]
+
+
+def _group_of(path: str) -> str:
+    """The group that a node belongs to. Raises ``UsageError`` for a path that is none below a group."""
+    names = path.removeprefix(f"{znodes.consumers()}/").split("/")
+    if not path.startswith(f"{znodes.consumers()}/"):
+        raise UsageError(f"{path[:120]!r} is no node of a group", "the backup was tampered with")
+    parent = znodes.consumers()
+    for name in names:
+        parent = znodes.child(parent, name)
+    return names[0]
+
+
+def plan_restore(registry: Registry, lost: Iterable[Lost]) -> list[DebrisRow]:
+    """What would be made of each group."""
+    wanted = list(lost)
+    trees = read_trees(registry, {one.group: [znodes.group(one.group)] for one in wanted})
+    return [_row(one, trees[one.group]) for one in wanted]
+
+
+def _row(lost: Lost, tree: GroupTree) -> DebrisRow:
+    missing = len({node.path for node in lost.nodes} - {node.path for node in tree.nodes})
+    active = bool(tree.members or tree.held)
+    offsets = znodes.offsets(lost.group) + "/"
+    note = None
+    if not missing:
+        note = "is there already"
+    elif tree.nodes:
+        note = "is there in part: only what is missing is made"
+    return DebrisRow(
+        lost.group,
+        "active" if active else "broken" if tree.unreadable else "inactive",
+        len(tree.members),
+        sum(node.path.startswith(offsets) and node.path.count("/") == 5 for node in lost.nodes),
+        missing,
+        tree.last_change,
+        "make" if missing else "keep",
+        note,
+    )
+
+
+def restore(registry: Registry, lost: Sequence[Lost]) -> dict[str, ZkgroupError | None]:
+    """Make what is missing; for each group None, or why it was not made: one that is refused does not stop others."""
+    outcome: dict[str, ZkgroupError | None] = {}
+    with ExitStack() as opened:
+        steady = Steady(registry, PATIENCE, opened)
+        for one in lost:
+            try:
+                _restore_one(steady, one)
+            except UnreachableError as error:
+                return outcome | {rest.group: error for rest in lost if rest.group not in outcome}
+            except ZkgroupError as error:
+                outcome[one.group] = error
+            else:
+                outcome[one.group] = None
+    return outcome
+
+
+def _restore_one(steady: Steady, lost: Lost) -> None:
+    """In transactions that hold as much as they can, each refused once the group is at work."""
+    limit, attempts = PIECE_BYTES, 0
+    while True:
+        guard = read_guard(steady.registry, lost.group)
+        there = {node.path for node in read_trees(steady.registry, _roots(lost))[lost.group].nodes}
+        if not there:
+            steady.registry.write(Ensure(znodes.consumers()))
+        creates = [create for create in _creations(lost) if create.path not in there]
+        if not creates:
+            return
+        piece = _as_much_as_fits(creates, limit)
+        operations: list[Create | Delete] = [*guard.operations(), *piece]
+        try:
+            steady.registry.transaction(operations)
+            attempts = 0
+        except TransactionRefused as refused:
+            if refused.failure.code not in CHANGED:
+                why = f"{refused.failure.code.value} ({refused.failure.detail})"
+                raise ZkgroupError(f"cannot make {refused.path}: {why}", CREDENTIALS) from None
+            attempts += 1
+            if attempts >= _ATTEMPTS:
+                raise ZkgroupError(f"{refused.message}, again and again", "find out who changes the group") from None
+        except UnreachableError:
+            (first,) = steady.read_back([piece[0].path])
+            if not isinstance(first, Node):
+                limit = max(1, limit // 2)
+                attempts += 1
+                if attempts >= _ATTEMPTS:
+                    raise
+
+
+def _creations(lost: Lost) -> list[Create]:
+    """Parents first; those that the backup has not, as it is of some topics only, are made as members make them."""
+    found = {node.path: Create(node.path, node.data, acl=node.acl) for node in lost.nodes}
+    for node in lost.nodes:
+        parts = node.path.split("/")
+        for end in range(3, len(parts)):
+            above = "/".join(parts[:end])
+            found.setdefault(above, Create(above))
+    return sorted(found.values(), key=lambda create: (create.path.count("/"), create.path))
+
+
+def _roots(lost: Lost) -> Mapping[str, Sequence[str]]:
+    return {lost.group: [znodes.group(lost.group)]}
+
+
+def _as_much_as_fits(creates: Sequence[Create], limit: int) -> list[Create]:
+    kept: list[Create] = []
+    size = 0
+    for create in creates:
+        size += len(create.path.encode()) + len(create.data) + _OPERATION_BYTES
+        if kept and size > limit:
+            break
+        kept.append(create)
+    return kept
