@@ -17,6 +17,7 @@ from support import numbered, wait_until
 
 from zkgroup.errors import RefusedError, UsageError
 from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import Exists
 from zkgroup.sandbox import server
 from zkgroup.sandbox.lifecycle import process_rows
 from zkgroup.sandbox.lifecycle import stop as stop_recorded
@@ -170,6 +171,39 @@ def test_a_port_taken_meanwhile_is_changed(
         sandbox = make_sandbox(brokers=0)
         assert sandbox.zookeeper.port != other.getsockname()[1]
         assert zookeeper_serves(sandbox.zookeeper.port)
+
+
+def test_a_foreign_zookeeper_is_not_taken_for_ones_own(zookeeper: Sandbox, unique: Callable[[str], str]) -> None:
+    """Where a given port belongs to another ZooKeeper, the start fails and leaves nothing in that one."""
+    sandbox = Sandbox(unique("foreign"), zookeeper_port=zookeeper.zookeeper.port, chroot="/foreign")
+    with pytest.raises(ServerFailedError, match=f"ZooKeeper cannot listen on port {zookeeper.zookeeper.port}: it is"):
+        sandbox.start()
+    assert not sandbox.folder.exists()
+    with zookeeper.registry() as registry:
+        assert registry.read([Exists("/foreign")]) == [None]
+
+
+@pytest.mark.parametrize("kind", ["zookeeper", "broker"])
+def test_servers_of_others_that_answer_on_a_chosen_port(
+    make_sandbox: Callable[..., Sandbox],
+    cluster: Sandbox,
+    zookeeper: Sandbox,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+) -> None:
+    """A ZooKeeper or broker (of the same number, even) that took the port meanwhile and serves there is not ours."""
+    foreign = zookeeper.zookeeper.port if kind == "zookeeper" else cluster.broker(1).port
+    choose, offered = server.free_port, [foreign]
+    monkeypatch.setattr(server, "free_port", lambda: offered.pop() if offered else choose())
+    if kind == "zookeeper":
+        sandbox = make_sandbox(brokers=0)
+        ours = sandbox.zookeeper
+    else:
+        sandbox = make_sandbox(zookeeper=zookeeper.address, chroot="/another")
+        ours = sandbox.broker(1)
+    assert not offered
+    assert ours.port != foreign
+    assert ours.running
 
 
 def test_a_broker_that_ends_while_starting(zookeeper: Sandbox, unique: Callable[[str], str]) -> None:

@@ -5,9 +5,12 @@ Formats: ZooKeeper's four-letter words; Kafka's Metadata request, version 0, whi
 
 from __future__ import annotations
 
+import os
 import random
+import re
 import socket
 import struct
+from pathlib import Path
 
 HOST = "127.0.0.1"
 # Below the range from which Linux and macOS take ports for outgoing connections: a server that is stopped for a while
@@ -35,16 +38,26 @@ def port_is_free(port: int) -> bool:
 
 
 def zookeeper_serves(port: int, timeout: float = 1.0) -> bool:
-    """Whether a ZooKeeper at ``port`` takes requests (the four-letter word ``srvr`` tells its mode)."""
+    """Whether a ZooKeeper at ``port`` takes requests."""
+    return zookeeper_data(port, timeout) is not None
+
+
+def zookeeper_data(port: int, timeout: float = 1.0) -> Path | None:
+    """The data folder of the ZooKeeper at ``port``, which tells it from all others; None where none takes requests.
+
+    The four-letter word ``conf`` (to be allowed in the ``4lw.commands.whitelist`` of 3.5 and later) names the folder of
+    its snapshots, a subfolder of the configured one.
+    """
     try:
         with socket.create_connection((HOST, port), timeout) as connection:
-            connection.sendall(b"srvr")
+            connection.sendall(b"conf")
             answer = b""
             while part := connection.recv(4096):
                 answer += part
     except OSError:
-        return False
-    return b"Mode:" in answer
+        return None
+    found = re.search(rb"^dataDir=(.+)$", answer, re.MULTILINE)
+    return Path(os.fsdecode(found[1].strip())).parent if found else None
 
 
 def known_brokers(port: int, timeout: float = 1.0) -> frozenset[int] | None:

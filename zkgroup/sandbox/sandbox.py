@@ -19,7 +19,7 @@ from zkgroup.sandbox.jars import DEFAULT_RELEASE, kafka_class_path, release, zoo
 from zkgroup.sandbox.java import find_java
 from zkgroup.sandbox.member import MemberOptions, ReferenceMember
 from zkgroup.sandbox.paths import sandbox_folder
-from zkgroup.sandbox.probe import HOST, known_brokers, zookeeper_serves
+from zkgroup.sandbox.probe import HOST, known_brokers, zookeeper_data
 from zkgroup.sandbox.processes import POLL, Guard, current_process
 from zkgroup.sandbox.server import Server
 from zkgroup.sandbox.state import SandboxState, ServerState, locked, read_state, write_state
@@ -187,7 +187,11 @@ class Sandbox:
             (folder / "log4j2.properties").write_text(configuration.LOG4J2.format(level="INFO"), encoding="utf-8")
             return configuration.zookeeper_command(java, class_path, folder, 256, record=self._archive_classes)
 
-        return Server("ZooKeeper", folder, prepare, zookeeper_serves, self._guard, self._zookeeper_port)
+        def serves(port: int) -> bool:
+            data = zookeeper_data(port)
+            return data is not None and data.resolve() == (folder / "data").resolve()
+
+        return Server("ZooKeeper", folder, prepare, serves, self._guard, self._zookeeper_port)
 
     def _broker_server(self, java: Path, class_path: str, broker_id: int) -> Server:
         folder = self.folder / f"broker-{broker_id}"
@@ -206,9 +210,9 @@ class Sandbox:
 
         def serves(port: int) -> bool:
             known = known_brokers(port)
-            if known is not None and not self.release.tells_brokers:
-                return configuration.STARTED in server.new_log()
-            return known is not None and broker_id in known
+            if known is None or (self.release.tells_brokers and broker_id not in known):
+                return False
+            return configuration.STARTED in server.new_log()  # or another broker of this number would do
 
         port = None if self._broker_port is None else self._broker_port + broker_id - 1
         server = Server(f"Kafka {self.release.version} broker {broker_id}", folder, prepare, serves, self._guard, port)

@@ -27,8 +27,8 @@ class ServerFailedError(ZkgroupError):
 class Server:
     """A server process with its folder, log and port.
 
-    ``prepare`` writes the configuration for a port and returns the command; ``serves`` looks whether the server at a
-    port takes requests. Without a fixed ``port`` a free one is taken, and kept from then on.
+    ``prepare`` writes the configuration for a port and returns the command; ``serves`` looks whether this very server
+    takes requests at a port: until the process has found out that its port is taken, another may answer there. Without a fixed ``port`` a free one is taken, and kept from then on.
     """
 
     def __init__(
@@ -75,6 +75,8 @@ class Server:
             return
         if self._port is None:
             self._port = free_port()
+        elif self._fixed and not self._served and not port_is_free(self._port):
+            raise self._taken()
         self.folder.mkdir(parents=True, exist_ok=True)
         command = self._prepare(self._port)
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
@@ -145,12 +147,15 @@ class Server:
         logged = self.new_log()
         taken = _TAKEN in logged or "BindException" in logged
         if taken and self._port is not None and not port_is_free(self._port):
-            return ServerFailedError(
-                f"{self.name} cannot listen on port {self._port}: it is taken",
-                "stop what listens there, or choose another port",
-                port_taken=True,
-            )
+            return self._taken()
         return ServerFailedError(f"{self.name} {what}", f"its log says: {telling_line(logged)}", port_taken=taken)
+
+    def _taken(self) -> ServerFailedError:
+        return ServerFailedError(
+            f"{self.name} cannot listen on port {self._port}: it is taken",
+            "stop what listens there, or choose another port",
+            port_taken=True,
+        )
 
 
 def telling_line(log: str) -> str:
