@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 from broken_groups_by_hand import ALONE, CASES, JUST_NOW, LONG_AGO, TWO, UNREAD, Case, in_kafka, unreadable_filter
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from judged import (
     DAY,
     GROUP,
@@ -33,19 +31,11 @@ from judged import (
 )
 
 from zkgroup.groups.explain import explain
-from zkgroup.groups.findings import KINDS, SEVERITIES, Finding, judge, worst
+from zkgroup.groups.findings import KINDS, SEVERITIES, judge, worst
 from zkgroup.groups.model import (
-    CoordinatorGroup,
-    CoordinatorMember,
-    GroupMember,
-    GroupPartition,
     GroupSnapshot,
-    GroupTopic,
-    KafkaOffset,
-    StoredOffset,
 )
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.znodes import Registration
 
 
 @pytest.mark.parametrize(("code", "case"), CASES, ids=[f"{code}-{case[0]}-{n}" for n, (code, case) in enumerate(CASES)])
@@ -362,141 +352,3 @@ def test_remedies_can_be_pasted_into_a_shell() -> None:
     """Names that a shell would take apart are quoted."""
     hostile = having(replace(ALONE, group="a; rm -rf b"), 1, stored=stored(1))
     assert "zkgroup reset-offsets 'a; rm -rf b' --topic orders:1" in found(hostile, "offset-before-start").remedy
-
-
-# --- whatever there may be --------------------------------------------------------------------------------------------
-
-NAMES = st.sampled_from(["orders", "bills", "__consumer_offsets", "g_a", "a b"])
-TIMES = st.none() | st.sampled_from([0, THEN, JUST_NOW, NOW, NOW + DAY, -5])
-OFFSETS = st.none() | st.integers(-2, 200)
-DATA = st.sampled_from([b"", b"no JSON", b'{"subscription":{}}', b'{"pattern":"static","subscription":{}}'])
-MEMBERS = st.builds(
-    GroupMember,
-    st.sampled_from(["g_a", "g_b", "h:1", "x"]),
-    st.none(),
-    st.sampled_from([0, 1, 2]),
-    TIMES,
-    st.none()
-    | st.builds(
-        Registration,
-        st.sampled_from(["static", "white_list"]),
-        st.dictionaries(st.sampled_from(["orders", "(", r"\\w", "\ud800"]), st.just(1), min_size=1, max_size=1),
-    ),
-    st.dictionaries(NAMES, st.integers(1, 3), max_size=2),
-    st.none() | st.sampled_from(["is no JSON", "is empty, not JSON"]),
-    st.lists(st.sampled_from(["backslashes are escaped twice", "no timestamp"]), max_size=2).map(tuple),
-    DATA,
-    TIMES,
-)
-PARTITIONS = st.builds(
-    GroupPartition,
-    NAMES,
-    st.integers(0, 3),
-    owner=st.none() | st.sampled_from(["g_a-0", "zombie"]),
-    member=st.none() | st.sampled_from(["g_a", "h:1"]),
-    stream=st.none() | st.integers(0, 4),
-    since=TIMES,
-    session_id=st.sampled_from([None, 0, 1, 2]),
-    error=st.none() | st.just("is empty"),
-    exists=st.booleans(),
-    leader=st.sampled_from([None, -1, 1, 9]),
-    stored=st.none()
-    | st.builds(
-        StoredOffset,
-        OFFSETS,
-        st.integers(0, 3),
-        st.integers(0, 9),
-        st.integers(0, NOW),
-        st.sampled_from([0, THEN, NOW]),
-        st.none() | st.just("is no offset"),
-    ),
-    kafka=st.none() | st.builds(KafkaOffset, OFFSETS, error=st.none() | st.just("timed out")),
-    log_start=OFFSETS,
-    log_end=OFFSETS,
-    log_error=st.none() | st.just("timed out"),
-)
-TOPICS = st.builds(
-    GroupTopic,
-    NAMES,
-    st.booleans(),
-    st.lists(st.integers(0, 5), max_size=4).map(tuple),
-    st.integers(0, 9),
-    TIMES,
-    st.booleans(),
-    st.none() | st.just("is no JSON"),
-    TIMES,
-)
-COORDINATORS = st.none() | st.builds(
-    CoordinatorGroup,
-    st.sampled_from(["Stable", "Empty", "PreparingRebalance"]),
-    members=st.lists(
-        st.builds(
-            CoordinatorMember,
-            st.just("m"),
-            st.just("c"),
-            st.just("/h"),
-            st.lists(st.builds(TopicPartition, NAMES, st.integers(0, 3)), max_size=3).map(tuple),
-        ),
-        max_size=2,
-    ).map(tuple),
-    error=st.none() | st.just("not available"),
-)
-
-
-@st.composite
-def snapshots(draw: st.DrawFn) -> GroupSnapshot:
-    """Any group, however little its parts agree."""
-    members = {one.member: one for one in draw(st.lists(MEMBERS, max_size=3))}
-    partitions = {one.key: one for one in draw(st.lists(PARTITIONS, max_size=6))}
-    topics = {one.name: one for one in draw(st.lists(TOPICS, max_size=4))}
-    return GroupSnapshot(
-        draw(st.sampled_from(["g", "console-consumer-7"])),
-        tuple(members.values()),
-        tuple(partitions.values()),
-        frozenset(name for one in members.values() for name in one.streams),
-        tuple(draw(st.lists(st.just("znode /x is no JSON"), max_size=30))),
-        topics,
-        draw(st.lists(NAMES, unique=True).map(tuple)),
-        draw(st.sampled_from([0, NOW, NOW + 30 * DAY])),
-        draw(st.floats(0, 5)),
-        draw(st.booleans()),
-        last_change=draw(TIMES),
-        coordinator=draw(COORDINATORS),
-        broker_ids=draw(st.sampled_from([(), (1,)])),
-        warnings=draw(st.sampled_from([(), ("no answer",)])),
-    )
-
-
-def exists(finding: Finding, snapshot: GroupSnapshot) -> bool:
-    """Whether the finding's subject is in the snapshot."""
-    named = {snapshot.group, *snapshot.topics, *snapshot.subscribed, *(one.member for one in snapshot.members)}
-    named.update(partition.topic for partition in snapshot.partitions)
-    known = {partition.key for partition in snapshot.partitions}
-    known.update(TopicPartition(name, n) for name, one in snapshot.topics.items() for n in one.partitions)
-    if finding.subject in named:
-        return True
-    for part in finding.subject.removesuffix(" …").split(", "):
-        name, _, numbers = part.rpartition("-")
-        first, _, last = numbers.partition("..")
-        if not {TopicPartition(name, n) for n in range(int(first), int(last or first) + 1)} <= known:
-            return False
-    return True
-
-
-@settings(max_examples=200, deadline=None)
-@given(snapshots(), st.none() | snapshots(), st.booleans())
-def test_whatever_there_is_can_be_judged(now: GroupSnapshot, before: GroupSnapshot | None, explained: bool) -> None:
-    """No snapshot makes it fail; every finding is of a kind and a severity that is declared, about something that is
-    there, says something and advises something; the order is by severity, and the same for the same look."""
-    findings = judge(now, explain(now) if explained else None, before)
-    for finding in findings:
-        assert finding.severity in KINDS[finding.code].severities
-        assert exists(finding, now), finding
-        assert finding.message
-        assert finding.remedy
-        assert finding.page == f"docs/findings/{finding.code}.md"
-        assert "\n" not in finding.message + finding.remedy
-    assert len({(f.code, f.subject, f.message) for f in findings}) == len(findings) or len(now.problems) > 1
-    ranks = [SEVERITIES.index(finding.severity) for finding in findings]
-    assert ranks == sorted(ranks)
-    assert judge(now, explain(now) if explained else None, before) == findings
