@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from judged import DAY, NOW, SECOND, THEN
@@ -44,6 +46,15 @@ MEMBERS = st.builds(
     DATA,
     TIMES,
 )
+
+
+def told_apart(member: GroupMember) -> GroupMember:
+    """A filter that cannot be read comes with an error."""
+    expressions = member.registration.subscription if member.registration is not None else {}
+    unreadable = not expressions.keys().isdisjoint({"(", "\ud800"})
+    return replace(member, error=member.error or "cannot be read", streams={}) if unreadable else member
+
+
 PARTITIONS = st.builds(
     GroupPartition,
     NAMES,
@@ -102,7 +113,7 @@ COORDINATORS = st.none() | st.builds(
 @st.composite
 def snapshots(draw: st.DrawFn) -> GroupSnapshot:
     """Any group, however little its parts agree."""
-    members = {one.member: one for one in draw(st.lists(MEMBERS, max_size=3))}
+    members = {one.member: one for one in map(told_apart, draw(st.lists(MEMBERS, max_size=3)))}
     partitions = {one.key: one for one in draw(st.lists(PARTITIONS, max_size=6))}
     topics = {one.name: one for one in draw(st.lists(TOPICS, max_size=4))}
     return GroupSnapshot(

@@ -168,14 +168,6 @@ def _may_take_internal(member: GroupMember, partition: GroupPartition) -> bool:
     return registration is not None and registration.pattern != "static" and partition.topic in INTERNAL_TOPICS
 
 
-def _takes_internal(scene: Scene) -> bool:
-    return any(
-        p.topic in INTERNAL_TOPICS and p.member is not None and _may_take_internal(scene.members[p.member], p)
-        for p in scene.partitions
-        if p.member in scene.members
-    )
-
-
 def _claims(scene: Scene) -> Iterator[Finding]:
     kinds: dict[str, Said] = {}
     for partition in scene.partitions:
@@ -243,7 +235,7 @@ def _unexplained(scene: Scene) -> Iterator[Finding]:
     explanation = scene.explanation
     if explanation is None or explanation.exact or explanation.best is None:
         return
-    if any(member.error is not None for member in scene.snapshot.members) or _takes_internal(scene):
+    if any(member.error is not None for member in scene.snapshot.members):
         return  # what should be whose is not known here
     holders = {partition.member for partition in scene.partitions if partition.member is not None}
     told = bool(scene.unread) or any(_is_wrong(scene, p) for p in scene.partitions)
