@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from zkgroup.errors import MalformedZnodeError, ZkgroupError
 from zkgroup.groups.model import GroupMember
 from zkgroup.protocol import znodes
-from zkgroup.protocol.assignors import resolve
 from zkgroup.protocol.ops import Node
 from zkgroup.protocol.znodes import Registration
 
@@ -27,6 +26,8 @@ class TopicSelections:
         ((expression, streams),) = registration.subscription.items()
         key = (registration.pattern, expression)
         if key not in self._selected:
+            from zkgroup.protocol.assignors import resolve  # Java's regular expressions take 20 ms to load
+
             try:
                 self._selected[key] = tuple(resolve(registration, self._topics))
             except ZkgroupError as error:
