@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from plans import (
     Members,
@@ -31,6 +31,7 @@ from zkgroup.protocol.znodes import Registration
 RANGE, NEW, OLD, MIDDLE = VARIANTS
 
 
+@settings(deadline=None)
 @given(members_of_a_group, partitions_of_topics, variants)
 def test_the_variant_that_made_a_plan_is_found(members: Members, partitions: Partitions, variant: Variant) -> None:
     """Of owners that are a variant's plan, it is among the exact ones, and nobody deviates from the best."""
@@ -42,6 +43,7 @@ def test_the_variant_that_made_a_plan_is_found(members: Members, partitions: Par
     assert set(found.following) == {thread.consumer_id for thread in plan.owners.values()}
 
 
+@settings(deadline=None)
 @given(members_of_a_group, partitions_of_topics, variants, st.randoms(use_true_random=False))
 def test_members_that_lost_their_shares_deviate(
     members: Members, partitions: Partitions, variant: Variant, choose: random.Random
@@ -54,16 +56,18 @@ def test_members_that_lost_their_shares_deviate(
     live = {pair: claim for pair, claim in claims(plan).items() if claim.member not in lost}
     found = explain_claims(members, partitions, live)
     assert set(found.following) == set(holders) - lost
-    for member in lost:
+    plain = not plan.ties  # within a tie nobody knows whose share is free
+    for member in lost if plain else ():
         assert variant not in found.may_run[member]
     for member in set(holders) - lost:
         assert variant in found.may_run[member]
     # Another variant may account for what is left just as well, and then for more of it.
     assert found.differences <= len(plan.owners) - len(live)
     if found.best == variant:
-        assert set(found.deviating) == lost
+        assert set(found.deviating) == lost if plain else set(found.deviating) <= lost
 
 
+@settings(deadline=None)
 @given(
     members_of_a_group | equal_members,
     partitions_of_topics,
@@ -103,6 +107,17 @@ def test_a_swap_within_a_tie_is_no_difference() -> None:
     assert found.differences == 1
 
 
+def test_a_share_within_a_tie_may_be_blocked() -> None:
+    """Who deals one of two tied partitions to itself may have wanted the other: no reason to call it a deviator."""
+    members = {"g_a": {"Aa": 1, "BB": 1}, "g_b": {"Aa": 1, "BB": 1}}
+    partitions = {"Aa": range(1), "BB": range(1)}
+    live = {pair: Claim(*thread) for pair, thread in planned(NEW, members, partitions).of("g_a").items()}
+    found = explain_claims(members, partitions, live)
+    assert NEW in found.may_run["g_b"]
+    assert found.following == ("g_a",)
+
+
+@settings(deadline=None)
 @given(equal_members, partitions_of_topics, st.randoms(use_true_random=False))
 def test_ties_may_be_dealt_in_any_order(members: Members, partitions: Partitions, choose: random.Random) -> None:
     """However the owners stand within the ties of a plan, it is that plan."""

@@ -215,13 +215,13 @@ def compare(plan: Assignment, live: Mapping[TopicPartition, Claim]) -> Fit:
         apart.add(live[pair].member)
     for group in plan.ties:
         wanted = Counter(plan.owners[pair].consumer_id for pair in group)
-        owned = [live[pair].member for pair in group if pair in live]
-        held = Counter(member for member in owned if member is not None)
+        owned = Counter(live[pair].member for pair in group if pair in live)
+        held = Counter({member: count for member, count in owned.items() if member is not None})
         differences += len(group) - (wanted & held).total()
         short = wanted - held
         apart |= short.keys() | (held - wanted).keys()
-        if len(owned) == len(group):
-            blocked |= short.keys()
+        # In which order a member deals these is not known, so that any of them may be in its share.
+        blocked |= {member for member in short if owned.total() > owned[member]}
     return Fit(
         differences,
         frozenset(member for member in apart if member is not None),
