@@ -157,7 +157,7 @@ def test_what_is_wrong_is_said_and_the_rest_shown(cluster: Sandbox, groups: Grou
         ("never", 4): (2, None),
     }
     assert stderr.splitlines() == [
-        f"zkgroup: warning: {topic}-0: offset node 'abc' is no offset",
+        f"zkgroup: warning: {topic}-0: its offset: 'abc' is no offset",
         "zkgroup: warning: never-0..1, never-4: topic never does not exist",
     ]
     assert offsets(cluster, group, "--quiet")[2] == ""

@@ -101,19 +101,22 @@ def test_notes_say_alike_things_once() -> None:
     partitions = [GroupPartition("t", n, stored=stored(None, "is empty"), log_error="no leader") for n in range(3)]
     partitions += [GroupPartition("u", 0, error="the owner node is empty", log_error="brokers away")]
     partitions += [GroupPartition("u", n, log_error=f"u-{n} is not known") for n in (1, 2)]
+    closed = [StoredOffset(None, -1, 0, 0, 0, f"znode /c/o/w/{n} cannot be read: not authorised") for n in range(12)]
+    partitions += [GroupPartition("w", n, stored=offset) for n, offset in enumerate(closed)]
     partitions += [GroupPartition("v", 0, kafka=KafkaOffset(None, error="not authorised"))]
     look = snapshot(*partitions, warnings=("log offsets: brokers away: start them",), problems=("znode /x",))
     assert notes(look) == [
         "log offsets: brokers away: start them",
         "znode /x",
         "u-0: the owner node is empty",
-        "t-0..2: offset node is empty",
+        "t-0..2: its offset: is empty",
+        "w-0..11: its offset: znode /c/o/… cannot be read: not authorised",
         "v-0: in Kafka: not authorised",
         "t-0..2: no leader",
         "u-1..2: it is not known",
     ]
     assert "v-0" not in "".join(notes(look, "zookeeper"))
-    assert "offset node" not in "".join(notes(look, "kafka"))
+    assert "its offset" not in "".join(notes(look, "kafka"))
 
 
 def test_only_some_topics() -> None:

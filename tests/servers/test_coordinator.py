@@ -8,6 +8,7 @@ import pytest
 from grouping import commit_in_kafka, joined
 
 from zkgroup.errors import UnreachableError
+from zkgroup.groups.snapshot import read_group
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.probe import free_port
 from zkgroup.sandbox.sandbox import Sandbox
@@ -101,19 +102,26 @@ def test_brokers_that_are_away(unique: Callable[[str], str]) -> None:
 @pytest.mark.parametrize("release", ["0.8.2.2", pytest.param("0.9.0.1", marks=pytest.mark.long),
                                      pytest.param("0.10.1.1", marks=pytest.mark.long)])  # fmt: skip
 def test_releases_that_tell_less(make_sandbox: Callable[..., Sandbox], zookeeper: Sandbox, release: str) -> None:
-    """Offsets are told by every release, of all topics that exist; a group without members is no error on any."""
+    """Offsets are told by every release, known to be old or not, of all topics or of those named; a group without
+    members is no error on any. A look at the registry tells what has to be asked for."""
     sandbox = make_sandbox(kafka=release, zookeeper=zookeeper.address, chroot=f"/coordinator-{release}")
     with sandbox.registry(timeout=30.0) as registry:
         settings = Brokers(registry.read, {}).settings()
         create_topic(registry, "t", 3)
         create_topic(registry, "u", 1)
         commit_in_kafka(settings, "g", {P("t", 2): 5, P("u", 0): 6})
-        sides = Coordinators(settings, 20.0).sides(["g", "nobody"], by_partition=True)
-        assert sides["g"].offsets == {P("t", 2): KafkaOffset(5), P("u", 0): KafkaOffset(6)}
-        assert (sides["g"].errors, sides["nobody"]) == ((), KafkaSide())
+        for by_partition in (True, False):
+            sides = Coordinators(settings, 20.0).sides(["g", "nobody"], by_partition=by_partition)
+            assert sides["g"].offsets == {P("t", 2): KafkaOffset(5), P("u", 0): KafkaOffset(6)}
+            assert (sides["g"].errors, sides["nobody"]) == ((), KafkaSide())
+        some = Coordinators(settings, 20.0).sides(["g", "n"], by_partition=True, topics={"g": ["u", "x"], "n": []})
+        assert some["g"].offsets == {P("u", 0): KafkaOffset(6)}
         names, errors = Coordinators(settings, 20.0).names()
         assert errors == ()
         assert set(names) <= {"g"}
+        look = read_group(registry, "g", kafka=settings)
+        assert [(p.name, p.committed("kafka"), p.log_end) for p in look.partitions] == [("t-2", 5, 0), ("u-0", 6, 0)]
+        assert look.warnings == ()
 
 
 def test_offsets_of_a_topic_that_is_gone(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from zkgroup.errors import UsageError, ZkgroupError
@@ -54,11 +54,13 @@ class Asker:
         self.warnings += errors
         return names
 
-    def sides(self, groups: Sequence[str], *, by_partition: bool) -> Mapping[str, KafkaSide]:
-        """What Kafka tells of each group; nothing, with a warning, where the brokers do not tell."""
+    def sides(
+        self, groups: Sequence[str], *, by_partition: bool = False, topics: Mapping[str, Collection[str]] | None = None
+    ) -> Mapping[str, KafkaSide]:
+        """What Kafka tells of each group, as ``Coordinators.sides``; nothing, with a warning, where brokers do not."""
 
         def question() -> Mapping[str, KafkaSide]:
-            return self.coordinators().sides(groups, by_partition=by_partition)
+            return self.coordinators().sides(groups, by_partition=by_partition, topics=topics)
 
         what = "what Kafka keeps of the group is not known" if len(groups) == 1 else "groups in Kafka are not known"
         return self._ask(what, question, dict.fromkeys(groups, KafkaSide()))

@@ -207,7 +207,7 @@ def notes(snapshot: GroupSnapshot, store: Store = "both") -> list[str]:
     lines += _alike(snapshot, lambda partition: partition.error)
     if store != "kafka":
         lines += _alike(
-            snapshot, lambda partition: partition.stored.error if partition.stored else None, "offset node "
+            snapshot, lambda partition: partition.stored.error if partition.stored else None, "its offset: "
         )
     if store != "zookeeper":
         lines += _alike(snapshot, lambda partition: partition.kafka.error if partition.kafka else None, "in Kafka: ")
@@ -221,8 +221,9 @@ def _alike(snapshot: GroupSnapshot, why: Callable[[GroupPartition], str | None],
     for partition in snapshot.partitions:
         text = why(partition)
         if text is not None:
-            # An error that names its partition is the same one for the next.
-            found.setdefault(text.replace(partition.name, "it"), []).append(partition.key)
+            # An error that names its partition, or the partition's node, is the same one for the next.
+            alike = text.replace(partition.name, "it").replace(f"/{partition.topic}/{partition.partition} ", "/… ")
+            found.setdefault(alike, []).append(partition.key)
     for text, keys in found.items():
         yield f"{spans(keys)}: {prefix}{text}"
 

@@ -55,6 +55,7 @@ __all__ = [
 
 #: Brokers whose registration has at least this version tell a group's offsets without being told which.
 _WHOLE_OFFSETS: Final = 4
+_FEW: Final = 10
 DEFAULT_TIMEOUT: Final = 5.0
 
 
@@ -128,6 +129,7 @@ class _Look:
             nodes, world, groups = self._from_registry(self.registry, names)
         members = {group: reading.members_of(group, nodes, world.selections) for group in groups}
         if self.registry is not None:
+            self._ask_coordinators(nodes, world, members)
             reading.read_partitions(self.registry, nodes, groups, members, world)
         there = [group for group in groups if nodes.exists(reading.paths_of(group).group) or self._is_in_kafka(group)]
         heard = {topic for group in there for topic in self._concerned(group, nodes, members)}
@@ -150,13 +152,24 @@ class _Look:
         nodes = reading.read_names(registry, groups)
         world = reading.World.of_registry(nodes)
         reading.read_members(registry, nodes, groups)
-        self.sides = dict.fromkeys(groups, KafkaSide())
-        # A question to the coordinator makes brokers create this topic; and without it nothing is kept in Kafka.
-        if self.asker is not None and self.store != "zookeeper" and OFFSETS_TOPIC in world.known_topics:
-            oldest = reading.oldest_broker(nodes)
-            self.asked_kafka = True
-            self.sides = self.asker.sides(groups, by_partition=oldest is not None and oldest < _WHOLE_OFFSETS)
         return nodes, world, groups
+
+    def _ask_coordinators(
+        self, nodes: reading.Nodes, world: reading.World, members: Mapping[str, Sequence[GroupMember]]
+    ) -> None:
+        self.sides = dict.fromkeys(members, KafkaSide())
+        # A question to the coordinator makes brokers create this topic; and without it nothing is kept in Kafka.
+        if self.asker is None or self.store == "zookeeper" or OFFSETS_TOPIC not in world.known_topics:
+            return
+        self.asked_kafka = True
+        oldest = reading.oldest_broker(nodes)
+        by_partition = oldest is not None and oldest < _WHOLE_OFFSETS
+        # Of a few groups all offsets are looked for; of many only those of topics that ZooKeeper knows them to read,
+        # as a thousand groups times all partitions would be too much to ask.
+        topics = None
+        if by_partition and len(members) > _FEW:
+            topics = {group: joining.concerned(group, nodes, ms, KafkaSide()) for group, ms in members.items()}
+        self.sides = self.asker.sides(list(members), by_partition=by_partition, topics=topics)
 
     def _all(self, registry: Registry) -> Sequence[str]:
         listed, topics = registry.read([Children(znodes.consumers()), Children(znodes.topics())])
@@ -181,7 +194,7 @@ class _Look:
         self.sides = dict.fromkeys(groups, KafkaSide())
         if OFFSETS_TOPIC in leaders:
             self.asked_kafka = True
-            self.sides = self.asker.sides(groups, by_partition=False)
+            self.sides = self.asker.sides(groups)
         return reading.Nodes(), world, groups
 
     def _concerned(

@@ -8,10 +8,10 @@ partitions that are named, later a group's offsets are told as a whole. Asking f
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.protocol.names import INTERNAL_TOPICS, TopicPartition
@@ -28,6 +28,7 @@ from zkgroup.servers.kafka import (
     no_answer,
 )
 
+T = TypeVar("T")
 _STATES: Final = {
     "PREPARING_REBALANCING": "PreparingRebalance",
     "COMPLETING_REBALANCING": "CompletingRebalance",
@@ -83,53 +84,102 @@ class Coordinators:
             tuple(sorted({f"not all groups in Kafka are known: {error.str()}" for error in errors})),
         )
 
-    def sides(self, groups: Sequence[str], *, by_partition: bool = False) -> dict[str, KafkaSide]:
-        """What Kafka tells of each group. ``by_partition``: ask for the offsets of every partition of the cluster by
-        its name, as releases before 0.10.2 want it. Raises ``ZkgroupError`` where nothing can be asked at all."""
-        asked = [group for group in groups if _is_name(group)]
-        unasked = dict.fromkeys(groups, KafkaSide())
-        if not asked:
-            return unasked
-        admin = self._admin()
-        named = None
-        if by_partition or self.settings.legacy_release is not None:
-            named = [
-                KafkaTopicPartition(topic, number)
-                for topic, partitions in self.leaders().items()
-                if topic not in INTERNAL_TOPICS
-                for number in partitions
-            ]
-        deadline = time.monotonic() + self.timeout
-        described = admin.describe_consumer_groups(asked, request_timeout=self.timeout)
-        committed: dict[str, Future[Any]] = {}
-        if named is None or named:
-            for group in asked:  # one a call is all that librdkafka (2.16) takes
-                request = [ConsumerGroupTopicPartitions(group, named)]
-                committed |= admin.list_consumer_group_offsets(request, request_timeout=self.timeout)
-        return unasked | {group: self._side(group, described[group], committed.get(group), deadline) for group in asked}
+    def sides(
+        self, groups: Sequence[str], *, by_partition: bool = False, topics: Mapping[str, Collection[str]] | None = None
+    ) -> dict[str, KafkaSide]:
+        """What Kafka tells of each group.
 
-    def _side(self, group: str, described: Future[Any], committed: Future[Any] | None, deadline: float) -> KafkaSide:
+        ``by_partition``: the brokers are known to want every partition named whose offset is asked for, as releases
+        before 0.10.2 do; else they are found out about. ``topics``: group → the only topics to name then. Raises
+        ``ZkgroupError`` where nothing can be asked at all.
+        """
+        asked = [group for group in groups if _is_name(group)]
+        sides = dict.fromkeys(groups, KafkaSide())
+        if not asked:
+            return sides
+        by_partition = by_partition or self.settings.legacy_release is not None
+        described = self._describe(asked)
+        committed = self._committed(asked, self._named(asked, topics) if by_partition else None)
+        # What a broker does that cannot read the question: it drops the connection.
+        puzzled = [
+            group
+            for group, answer in committed.items()
+            if isinstance(answer, KafkaException) and answer.args[0].code() == KafkaError._TRANSPORT
+        ]
+        if puzzled and not by_partition:
+            self._client = None  # one whose connection was dropped asks nothing for seconds (librdkafka 2.16)
+            committed |= self._committed(puzzled, self._named(puzzled, topics))
+        return sides | {group: self._side(group, described[group], committed[group]) for group in asked}
+
+    def _named(
+        self, groups: Sequence[str], topics: Mapping[str, Collection[str]] | None
+    ) -> dict[str, list[KafkaTopicPartition]]:
+        """The partitions whose offsets are asked for, group by group."""
+        existing = {
+            name: [KafkaTopicPartition(name, number) for number in partitions]
+            for name, partitions in self.leaders().items()
+            if name not in INTERNAL_TOPICS
+        }
+        return {
+            group: [
+                partition
+                for name in (existing if topics is None else topics[group])
+                for partition in existing.get(name, ())
+            ]
+            for group in groups
+        }
+
+    def _describe(self, groups: list[str]) -> dict[str, CoordinatorGroup | Exception]:
+        asked = self._admin().describe_consumer_groups(groups, request_timeout=self.timeout)
+        return {group: _answer(asked[group], self._deadline(), _group) for group in groups}
+
+    def _committed(
+        self, groups: Sequence[str], named: Mapping[str, list[KafkaTopicPartition]] | None
+    ) -> dict[str, dict[TopicPartition, KafkaOffset] | Exception]:
+        """Offsets, or why they are not known. A group for which no partition is named has none."""
+        found: dict[str, dict[TopicPartition, KafkaOffset] | Exception] = {}
+        asked: dict[str, Future[Any]] = {}
+        for group in groups:
+            partitions = None if named is None else named[group]
+            if partitions is not None and not partitions:
+                found[group] = {}
+                continue
+            # One a call is all that librdkafka (2.16) takes.
+            request = [ConsumerGroupTopicPartitions(group, partitions)]
+            asked |= self._admin().list_consumer_group_offsets(request, request_timeout=self.timeout)
+        deadline = self._deadline()
+        return found | {group: _answer(future, deadline, _offsets) for group, future in asked.items()}
+
+    def _deadline(self) -> float:
+        return time.monotonic() + self.timeout + 1
+
+    def _side(
+        self,
+        group: str,
+        described: CoordinatorGroup | Exception,
+        committed: dict[TopicPartition, KafkaOffset] | Exception,
+    ) -> KafkaSide:
         errors: list[str] = []
         found: CoordinatorGroup | None = None
         offsets: Mapping[TopicPartition, KafkaOffset] = {}
-        try:
-            found = _group(described.result(_left(deadline)))
-        except KafkaException as error:
-            if error.args[0].code() not in _NOT_THERE_YET:
-                errors.append(f"group {group} cannot be described by Kafka: {error.args[0].str()}")
-        except TimeoutError:
-            errors.append(f"group {group} was not described by Kafka within {self.timeout:g} s")
-        try:
-            offsets = {} if committed is None else _offsets(committed.result(_left(deadline)).topic_partitions)
-        except KafkaException as error:
-            errors.append(f"offsets of group {group} in Kafka cannot be read: {error.args[0].str()}")
-        except TimeoutError:
-            errors.append(f"offsets of group {group} in Kafka were not told within {self.timeout:g} s")
+        if isinstance(described, CoordinatorGroup):
+            found = described
+        elif not _is_beyond(described):
+            errors.append(f"group {group} was not described by Kafka: {self._why(described)}")
+        if isinstance(committed, Exception):
+            errors.append(f"offsets of group {group} in Kafka cannot be read: {self._why(committed)}")
+        else:
+            offsets = committed
         if found is not None and errors:
             found = replace(found, error="; ".join(errors))
         if found is not None and found.state == "Dead" and not offsets:
             found = None  # Kafka's word for a group it has never heard of
         return KafkaSide(found, offsets, tuple(errors))
+
+    def _why(self, error: Exception) -> str:
+        if isinstance(error, KafkaException):
+            return str(error.args[0].str())
+        return f"no answer within {self.timeout:g} s"
 
     def delete(self, group: str) -> None:
         """Delete a group, its offsets with it; the coordinator itself refuses that while there are members.
@@ -175,8 +225,17 @@ def _is_name(group: str) -> bool:
         return False
 
 
-def _left(deadline: float) -> float:
-    return max(0.1, deadline + 1 - time.monotonic())
+def _answer(future: Future[Any], deadline: float, read: Callable[[Any], T]) -> T | Exception:
+    """What was answered, as ``read`` makes it; a ``KafkaException`` or a ``TimeoutError`` where nothing was."""
+    try:
+        return read(future.result(max(0.1, deadline - time.monotonic())))
+    except (KafkaException, TimeoutError) as error:
+        return error
+
+
+def _is_beyond(error: Exception) -> bool:
+    """Whether the brokers are too old to have what was asked for."""
+    return isinstance(error, KafkaException) and error.args[0].code() in _NOT_THERE_YET
 
 
 def _kafka_error(error: KafkaError | KafkaException) -> KafkaError:
@@ -203,9 +262,9 @@ def _group(description: Any) -> CoordinatorGroup:
     )
 
 
-def _offsets(answers: Sequence[Any]) -> dict[TopicPartition, KafkaOffset]:
+def _offsets(answered: Any) -> dict[TopicPartition, KafkaOffset]:
     found = {}
-    for answer in answers:
+    for answer in answered.topic_partitions:
         error = answer.error
         if error is not None:
             found[TopicPartition(answer.topic, answer.partition)] = KafkaOffset(None, error=error.str())
