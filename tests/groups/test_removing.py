@@ -106,9 +106,11 @@ def test_what_has_changed_stays(registry: Registry, second: Registry, make_group
     tree = read_tree(registry, group)
     if when == "before the look":
         meddle(1)
-    with Meddler(registry.settings, meddle if when == "after the look" else lambda n: None) as meddler:
-        with pytest.raises(RefusedError, match=f"have changed since the plan was made: {path}; nothing was removed"):
-            remove_tree(meddler, tree)
+    with (
+        Meddler(registry.settings, meddle if when == "after the look" else lambda n: None) as meddler,
+        pytest.raises(RefusedError, match=f"have changed since the plan was made: {path}; nothing was removed"),
+    ):
+        remove_tree(meddler, tree)
     assert values(registry, group, P("t", 0)) == [5]
 
 

@@ -136,8 +136,9 @@ class _Removal:
 
     def run(self) -> int:
         try:
-            while (now := self._look()).nodes:
-                self._piece(now)
+            # Once all is gone nobody looks again: whoever comes then makes a group of his own.
+            while (now := self._look()).nodes and not self._piece(now):
+                pass
             if self._check_after:
                 self._guarding(self._steady.registry)
         except ZkgroupError as error:
@@ -172,8 +173,8 @@ class _Removal:
             )
         return now
 
-    def _piece(self, now: GroupTree) -> None:
-        """One transaction, of all that is left or as much of it as one takes."""
+    def _piece(self, now: GroupTree) -> bool:
+        """One transaction, of all that is left or as much of it as one takes; whether nothing is left now."""
         nodes = {node.path: node for node in now.nodes}
         deletions = _deletions(self._group, now.nodes)
         whole = _cost(self._steady.registry, deletions) <= self._limit
@@ -190,17 +191,19 @@ class _Removal:
                 why = f"{refused.failure.code.value} ({refused.failure.detail})"
                 raise ZkgroupError(f"cannot remove {refused.path}: {why}", CREDENTIALS) from None
             self._count(ZkgroupError(f"{refused.message}, again and again", "find out who changes the group"))
-            return
+            return False
         except UnreachableError as lost:
-            (before,) = self._steady.read_back([deletions[0].path])
-            if isinstance(before, Node):
+            first = nodes[deletions[0].path]
+            (there,) = self._steady.read_back([first.path])
+            if isinstance(there, Node) and there.stat.czxid == first.stat.czxid:
                 self._limit = max(1, self._limit // 2)
                 self._count(lost)
-                return
+                return False
         self._attempts = 0
         self._made_again |= {operation.path for operation in guard if isinstance(operation, Create)}
         self._removed += [nodes[deletion.path] for deletion in deletions]
         log.info("group %s: %d nodes removed", self._group, len(self._removed))
+        return whole
 
     def _as_much_as_fits(self, deletions: Sequence[Delete]) -> list[Delete]:
         kept: list[Delete] = []

@@ -121,7 +121,6 @@ def _restore_one(steady: Steady, lost: Lost) -> None:
         operations: list[Create | Delete] = [*guard.operations(), *piece]
         try:
             steady.registry.transaction(operations)
-            attempts = 0
         except TransactionRefused as refused:
             if refused.failure.code not in CHANGED:
                 why = f"{refused.failure.code.value} ({refused.failure.detail})"
@@ -129,6 +128,7 @@ def _restore_one(steady: Steady, lost: Lost) -> None:
             attempts += 1
             if attempts >= _ATTEMPTS:
                 raise ZkgroupError(f"{refused.message}, again and again", "find out who changes the group") from None
+            continue
         except UnreachableError:
             (first,) = steady.read_back([piece[0].path])
             if not isinstance(first, Node):
@@ -136,6 +136,10 @@ def _restore_one(steady: Steady, lost: Lost) -> None:
                 attempts += 1
                 if attempts >= _ATTEMPTS:
                     raise
+                continue
+        if len(piece) == len(creates):
+            return
+        attempts = 0
 
 
 def _creations(lost: Lost) -> list[Create]:

@@ -1,0 +1,143 @@
+"""Copying and deleting groups in both stores, and what comes in between. Real servers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from grouping import joined
+from writing import Build, Meddler, P, register, values
+
+from zkgroup.errors import NotFoundError, RefusedError, UnreachableError, UsageError, VerificationError
+from zkgroup.groups.guard import GroupActiveError
+from zkgroup.groups.managing import Manager
+from zkgroup.groups.writing import WriteRefusedError
+from zkgroup.protocol import znodes
+from zkgroup.protocol.ops import Create, Delete, Ensure, Exists, SetData
+from zkgroup.servers.group_offsets import GroupOffsets
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
+
+
+@pytest.fixture
+def manager(registry: Registry, kafka: KafkaSettings) -> Manager:
+    return Manager(registry, lambda: kafka, 20.0)
+
+
+def nowhere() -> KafkaSettings:
+    return KafkaSettings("127.0.0.1:1")
+
+
+def test_a_member_that_comes_between_copy_and_deletion(
+    registry: Registry, second: Registry, make_group: Build, unique: Callable[[str], str]
+) -> None:
+    """A rename stops there: the old group is whole, the new one has its copy, nothing is lost."""
+    group, other = make_group({P("t", 0): 5}), unique("renamed")
+    with Meddler(registry.settings, lambda n: register(second, group) if n == 2 else None) as meddler:
+        manager = Manager(meddler, nowhere, 1.0)
+        source = manager.find(group, "zookeeper")
+        rows, target = manager.plan_copy(source, other)
+        manager.copy(target, rows)
+        manager.verify_copy(other, rows)
+        with pytest.raises(GroupActiveError, match=f"member {group}_m; nothing was removed"):
+            manager.delete(source)
+    assert values(registry, group, P("t", 0)) == values(registry, other, P("t", 0)) == [5]
+
+
+def test_an_offset_that_moves_after_it_was_copied(
+    registry: Registry, second: Registry, make_group: Build, unique: Callable[[str], str]
+) -> None:
+    """The old group, which knows better, is not deleted; and a copy that somebody moves is found by reading back."""
+    group, other = make_group({P("t", 0): 5}), unique("renamed")
+    manager = Manager(registry, nowhere, 1.0)
+    source = manager.find(group, "zookeeper")
+    rows, target = manager.plan_copy(source, other)
+    manager.copy(target, rows)
+    second.write(SetData(znodes.offset(group, P("t", 0)), b"6"))
+    with pytest.raises(RefusedError, match="have changed since the plan"):
+        manager.delete(source)
+    assert values(registry, group, P("t", 0)) == [6]
+    second.write(SetData(znodes.offset(other, P("t", 0)), b"1"))
+    with pytest.raises(VerificationError, match="t-0 in zookeeper is 1, not 5"):
+        manager.verify_copy(other, rows)
+
+
+def test_the_other_group_changes_after_the_plan(registry: Registry, second: Registry, make_group: Build) -> None:
+    """An offset that appears there since is not overwritten."""
+    group, other = make_group({P("t", 0): 5, P("t", 1): 6}), make_group()
+    manager = Manager(registry, nowhere, 1.0)
+    rows, target = manager.plan_copy(manager.find(group, "zookeeper"), other)
+    second.write(Ensure(znodes.offset_topic(other, "t")))
+    second.write(Create(znodes.offset(other, P("t", 1)), b"9"))
+    with pytest.raises(WriteRefusedError, match=r"t-1 \(there was none, is 9\); nothing was written"):
+        manager.copy(target, rows)
+    assert values(registry, other, P("t", 0), P("t", 1)) == [None, 9]
+
+
+def test_members_in_kafka(
+    manager: Manager,
+    registry: Registry,
+    kafka: KafkaSettings,
+    make_group: Build,
+    make_topic: Callable[..., str],
+    unique: Callable[[str], str],
+    in_kafka: Callable[..., GroupOffsets],
+) -> None:
+    """They are named; and where they come after the look, their coordinator itself refuses the deletion."""
+    topic, active = make_topic(1), unique("active")
+    offsets = in_kafka(active, {P(topic, 0): 6})
+    found = manager.find(active, None)
+    assert found.stores == ("kafka",)
+    manager.refuse_if_active(found)
+    source = make_group()
+    in_kafka(source, {P(topic, 0): 7})
+    rows, target = manager.plan_copy(manager.find(source, "kafka"), active)
+    with joined(kafka, active, [topic]):
+        with pytest.raises(RefusedError, match=f"group {active} is active in Kafka: member tester"):
+            manager.refuse_if_active(found)
+        with pytest.raises(RefusedError, match=f"group {active} is active in Kafka: it has members"):
+            manager.delete(found)
+        with pytest.raises(WriteRefusedError, match=f"group {active} is active in Kafka: member tester"):
+            manager.copy(target, rows)
+    assert offsets.fetch([P(topic, 0)], 20.0) == {P(topic, 0): 6}
+
+
+def test_brokers_that_are_away(registry: Registry, make_group: Build, in_kafka: Callable[..., GroupOffsets]) -> None:
+    """A group in ZooKeeper can be managed without them, with a warning; what is asked of Kafka by name cannot."""
+    in_kafka(make_group(), {})  # from the first question on there may be groups in Kafka
+    group = make_group({P("t", 0): 5})
+    manager = Manager(registry, nowhere, 1.0)
+    found = manager.find(group, None)
+    assert found.stores == ("zookeeper",)
+    if isinstance(registry.read([Exists(znodes.topic("__consumer_offsets"))])[0], type(None)):
+        assert found.warnings == ()
+    else:
+        assert f"whether group {group} is in Kafka too is not known" in found.warnings[0]
+    with pytest.raises(UnreachableError):
+        manager.find(group, "kafka")
+    with pytest.raises(UnreachableError):
+        manager.find(group, "both")
+
+
+def test_groups_that_are_not_there(manager: Manager, make_group: Build, unique: Callable[[str], str]) -> None:
+    """Not found, with the store that was looked at; without ZooKeeper only Kafka can be meant."""
+    with pytest.raises(NotFoundError, match="there is no group"):
+        manager.find(unique("nobody"), None)
+    with pytest.raises(NotFoundError, match="in Kafka"):
+        manager.find(make_group({P("t", 0): 5}), "kafka")
+    with pytest.raises(UsageError, match="no ZooKeeper was named"):
+        Manager(None, nowhere, 1.0).find("g", "zookeeper")
+
+
+def test_a_lock_that_is_gone_does_not_matter(registry: Registry, second: Registry, make_group: Build) -> None:
+    """What a killed export has left behind goes with the group; while its lock lives, nothing goes."""
+    group = make_group({P("t", 0): 5})
+    second.write(Ensure(znodes.export_state(group)))
+    second.write(Create(znodes.export_lock(group), b'{"host": "h9", "pid": 7}', ephemeral=True))
+    manager = Manager(registry, nowhere, 1.0)
+    found = manager.find(group, "zookeeper")
+    with pytest.raises(GroupActiveError, match="an export runs on h9, process 7"):
+        manager.delete(found)
+    second.write(Delete(znodes.export_lock(group)))
+    manager.delete(manager.find(group, "zookeeper"))
+    assert registry.read([Exists(znodes.group(group))]) == [None]
