@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
@@ -21,6 +22,9 @@ from typing import Any, Self, TypeVar
 
 T = TypeVar("T")
 
+# A signal so soon after another, in seconds, is the same request: timeout(1) sends each twice, to the process and to
+# its group, and a Ctrl-C may be typed twice in haste.
+SAME = 1.0
 # How often it is looked whether a stop is requested, in seconds.
 POLL = 0.02
 STOP_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
@@ -39,11 +43,25 @@ def exit_code_of(signum: int) -> int:
     return 128 + signum
 
 
+class _Raising:
+    """A handler that raises; not again within ``SAME`` seconds, while what the first has begun is put in order."""
+
+    def __init__(self) -> None:
+        self._last: float | None = None
+
+    def __call__(self, signum: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if self._last is None or now - self._last > SAME:
+            self._last = now
+            raise KeyboardInterrupt if signum == signal.SIGINT else Terminated(signum)
+
+
 def raise_on_signals() -> None:
     """Let SIGTERM and SIGHUP raise ``Terminated``, and SIGINT ``KeyboardInterrupt``. Ignored ones stay so."""
+    handler = _Raising()
     for signum in STOP_SIGNALS:
         if signal.getsignal(signum) is not signal.SIG_IGN:
-            signal.signal(signum, signal.default_int_handler if signum == signal.SIGINT else _raise)
+            signal.signal(signum, handler)
 
 
 def end_by_signals() -> None:
@@ -60,7 +78,9 @@ def nothing_begun() -> Iterator[None]:
     raising = []
     if threading.current_thread() is threading.main_thread():
         raising = [
-            signum for signum in STOP_SIGNALS if signal.getsignal(signum) in (signal.default_int_handler, _raise)
+            signum
+            for signum in STOP_SIGNALS
+            if isinstance(handler := signal.getsignal(signum), _Raising) or handler is signal.default_int_handler
         ]
     before = {signum: signal.signal(signum, _end) for signum in raising}
     try:
@@ -70,16 +90,13 @@ def nothing_begun() -> Iterator[None]:
             signal.signal(signum, handler)
 
 
-def _raise(signum: int, frame: FrameType | None) -> None:
-    raise Terminated(signum)
-
-
 def _end(signum: int, frame: FrameType | None) -> None:
     os._exit(exit_code_of(signum))
 
 
 class StopRequest:
-    """While open, the first signal sets the request; a second one interrupts, so that nobody has to wait for ever.
+    """While open, the first signal sets the request; one that comes later than ``SAME`` seconds after it interrupts, so
+    that nobody has to wait for ever.
 
     True once a signal came. ``on_stop`` is called in the handler, on the main thread: it must take no lock, not even
     ``threading.Event.set``, whose lock the interrupted code may hold. Whoever sets it later looks at the request then.
@@ -87,6 +104,7 @@ class StopRequest:
 
     def __init__(self, on_stop: Callable[[], object] | None = None) -> None:
         self.signum: int | None = None
+        self._at = 0.0
         self.on_stop = on_stop
         self._before: dict[int, Any] = {}
 
@@ -106,8 +124,10 @@ class StopRequest:
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:
         if self.signum is not None:
+            if time.monotonic() - self._at <= SAME:
+                return
             raise KeyboardInterrupt if signum == signal.SIGINT else Terminated(signum)
-        self.signum = signum
+        self.signum, self._at = signum, time.monotonic()
         if self.on_stop is not None:
             self.on_stop()
 

@@ -14,10 +14,10 @@ import pytest
 from cli import ZKGROUP, environment, run
 from support import wait_until
 
-from zkgroup.commands import COMMANDS, app
+from zkgroup.commands import COMMANDS, _signals, app
 from zkgroup.commands._errors import exit_code_for
 from zkgroup.commands._frame import load
-from zkgroup.commands._signals import StopRequest, Terminated
+from zkgroup.commands._signals import StopRequest, Terminated, raise_on_signals
 from zkgroup.errors import RefusedError, UnreachableError
 
 
@@ -152,10 +152,13 @@ def test_a_full_disk_is_an_error() -> None:
 
 
 def test_without_stdout_nothing_breaks() -> None:
-    """Started with stdout closed, as some daemons do."""
-    command = f"exec '{ZKGROUP}' version >&-"
-    result = subprocess.run(["bash", "-c", command], capture_output=True, env=environment(), check=False)
-    assert (result.returncode, result.stderr) == (0, b"")
+    """Started with stdout, stderr, or everything closed, as some daemons do: no complaint, and no wrong code."""
+    for closed in (">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"):
+        for arguments, code in (("version", 0), ("owners g -z 127.0.0.1:1 --connect-timeout 0.2", 3)):
+            command = f"exec '{ZKGROUP}' {arguments} {closed}"
+            result = subprocess.run(["bash", "-c", command], capture_output=True, env=environment(), check=False)
+            assert (result.returncode, b"Traceback" in result.stderr) == (code, False), (command, result.stderr)
+            assert ("2" in closed or code == 0) == (result.stderr == b""), (command, result.stderr)
 
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
@@ -227,18 +230,31 @@ def handlers() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("handlers")
-def test_the_first_signal_asks_and_the_second_interrupts() -> None:
-    """A clean leave gets its chance once; whoever insists is obeyed. Handlers are as before afterwards."""
+def test_the_first_signal_asks_and_the_second_interrupts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clean leave gets its chance once; whoever insists is obeyed, but a signal that comes twice at once (as timeout
+    sends it) is one. Handlers are as before afterwards."""
     before = signal.getsignal(signal.SIGTERM)
     told: list[int] = []
     with StopRequest(lambda: told.append(1)) as stop:
         assert (bool(stop), stop.exit_code) == (False, 0)
         os.kill(os.getpid(), signal.SIGTERM)
         wait_until(lambda: stop, 5)
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGINT)
         assert (stop.exit_code, told) == (143, [1])
+        monkeypatch.setattr(_signals, "SAME", 0.0)
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+@pytest.mark.usefixtures("handlers")
+def test_a_signal_that_comes_twice_raises_once() -> None:
+    """What the first signal made a command put in order is not interrupted by its double."""
+    raise_on_signals()
+    with pytest.raises(Terminated):
+        os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 @pytest.mark.usefixtures("handlers")

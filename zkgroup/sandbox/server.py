@@ -28,7 +28,8 @@ class Server:
     """A server process with its folder, log and port.
 
     ``prepare`` writes the configuration for a port and returns the command; ``serves`` looks whether this very server
-    takes requests at a port: until the process has found out that its port is taken, another may answer there. Without a fixed ``port`` a free one is taken, and kept from then on.
+    takes requests at a port: until the process has found out that its port is taken, another may answer there. Without
+    a fixed ``port`` a free one is taken, and kept from then on.
     """
 
     def __init__(
