@@ -11,7 +11,6 @@ from zkgroup.config import ConnectionSettings, ConsumerConfig
 from zkgroup.errors import NotFoundError, UnreachableError, ZkgroupError
 
 from ._context import open_registry
-from ._errors import reader_is_gone
 from ._signals import StopRequest, Terminated, nothing_begun
 from ._sink import Sink
 
@@ -96,19 +95,21 @@ def as_member(
             mine = {partition for partition in look.owned if partition not in look.held}
             return look.phase == "owning" and sink.reached({p: ends.get(p, 0) for p in mine})
 
-        stop.on_stop = connector.leave
+        # Who is gone may have died with what was written: it is left to be read again.
+        stop.on_stop = lambda: connector.leave(commit=not sink.forsaken)
         with connector:
             try:
                 if not stop:
                     sink.start(_join(connector, selection, streams, tell_ends=limits.until_end))
                     _watch(sink, limits, stop, at_end)
                 held = connector.statistics().held
-                connector.leave()
+                gone = sink.forsaken
+                connector.leave(commit=not gone)
                 sink.wait(config.quiesce_timeout_ms / 1000 + LAST_WRITE)
             except (KeyboardInterrupt, Terminated):
                 connector.leave(at_once=True)
                 raise
-        for partition, why in held.items() if limits.until_end and not stop else ():
+        for partition, why in held.items() if not stop and not gone else ():
             raise ZkgroupError(f"{partition} was not read: {why}")
         return _outcome(sink, stop, "what was not written is not committed")
 
@@ -251,7 +252,7 @@ def _given_brokers(settings: ConnectionSettings) -> KafkaSettings | None:
 def _watch(sink: Sink, limits: Limits, stop: StopRequest, at_end: Callable[[], bool]) -> None:
     """Until the readers are done, or a signal came, or nobody reads what is written. When it is time to leave, they
     write what they have in hand, however long that takes."""
-    while not stop and not sink.wait(LOOK) and not reader_is_gone(sink.descriptor):
+    while not stop and not sink.wait(LOOK) and not sink.forsaken:
         late = limits.timeout is not None and sink.idle >= limits.timeout
         if late or (limits.until_end and at_end()):
             sink.stop()
@@ -262,6 +263,6 @@ def _outcome(sink: Sink, stop: StopRequest, unwritten: str) -> int:
     log.info("%d messages in %.1f s (%d msg/s)", sink.written, seconds, sink.written / max(seconds, 0.001))
     if sink.failure is not None:
         raise sink.failure
-    if sink.error is not None and not (isinstance(sink.error, BrokenPipeError) and reader_is_gone(sink.descriptor)):
+    if sink.error is not None and not sink.forsaken:
         raise ZkgroupError(f"stdout cannot be written: {sink.error.strerror}", unwritten) from sink.error
     return stop.exit_code

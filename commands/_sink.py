@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ._errors import reader_is_gone
 from ._messages import Formatter, Message
 
 if TYPE_CHECKING:
@@ -60,6 +61,11 @@ class Sink:
     def stop(self) -> None:
         """Readers leave after the batch in their hands."""
         self._stop = True
+
+    @property
+    def forsaken(self) -> bool:
+        """Whether nobody reads any more what is written."""
+        return isinstance(self.error, BrokenPipeError) or reader_is_gone(self.descriptor)
 
     @property
     def done(self) -> bool:

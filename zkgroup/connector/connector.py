@@ -278,10 +278,11 @@ class Connector:
         """What made the member leave, if it was not asked to."""
         return self._driver.error if self._driver is not None else None
 
-    def leave(self, *, at_once: bool = False) -> None:
+    def leave(self, *, at_once: bool = False, commit: bool = True) -> None:
         """Begin to leave, without waiting: readers see the end of their streams. ``close()`` still has to follow.
-        ``at_once``: nothing more is committed."""
-        self._post(ev.Leave(at_once))
+        Without ``commit`` what was consumed since the last commit is left to be read again. ``at_once``: nor are
+        readers waited for; ``close()`` raises SessionLostError then."""
+        self._post(ev.Leave(at_once, commit))
 
     def close(self) -> None:
         """Commit what is consumed (with auto-commit), release the share, leave the group. Raises the error that made

@@ -80,9 +80,11 @@ class StreamFailed:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """Leave the group: commit, release, go. ``at_once``: only go; the end of the session releases what is owned."""
+    """Leave the group: commit, release, go. ``at_once``: only go; the end of the session releases what is owned.
+    Without ``commit``: release and go."""
 
     at_once: bool = False
+    commit: bool = True
 
 
 Event: TypeAlias = (

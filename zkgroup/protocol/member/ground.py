@@ -59,7 +59,8 @@ class Ground:
     """The state that a member's parts share.
 
     ``dirty`` tells why to rebalance, ``unsure`` that the registry must be read again to know whether to. ``granted``:
-    streams hold a share, or were told to stop and have not answered yet.
+    streams hold a share, or were told to stop and have not answered yet. ``discarding``: what was consumed since the
+    last commit is not to be committed any more.
     """
 
     def __init__(self, settings: MemberSettings, enter: Callable[[Phase], None]) -> None:
@@ -72,6 +73,7 @@ class Ground:
         self.generation = 0
         self.granted = False
         self.leaving = False
+        self.discarding = False
         self.dirty = ""
         self.unsure = False
         self.no_broker = False

@@ -135,7 +135,8 @@ class Member:
                 self._commits.ask(token)
             case ev.StreamFailed(error):
                 self._begin_leaving(error)
-            case ev.Leave(at_once):
+            case ev.Leave(at_once, commit):
+                g.discarding = g.discarding or not commit
                 self._begin_leaving(None)
                 if at_once:
                     self.error = self.error or SessionLostError("left at once", _UNCOMMITTED)
@@ -208,7 +209,7 @@ class Member:
     def _expired(self, reason: str) -> None:
         """Everything of this session is void: others may own our share already."""
         g = self._ground
-        uncommitted = self.settings.auto_commit and (g.granted or g.phase is Phase.COMMITTING)
+        uncommitted = self.settings.auto_commit and not g.discarding and (g.granted or g.phase is Phase.COMMITTING)
         g.abandon()
         g.do(ev.CloseSession(self.epoch))
         self._forget()

@@ -59,7 +59,7 @@ class Releasing:
         g.timers.cancel("quiet")
         g.granted = False
         g.enter(Phase.COMMITTING)
-        if g.settings.auto_commit or self._commits.asked:
+        if (g.settings.auto_commit or self._commits.asked) and not g.discarding:
             # Peers give up after some 8 s of waiting for our release: what is tried again must not take that long.
             # When leaving, leave_timeout is the limit.
             patience = float("inf") if g.leaving else g.settings.quiet_timeout
