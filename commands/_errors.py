@@ -11,7 +11,6 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import TextIO
 
 import typer
 
@@ -109,17 +108,35 @@ def reader_is_gone(descriptor: int) -> bool:
 
 def _ready_streams() -> None:
     """stdout takes any text, in UTF-8 unless a terminal wants something else; a closed one takes it to nowhere."""
+    # What is closed would be taken by the next file or connection that is opened, and written to as if it were ours.
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest that is free
+    if sys.stdin is None:
+        sys.stdin = Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115  # lives as long as the process
     if sys.stdout is None:
-        sys.stdout = _nowhere()
+        sys.stdout = _Closed()
     if sys.stderr is None:
-        sys.stderr = _nowhere()
+        sys.stderr = _Closed()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding=None if stream.isatty() else "utf-8", errors="backslashreplace")
 
 
-def _nowhere() -> TextIO:
-    return Path(os.devnull).open("w", encoding="utf-8")  # lives as long as the process
+class _Closed(io.TextIOWrapper):
+    """In place of a stream that was closed before we began: it takes anything, to nowhere."""
+
+    def __init__(self) -> None:
+        super().__init__(Path(os.devnull).open("wb"), encoding="utf-8")  # noqa: SIM115  # lives as long as the process
+
+
+def stdout_descriptor() -> int:
+    """Where to write data that must not get lost. Raises ZkgroupError where stdout was closed."""
+    if isinstance(sys.stdout, _Closed):
+        raise ZkgroupError("stdout is closed", "let it lead somewhere, /dev/null if nobody wants what is printed")
+    return sys.stdout.fileno()
 
 
 def _close_stdout() -> None:

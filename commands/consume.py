@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
@@ -15,6 +14,7 @@ from . import _consuming
 from ._completing import complete_group
 from ._consuming import Limits, Selection
 from ._context import connection, consumer_config
+from ._errors import stdout_descriptor
 from ._messages import Formatter, compile_format, json_lines, values_lines
 from ._sink import Sink
 
@@ -93,6 +93,7 @@ def consume(
     zkgroup consume orders --offset -10 --until-end --format '%p %o %s\\n'
     """
     formatter = _formatter(fmt, output)
+    descriptor = stdout_descriptor()
     if from_beginning and offset is not None:
         raise UsageError("--from-beginning and --offset contradict each other", "give one of them")
     settings = connection(ctx)
@@ -119,7 +120,7 @@ def consume(
     if max_messages == 0:
         return 0
     limits = Limits(None if timeout_ms is None else timeout_ms / 1000, until_end)
-    sink = Sink(sys.stdout.fileno(), formatter, limit=max_messages)
+    sink = Sink(descriptor, formatter, limit=max_messages)
     if member:
         return _consuming.as_member(settings, config, selection, streams, start, limits, sink)
     assert start is not None

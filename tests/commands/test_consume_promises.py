@@ -14,7 +14,7 @@ from consuming import committed, consuming, into_a_full_pipe, members, nobody_is
 from support import wait_until
 
 from zkgroup.protocol import znodes
-from zkgroup.protocol.ops import Create, Ensure
+from zkgroup.protocol.ops import Create, Ensure, Exists
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import Record
 from zkgroup.servers.registry import Registry
@@ -71,36 +71,69 @@ def test_a_kill_loses_nothing(cluster: Sandbox, registry: Registry, topic: str, 
     assert total(registry, group) == MESSAGES
 
 
+@pytest.mark.parametrize(("count", "limit"), [(60_000, ""), (117, ""), (60_000, "-e")])
 def test_a_reader_that_leaves_is_no_error(
-    cluster: Sandbox, registry: Registry, make_topic: MakeTopic, fill: Fill, unique: Unique
+    cluster: Sandbox, registry: Registry, make_topic: MakeTopic, fill: Fill, unique: Unique, count: int, limit: str
 ) -> None:
-    """``| head -1`` ends it with 0 and without a word; the member is gone, and what nobody could take is not
-    committed."""
+    """``| head -1`` ends it with 0 and without a word; the member is gone, and nothing is committed: who left may have
+    died with all that was in the pipe, however little that was."""
     topic, group = make_topic(1), unique("group")
-    fill(topic, 60_000)
-    script = f'set -o pipefail; "{ZKGROUP}" -z {cluster.connect} consume {topic} -g {group} --from-beginning | head -1'
+    fill(topic, count)
+    command = f'"{ZKGROUP}" -z {cluster.connect} consume {topic} -g {group} --from-beginning {limit}'
+    script = f"set -o pipefail; {command} | head -1"
     done = subprocess.run(["bash", "-c", script], capture_output=True, env=environment(), timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"m000000\n", b"")
     assert nobody_is_left(registry, group)
-    assert total(registry, group) < 60_000
+    assert total(registry, group) == 0
+    if not limit:
+        assert len(run(*command.split()[1:], "-e").stdout.splitlines()) == count
+        assert total(registry, group) == count
 
 
 @pytest.mark.parametrize("group", [True, False], ids=["member", "plain"])
 def test_a_reader_that_leaves_an_idle_topic(
     cluster: Sandbox, topic: str, unique: Unique, group: bool, registry: Registry
 ) -> None:
-    """It ends when its reader does, not when the next message comes; what was taken is committed."""
+    """It ends when its reader does, not when the next message comes; what auto-commit had committed by then stays, and
+    what came since is left to be read again."""
     name = unique("group")
-    command = [ZKGROUP, "-z", cluster.connect, "consume", topic, "--from-beginning", *(["-g", name] if group else [])]
+    member = ["-g", name, "-X", "auto.commit.interval.ms=200"] if group else []
+    command = [ZKGROUP, "-z", cluster.connect, "consume", topic, "--from-beginning", *member]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         for _ in range(MESSAGES):
             process.stdout.readline()
+        wait_until(lambda: not group or total(registry, name) == MESSAGES, what="an automatic commit")
         process.stdout.close()
         assert process.wait(10) == 0
         assert process.stderr.read() == b""
     assert total(registry, name) == (MESSAGES if group else 0)
+
+
+def test_timeout_commits_as_a_signal_does(
+    cluster: Sandbox, registry: Registry, topic: str, unique: Unique, tmp_path: Path
+) -> None:
+    """timeout(1) sends its signal twice, to the process and to its group: that is one request to leave."""
+    group, file = unique("group"), tmp_path / "out"
+    member = f'"{ZKGROUP}" -z {cluster.connect} consume {topic} -g {group} --from-beginning {" ".join(NEVER)}'
+    script = f'timeout 6 {member} > "{file}"'
+    done = subprocess.run(["bash", "-c", script], capture_output=True, env=environment(), timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (124, b"")
+    assert total(registry, group) == file.read_bytes().count(b"\n") == MESSAGES
+    assert nobody_is_left(registry, group)
+
+
+@pytest.mark.parametrize("group", [True, False], ids=["member", "plain"])
+def test_a_closed_stdout(cluster: Sandbox, registry: Registry, topic: str, unique: Unique, group: bool) -> None:
+    """What has nowhere to go is neither read nor committed: exit 1 before anything is registered."""
+    name = unique("group")
+    member = f"-g {name}" if group else ""
+    script = f'exec "{ZKGROUP}" -z {cluster.connect} consume {topic} --from-beginning -e {member} >&-'
+    done = subprocess.run(["bash", "-c", script], capture_output=True, env=environment(), timeout=60, check=False)
+    assert (done.returncode, done.stderr.count(b"\n")) == (1, 1)
+    assert done.stderr.startswith(b"zkgroup: stdout is closed: ")
+    assert registry.read([Exists(znodes.group(name))]) == [None]
 
 
 def test_a_full_disk(cluster: Sandbox, registry: Registry, topic: str, unique: Unique) -> None:
@@ -161,6 +194,7 @@ def test_until_end_prints_everything_once_over_runs(cluster: Sandbox, topic: str
         (["TOPIC", "--partition", "9"], 4, "no partition 9"),
         (["TOPIC", "-g", "a b"], 2, "group name"),
         (["TOPIC", "-g", "a", "-X", "group.id=b"], 2, "contradicts --group a"),
+        (["TOPIC", "-g", ""], 2, "--group names no group"),
         (["--whitelist", "("], 2, "regular expression"),
         (["--whitelist", "a", "--blacklist", "b"], 2, "which topics"),
         (["TOPIC", "--offset", "99999999"], 1, "out of range"),

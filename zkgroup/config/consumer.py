@@ -171,6 +171,8 @@ class _Reader:
 
     def set_group(self, group: str) -> None:
         """Take the command line's group."""
+        if not group:
+            raise UsageError("--group names no group", "give it a name, or leave it out to read without a group")
         prop = self.given.get("group.id")
         if prop is not None and prop.value != group:
             raise UsageError(
