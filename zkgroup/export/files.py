@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -56,8 +56,12 @@ class RangeFiles:
         if self._writer is not None and self._writer.size() >= self._options.target_bytes:
             self._flush()
             self._close(self._next)
+        # What is full is written before more is made, or large messages would be held twice. One value tells the size.
+        likely = len(messages) * len(cast("Sized", messages[-1]))
+        if self._rows + len(messages) > _GROUP_ROWS or self._bytes + likely > _GROUP_BYTES:
+            self._flush()
         batch = record_batch(messages)
-        if self._rows + batch.num_rows > _GROUP_ROWS or self._bytes + batch.nbytes > _GROUP_BYTES:
+        if self._bytes + batch.nbytes > _GROUP_BYTES:
             self._flush()
         self._batches.append(batch)
         self._rows += batch.num_rows
