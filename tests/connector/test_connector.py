@@ -1,4 +1,4 @@
-"""A member on real servers: streams, records, commits, listeners, statistics, leaving."""
+"""A member on real servers: streams, commits, listeners, statistics, leaving."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from members import ReadMember, committed, connector, owners, wait_for_rest
 from support import wait_until
 
 from zkgroup.connector import Connector
-from zkgroup.errors import SessionLostError, UnreachableError, UsageError
+from zkgroup.errors import UnreachableError, UsageError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.filters import TopicFilter
 from zkgroup.protocol.names import ConsumerThreadId, TopicPartition
 from zkgroup.protocol.ops import Exists, Get, Node, Stat
 from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import Record, produce
-from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.sandbox.topics import Record
 from zkgroup.servers.registry import Registry
 
 Make = Callable[..., str]
@@ -69,134 +68,6 @@ def test_streams_read_their_partitions_and_commit_what_was_read(
         assert [stream.partitions for stream in statistics.streams] == [2, 1, 2]
     assert committed(registry, group, one, 3) == [100] * 3
     assert committed(registry, group, two, 2) == [50] * 2
-
-
-def test_records_are_decoded(cluster: Sandbox, make_topic: Make, unique: Unique, kafka: KafkaSettings) -> None:
-    """Keys and values go through the decoders, tombstones as None; time stamps and headers come along."""
-    topic = make_topic(1)
-    headers = (("h", b"1"), ("h", None))
-    produce(kafka, topic, [Record(b"7", b"k", 0, 1_700_000_000_123, headers), Record(None, None, 0, 5)])
-    with connector(cluster.connect, unique("group")) as member:
-        (stream,) = member.streams(
-            {topic: 1},
-            key_decoder=lambda data: data.decode() if data is not None else "-",
-            value_decoder=lambda data: int(data) if data is not None else None,
-        )[topic]
-        first, second = itertools.islice(stream.messages(10), 2)
-        assert (first.key, first.value, first.timestamp, first.headers) == ("k", 7, 1_700_000_000_123, list(headers))
-        assert (second.key, second.value, second.offset, second.headers) == ("-", None, 1, [])
-
-
-def test_a_decoder_that_fails_stops_the_reader_at_its_message(
-    cluster: Sandbox, registry: Registry, make_topic: Make, unique: Unique, fill: Fill
-) -> None:
-    """The error is the reader's. What came before counts; going on goes on behind the bad message."""
-    topic, group = make_topic(1), unique("group")
-    fill(topic, 10)
-
-    def decode(data: bytes | None) -> bytes | None:
-        if data == b"m000004":
-            raise ValueError("bad message")
-        return data
-
-    with connector(cluster.connect, group) as member:
-        (stream,) = member.streams({topic: 1}, value_decoder=decode)[topic]
-        seen = []
-        with pytest.raises(ValueError, match="bad message"):
-            seen.extend(iter_into(stream.messages(10), seen))
-        assert seen[-1].offset == 3
-        member.commit()
-        assert committed(registry, group, topic, 1) == [4]
-        assert [record.offset for record in stream.messages(1.0)] == [5, 6, 7, 8, 9]
-
-
-def iter_into(records: object, seen: list[object]) -> list[object]:
-    """Append one by one, so that what came before an error is kept."""
-    for record in records:  # type: ignore[attr-defined]
-        seen.append(record)
-    return []
-
-
-def test_breaking_off_an_iteration_skips_nothing(
-    cluster: Sandbox, registry: Registry, make_topic: Make, unique: Unique, fill: Fill
-) -> None:
-    """After a ``break`` the next loop goes on behind the last message, though a whole batch was fetched; what was never
-    handed on is not committed."""
-    topic, group = make_topic(1), unique("group")
-    fill(topic, 100)
-    with connector(cluster.connect, group) as member:
-        (stream,) = member.streams({topic: 1})[topic]
-        assert [record.offset for record in itertools.islice(stream, 10)] == list(range(10))
-        assert [record.offset for record in itertools.islice(stream, 10)] == list(range(10, 20))
-        member.commit()
-        assert committed(registry, group, topic, 1) == [19], "the last one is still in hand"
-        stream.mark()
-        member.commit()
-        assert committed(registry, group, topic, 1) == [20]
-        reached = 20
-        while reached < 100:
-            batch = stream.batch(10)  # the first of them is what is left of the batch that was iterated
-            assert batch is not None
-            assert batch.runs[0].first == reached
-            assert len(batch.messages) == batch.runs[-1].stop
-            reached = batch.runs[-1].next
-        stream.mark()
-    assert committed(registry, group, topic, 1) == [100]
-
-
-def test_a_timeout_leaves_the_stream_usable(cluster: Sandbox, make_topic: Make, unique: Unique, fill: Fill) -> None:
-    """Without a message for so long an iteration ends, and another may begin."""
-    topic = make_topic(1)
-    with connector(cluster.connect, unique("group")) as member:
-        (stream,) = member.streams({topic: 1})[topic]
-        began = time.monotonic()
-        assert list(stream.messages(0.3)) == []
-        assert 0.3 <= time.monotonic() - began < 3.0
-        assert not stream.ended
-        fill(topic, 5)
-        assert len(list(stream.messages(2.0))) == 5
-        assert stream.batch(0.0) is None
-
-
-def test_commit_writes_what_is_consumed_now(
-    cluster: Sandbox, registry: Registry, make_topic: Make, unique: Unique, fill: Fill
-) -> None:
-    """Without auto-commit nothing is stored unless asked for, and a leave stores nothing either."""
-    topic, group = make_topic(1), unique("group")
-    fill(topic, 20)
-    with connector(cluster.connect, group, auto_commit_enable=False) as member:
-        (stream,) = member.streams({topic: 1})[topic]
-        read = 0
-        while read < 20:
-            batch = stream.batch(10)
-            assert batch is not None
-            read += len(batch.messages)
-        member.commit()
-        assert committed(registry, group, topic, 1) == [20 - len(batch.messages)], "in hand is not consumed"
-        stream.mark()
-        member.commit()
-        assert committed(registry, group, topic, 1) == [20]
-        fill(topic, 5)
-        while stream.statistics().messages < 25:
-            assert stream.batch(10) is not None
-        stream.mark()
-    assert committed(registry, group, topic, 1) == [20]
-    with pytest.raises(SessionLostError):
-        member.commit()
-
-
-def test_a_message_counts_when_the_next_is_asked_for(
-    cluster: Sandbox, registry: Registry, make_topic: Make, unique: Unique, fill: Fill
-) -> None:
-    """Leaving in the middle of a message leaves it to the next member."""
-    topic, group = make_topic(1), unique("group")
-    fill(topic, 20)
-    with connector(cluster.connect, group) as member:
-        (stream,) = member.streams({topic: 1})[topic]
-        for record in stream:
-            if record.offset == 7:
-                break
-    assert committed(registry, group, topic, 1) == [7]
 
 
 def test_members_share_partitions_and_hand_them_over(
