@@ -114,10 +114,7 @@ class Manager:
         from zkgroup.servers.coordinator import Coordinators
 
         try:
-            coordinators = Coordinators(self.brokers, self.timeout)
-            side = coordinators.sides([group])[group]
-            if side.errors and not side.offsets:  # releases before 0.10.2 want every partition named
-                side = coordinators.sides([group], by_partition=True)[group]
+            side = Coordinators(self.brokers, self.timeout).sides([group])[group]
             if side.errors:
                 raise ZkgroupError("; ".join(side.errors), "check the brokers and their logs")
         except ZkgroupError as error:
