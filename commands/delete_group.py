@@ -93,8 +93,8 @@ def delete_group(
 
     The group must have no members, in any store. All its nodes go at one go, those that others have put there too; a
     member that registers meanwhile wins, and so does whoever writes an offset. With --topic only the offsets of these
-    topics go ('unsubscribe' does that beside members that read other topics). A backup is written before; with --undo
-    it makes all nodes again, and 'reset-offsets GROUP --undo BACKUP' the offsets alone, in both stores.
+    topics go, in ZooKeeper ('unsubscribe' does that beside members that read other topics). A backup is written before;
+    with --undo it makes all nodes again, and 'reset-offsets GROUP --undo BACKUP' the offsets alone, in both stores.
 
     With --pattern every group is judged by itself, and one row is shown for each: those with members, and those that
     were written more recently than --older-than says, are kept.

@@ -78,8 +78,8 @@ class Exists:
 class GetAcl:
     """Read who may do what with a node → ``Acls``.
 
-    To whom may not administer the node, servers from 3.6 on show digests as ``USER:x``: what is read then cannot be
-    written back.
+    To whom may not administer the node, servers from 3.4.14 and 3.5.5 on show digests as ``USER:x``: what is read then
+    cannot be written back.
     """
 
     path: str
