@@ -40,8 +40,8 @@ def unsubscribe(
 ) -> None:
     """Remove a group's offsets of topics that it reads no more; without --execute only show what would be done.
 
-    The group may be at work, as long as none of its members subscribes to these topics or owns any of them: this is
-    what 'delete-group --topic' does, which wants no members at all. Only ZooKeeper is changed. If somebody subscribes
+    The group may be at work, as long as none of its members subscribes to these topics or owns any of them;
+    'delete-group --topic' does the same, but wants no members at all. Only ZooKeeper is changed. If somebody subscribes
     meanwhile, the offsets stay, or are put back. A backup is written before; 'reset-offsets GROUP --undo BACKUP' makes
     the offsets again.
 

@@ -28,6 +28,7 @@ from zkgroup.protocol.ops import (
     Stat,
 )
 from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.sandbox.sessions import expire_session
 from zkgroup.servers.registry import Registry
 from zkgroup.servers.zookeeper import ZooKeeperSettings
 
@@ -130,6 +131,28 @@ def test_a_connection_lost_at_the_transaction(
     (node,) = registry.read([Get(znodes.offset(group, P("t", 0)))])
     assert isinstance(node, Node)
     assert node.stat.version == 1
+
+
+@pytest.mark.parametrize("lost", ["requests", "replies"])
+def test_a_session_lost_at_the_transaction(
+    registry: Registry, cluster: Sandbox, proxy: TcpProxy, make_group: Build, lost: str
+) -> None:
+    """The session is over before the answer comes: asked and finished under another one, each offset once."""
+    group = make_group({P("t", 0): 5})
+    writes = plan(registry, group, {P("t", 0): 1})
+    settings = ZooKeeperSettings(proxy.address + cluster.chroot, connect_timeout=20.0)
+
+    def expire() -> None:
+        expire_session(cluster.address, through.session_id)
+        proxy.drop()
+        proxy.heal()
+
+    with Through(settings, lambda: proxy.stall(lost), expire) as through:
+        assert write_offsets(through, group, writes).written == (P("t", 0),)
+        assert through.lost
+    (node,) = registry.read([Get(znodes.offset(group, P("t", 0)))])
+    assert isinstance(node, Node)
+    assert (node.data, node.stat.version) == (b"1", 1)
 
 
 def test_a_zookeeper_that_stays_away(registry: Registry, cluster: Sandbox, proxy: TcpProxy, make_group: Build) -> None:
