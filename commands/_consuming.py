@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -11,6 +12,7 @@ from zkgroup.config import ConnectionSettings, ConsumerConfig
 from zkgroup.errors import NotFoundError, UnreachableError, ZkgroupError
 
 from ._context import open_registry
+from ._following import Follower
 from ._signals import StopRequest, Terminated, nothing_begun
 from ._sink import Sink
 
@@ -26,6 +28,7 @@ _Raw: TypeAlias = "Stream[bytes | None, bytes | None]"
 
 # How often it is looked whether it is time to leave, in seconds.
 LOOK = 0.05
+NOTHING, WAITING = "there is nothing to read", "waiting for one"
 # How long a reader that was told to stop may take to write what it has in hand, where nobody waits for it.
 LAST_WRITE = 0.5
 
@@ -56,6 +59,17 @@ class Selection:
             if topic not in known:
                 raise NotFoundError(f"no topic {topic}", "check the name, and the chroot of --zookeeper")
         return self.topics
+
+    def still_among(self, known: Collection[str], config: ConsumerConfig) -> tuple[str, ...]:
+        """As ``among``, but a named one may be gone."""
+        if self.filter is not None:
+            return self.among(sorted(known), config)
+        return tuple(topic for topic in self.topics if topic in known)
+
+    @property
+    def matches_nothing(self) -> str:
+        """Words for a filter that no topic passes."""
+        return f"no topic is left by the filter {self.filter.expression!r}" if self.filter is not None else ""
 
 
 def load() -> None:
@@ -138,6 +152,8 @@ def _look_around(
         listed, brokers = registry.read([Children(znodes.topics()), Children(znodes.broker_ids())])
         known = listed if isinstance(listed, tuple) else ()
         chosen = selection.among(known, config)
+        if not chosen:
+            log.warning("%s: %s", selection.matches_nothing, NOTHING if limits.until_end else WAITING)
         if given is None and not (isinstance(brokers, tuple) and brokers):
             if limits.until_end:
                 raise UnreachableError("no broker is registered in ZooKeeper", "check that the brokers are up")
@@ -191,9 +207,17 @@ def plainly(
             tell_ends=limits.until_end,
         )
         stream.grant(1, starts)
+
+        def look() -> Mapping[TopicPartition, int]:
+            return _what_is_new(kafka, config, selection, stream.positions, settings.timeout)
+
+        # A set of partitions that was asked for stays as it is.
+        fixed = limits.until_end or bool(numbers)
+        following = nullcontext() if fixed else Follower(look, lambda found: stream.extend(1, found))
         try:
             sink.start([stream])
-            _watch(sink, limits, stop, lambda: sink.reached(ends))
+            with following:
+                _watch(sink, limits, stop, lambda: sink.reached(ends))
             sink.stop()
             sink.wait(LAST_WRITE)
         finally:
@@ -223,9 +247,9 @@ def _prepare(
     known = topics(kafka, settings.timeout)
     chosen = selection.among(sorted(known), config)
     if not chosen:
-        assert selection.filter is not None
-        expression = selection.filter.expression
-        raise NotFoundError(f"no topic is left by the filter {expression!r}", "see what there is with --whitelist '.*'")
+        if limits.until_end or numbers:
+            raise NotFoundError(selection.matches_nothing, "see what there is with --whitelist '.*'")
+        log.warning("%s: %s", selection.matches_nothing, WAITING)
     partitions = [TopicPartition(topic, number) for topic in chosen for number in numbers or known[topic]]
     for partition in partitions:
         if partition.partition not in known[partition.topic]:
@@ -236,6 +260,24 @@ def _prepare(
     ends = log_ends(kafka, partitions, settings.timeout) if limits.until_end else {}
     starts = resolve_start(kafka, partitions, start, settings.timeout)
     return kafka, starts, ends
+
+
+def _what_is_new(
+    kafka: KafkaSettings,
+    config: ConsumerConfig,
+    selection: Selection,
+    read: Collection[TopicPartition],
+    timeout: float,
+) -> Mapping[TopicPartition, int]:
+    """Partitions that have come, and where they begin. One that cannot be asked yet is left for the next time."""
+    from zkgroup.protocol.names import TopicPartition
+    from zkgroup.servers.kafka import LogRange, log_offsets, topics
+
+    known = topics(kafka, timeout)
+    chosen = selection.still_among(known, config)
+    new = [one for topic in chosen for number in known[topic] if (one := TopicPartition(topic, number)) not in read]
+    found = log_offsets(kafka, new, timeout) if new else {}
+    return {partition: log.start for partition, log in found.items() if isinstance(log, LogRange)}
 
 
 def _given_brokers(settings: ConnectionSettings) -> KafkaSettings | None:

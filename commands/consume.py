@@ -133,6 +133,9 @@ def _selection(topics: Sequence[str], whitelist: str | None, blacklist: str | No
 
     if (bool(topics), whitelist is not None, blacklist is not None).count(True) != 1:
         raise UsageError("which topics?", "name some, or give one of --whitelist and --blacklist")
+    for value, option in ((whitelist, "--whitelist"), (blacklist, "--blacklist")):
+        if value is not None and not value.strip():
+            raise UsageError(f"{option} is empty", "give it a regular expression")
     if whitelist is not None:
         return Selection((), TopicFilter("white_list", whitelist))
     if blacklist is not None:

@@ -196,6 +196,8 @@ def test_until_end_prints_everything_once_over_runs(cluster: Sandbox, topic: str
         (["TOPIC", "-g", "a", "-X", "group.id=b"], 2, "contradicts --group a"),
         (["TOPIC", "-g", ""], 2, "--group names no group"),
         (["--whitelist", "("], 2, "regular expression"),
+        (["--whitelist", ""], 2, "--whitelist is empty"),
+        (["--blacklist", "", "-g", "g"], 2, "--blacklist is empty"),
         (["--whitelist", "a", "--blacklist", "b"], 2, "which topics"),
         (["TOPIC", "--offset", "99999999"], 1, "out of range"),
         (["TOPIC", "--offset", "soon"], 2, "no place to start"),

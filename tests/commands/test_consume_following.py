@@ -1,0 +1,77 @@
+"""``consume`` without a group and topics, and partitions, that are not there yet."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+from cli import run
+from consuming import consuming
+
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.sandbox.topics import Record, add_partitions, create_topic, produce
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
+
+MakeTopic = Callable[..., str]
+Fill = Callable[..., list[Record]]
+Unique = Callable[[str], str]
+
+
+def test_a_topic_that_comes_later_is_read_from_its_beginning(
+    cluster: Sandbox, registry: Registry, fill: Fill, unique: Unique, tmp_path: Path
+) -> None:
+    """A filter that no topic passes yet waits, and says so; what comes then is printed whole, though --offset is
+    latest."""
+    topic = unique("late")
+    with consuming(tmp_path, cluster.connect, "--whitelist", f"{topic}.*", "-f", r"%p %o\n") as process:
+        process.wait_to_hear("waiting for one")
+        create_topic(registry, topic, 2)
+        fill(topic, 20, 2)
+        printed = process.wait_for_lines(20)
+        create_topic(registry, topic + "-more")
+        fill(topic + "-more", 5)
+        process.wait_for_lines(25)
+        assert process.stop(signal.SIGINT) == 130
+    assert sorted(printed) == sorted(f"{p} {o}" for p in range(2) for o in range(10))
+    assert process.said == f"zkgroup: warning: no topic is left by the filter '{topic}.*': waiting for one\n"
+
+
+def test_new_partitions_are_read_from_their_beginning(
+    cluster: Sandbox, registry: Registry, kafka: KafkaSettings, make_topic: MakeTopic, fill: Fill, tmp_path: Path
+) -> None:
+    """A topic that is widened: what the new partitions have is printed, and the old ones go on where they were."""
+    topic = make_topic(2)
+    fill(topic, 10, 2)
+    with consuming(tmp_path, cluster.connect, topic, "--from-beginning", "-f", r"%p %o\n") as process:
+        process.wait_for_lines(10)
+        add_partitions(registry, topic, 4)
+        produce(kafka, topic, [Record(b"new", None, partition) for partition in range(4)])
+        printed = process.wait_for_lines(14)
+    assert sorted(printed) == sorted([f"{p} {o}" for p in range(2) for o in range(6)] + ["2 0", "3 0"])
+    assert process.said == ""
+
+
+def test_a_filter_that_nothing_passes(cluster: Sandbox, unique: Unique) -> None:
+    """Who is to leave at the end has nothing to wait for: 4 without a group; a member leaves with 0, and says why."""
+    group = unique("group")
+    arguments = ["-z", cluster.connect, "consume", "--whitelist", "nothing-matches", "-e"]
+    plain, member = run(*arguments), run(*arguments, "-g", group)
+    assert (plain.returncode, plain.stdout) == (4, "")
+    assert plain.stderr.startswith("zkgroup: no topic is left by the filter 'nothing-matches': ")
+    assert (member.returncode, member.stdout) == (0, "")
+    assert member.stderr == (
+        "zkgroup: warning: no topic is left by the filter 'nothing-matches': there is nothing to read\n"
+    )
+
+
+def test_a_cluster_of_0_8_without_a_topic(make_sandbox: Callable[..., Sandbox]) -> None:
+    """Its brokers do not even tell of themselves: still the topic is what is missing."""
+    sandbox = make_sandbox(kafka="0.8.2.2")
+    for group, code in (["-g", "g"], 0), ([], 4):
+        missing = run("-z", sandbox.connect, "consume", "nope", "-n", "1", *group)
+        assert (missing.returncode, missing.stdout) == (4, "")
+        assert missing.stderr.startswith("zkgroup: no topic nope: ")
+        nothing = run("-z", sandbox.connect, "consume", "--whitelist", ".*", "-e", *group)
+        assert (nothing.returncode, nothing.stdout, nothing.stderr.count("\n")) == (code, "", 1), nothing.stderr
