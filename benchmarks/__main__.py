@@ -14,9 +14,10 @@ from benchmarks.consume import Bench, count_only, memory, values
 from benchmarks.describe import describe, list_groups
 from benchmarks.measure import Row, machine
 from benchmarks.rebalance import rebalance
+from benchmarks.reset import reset
 from zkgroup.sandbox.sandbox import Sandbox
 
-KINDS = ("count", "values", "memory", "rebalance", "describe", "list")
+KINDS = ("count", "values", "memory", "rebalance", "describe", "list", "reset")
 
 
 def main() -> None:
@@ -27,7 +28,7 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=5_000_000, help="in the topic (5 million)")
     parser.add_argument("--size", type=int, default=100, help="bytes of a value (100)")
     parser.add_argument("--partitions", type=int, default=1000, help="to rebalance and to describe (1000)")
-    parser.add_argument("--many-partitions", type=int, default=10_000, help="to describe (10,000)")
+    parser.add_argument("--many-partitions", type=int, default=10_000, help="to describe and to reset (10,000)")
     options = parser.parse_args()
     wanted = options.only or KINDS
     rows: list[Row] = []
@@ -47,6 +48,8 @@ def main() -> None:
             rows.append(list_groups(bench, options.rounds))
         if "describe" in wanted:
             rows += describe(bench, options.rounds, options.partitions, options.many_partitions)
+        if "reset" in wanted:
+            rows += reset(bench, options.rounds, options.many_partitions)
     what = f"{options.messages:,} messages of {options.size} bytes, 4 partitions, Kafka {sandbox.release.version}"
     print(f"{what}; {machine()}.")
     print("Medians of runs taken in turn, in brackets the least and the most.\n")

@@ -10,7 +10,7 @@ from benchmarks.consume import Bench
 from benchmarks.measure import ZKGROUP, Row, in_turn, run
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Create, Ensure, Failure, Op
+from zkgroup.protocol.ops import Create, Ensure, Exists, Failure, Op
 from zkgroup.protocol.znodes import Registration, encode_offset, encode_registration
 from zkgroup.sandbox.topics import create_topic
 from zkgroup.servers.registry import Registry
@@ -48,7 +48,7 @@ def list_groups(bench: Bench, rounds: int) -> Row:
         create_topic(registry, topic, EACH)
         keys = [TopicPartition(topic, number) for number in range(EACH)]
         for number in range(LISTED):
-            _offsets(registry, f"{topic}-{number}", keys)
+            make_offsets(registry, f"{topic}-{number}", keys)
         row = Row(f"list {LISTED:,} groups of {EACH} partitions", f"{LIST_GOAL:g} s", "s", "less", 1)
         command = [ZKGROUP, "list-groups", "-z", bench.sandbox.connect]
         return in_turn(row, rounds, lambda: LIST_GOAL, lambda: run(command).seconds)
@@ -56,27 +56,38 @@ def list_groups(bench: Bench, rounds: int) -> Row:
 
 def _living_group(registry: Registry, partitions: int) -> str:
     """A group as its members would have it: registered, every partition owned and committed."""
-    name = f"described-{partitions}-{os.getpid()}"
-    print(f"  making a topic of {partitions:,} partitions", file=sys.stderr, flush=True)
-    create_topic(registry, name, partitions, timeout=600.0)
+    name = wide_topic(registry, partitions)
     keys = [TopicPartition(name, number) for number in range(partitions)]
     members = [f"{name}_host-{STAMP}-{number:08x}" for number in range(MEMBERS)]
     registration = encode_registration(Registration("static", {name: 1}, STAMP))
-    _offsets(registry, name, keys)
-    _write(registry, [Ensure(znodes.ids(name)), Ensure(znodes.owner_topic(name, name))])
-    _write(registry, [Create(znodes.member_id(name, member), registration, ephemeral=True) for member in members])
+    make_offsets(registry, name, keys)
+    write_all(registry, [Ensure(znodes.ids(name)), Ensure(znodes.owner_topic(name, name))])
+    write_all(registry, [Create(znodes.member_id(name, member), registration, ephemeral=True) for member in members])
     share = -(-partitions // MEMBERS)
     owners = [(key, members[key.partition // share]) for key in keys]
-    _write(registry, [Create(znodes.owner(name, key), f"{owner}-0".encode(), ephemeral=True) for key, owner in owners])
+    write_all(
+        registry, [Create(znodes.owner(name, key), f"{owner}-0".encode(), ephemeral=True) for key, owner in owners]
+    )
     return name
 
 
-def _offsets(registry: Registry, group: str, keys: Sequence[TopicPartition]) -> None:
-    _write(registry, [Ensure(znodes.offset_topic(group, topic)) for topic in {key.topic for key in keys}])
-    _write(registry, [Create(znodes.offset(group, key), encode_offset(0)) for key in keys])
+def wide_topic(registry: Registry, partitions: int) -> str:
+    """A topic of that many partitions, made once for all benchmarks of a run."""
+    name = f"described-{partitions}-{os.getpid()}"
+    if registry.read([Exists(znodes.topic(name))])[0] is None:
+        print(f"  making a topic of {partitions:,} partitions", file=sys.stderr, flush=True)
+        create_topic(registry, name, partitions, timeout=600.0)
+    return name
 
 
-def _write(registry: Registry, ops: Iterable[Op]) -> None:
+def make_offsets(registry: Registry, group: str, keys: Sequence[TopicPartition]) -> None:
+    """Give a group the offset 0 in each partition."""
+    write_all(registry, [Ensure(znodes.offset_topic(group, topic)) for topic in {key.topic for key in keys}])
+    write_all(registry, [Create(znodes.offset(group, key), encode_offset(0)) for key in keys])
+
+
+def write_all(registry: Registry, ops: Iterable[Op]) -> None:
+    """Write pipelined; ends the run where one is refused."""
     wanted = list(ops)
     for op, result in zip(wanted, registry.read(wanted), strict=True):
         if isinstance(result, Failure):

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from zkgroup.errors import RefusedError, UsageError, VerificationError, ZkgroupError
 from zkgroup.groups import backup as backups
@@ -34,7 +36,7 @@ from zkgroup.groups.reset import (
     stores_of,
 )
 from zkgroup.groups.scope import Scope
-from zkgroup.groups.standing import Brokers, Selection, Standing, Surveyor, stored_offset, with_logs
+from zkgroup.groups.standing import Brokers, Log, Selection, Standing, Surveyor, stored_offset, with_logs
 from zkgroup.groups.targets import find_offsets
 from zkgroup.groups.writing import OffsetWrite, WriteFailedError, WriteRefusedError, WriteReport, write_offsets
 from zkgroup.protocol import znodes
@@ -42,7 +44,7 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Get, Node
 from zkgroup.servers.coordinator import Coordinators
 from zkgroup.servers.group_offsets import GroupOffsets
-from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.kafka import KafkaSettings, log_offsets
 from zkgroup.servers.registry import Registry
 
 
@@ -197,9 +199,18 @@ class Resetter:
         Raises ``VerificationError`` where an offset is not as planned, or lies outside its log by now.
         """
         wrong = []
-        found: dict[OneStore, Mapping[TopicPartition, int | None]] = {
-            store: self._read(store, plan) for store in stores_of(plan.store)
-        }
+        standing = plan.standing.partitions
+        logs: Mapping[TopicPartition, Log] = {}
+        warnings: list[str] = []
+        existing = [key for key, one in standing.items() if one.exists]
+        settings = self._reachable_brokers(warnings)
+        with ThreadPoolExecutor(1) as beside:  # as when it was planned
+            asked = settings and beside.submit(log_offsets, settings, existing, self._timeout)
+            found = {store: self._read(store, plan) for store in stores_of(plan.store)}
+            try:
+                logs = asked.result() if asked else {}
+            except ZkgroupError as error:
+                warnings.append(_UNSEEN + error.message)
         for row in plan.rows:
             value = found[row.store][row.key]
             if value != row.target:
@@ -210,19 +221,22 @@ class Resetter:
                 f"group {self._group} is not as planned: {listed(wrong)}",
                 "find out who commits for it, then plan again",
             )
-        try:
-            partitions = with_logs(plan.standing.partitions, self._brokers(), self._timeout)
-        except ZkgroupError as error:
-            return [f"the logs could not be looked at again: {error.message}"]
         # A target that was out of range in the plan was noted there.
-        before = set(out_of_range(plan.rows, plan.standing.partitions))
+        before = set(out_of_range(plan.rows, standing))
         moving = [row for row in plan.rows if row.moves]
-        if passed := [one for one in out_of_range(moving, partitions) if one not in before]:
+        if passed := [one for one in out_of_range(moving, with_logs(standing, logs)) if one not in before]:
             raise VerificationError(
                 f"the offsets are written, but logs have moved on meanwhile: {listed(passed)}",
                 "run it again, before members start: they would go where auto.offset.reset says",
             )
-        return []
+        return warnings
+
+    def _reachable_brokers(self, warnings: list[str]) -> KafkaSettings | None:
+        try:
+            return self._brokers()
+        except ZkgroupError as error:
+            warnings.append(_UNSEEN + error.message)
+            return None
 
     def _read(self, store: OneStore, plan: ResetPlan) -> Mapping[TopicPartition, int | None]:
         """The offsets as they are now; None also for what is unreadable."""
@@ -240,6 +254,9 @@ class Resetter:
             key: stored_offset(path, node).offset if isinstance(node, Node) else None
             for key, path, node in zip(keys, paths, nodes, strict=True)
         }
+
+
+_UNSEEN: Final = "the logs could not be looked at again: "
 
 
 def _of_new(standing: Standing) -> list[str]:

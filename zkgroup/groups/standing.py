@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from zkgroup.errors import MalformedZnodeError, NotFoundError, UsageError, ZkgroupError
 from zkgroup.groups.model import GroupPartition, Store, StoredOffset
@@ -22,6 +23,9 @@ from zkgroup.servers.registry import Registry
 
 #: Finds out how to reach the brokers. Called when they are needed.
 Brokers: TypeAlias = Callable[[], KafkaSettings]
+
+#: A broker's answer about one partition.
+Log: TypeAlias = LogRange | ZkgroupError
 
 _PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
 
@@ -79,11 +83,24 @@ class Surveyor:
             )
         found = self._partitions(selection, store, side)
         unreadable: dict[TopicPartition, bytes] = {}
-        if store != "kafka":
-            found = self._with_stored(found, unreadable)
-        if store != "zookeeper" and side is not None:
-            found = {key: replace(one, kafka=side.offsets.get(key)) for key, one in found.items()}
-        found = self._with_logs(found, warnings, needed=logs_needed)
+        stored: Mapping[TopicPartition, StoredOffset] = {}
+        logs: Mapping[TopicPartition, Log] = {}
+        # Brokers and ZooKeeper are asked at the same time: with thousands of partitions each takes a second.
+        with ThreadPoolExecutor(1) as beside:
+            asked = self._ask_logs(found, beside, warnings, needed=logs_needed)
+            if store != "kafka":
+                stored = self._read_stored(found, unreadable)
+            try:
+                logs = asked.result() if asked is not None else {}
+            except ZkgroupError as error:
+                if logs_needed:
+                    raise
+                warnings.append(f"log offsets are not known: {error.message}")
+        kept = side.offsets if side is not None and store != "zookeeper" else {}
+        found = {
+            key: replace(one, stored=stored.get(key), kafka=kept.get(key), **fields_of(logs.get(key)))
+            for key, one in found.items()
+        }
         return Standing(self._group, store, exists, found, unreadable, side, tuple(warnings))
 
     # --- the group --------------------------------------------------------------------------------------------------
@@ -157,7 +174,8 @@ class Surveyor:
             keys = self._all(store, committed)
             if not keys:
                 raise NotFoundError(f"group {self._group} has no offsets", "name the topics with --topic")
-        return {key: self._partition(key) for key in keys}
+        there = {topic: frozenset(numbers) for topic, numbers in self._topics.items()}
+        return {key: _partition(key, there) for key in keys}
 
     def _check(self, keys: Iterable[TopicPartition]) -> None:
         """Raise ``NotFoundError`` for partitions that do not exist."""
@@ -201,48 +219,55 @@ class Surveyor:
                 existing[topic] = tuple(decode_topic(path, node.data).partitions)
         return existing
 
-    def _partition(self, key: TopicPartition) -> GroupPartition:
-        numbers = self._topics.get(key.topic)
-        if numbers is None:
-            return GroupPartition(*key, exists=False, log_error=f"topic {key.topic} does not exist")
-        if key.partition not in numbers:
-            why = f"topic {key.topic} has no partition {key.partition}"
-            return GroupPartition(*key, exists=False, log_error=why)
-        return GroupPartition(*key)
-
     # --- what is known of them --------------------------------------------------------------------------------------
 
-    def _with_stored(
-        self, found: Mapping[TopicPartition, GroupPartition], unreadable: dict[TopicPartition, bytes]
-    ) -> dict[TopicPartition, GroupPartition]:
+    def _read_stored(
+        self, keys: Iterable[TopicPartition], unreadable: dict[TopicPartition, bytes]
+    ) -> dict[TopicPartition, StoredOffset]:
         if self._registry is None:
             raise UsageError("no ZooKeeper was named", "give --zookeeper, or --store kafka")
-        paths = {key: znodes.offset(self._group, key) for key in found}
+        paths = {key: znodes.offset(self._group, key) for key in keys}
         self._nodes.ask(self._registry, nodes=paths.values())
-        result = dict(found)
+        result = {}
         for key, path in paths.items():
             node = self._nodes.node(path)
-            stored: StoredOffset | None = None
             if node is not None:
-                stored = stored_offset(path, node)
-                if stored.error is not None:
+                result[key] = stored_offset(path, node)
+                if result[key].error is not None:
                     unreadable[key] = node.data
             elif why := self._nodes.failure(path):
-                stored = StoredOffset(None, -1, 0, 0, 0, why)
-            result[key] = replace(found[key], stored=stored)
+                result[key] = StoredOffset(None, -1, 0, 0, 0, why)
         return result
 
-    def _with_logs(
-        self, found: Mapping[TopicPartition, GroupPartition], warnings: list[str], *, needed: bool
-    ) -> dict[TopicPartition, GroupPartition]:
+    def _ask_logs(
+        self,
+        found: Mapping[TopicPartition, GroupPartition],
+        beside: ThreadPoolExecutor,
+        warnings: list[str],
+        *,
+        needed: bool,
+    ) -> Future[dict[TopicPartition, Log]] | None:
+        """Begin to ask the brokers; None where there is nothing to ask, or nobody."""
         existing = [key for key, partition in found.items() if partition.exists]
+        if not existing:
+            return None
         try:
-            return with_logs(found, self._brokers(), self._timeout) if existing else dict(found)
+            settings = self._brokers()
         except ZkgroupError as error:
             if needed:
                 raise
             warnings.append(f"log offsets are not known: {error.message}")
-            return dict(found)
+            return None
+        return beside.submit(log_offsets, settings, existing, self._timeout)
+
+
+def _partition(key: TopicPartition, there: Mapping[str, frozenset[int]]) -> GroupPartition:
+    numbers = there.get(key.topic)
+    if numbers is None:
+        return GroupPartition(*key, exists=False, log_error=f"topic {key.topic} does not exist")
+    if key.partition not in numbers:
+        return GroupPartition(*key, exists=False, log_error=f"topic {key.topic} has no partition {key.partition}")
+    return GroupPartition(*key)
 
 
 def stored_offset(path: str, node: Node) -> StoredOffset:
@@ -257,14 +282,16 @@ def stored_offset(path: str, node: Node) -> StoredOffset:
 
 
 def with_logs(
-    found: Mapping[TopicPartition, GroupPartition], settings: KafkaSettings, timeout: float
+    found: Mapping[TopicPartition, GroupPartition], logs: Mapping[TopicPartition, Log]
 ) -> dict[TopicPartition, GroupPartition]:
-    """The same partitions with their logs as they are now. Raises ``UnreachableError`` where no broker can be asked."""
-    answers = log_offsets(settings, [key for key, partition in found.items() if partition.exists], timeout)
-    result = dict(found)
-    for key, answer in answers.items():
-        if isinstance(answer, LogRange):
-            result[key] = replace(found[key], log_start=answer.start, log_end=answer.end, log_error=None)
-        else:
-            result[key] = replace(found[key], log_start=None, log_end=None, log_error=answer.message)
-    return result
+    """The same partitions with these logs."""
+    return {key: replace(one, **fields_of(logs[key])) if key in logs else one for key, one in found.items()}
+
+
+def fields_of(log: Log | None) -> dict[str, Any]:
+    """What a broker's answer says of a partition; nothing where it was not asked."""
+    if log is None:
+        return {}
+    if isinstance(log, LogRange):
+        return {"log_start": log.start, "log_end": log.end, "log_error": None}
+    return {"log_start": None, "log_end": None, "log_error": log.message}
