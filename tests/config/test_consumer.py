@@ -251,3 +251,16 @@ def test_reserved_properties_name_a_way_out() -> None:
         name = remedy.removeprefix("use ")
         assert name == remedy or name.startswith("--") or name in BY_NAME
     assert {key.status for key in KEYS} == set(Status)
+
+
+def test_a_session_that_no_server_grants_is_refused() -> None:
+    """Milliseconds that were meant as seconds, say; 400 ms, as in Kafka's own example, are taken."""
+    with pytest.raises(UsageError, match=r"zookeeper.session.timeout.ms=1 is too small: at least 100"):
+        load("zookeeper.session.timeout.ms=1")
+    assert load("zookeeper.session.timeout.ms=400").config.zookeeper_session_timeout_ms == 400
+
+
+def test_an_empty_group_is_no_group() -> None:
+    """An unset variable in a script does not turn a member into a plain reader."""
+    with pytest.raises(UsageError, match="--group names no group"):
+        load("", group="")

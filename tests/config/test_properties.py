@@ -96,3 +96,10 @@ def test_what_java_stores_comes_back(settings: dict[str, str]) -> None:
     lines = [f"{stored(key, key=True)}={stored(value, key=False)}\n" for key, value in settings.items()]
     trimmed = {key: value.strip("".join(map(chr, range(33)))) for key, value in settings.items()}
     assert parsed("".join(lines).encode("latin-1")) == trimmed
+
+
+@pytest.mark.parametrize("data", [b"PK\x03\x04\x00\x00", "group.id=a".encode("utf-16")])
+def test_binary_data_is_refused(data: bytes) -> None:
+    """What is no text is not taken for one strange key."""
+    with pytest.raises(UsageError, match=r"c\.properties is no properties file: it holds binary data"):
+        parse_properties(data, "c.properties")

@@ -53,7 +53,7 @@ KEYS: Final[tuple[Key, ...]] = (
     Key("consumer.id", "text", "generated", _H, "the member registers as `GROUP_CONSUMERID`"),
     Key("client.id", "text", "= group.id", _M, "", Target("client.id")),
     Key("zookeeper.connect", "text", "none", _H, "`--zookeeper`, `ZKGROUP_ZOOKEEPER` and a profile win over it"),
-    Key("zookeeper.session.timeout.ms", "int", "6000", _H, "the server bounds it to 2–20 of its ticks", lowest=1),
+    Key("zookeeper.session.timeout.ms", "int", "6000", _H, "the server bounds it to 2–20 of its ticks", lowest=100),
     Key(
         "zookeeper.connection.timeout.ms",
         "int",

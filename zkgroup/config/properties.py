@@ -47,7 +47,12 @@ def read_properties(path: Path) -> list[Property]:
 
 
 def parse_properties(data: bytes, name: str) -> list[Property]:
-    """Every setting in the order of the file, repeated keys included; ``name`` is the file's, for messages."""
+    """Every setting in the order of the file, repeated keys included; ``name`` is the file's, for messages.
+
+    Raises ``UsageError`` for what is no text (it has null bytes, as UTF-16 would) and for malformed escapes.
+    """
+    if b"\0" in data:
+        raise UsageError(f"{name} is no properties file: it holds binary data", "give a text file of KEY=VALUE lines")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
