@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 
+import pytest
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     BrokerMetadata,
     ClusterMetadata,
@@ -14,9 +15,19 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     TopicMetadata,
 )
 
-from zkgroup.errors import NotFoundError
+from zkgroup.errors import NotFoundError, UsageError
+from zkgroup.protocol.brokers import BrokerRegistration, Endpoint
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.servers.kafka import KafkaError, KafkaSettings, LogRange, leaderless, log_offsets, offsets_for_time
+from zkgroup.servers.kafka import (
+    KafkaError,
+    KafkaSettings,
+    LogRange,
+    consumer,
+    leaderless,
+    log_offsets,
+    offsets_for_time,
+    settings_from_brokers,
+)
 
 #: Many clients, each asked at once for what none of them has looked up yet.
 HAMMER = """
@@ -88,3 +99,14 @@ def test_many_new_clients_at_once(kafka: KafkaSettings, make_topic: Callable[...
         [sys.executable, "-c", HAMMER, kafka.bootstrap, topic], capture_output=True, text=True, timeout=60, check=False
     )
     assert (ended.returncode, ended.stdout) == (0, "all answered\n"), ended.stderr
+
+
+def test_values_are_not_shown_where_they_are_refused() -> None:
+    """What was given for a wrong property may be a password."""
+    broker = BrokerRegistration(1, 4, (Endpoint("PLAINTEXT", "PLAINTEXT", "h", 9092),))
+    with pytest.raises(UsageError, match="use PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL") as refused:
+        settings_from_brokers([broker], {"security.protocol": "hunter4"})
+    assert "hunter4" not in str(refused.value).lower()
+    with pytest.raises(UsageError, match=r"security\.protocol") as refused:
+        consumer(KafkaSettings("h:9092", {"security.protocol": "hunter4"}))
+    assert "hunter4" not in str(refused.value)

@@ -7,6 +7,7 @@ nothing subscribes, and nothing is committed behind the caller's back.
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -64,6 +65,7 @@ log = logging.getLogger(__name__)
 
 # librdkafka wants a group id even from a consumer that only assigns. Nothing is ever stored under this one.
 NO_GROUP: Final = "zkgroup-reader"
+PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 #: Codes that say that a broker cannot be reached, or did not answer.
 UNREACHABLE: Final = (
     KafkaError._TIMED_OUT,
@@ -125,6 +127,8 @@ def settings_from_brokers(
     """
     properties = dict(properties or {})
     protocol = properties.get("security.protocol", "PLAINTEXT").upper()
+    if protocol not in PROTOCOLS:  # not shown: what was meant for another property may be a secret
+        raise UsageError("kafka.security.protocol is none that Kafka has", f"use {', '.join(PROTOCOLS)}")
     if not brokers:
         raise UnreachableError(
             "no broker is registered in ZooKeeper", "check that the brokers are up and the chroot is right"
@@ -197,6 +201,7 @@ def producer(settings: KafkaSettings, **overrides: Any) -> Producer:
 def _bad_properties(error: Exception) -> UsageError:
     detail = error.args[0] if error.args else error
     text = detail.str() if isinstance(detail, KafkaError) else str(detail)
+    text = re.sub(r'"[^"]*"(?= for configuration property)', "(not shown)", text)  # it may be a secret
     return UsageError(f"librdkafka refuses its configuration: {text}", "see the properties given with kafka.NAME=…")
 
 
