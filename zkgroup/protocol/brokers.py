@@ -96,7 +96,9 @@ def decode_topic(path: str, data: bytes | None) -> TopicRegistration:
     partitions: dict[int, tuple[int, ...]] = {}
     for name, replicas in written.items():
         if not re.fullmatch(r"[0-9]{1,10}", name, re.ASCII) or int(name) > INT32_MAX:
-            raise MalformedZnodeError(path, f"{excerpt(name)} is no partition")
+            raise MalformedZnodeError(
+                path, f"{excerpt(name)} is no partition", "partitions are numbers from 0: correct the node"
+            )
         partitions[int(name)] = _broker_list(path, replicas, f"the replicas of partition {int(name)}")
     topic_id = parsed.get("topic_id")
     return TopicRegistration(

@@ -67,6 +67,9 @@ from zkgroup.protocol.ops import (
 )
 
 log = logging.getLogger(__name__)
+# What kazoo says: heard by who listens to "kazoo". Nobody set up logging: then Python would print its warnings.
+KAZOO_LOG = logging.getLogger("kazoo.zkgroup")
+KAZOO_LOG.addHandler(logging.NullHandler())
 
 # Requests on the wire at once: enough to hide the round trip. The server throttles beyond (globalOutstandingLimit).
 WINDOW = 1000
@@ -198,6 +201,7 @@ class Session:
             timeout=self.settings.session_timeout,
             connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=1.0),
             auth_data=list(self.settings.auth) or None,
+            logger=KAZOO_LOG,
         )
         self._tap_negotiated_timeout(client._connection)
         client.add_listener(self._listen)
