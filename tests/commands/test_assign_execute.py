@@ -1,0 +1,228 @@
+"""``zkgroup assign --execute``: groups of real members that are made to rebalance, and what is never left behind."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from assigning import Build, assigned, builder, data_of, id_nodes
+from cli import ZKGROUP, environment, run
+from members import ReadMember, owners, wait_for_rest
+from support import wait_until
+
+from zkgroup.groups.explain import Variant, explain
+from zkgroup.groups.snapshot import read_group
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import Create, Delete, Failure, Get, Node
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.servers.registry import Registry
+
+
+@pytest.fixture
+def build(registry: Registry, unique: Callable[[str], str]) -> Iterator[Build]:
+    """Groups of plain nodes, which go with the test."""
+    with builder(registry, unique) as make:
+        yield make
+
+
+def test_execute(
+    cluster: Sandbox, registry: Registry, make_topic: Callable[..., str], unique: Callable[[str], str]
+) -> None:
+    """Members rebalance to the same plan: exit code 0, in all formats; another strategy's is found wrong."""
+    group, topic = unique("executed"), make_topic(4)
+    with (
+        ReadMember(cluster.connect, group, {topic: 1}, consumer_id="a"),
+        ReadMember(cluster.connect, group, {topic: 1}, consumer_id="b"),
+    ):
+        wait_for_rest(registry, group, 2)
+        done = run("assign", group, "--execute", "-z", cluster.connect, "--output", "json")
+        assert done.returncode == 0, done.stderr
+        plan = json.loads(done.stdout)
+        assert (plan["strategy"], plan["matches_current"]) == ("range", True)
+        assert (plan["rebalanced"]["defects"], plan["rebalanced"]["still"]) == ([], [])
+        assert plan["rebalanced"]["seconds"] > 0
+        wrong = run(
+            *("assign", group, "--strategy", "roundrobin", "--execute", "--timeout", "2", "-z", cluster.connect)
+        )
+        assert wrong.returncode == 6
+        assert [line.split()[-1] for line in wrong.stdout.splitlines()] == ["change", "-", "move", "move", "-"]
+        assert "done  the group rebalanced" in wrong.stderr
+        last = wrong.stderr.splitlines()[-1]
+        assert f"group {group} did not come to the plan of roundrobin of any release: {topic}-1 is owned by" in last
+        assert last.endswith("the owners are the plan of range")
+        assert id_nodes(registry, group) == {f"{group}_a", f"{group}_b"}
+
+
+def test_execute_refused(cluster: Sandbox, registry: Registry, build: Build, make_topic: Callable[..., str]) -> None:
+    """Where a rebalance would do harm, or nobody is there: exit code 5, and nothing is touched."""
+    topic = make_topic(2)
+    broken = build({"G_a": {topic: 1}, "G_bad": b"no json"}, {TopicPartition(topic, 0): "G_a-0"})
+    result = run("assign", broken, "--execute", "-z", cluster.connect)
+    assert (result.returncode, result.stdout) == (5, "")
+    assert f"no member gets past the registration of {broken}_bad" in result.stderr
+    empty = build({}, {})
+    result = run("assign", empty, "--execute", "-z", cluster.connect)
+    assert (result.returncode, result.stdout) == (5, "")
+    assert f"group {empty} has no members" in result.stderr
+    for group in (broken, empty):
+        assert not any("zkgroup-assign" in name for name in id_nodes(registry, group))
+
+
+def test_a_protected_profile(
+    cluster: Sandbox, registry: Registry, build: Build, make_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """A plan is shown freely; --execute asks for the profile's name, and without it does nothing."""
+    topic = make_topic(1)
+    group = build({"G_a": {topic: 1}}, {TopicPartition(topic, 0): "G_a-0"})
+    profile = tmp_path / "config.toml"
+    profile.write_text(f'[clusters.prod]\nzookeeper = "{cluster.connect}"\nprotected = true\n')
+    env = {"ZKGROUP_CONFIG": str(profile)}
+    assert run("assign", group, "-c", "prod", env=env).returncode == 0
+    refused = run("assign", group, "--execute", "-c", "prod", env=env)
+    assert (refused.returncode, refused.stdout) == (5, "")
+    assert "cluster prod is protected" in refused.stderr
+    confirmed = run("assign", group, "--execute", "--timeout", "1", "--confirm", "prod", "-c", "prod", env=env)
+    assert "did not rebalance within 1 s" in confirmed.stderr
+
+
+def test_execute_names_who_does_not_rebalance(cluster: Sandbox, build: Build, make_topic: Callable[..., str]) -> None:
+    """Nodes without a member behind them: the owners are the plan, but nobody claimed anew."""
+    topic = make_topic(1)
+    group = build({"G_a": {topic: 1}}, {TopicPartition(topic, 0): "G_a-0"})
+    result = run("assign", group, "--execute", "--timeout", "1", "-z", cluster.connect)
+    assert result.returncode == 6
+    assert f"{group}_a did not rebalance within 1 s" in result.stderr
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_execute_interrupted(
+    signum: int, code: int, cluster: Sandbox, registry: Registry, build: Build, make_topic: Callable[..., str]
+) -> None:
+    """The node is ephemeral, cannot outlive us, and says whose it is; interrupted, we take it away at once."""
+    topic = make_topic(1)
+    group = build({"G_a": {topic: 1}}, {TopicPartition(topic, 0): "G_a-0"})
+    command = [ZKGROUP, "assign", group, "--execute", "-z", cluster.connect]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()) as process:
+        wait_until(lambda: len(id_nodes(registry, group)) == 2, what="our node")
+        (name,) = id_nodes(registry, group) - {f"{group}_a"}
+        (node,) = registry.read([Get(znodes.member_id(group, name))])
+        process.send_signal(signum)
+        out, err = process.communicate(timeout=20)
+    assert id_nodes(registry, group) == {f"{group}_a"}
+    assert name.startswith(f"{group}_zkgroup-assign-")
+    assert f"-{process.pid}-" in name
+    assert isinstance(node, Node)
+    assert node.stat.owner != 0
+    assert process.returncode == code
+    assert (out, err) == (b"", b"")
+
+
+@pytest.mark.parametrize(
+    ("strategy", "releases", "compat"),
+    [("range", ("1.1.1", "0.8.2.2"), "1.1"), ("roundrobin", ("0.10.2.2", "0.8.2.2"), "0.8.2")],
+)
+def test_reference_members_rebalance(
+    strategy: str,
+    releases: tuple[str, str],
+    compat: str,
+    cluster: Sandbox,
+    registry: Registry,
+    make_topic: Callable[..., str],
+    unique: Callable[[str], str],
+) -> None:
+    """Members of two releases are found to run what they run, and come to the same owners again."""
+    group, topics = unique("reference"), [make_topic(7), make_topic(4)]
+    with ExitStack() as stack:
+        for name, release in zip("ab", releases, strict=True):
+            member = cluster.member(
+                group, ",".join(topics), kind="topics", release=release, strategy=strategy, name=f"{group}-{name}"
+            )
+            stack.enter_context(member)
+        at_rest = Variant("range" if strategy == "range" else "roundrobin", "1.1" if compat == "1.1" else "0.8.2")
+        wait_until(
+            lambda: len(id_nodes(registry, group)) == 2 and at_rest in explain(read_group(registry, group)).exact,
+            60,
+            "both members own their shares",
+        )
+        before = owners(registry, group)
+        result = run("assign", group, "--execute", "--output", "json", "-z", cluster.connect, timeout=90)
+        assert result.returncode == 0, result.stderr
+        plan = json.loads(result.stdout)
+        assert plan["strategy"] == strategy
+        assert {"strategy": strategy, "compat": compat} in plan["explanation"]["exact"]
+        assert (plan["matches_current"], plan["rebalanced"]["still"]) == (True, [])
+        assert owners(registry, group) == before
+
+
+def test_a_group_that_gave_up_is_mended(
+    cluster: Sandbox, registry: Registry, make_topic: Callable[..., str], unique: Callable[[str], str]
+) -> None:
+    """A reference member whose attempts all failed stays registered and reads nothing, even when the way is free
+    again; made to rebalance it gets its share."""
+    group, topic = unique("gaveup"), make_topic(2)
+    impatient = {"rebalance.max.retries": "2", "rebalance.backoff.ms": "200"}
+    stranger, ours = TopicPartition(topic, 1), f"{group}_{group}-a"
+    with (
+        cluster.member(group, topic, kind="topics", name=f"{group}-a", properties=impatient) as member,
+        Registry(registry.settings, 30.0) as other,
+    ):
+        wait_until(lambda: len(owners(registry, group)) == 2, 60, "it owns both")
+        # A member comes, claims its half, and goes without giving it up.
+        node = znodes.member_id(group, f"{group}_z")
+        assert not isinstance(other.write(Create(node, data_of({topic: 1}), ephemeral=True)), Failure)
+        claim = Create(znodes.owner(group, stranger), f"{group}_z-0".encode(), ephemeral=True)
+        wait_until(lambda: other.write(claim) is None, what="its half is free")
+        wait_until(lambda: len(owners(registry, group)) == 2, what="a half each")
+        assert other.write(Delete(node)) is None
+        wait_until(lambda: "can't rebalance after 2 retries" in member.logged(), what="it gives up")
+        assert other.write(Delete(claim.path)) is None
+        assert owners(registry, group) == {}
+        result = run("assign", group, "--execute", "-z", cluster.connect, timeout=90)
+        assert result.returncode == 0, result.stderr
+        assert set(owners(registry, group).values()) == {f"{ours}-0"}
+
+
+def test_a_real_mix(
+    cluster: Sandbox, registry: Registry, make_topic: Callable[..., str], unique: Callable[[str], str]
+) -> None:
+    """A reference member of range beside ours of roundrobin: the state is one of the outcomes, and who deviates from
+    what the other holds is named; making them rebalance does not help, and says so."""
+    group, topic = unique("mixed"), make_topic(24)
+    patient = {"rebalance.max.retries": "20", "rebalance.backoff.ms": "3000"}
+    range_member, other = f"{group}_{group}-range", f"{group}_other"
+    shown: list[Any] = []
+
+    def in_an_outcome() -> bool:
+        snapshot = read_group(registry, group)
+        shown[:] = [assigned(cluster, group, "--strategy", "range", "--mix", "other=roundrobin")]
+        return len(snapshot.members) == 2 and bool(shown[0]["matches_current"])
+
+    with (
+        cluster.member(group, topic, kind="topics", name=f"{group}-range", properties=patient),
+        ReadMember(
+            *(cluster.connect, group, {topic: 1}),
+            consumer_id="other",
+            partition_assignment_strategy="roundrobin",
+            rebalance_max_retries=20,
+            rebalance_backoff_ms=3000,
+        ),
+    ):
+        wait_until(lambda: len(id_nodes(registry, group)) == 2, 30, "both are registered")
+        wait_until(in_an_outcome, 30, "one of the two outcomes")
+        (live,) = [outcome for outcome in shown[0]["outcomes"] if outcome["matches_current"]]
+        assert sorted(live["holders"] + live["losers"]) == sorted([range_member, other])
+        assert len(live["unread"]) == 12
+        explanation = shown[0]["explanation"]
+        assert explanation["deviating"] == live["losers"]
+        assert explanation["best"]["strategy"] == ("range" if live["holders"] == [range_member] else "roundrobin")
+        result = run("assign", group, "--execute", "--timeout", "5", "-z", cluster.connect, timeout=60)
+        assert result.returncode == 6
+        assert "did not come to the plan of any strategy of any release" in result.stderr
+        assert id_nodes(registry, group) == {range_member, other}
