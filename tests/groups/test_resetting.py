@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Children, Create, Exists, SetData
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import Record, create_topic, delete_topic, produce
+from zkgroup.servers.brokers import Brokers
 from zkgroup.servers.group_offsets import GroupOffsets
 from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry
@@ -349,6 +351,29 @@ def test_looking_leaves_no_trace(make_sandbox: Callable[..., Sandbox], unique: C
         kept.put({P("t", 0): 0})
         kept.resetter().plan(Target("latest"), Selection())
         assert registry.read([Children(znodes.topics())]) == [("t",)]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("release", ["0.8.2.2", "0.9.0.1"])
+def test_releases_without_a_time_index(make_sandbox: Callable[..., Sandbox], release: str) -> None:
+    """Their brokers know the times of segments alone: the note says so, and what is before the first is the start."""
+    sandbox = make_sandbox(kafka=release)
+    with sandbox.registry(30.0) as registry:
+        create_topic(registry, "orders", 4)  # librdkafka 2.16 cannot read what 0.8 tells of one short topic
+        kafka = Brokers(registry.read, {}).settings()
+        produce(kafka, "orders", [Record(b"x", None, 0) for _ in range(10)])
+        for store in STORES:
+            kept = Kept(registry, kafka, f"g-{store}", store)
+            kept.put({P("orders", 0): 5})
+            resetter = kept.resetter()
+            for millis, expected in ((0, 0), (int(time.time() * 1000) + 3_600_000, 10)):
+                plan = resetter.plan(Target("time", millis), selection("orders:0"), store)
+                assert [row.target for row in plan.rows] == [expected]
+                assert (plan.rows[0].note or "").startswith("by the segments' times")
+                resetter.refuse_if_active(plan)
+                resetter.write(plan)
+                assert resetter.verify(plan) == []
+                assert kept.get(P("orders", 0)) == [expected]
 
 
 class Commits(GroupOffsets):
