@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 import signal
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import astuple
 from importlib.util import find_spec
@@ -17,9 +18,11 @@ from typing import Final
 from zkgroup.errors import NotFoundError, UsageError, VerificationError, ZkgroupError
 from zkgroup.groups.snapshot import ownership_defects, read_group
 from zkgroup.protocol.names import TopicPartition
+from zkgroup.sandbox.jars import DEFAULT_RELEASE
 from zkgroup.sandbox.processes import spawn
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import create_topic, produce
+from zkgroup.servers.brokers import Brokers
 from zkgroup.servers.kafka import KafkaSettings, LogRange, log_offsets
 from zkgroup.servers.registry import Registry
 
@@ -39,8 +42,9 @@ READ: Final = 60.0
 COMMAND: Final = 180.0
 
 
-def run_demo(narrator: Narrator, *, keep: bool, name: str, total: int) -> None:
-    """Tell the whole story, in about a minute; ``total`` messages are read and exported.
+def run_demo(narrator: Narrator, *, keep: bool, name: str, total: int, kafka: str = DEFAULT_RELEASE) -> None:
+    """Tell the whole story, in about a minute; ``total`` messages are read and exported, of brokers of release
+    ``kafka``.
 
     With ``keep`` the sandbox is left running, unless something fails. Raises ``VerificationError`` where a check fails.
     """
@@ -55,11 +59,14 @@ def run_demo(narrator: Narrator, *, keep: bool, name: str, total: int) -> None:
         "what you would type.",
         indent="",
     )
-    sandbox = Sandbox(name)
+    sandbox = Sandbox(name, kafka=kafka)
+    started = False
     try:
         demo = Demo(narrator, sandbox, total)
         demo.start_servers()
-        with sandbox.registry() as registry:
+        started = True
+        # Of a JVM that an interrupt has ended already pyspark says that it cannot be stopped.
+        with sandbox.registry() as registry, warnings.catch_warnings(action="ignore", category=RuntimeWarning):
             demo.tell(registry)
         if keep:
             sandbox.run_on()
@@ -68,6 +75,10 @@ def run_demo(narrator: Narrator, *, keep: bool, name: str, total: int) -> None:
             sandbox.stop()
     except (KeyboardInterrupt, Terminated):
         narrator.title("\nInterrupted: everything that runs is ended.")
+        raise
+    except Exception as error:
+        if started and not sandbox.folder.exists():
+            raise ZkgroupError(f"sandbox {name} was stopped while the demo used it", "start the demo again") from error
         raise
     finally:
         sandbox.stop()  # does nothing where it is stopped, or meant to run on
@@ -94,7 +105,9 @@ class Demo:
         """Step 1."""
         name = "" if self._sandbox.name == "default" else f" --name {self._sandbox.name}"
         self._tell.step("A ZooKeeper and a Kafka broker are started")
-        self._tell.command(f"zkgroup sandbox start{name}")
+        release = self._sandbox.release.version
+        kafka = "" if release == DEFAULT_RELEASE else f" --kafka {release}"
+        self._tell.command(f"zkgroup sandbox start{name}{kafka}")
         with self._tell.waiting("starting two servers, and downloading Kafka if this is the first time"):
             self._sandbox.start()
         self._folder.mkdir()
@@ -129,9 +142,12 @@ class Demo:
     def _join(self, registry: Registry) -> None:
         self._tell.step(f'Three members join the consumer group "{GROUP}"')
         both = ("--whitelist", "|".join(TOPICS), "--from-beginning")
-        self._tell.say(f"One is the reference: the Scala consumer of Kafka {self._sandbox.release.version}.")
+        served = self._sandbox.release
+        release = served.version if served.member else DEFAULT_RELEASE  # 2.0 dropped that consumer
+        self._tell.say(f"One is the reference: the Scala consumer of Kafka {release}.")
         name = () if self._sandbox.name == "default" else ("--name", self._sandbox.name)
-        self._start("scala", "sandbox", "member", *name, "--group", GROUP, *both, "--records", "--id", "scala")
+        of = () if release == DEFAULT_RELEASE else ("--release", release)
+        self._start("scala", "sandbox", "member", *name, *of, "--group", GROUP, *both, "--records", "--id", "scala")
         self._tell.say("Two are zkgroup:")
         for member in ("python-1", "python-2"):
             own = ("-X", f"consumer.id={member}", "--format", FORMAT)
@@ -237,9 +253,13 @@ class Demo:
         """How many messages a batch has: together they are the total."""
         return self._total * (batch + 1) // BATCHES - self._total * batch // BATCHES
 
+    def _kafka(self) -> KafkaSettings:
+        with self._sandbox.registry() as registry:
+            return Brokers(registry.read, {}).settings()
+
     def _produce(self) -> None:
         numbers = range(self._sent, self._sent + self._part(self._batch))
-        kafka = KafkaSettings(self._sandbox.bootstrap)
+        kafka = self._kafka()
         # librdkafka calls back at each delivery, and an exception that a signal raises there is lost.
         with StopRequest() as stop:
             for index, topic in enumerate(TOPICS):
@@ -252,7 +272,7 @@ class Demo:
     def _ranges(self) -> Ranges:
         """What the brokers have of each partition."""
         partitions = [TopicPartition(topic, number) for topic in TOPICS for number in range(PARTITIONS)]
-        logs = log_offsets(KafkaSettings(self._sandbox.bootstrap), partitions, 10.0)
+        logs = log_offsets(self._kafka(), partitions, 10.0)
         found = {partition: (log.start, log.end) for partition, log in logs.items() if isinstance(log, LogRange)}
         if messages(found) != self._sent:
             raise ZkgroupError(f"the broker has {messages(found)} messages, but {self._sent} were sent")

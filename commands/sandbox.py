@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from zkgroup.errors import UsageError, ZkgroupError
+from zkgroup.errors import FilterSyntaxError, UnreachableError, UsageError, ZkgroupError
 
 from ._errors import reader_is_gone, say
 from ._options import Given, OutputOption
 from ._render import print_rows
-from ._signals import StopRequest
+from ._signals import StopRequest, nothing_begun
 
 if TYPE_CHECKING:
+    from zkgroup.protocol.names import TopicPartition
     from zkgroup.sandbox.member import MemberOptions
+    from zkgroup.servers.kafka import LogRange
 
 app = typer.Typer(
     add_completion=False, help="Real ZooKeeper and Kafka servers on this machine.", subcommand_metavar="COMMAND …"
@@ -126,8 +128,54 @@ def stop(
     stopped = [one for one in names if stop_sandbox(one) is not None]
     for one in stopped:
         _note(ctx, f"sandbox {one} is stopped")
+    if not stopped and not all_of_them:
+        raise UnreachableError(f"sandbox {name} does not run", "see which do: zkgroup sandbox status")
     if not stopped:
-        _note(ctx, "no sandbox runs" if all_of_them else f"sandbox {name} does not run")
+        _note(ctx, "no sandbox runs")
+
+
+@app.command(short_help="Make a topic and fill it with numbered messages.")
+def fill(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic; it is made if it is missing.")],
+    name: NameOption = "default",
+    partitions: Annotated[
+        int | None,
+        typer.Option("--partitions", metavar="N", min=1, max=10_000, help="Its partitions.", show_default="3"),
+    ] = None,
+    count: Annotated[
+        int, typer.Option("--messages", metavar="N", min=0, max=100_000_000, help="How many messages are added.")
+    ] = 1000,
+    size: Annotated[
+        int, typer.Option("--size", metavar="BYTES", min=0, max=900_000, help="How long each value is, at least.")
+    ] = 0,
+    output: OutputOption = "table",
+) -> None:
+    """Add numbered messages with keys to a topic of a sandbox: the values are 'message 0', 'message 1', and so on.
+
+    They are dealt out to the partitions in turn. A second call goes on with the numbers.
+
+    \b
+    zkgroup sandbox fill orders --partitions 6 --messages 10000 --size 100
+    """
+    with nothing_begun():
+        from zkgroup.protocol.names import validate_topic
+        from zkgroup.sandbox.lifecycle import running
+        from zkgroup.sandbox.topics import fill_topic
+        from zkgroup.servers.registry import Registry
+        from zkgroup.servers.zookeeper import ZooKeeperSettings
+
+    validate_topic(topic)
+    # librdkafka calls back at each delivery, and an exception that a signal raises there is lost.
+    with StopRequest() as stop:
+
+        def work() -> dict[TopicPartition, LogRange]:
+            with Registry(ZooKeeperSettings(running(name).connect)) as registry:
+                return fill_topic(registry, topic, count, partitions=partitions, size=size)
+
+        logs = stop.unless(work)
+    columns = ("topic", "partition", "log_start", "log_end")
+    rows = [dict(zip(columns, (*at, log.start, log.end), strict=True)) for at, log in sorted(logs.items())]
+    print_rows(rows, columns, output)
 
 
 @app.command(short_help="Run a member of a group with Kafka's own consumer.")
@@ -172,6 +220,8 @@ def member(
 
     It prints what it consumes, one message a line, until Ctrl-C. Then it commits and leaves the group.
     """
+    from zkgroup.config import Property, load_consumer_config
+    from zkgroup.protocol.names import validate_group_id, validate_topic
     from zkgroup.sandbox.lifecycle import running, start_member
     from zkgroup.sandbox.member import MemberOptions
 
@@ -182,8 +232,15 @@ def member(
     ]
     if len(given) != 1:
         raise UsageError("a member reads topics, or a whitelist, or a blacklist", "give exactly one of them")
-    state = running(name)
     kind, subscription = given[0]
+    validate_group_id(group)
+    for topic in topics or ():
+        validate_topic(topic)
+    if kind != "topics":
+        _check_filter(subscription)
+    if id is not None:
+        load_consumer_config([Property("consumer.id", id, "--id")])
+    state = running(name)
     options = MemberOptions(
         connect=state.connect,
         group=group,
@@ -214,6 +271,7 @@ def demo(
         str | None,
         typer.Option("--name", metavar="NAME", help="The sandbox's name.", show_default="with --keep default"),
     ] = None,
+    kafka: Annotated[str, typer.Option("--kafka", metavar="VERSION", help="The brokers' release.")] = "1.1.1",
 ) -> None:
     """Show what zkgroup does, on servers of its own, in about a minute.
 
@@ -224,7 +282,20 @@ def demo(
     from ._demo import run_demo
     from ._narrator import Narrator
 
-    run_demo(Narrator(), keep=keep, name=name or ("default" if keep else f"demo-{os.getpid()}"), total=total)
+    name = name or ("default" if keep else f"demo-{os.getpid()}")
+    run_demo(Narrator(), keep=keep, name=name, total=total, kafka=kafka)
+
+
+def _check_filter(expression: str) -> None:
+    """Raise where Java would refuse it; what we alone do not support is Java's to judge."""
+    from zkgroup.protocol.filters import TopicFilter
+
+    try:
+        TopicFilter("white_list", expression)
+    except FilterSyntaxError:
+        raise
+    except UsageError:
+        return
 
 
 def _run_in_foreground(options: MemberOptions, name: str, verbosity: int) -> int:

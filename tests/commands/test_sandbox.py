@@ -146,6 +146,11 @@ def test_detached_members_are_listed_and_share_the_group(running: str, unique: C
         (["t", "--group", "g", "--release", "7"], "Kafka 7 is not among the sandbox's releases"),
         (["t", "--group", "g", "-X", "novalue"], "--property 'novalue' is no KEY=VALUE"),
         (["t"], "missing option '--group'"),
+        (["t", "--group", "g/h"], "group name 'g/h' has a character that Kafka does not take"),
+        (["t", "--group", ""], "the group name is empty"),
+        (["t/u", "--group", "g"], "topic name 't/u' has a character"),
+        (["t", "--group", "g", "--id", "a/b"], "--id: consumer.id=a/b is not a legal name"),
+        (["--whitelist", "(", "--group", "g"], "is invalid"),
     ],
 )
 def test_wrong_members(running: str, arguments: list[str], words: str) -> None:
@@ -154,6 +159,27 @@ def test_wrong_members(running: str, arguments: list[str], words: str) -> None:
     assert wrong.returncode == 2
     assert words in wrong.stderr
     assert wrong.stderr.count("\n") == 1
+
+
+def test_a_topic_is_filled(running: str, unique: Callable[[str], str]) -> None:
+    """The topic is made with the partitions asked for; numbers go on with the next call, dealt out in turn; sizes are
+    kept; another number of partitions is refused."""
+    topic = unique("filled")
+    fill = ("sandbox", "fill", topic, "--name", running, "--output", "json")
+    first = run(*fill, "--partitions", "2", "--messages", "5")
+    assert (first.returncode, first.stderr) == (0, "")
+    ends = [{"topic": topic, "partition": p, "log_start": 0, "log_end": end} for p, end in enumerate((3, 2))]
+    assert json.loads(first.stdout) == ends
+    second = run(*fill, "--messages", "3", "--size", "20")
+    assert [row["log_end"] for row in json.loads(second.stdout)] == [4, 4]
+    arguments = ("consume", topic, "-c", f"sandbox:{running}", "--from-beginning", "-e", "-f", r"%k %p %s\n")
+    printed = sorted(run(*arguments).stdout.splitlines())
+    assert printed == [f"key-{n} {n % 2} " + f"message {n}".ljust(20 if n > 4 else 0, ".") for n in range(8)]
+    refused = run(*fill, "--partitions", "3")
+    assert (refused.returncode, refused.stderr.count("\n")) == (5, 1)
+    assert f"topic {topic} has 2 partitions, not 3" in refused.stderr
+    assert run("sandbox", "fill", "a/b", "--name", running).returncode == 2
+    assert run("sandbox", "fill", topic, "--name", "nosuch").returncode == 3
 
 
 def test_member_that_cannot_start(running: str, unique: Callable[[str], str]) -> None:
@@ -169,7 +195,7 @@ def test_member_that_cannot_start(running: str, unique: Callable[[str], str]) ->
 
 
 def test_stop_leaves_nothing(unique: Callable[[str], str]) -> None:
-    """After stop: no process, no port, no folder; and stopping again is no error."""
+    """After stop: no process, no port, no folder; and stopping again says that it does not run, as status does."""
     name = unique("stopped")
     started = run("sandbox", "start", "--name", name, "--output", "json")
     assert started.returncode == 0
@@ -186,7 +212,9 @@ def test_stop_leaves_nothing(unique: Callable[[str], str]) -> None:
     wait_until(lambda: all(port_is_free(server.port) for server in state.servers), 10, "the ports are free")
     assert not sandbox_folder(name).exists()
     again = run("sandbox", "stop", "--name", name)
-    assert (again.returncode, again.stderr) == (0, f"zkgroup: sandbox {name} does not run\n")
+    status_of_it = run("sandbox", "status", "--name", name)
+    assert (again.returncode, status_of_it.returncode) == (3, 3)
+    assert again.stderr == f"zkgroup: sandbox {name} does not run: see which do: zkgroup sandbox status\n"
 
 
 def test_stop_all_and_status_of_the_dead(tmp_path: Path) -> None:

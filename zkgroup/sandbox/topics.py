@@ -7,13 +7,15 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from zkgroup.errors import NotFoundError, UnreachableError, ZkgroupError
+from zkgroup.errors import NotFoundError, RefusedError, UnreachableError, ZkgroupError
 from zkgroup.protocol import znodes
-from zkgroup.protocol.brokers import BrokerRegistration, decode_broker
+from zkgroup.protocol.brokers import BrokerRegistration, decode_broker, decode_topic
+from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Children, Code, Create, Ensure, Exists, Failure, Get, Node, Result, SetData
 from zkgroup.sandbox.probe import led_partitions
 from zkgroup.sandbox.processes import POLL
-from zkgroup.servers.kafka import KafkaError, KafkaSettings, Message, producer
+from zkgroup.servers.brokers import Brokers
+from zkgroup.servers.kafka import KafkaError, KafkaSettings, LogRange, Message, log_offsets, producer
 from zkgroup.servers.registry import Registry
 
 
@@ -83,9 +85,7 @@ def _brokers(registry: Registry) -> list[int]:
 def _registrations(registry: Registry) -> list[BrokerRegistration]:
     paths = [znodes.broker(broker) for broker in _brokers(registry)]
     nodes = registry.read([Get(path) for path in paths])
-    return [
-        decode_broker(path, node.data) for path, node in zip(paths, nodes, strict=True) if isinstance(node, Node)
-    ]
+    return [decode_broker(path, node.data) for path, node in zip(paths, nodes, strict=True) if isinstance(node, Node)]
 
 
 def _done(result: Result, what: str) -> None:
@@ -100,6 +100,52 @@ def _wait(condition: Callable[[], bool], timeout: float, otherwise: str) -> None
         if time.monotonic() > deadline:
             raise ZkgroupError(f"{otherwise} within {timeout:g} s", "see the brokers' logs")
         time.sleep(POLL)
+
+
+#: Messages that are produced at one go.
+CHUNK = 50_000
+
+
+def fill_topic(
+    registry: Registry, topic: str, messages: int, *, partitions: int | None = None, size: int = 0
+) -> dict[TopicPartition, LogRange]:
+    """Add numbered messages to ``topic``, which is made if it is missing (with three partitions); returns its logs.
+
+    Message *n* (the count goes on where the topic ends) is ``message n``, filled up to ``size`` bytes, with the key
+    ``key-n``, in partition *n* modulo their number. Raises ``RefusedError`` where the topic has another number of
+    partitions than was asked for.
+    """
+    kafka = Brokers(registry.read, {}).settings()
+    node = registry.read([Get(znodes.topic(topic))])[0]
+    if isinstance(node, Node):
+        count = len(decode_topic(znodes.topic(topic), node.data).partitions)
+        if partitions not in (None, count):
+            raise RefusedError(
+                f"topic {topic} has {count} partitions, not {partitions}",
+                "leave --partitions out, or name another topic",
+            )
+    else:
+        count = partitions or 3
+        create_topic(registry, topic, count)
+    wanted = [TopicPartition(topic, number) for number in range(count)]
+    first = sum(log.end for log in _logs(kafka, wanted).values())
+    for start in range(first, first + messages, CHUNK):
+        chunk = range(start, min(start + CHUNK, first + messages))
+        produce(
+            kafka,
+            topic,
+            [Record((b"message %d" % n).ljust(size, b"."), b"key-%d" % n, n % count) for n in chunk],
+        )
+    return _logs(kafka, wanted)
+
+
+def _logs(kafka: KafkaSettings, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, LogRange]:
+    found = {}
+    for partition, log in log_offsets(kafka, partitions, 30.0).items():
+        if not isinstance(log, LogRange):
+            raise log
+        found[partition] = log
+    return found
 
 
 @dataclass(frozen=True, slots=True)
