@@ -26,7 +26,7 @@ from zkgroup.sandbox.probe import HOST, known_brokers, port_is_free, zookeeper_s
 from zkgroup.sandbox.processes import ProcessId
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.server import ServerFailedError, telling_line
-from zkgroup.sandbox.state import all_states, find, read_state, write_state
+from zkgroup.sandbox.state import all_states, find, lock_file, read_state, write_state
 from zkgroup.sandbox.topics import add_partitions, create_topic, delete_topic, produce
 from zkgroup.servers.kafka import KafkaSettings, LogRange, log_offsets
 
@@ -115,7 +115,7 @@ def test_two_sandboxes_at_once(make_sandbox: Callable[..., Sandbox]) -> None:
 
 
 def test_nothing_is_left_when_the_owner_is_killed(unique: Callable[[str], str]) -> None:
-    """After a SIGKILL of who started it: no process, no port, no folder."""
+    """After a SIGKILL of who started it: no process, no port, no folder, no lock."""
     name = unique("crash")
     with subprocess.Popen([sys.executable, "-c", OWNER, name, "1"], stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
@@ -127,6 +127,7 @@ def test_nothing_is_left_when_the_owner_is_killed(unique: Callable[[str], str]) 
         owner.kill()
     wait_until(lambda: not state.alive, 10, "the servers end")
     wait_until(lambda: not sandbox_folder(name).exists(), 10, "the folder is removed")
+    wait_until(lambda: not lock_file(name).exists(), 10, "the lock's file is removed")
     wait_until(lambda: all_free([one.port for one in state.servers]), 10, "all ports are free")
 
 

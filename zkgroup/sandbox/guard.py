@@ -5,6 +5,7 @@ It reads lines from its standard input, a pipe whose other end the owner holds:
     +PID      end this process when the pipe ends (each server says so itself, before it becomes a server)
     -PID      forget it
     rm PATH   remove this folder when the pipe ends
+    unlock PATH  remove this lock's file after that, unless somebody holds it
     release   leave everything as it is, and go
 
 The kernel closes the pipe however the owner dies, SIGKILL included; no other way is as quick and portable. (Linux's
@@ -15,6 +16,7 @@ notices within a second that it was given another parent. Its argument is the ow
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import select
 import shutil
@@ -61,6 +63,7 @@ def main() -> None:
     owner = int(sys.argv[1])
     processes: dict[int, str | None] = {}
     folders: list[str] = []
+    locks: list[str] = []
     for word in _words(owner):
         if word == "release":
             return
@@ -70,12 +73,23 @@ def main() -> None:
             processes.pop(int(word[1:]), None)
         elif word.startswith("rm "):
             folders.append(word[3:])
+        elif word.startswith("unlock "):
+            locks.append(word.removeprefix("unlock "))
     for pid, started in processes.items():
         if started is not None and start_token(pid) == started:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)
+    for lock in locks:
+        _remove_lock(Path(lock))
+
+
+def _remove_lock(path: Path) -> None:
+    """Who waits for it looks, once it has it, whether the file is still the one at this path."""
+    with contextlib.suppress(OSError), path.open("r+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.unlink()
 
 
 def _words(owner: int) -> Iterator[str]:

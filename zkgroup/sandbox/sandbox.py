@@ -22,7 +22,7 @@ from zkgroup.sandbox.paths import sandbox_folder
 from zkgroup.sandbox.probe import HOST, known_brokers, zookeeper_data
 from zkgroup.sandbox.processes import POLL, Guard, current_process
 from zkgroup.sandbox.server import Server
-from zkgroup.sandbox.state import SandboxState, ServerState, locked, read_state, write_state
+from zkgroup.sandbox.state import SandboxState, ServerState, lock_file, locked, read_state, write_state
 from zkgroup.servers.registry import Registry
 from zkgroup.servers.zookeeper import ZooKeeperSettings
 
@@ -149,6 +149,8 @@ class Sandbox:
             self.folder.mkdir(parents=True, mode=0o700)
             self._guard.start()
             self._guard.say(f"rm {self.folder}")
+            if self.folder == sandbox_folder(self.name):
+                self._guard.say(f"unlock {lock_file(self.name)}")
             try:
                 self._start_servers()
                 self._started = True

@@ -119,13 +119,18 @@ def all_states() -> list[SandboxState]:
     return [state for name in sandbox_names() if (state := read_state(sandbox_folder(name))) is not None]
 
 
+def lock_file(name: str) -> Path:
+    """The file by which the sandbox called ``name`` is locked."""
+    return state_dir() / "sandbox" / f".{name}.lock"
+
+
 @contextlib.contextmanager
 def locked(name: str, timeout: float = 90.0) -> Iterator[None]:
     """Hold the sandbox called ``name``: who starts, stops or changes it waits for the other.
 
     The lock's file goes when the sandbox is gone.
     """
-    path = state_dir() / "sandbox" / f".{name}.lock"
+    path = lock_file(name)
     deadline = time.monotonic() + timeout
     while (file := _try_lock(path)) is None:
         if time.monotonic() > deadline:
