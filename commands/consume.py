@@ -85,9 +85,9 @@ def consume(
     """Print messages, one a line.
 
     With --group it is a full member: it shares the partitions with the others, and what it has printed is what it
-    commits; what was written to a pipe whose reader has gone is not, as far as it was not committed before. Without, it
-    reads and leaves nothing behind, and follows new topics and partitions. It goes on until it is stopped (Ctrl-C leaves
-    cleanly, a second one after more than a second at once), unless told when to leave.
+    commits; what was written to a pipe whose reader has gone is not, as far as it was not committed before. Without,
+    it reads and leaves nothing behind, and follows new topics and partitions. It goes on until it is stopped (Ctrl-C
+    leaves cleanly, a second one after more than a second at once), unless told when to leave.
 
     \b
     zkgroup consume orders --group billing
