@@ -10,20 +10,18 @@ import pytest
 from resets import STORES, TIMEOUT, Kept, OneStore, drop_messages
 
 from zkgroup.errors import NotFoundError, RefusedError, UnreachableError, UsageError, VerificationError
-from zkgroup.groups import backup, kafka_writing
-from zkgroup.groups.kafka_writing import KafkaWrite, write_kafka_offsets
+from zkgroup.groups import backup
 from zkgroup.groups.reset import Target
 from zkgroup.groups.resetting import ResetPlan, Resetter
 from zkgroup.groups.scope import parse_scope
 from zkgroup.groups.standing import Selection
-from zkgroup.groups.writing import WriteRefusedError, WriteReport
+from zkgroup.groups.writing import WriteRefusedError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Children, Create, Exists, SetData
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import Record, create_topic, delete_topic, produce
 from zkgroup.servers.brokers import Brokers
-from zkgroup.servers.group_offsets import GroupOffsets
 from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry
 
@@ -374,36 +372,3 @@ def test_releases_without_a_time_index(make_sandbox: Callable[..., Sandbox], rel
                 resetter.write(plan)
                 assert resetter.verify(plan) == []
                 assert kept.get(P("orders", 0)) == [expected]
-
-
-class Commits(GroupOffsets):
-    """Commits to the real brokers, and lets something happen after the first of them."""
-
-    between: Callable[[], None]
-
-    def commit(self, offsets: dict[TopicPartition, int], timeout: float) -> None:  # type: ignore[override]
-        super().commit(offsets, timeout)
-        Commits.between()
-        Commits.between = lambda: None
-
-
-def test_kafka_is_written_in_pieces(
-    registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A piece that is refused stops the rest; it is told what is in place, and the same writes go on from there."""
-    kept = Kept(registry, kafka, unique("pieces"), "kafka")
-    keys = [P(topic, number) for number in range(3)]
-    kept.put(dict.fromkeys(keys, 10))
-    writes = [KafkaWrite(key, 50, 10) for key in keys]
-    Commits.between = lambda: kept.put({keys[2]: 11})
-    monkeypatch.setattr(kafka_writing, "GroupOffsets", Commits)
-    with pytest.raises(
-        WriteRefusedError, match=rf"{keys[2]} \(was 10, is 11\); 2 offsets are written to Kafka"
-    ) as caught:
-        write_kafka_offsets(kafka, kept.group, writes, TIMEOUT, piece=1)
-    assert caught.value.report == WriteReport((keys[0], keys[1]), (keys[2],), ())
-    assert kept.get(*keys) == [50, 50, 11]
-    kept.put({keys[2]: 10})
-    report = write_kafka_offsets(kafka, kept.group, writes, TIMEOUT, piece=1)
-    assert kept.get(*keys) == [50, 50, 50]
-    assert report == WriteReport((keys[2],), (), (keys[0], keys[1]))

@@ -1,0 +1,80 @@
+"""Commits to Kafka for a group without members: what the coordinator refuses, what is read again, and in pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import pytest
+from resets import TIMEOUT, Kept
+
+from zkgroup.groups import kafka_writing
+from zkgroup.groups.kafka_writing import KafkaWrite, write_kafka_offsets
+from zkgroup.groups.writing import WriteRefusedError, WriteReport
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.sandbox.topics import Record
+from zkgroup.servers.group_offsets import GroupOffsets
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
+
+P = TopicPartition
+
+
+@pytest.fixture
+def topic(make_topic: Callable[..., str], fill: Callable[..., list[Record]]) -> str:
+    """A topic of three partitions with 100 messages each."""
+    name = make_topic(3)
+    fill(name, 300, 3)
+    return name
+
+
+class Commits(GroupOffsets):
+    """Commits to the real brokers, and lets something happen before and after the first of them."""
+
+    before: Callable[[], object] = staticmethod(lambda: None)
+    after: Callable[[], object] = staticmethod(lambda: None)
+
+    def commit(self, offsets: dict[TopicPartition, int], timeout: float) -> None:  # type: ignore[override]
+        Commits.before()
+        super().commit(offsets, timeout)
+        Commits.after()
+        Commits.before = Commits.after = staticmethod(lambda: None)
+
+
+def test_a_member_that_joins_in_kafka_after_the_last_look_wins(
+    registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The coordinator refuses the commit, and the refusal names the member; nothing is overwritten."""
+    kept = Kept(registry, kafka, unique("late"), "kafka")
+    kept.put({P(topic, 0): 10})
+    with ExitStack() as members:
+        monkeypatch.setattr(Commits, "before", staticmethod(lambda: members.enter_context(kept.alive(topic))))
+        monkeypatch.setattr(kafka_writing, "GroupOffsets", Commits)
+        with pytest.raises(
+            WriteRefusedError, match=f"group {kept.group} is active in Kafka: member somebody-"
+        ) as caught:
+            write_kafka_offsets(kafka, kept.group, [KafkaWrite(P(topic, 0), 50, 10)], TIMEOUT)
+    assert (caught.value.exit_code, caught.value.report.unwritten) == (5, (P(topic, 0),))
+    assert kept.get(P(topic, 0)) == [10]
+
+
+def test_kafka_is_written_in_pieces(
+    registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A piece that is refused stops the rest; it is told what is in place, and the same writes go on from there."""
+    kept = Kept(registry, kafka, unique("pieces"), "kafka")
+    keys = [P(topic, number) for number in range(3)]
+    kept.put(dict.fromkeys(keys, 10))
+    writes = [KafkaWrite(key, 50, 10) for key in keys]
+    monkeypatch.setattr(Commits, "after", staticmethod(lambda: kept.put({keys[2]: 11})))
+    monkeypatch.setattr(kafka_writing, "GroupOffsets", Commits)
+    with pytest.raises(
+        WriteRefusedError, match=rf"{keys[2]} \(was 10, is 11\); 2 offsets are written to Kafka"
+    ) as caught:
+        write_kafka_offsets(kafka, kept.group, writes, TIMEOUT, piece=1)
+    assert caught.value.report == WriteReport((keys[0], keys[1]), (keys[2],), ())
+    assert kept.get(*keys) == [50, 50, 11]
+    kept.put({keys[2]: 10})
+    report = write_kafka_offsets(kafka, kept.group, writes, TIMEOUT, piece=1)
+    assert kept.get(*keys) == [50, 50, 50]
+    assert report == WriteReport((keys[2],), (), (keys[0], keys[1]))
