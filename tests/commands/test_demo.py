@@ -231,8 +231,20 @@ def test_a_killed_demo_leaves_nothing(demo: Running) -> None:
     folder = demo.home / "sandbox" / demo.name
     assert folder.is_dir()
     demo.process.kill()
-    wait_until(lambda: not folder.exists(), 10.0, "the folder to be gone")
+    wait_until(lambda: not list(folder.parent.iterdir()), 10.0, "the folder to be gone, and its lock")
     wait_until(lambda: not processes_with(str(demo.home)), 10.0, "its processes to be gone")
+
+
+def test_a_demo_whose_sandbox_is_stopped(demo: Running) -> None:
+    """Somebody stops all sandboxes while the demo is at work: it says that, and nothing of what broke by it."""
+    demo.read_until("They meet in ZooKeeper")
+    stopped = run("sandbox", "stop", "--all", env={"ZKGROUP_STATE_DIR": str(demo.home)})
+    assert (stopped.returncode, stopped.stderr) == (0, f"zkgroup: sandbox {demo.name} is stopped\n")
+    assert demo.end() == 1
+    assert demo.shown.splitlines()[-1] == (
+        f"zkgroup: sandbox {demo.name} was stopped while the demo used it: start the demo again"
+    )
+    assert "Traceback" not in demo.shown
 
 
 def test_a_failed_check_is_told(demo: Running) -> None:

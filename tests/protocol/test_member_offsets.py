@@ -13,6 +13,7 @@ from zkgroup.errors import (
     SessionLostError,
     UnreachableError,
 )
+from zkgroup.protocol import events as ev
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 
@@ -226,3 +227,17 @@ def test_a_slow_listener_is_waited_for() -> None:
     world.run(2.9)
     assert member.grants == []
     world.come_to_rest(1.0)
+
+
+def test_who_leaves_without_committing_releases_all_the_same() -> None:
+    """What was consumed since the last commit stays uncommitted; nodes are deleted, and it is no error."""
+    world = World(1)
+    every(T, world, 20)
+    member = world.join("m1", auto_commit_interval=1000.0)
+    world.run(5.0)
+    before = [world.offset(partition) for partition in T]
+    assert all(member.reader.ledger.consumed()[partition] == 20 for partition in T)
+    member.post(ev.Leave(commit=False))
+    world.run(2.0)
+    assert (member.finished, member.error, world.owners()) == (True, None, {})
+    assert [world.offset(partition) for partition in T] == before != [20] * 4
