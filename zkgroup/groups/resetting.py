@@ -36,7 +36,7 @@ from zkgroup.groups.reset import (
     stores_of,
 )
 from zkgroup.groups.scope import Scope
-from zkgroup.groups.standing import Brokers, Log, Selection, Standing, Surveyor, stored_offset, with_logs
+from zkgroup.groups.standing import Brokers, Log, Selection, Standing, Surveyor, patience, stored_offset, with_logs
 from zkgroup.groups.targets import find_offsets
 from zkgroup.groups.writing import OffsetWrite, WriteFailedError, WriteRefusedError, WriteReport, write_offsets
 from zkgroup.protocol import znodes
@@ -98,7 +98,8 @@ class Resetter:
         times = None
         if target.kind == "time":
             existing = [key for key, partition in standing.partitions.items() if partition.exists]
-            times = find_offsets(self._brokers(), existing, target.value, self._timeout)
+            waiting = patience(self._timeout, len(existing))
+            times = find_offsets(self._brokers(), existing, target.value, waiting)
         rows = plan_reset(target, standing.partitions.values(), standing.store, times)
         return ResetPlan(self._group, standing.store, rows, standing, (*standing.warnings, *_of_new(standing)))
 
@@ -205,7 +206,7 @@ class Resetter:
         existing = [key for key, one in standing.items() if one.exists]
         settings = self._reachable_brokers(warnings)
         with ThreadPoolExecutor(1) as beside:  # as when it was planned
-            asked = settings and beside.submit(log_offsets, settings, existing, self._timeout)
+            asked = settings and beside.submit(log_offsets, settings, existing, patience(self._timeout, len(existing)))
             found = {store: self._read(store, plan) for store in stores_of(plan.store)}
             try:
                 logs = asked.result() if asked else {}

@@ -258,7 +258,7 @@ class Surveyor:
                 raise
             warnings.append(f"log offsets are not known: {error.message}")
             return None
-        return beside.submit(log_offsets, settings, existing, self._timeout)
+        return beside.submit(log_offsets, settings, existing, patience(self._timeout, len(existing)))
 
 
 def _partition(key: TopicPartition, there: Mapping[str, frozenset[int]]) -> GroupPartition:
@@ -279,6 +279,11 @@ def stored_offset(path: str, node: Node) -> StoredOffset:
         error = malformed.why
     stat = node.stat
     return StoredOffset(offset, stat.version, stat.mzxid, stat.ctime, stat.mtime, error)
+
+
+def patience(timeout: float, partitions: int) -> float:
+    """How long to wait for an answer about so many partitions: a busy broker needs a while for ten thousand."""
+    return timeout + partitions / 1000
 
 
 def with_logs(
