@@ -187,6 +187,7 @@ def plainly(
     """Print until it is time to stop, known to nobody; returns the exit code. ``numbers``: only these partitions."""
     from zkgroup.config import librdkafka_properties
     from zkgroup.connector import Stream
+    from zkgroup.connector.stream import Feed
 
     with StopRequest(sink.stop) as stop:
         kafka, starts, ends = stop.unless(lambda: _prepare(settings, config, selection, numbers, start, limits))
@@ -206,14 +207,15 @@ def plainly(
             properties=properties,
             tell_ends=limits.until_end,
         )
-        stream.grant(1, starts)
+        feed = Feed(stream)
+        feed.grant(1, starts)
 
         def look() -> Mapping[TopicPartition, int]:
             return _what_is_new(kafka, config, selection, stream.positions, settings.timeout)
 
         # A set of partitions that was asked for stays as it is.
         fixed = limits.until_end or bool(numbers)
-        following = nullcontext() if fixed else Follower(look, lambda found: stream.extend(1, found))
+        following = nullcontext() if fixed else Follower(look, lambda found: feed.extend(1, found))
         try:
             sink.start([stream])
             with following:
@@ -221,8 +223,8 @@ def plainly(
             sink.stop()
             sink.wait(LAST_WRITE)
         finally:
-            stream.end(None)
-            stream.close()
+            feed.end(None)
+            feed.close()
         return _outcome(sink, stop, "the rest was not read")
 
 

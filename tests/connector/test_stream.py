@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient
 from support import wait_until
 
 from zkgroup.connector import Stream
+from zkgroup.connector.stream import Feed
 from zkgroup.errors import OffsetOutOfRangeError, UnreachableError
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.topics import Record
@@ -64,8 +65,8 @@ def make_stream(owner: Owner) -> Iterator[Callable[..., Stream[Any, Any]]]:
 
     yield make
     for stream in made:
-        stream.end(None)
-        stream.close()
+        Feed(stream).end(None)
+        Feed(stream).close()
 
 
 def offsets(stream: Stream[Any, Any], count: int) -> list[int]:
@@ -87,7 +88,7 @@ def test_a_stream_waits_for_brokers(
     fill(topic, 5)
     owner.answers = [UnreachableError("no broker"), UnreachableError("no broker"), kafka]
     stream = make_stream()
-    stream.grant(1, {TopicPartition(topic, 0): 0})
+    Feed(stream).grant(1, {TopicPartition(topic, 0): 0})
     assert offsets(stream, 5) == [0, 1, 2, 3, 4]
     assert owner.failed == []
 
@@ -100,7 +101,7 @@ def test_a_stream_follows_brokers_to_new_addresses(
     fill(topic, 5)
     owner.answers = [KafkaSettings("127.0.0.1:1"), kafka]
     stream = make_stream()
-    stream.grant(1, {TopicPartition(topic, 0): 0})
+    Feed(stream).grant(1, {TopicPartition(topic, 0): 0})
     assert offsets(stream, 5) == [0, 1, 2, 3, 4]
 
 
@@ -109,7 +110,7 @@ def test_a_stream_without_partitions_opens_no_client(
 ) -> None:
     """A member may have more streams than partitions: those cost a sleeping thread."""
     stream = make_stream()
-    stream.grant(1, {})
+    Feed(stream).grant(1, {})
     assert stream.batch(0.3) is None
     assert owner.asked == 0
 
@@ -122,16 +123,16 @@ def test_nothing_is_handed_out_while_it_may_not(
     fill(topic, 5)
     stream = make_stream()
     partition = TopicPartition(topic, 0)
-    stream.grant(1, {partition: 0})
+    Feed(stream).grant(1, {partition: 0})
     owner.may_hand_out = False
     quiet: list[str] = []
-    timer = wait_in_background(lambda: stream.quiet(lambda: quiet.append("quiet"), abandon=False), 0.5)
+    timer = wait_in_background(lambda: Feed(stream).quiet(lambda: quiet.append("quiet"), abandon=False), 0.5)
     assert stream.batch(1.5) is None
     timer.join()
     assert quiet == ["quiet"]
-    assert stream.consumed() == {partition: 0}
+    assert Feed(stream).consumed() == {partition: 0}
     owner.may_hand_out = True
-    stream.grant(2, {partition: 2})
+    Feed(stream).grant(2, {partition: 2})
     assert offsets(stream, 3) == [2, 3, 4]
 
 
@@ -151,16 +152,16 @@ def test_a_fence_cuts_off_an_iteration(
     fill(topic, 100)
     stream, quiet = make_stream(), []
     partition = TopicPartition(topic, 0)
-    stream.grant(1, {partition: 0})
+    Feed(stream).grant(1, {partition: 0})
     seen = []
     for record in stream.messages(1.0):
         seen.append(record.offset)
         if record.offset == 41:
-            stream.quiet(lambda: quiet.append("quiet"), abandon=False)
+            Feed(stream).quiet(lambda: quiet.append("quiet"), abandon=False)
             assert quiet == [], "a message is in hand"
     assert seen == list(range(42))
     assert quiet == ["quiet"]
-    assert stream.consumed() == {partition: 42}
+    assert Feed(stream).consumed() == {partition: 42}
 
 
 def test_an_abandoned_batch_does_not_count(
@@ -171,14 +172,14 @@ def test_an_abandoned_batch_does_not_count(
     fill(topic, 10)
     stream, quiet = make_stream(), []
     partition = TopicPartition(topic, 0)
-    stream.grant(1, {partition: 0})
+    Feed(stream).grant(1, {partition: 0})
     wait_until(lambda: stream.batch(1.0), 20, "a batch")
-    stream.quiet(lambda: quiet.append("quiet"), abandon=True)
+    Feed(stream).quiet(lambda: quiet.append("quiet"), abandon=True)
     assert quiet == ["quiet"]
-    before = stream.consumed()
-    stream.grant(2, before)
+    before = Feed(stream).consumed()
+    Feed(stream).grant(2, before)
     stream.mark()
-    assert stream.consumed() == before
+    assert Feed(stream).consumed() == before
     start = before[partition]
     assert offsets(stream, 10 - start) == list(range(start, 10))
 
@@ -199,9 +200,9 @@ def test_a_log_that_starts_later_follows_the_reset(
     cut_log(kafka, topic, 12)
     stream = make_stream("smallest")
     partition = TopicPartition(topic, 0)
-    stream.grant(1, {partition: 3})
+    Feed(stream).grant(1, {partition: 3})
     wait_until(lambda: (stream.batch(0.1), stream.statistics().resets)[1] == 1, 15, "reset")
-    wait_until(lambda: (stream.batch(0.1), stream.consumed()[partition])[1] == 20, 15, "the rest is read")
+    wait_until(lambda: (stream.batch(0.1), Feed(stream).consumed()[partition])[1] == 20, 15, "the rest is read")
     assert stream.statistics().messages == 8
 
 
@@ -213,7 +214,7 @@ def test_a_log_that_starts_later_is_an_error_without_a_reset(
     fill(topic, 20)
     cut_log(kafka, topic, 12)
     stream = make_stream()
-    stream.grant(1, {TopicPartition(topic, 0): 3})
+    Feed(stream).grant(1, {TopicPartition(topic, 0): 3})
     with pytest.raises(OffsetOutOfRangeError, match="starts at 12, so 9 offsets are gone"):
         offsets(stream, 1)
     assert [type(error) for error in owner.failed] == [OffsetOutOfRangeError]
@@ -226,10 +227,10 @@ def test_a_partition_out_of_range_that_is_given_up_meanwhile_is_nobodys_error(
     topic = make_topic(2)
     fill(topic, 20, 2)
     stream = make_stream()
-    stream.grant(1, {TopicPartition(topic, 0): 99})
+    Feed(stream).grant(1, {TopicPartition(topic, 0): 99})
     assert stream.batch(0.05) is None
-    stream.quiet(lambda: None, abandon=False)
-    stream.grant(2, {TopicPartition(topic, 1): 0})
+    Feed(stream).quiet(lambda: None, abandon=False)
+    Feed(stream).grant(2, {TopicPartition(topic, 1): 0})
     assert offsets(stream, 10) == list(range(10))
     assert owner.failed == []
 
@@ -241,11 +242,11 @@ def test_partitions_may_join_a_generation(
     topic = make_topic(3)
     fill(topic, 30, 3)
     stream = make_stream()
-    stream.grant(1, {TopicPartition(topic, 0): 0})
+    Feed(stream).grant(1, {TopicPartition(topic, 0): 0})
     assert offsets(stream, 10) == list(range(10))
-    stream.extend(1, {TopicPartition(topic, 1): 4})
+    Feed(stream).extend(1, {TopicPartition(topic, 1): 4})
     assert offsets(stream, 6) == list(range(4, 10))
-    stream.extend(0, {TopicPartition(topic, 2): 0})
+    Feed(stream).extend(0, {TopicPartition(topic, 2): 0})
     assert stream.batch(0.5) is None
     assert stream.statistics().messages == 16
     assert stream.positions == {TopicPartition(topic, 0): 10, TopicPartition(topic, 1): 10}

@@ -15,7 +15,7 @@ from typing import Any, Literal, Self, TypeVar, cast
 from zkgroup.config import ConsumerConfig, librdkafka_properties
 from zkgroup.connector.driver import Driver, RebalanceListener, boot_clock
 from zkgroup.connector.start import StartAt
-from zkgroup.connector.stream import Stream, StreamStatistics
+from zkgroup.connector.stream import Feed, Stream, StreamStatistics
 from zkgroup.errors import UnreachableError, UsageError, ZkgroupError
 from zkgroup.protocol import events as ev
 from zkgroup.protocol.assignors import compat_of
@@ -215,7 +215,7 @@ class Connector:
         driver = self._driver = Driver(
             settings,
             self._zookeeper,
-            streams=self._streams,
+            feeds=[Feed(stream) for stream in self._streams],
             stream_of=stream_of,
             brokers=self._brokers,
             start_at=self._start,
@@ -295,8 +295,9 @@ class Connector:
         driver.post(ev.Leave())
         driver.join(driver.member.settings.leave_timeout + 5.0)
         for stream in self._streams:
-            stream.end(driver.error)
-            stream.close()
+            feed = Feed(stream)
+            feed.end(driver.error)
+            feed.close()
         if driver.error is not None:
             raise driver.error
 

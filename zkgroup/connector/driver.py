@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from zkgroup.connector.helper import Helper
 from zkgroup.connector.start import StartAt, resolve_known
-from zkgroup.connector.stream import Stream
+from zkgroup.connector.stream import Feed
 from zkgroup.errors import OffsetOutOfRangeError, SessionLostError, UnreachableError, ZkgroupError
 from zkgroup.protocol import events as ev
 from zkgroup.protocol.member import Member, MemberSettings, Phase
@@ -76,7 +76,7 @@ class Driver:
         settings: MemberSettings,
         zookeeper: ZooKeeperSettings,
         *,
-        streams: Sequence[Stream[Any, Any]],
+        feeds: Sequence[Feed],
         stream_of: Callable[[TopicPartition, ConsumerThreadId], int],
         brokers: Brokers,
         start_at: StartAt | None,
@@ -89,7 +89,7 @@ class Driver:
         self.finished = threading.Event()
         self.error: Exception | None = None
         self._zookeeper = zookeeper
-        self._streams = streams
+        self._feeds = feeds
         self._stream_of = stream_of
         self._brokers = brokers
         self._start_at = start_at
@@ -207,11 +207,11 @@ class Driver:
             case ev.Quiet(generation, abandon):
                 self._quiet(generation, abandon=abandon)
             case ev.Grant(generation, share):
-                for stream, part in zip(self._streams, self._deal(share), strict=True):
-                    stream.grant(generation, part)
+                for feed, part in zip(self._feeds, self._deal(share), strict=True):
+                    feed.grant(generation, part)
             case ev.Extend(generation, share):
-                for stream, part in zip(self._streams, self._deal(share), strict=True):
-                    stream.extend(generation, part)
+                for feed, part in zip(self._feeds, self._deal(share), strict=True):
+                    feed.extend(generation, part)
             case ev.Collect():
                 self._events.put(ev.Collected(self.member.generation, self._consumed()))
             case ev.LookUp(request, partitions, reset):
@@ -228,8 +228,8 @@ class Driver:
                 log.log(level, "%s: %s", self.member.settings.consumer_id, text)
             case ev.Finished(error):
                 self.error = error
-                for stream in self._streams:
-                    stream.end(error)
+                for feed in self._feeds:
+                    feed.end(error)
                 self.finished.set()
                 self.settled.set()
 
@@ -263,27 +263,27 @@ class Driver:
 
     def _quiet(self, generation: int, *, abandon: bool) -> None:
         self._fence = generation
-        self._noisy = set(range(len(self._streams)))
+        self._noisy = set(range(len(self._feeds)))
 
         def stopped(index: int) -> Callable[[], None]:
             return lambda: self._events.put(_StreamQuiet(generation, index))
 
-        for index, stream in enumerate(self._streams):
-            stream.quiet(stopped(index), abandon=abandon)
+        for index, feed in enumerate(self._feeds):
+            feed.quiet(stopped(index), abandon=abandon)
 
     def _deal(
         self, share: Mapping[TopicPartition, tuple[ConsumerThreadId, int]]
     ) -> Sequence[Mapping[TopicPartition, int]]:
         """A share's starting offsets, stream by stream."""
-        shares: list[dict[TopicPartition, int]] = [{} for _ in self._streams]
+        shares: list[dict[TopicPartition, int]] = [{} for _ in self._feeds]
         for partition, (thread, offset) in share.items():
             shares[self._stream_of(partition, thread)][partition] = offset
         return shares
 
     def _consumed(self) -> dict[TopicPartition, int]:
         consumed: dict[TopicPartition, int] = {}
-        for stream in self._streams:
-            consumed |= stream.consumed()
+        for feed in self._feeds:
+            consumed |= feed.consumed()
         return consumed
 
     def _committed(self, token: int, error: Exception | None) -> None:

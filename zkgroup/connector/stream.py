@@ -15,7 +15,7 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.servers.fetch import Fetched, offset_of, partition_of, topic_of
 from zkgroup.servers.kafka import KafkaSettings, Message
 
-__all__ = ["Batch", "Record", "Stream", "StreamStatistics", "out_of_range"]
+__all__ = ["Batch", "Feed", "Record", "Stream", "StreamStatistics", "out_of_range"]
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -45,7 +45,7 @@ class Stream(Generic[K, V]):
     What was handed out counts as consumed when the reader comes back for more, or says ``mark()``.
 
     Everything here is guarded by one lock, but for the fetcher, which belongs to the reader's thread (``Reading``).
-    ``_orders`` counts what the member has said; the reader follows when it comes by.
+    ``_orders`` counts what the member has said (through ``Feed``); the reader follows when it comes by.
     """
 
     def __init__(
@@ -79,65 +79,7 @@ class Stream(Generic[K, V]):
         self._ends: dict[TopicPartition, int] = {}
         self._messages = self._batches = self._resets = 0
 
-    # ------------------------------------------------------------ the connector's side
-
-    def quiet(self, done: Callable[[], None], *, abandon: bool) -> None:
-        """Hand out nothing more of this generation. ``done`` is called, once, when the reader has nothing in hand;
-        with ``abandon`` at once."""
-        with self._cond:
-            self._orders += 1
-            self._ledger.fence()
-            if abandon:
-                self._give_back()
-            if not self._ledger.busy:
-                self._quiet = None
-                done()
-            else:
-                self._quiet = done
-            self._cond.notify_all()
-
-    def grant(self, generation: int, share: Mapping[TopicPartition, int]) -> None:
-        """Read these partitions from these offsets."""
-        with self._cond:
-            self._orders += 1
-            self._ledger.grant(generation, share)
-            self._ends = {}
-            self._cond.notify_all()
-
-    def extend(self, generation: int, share: Mapping[TopicPartition, int]) -> None:
-        """Read these partitions as well, if ``generation`` is still the one that is granted."""
-        with self._cond:
-            if share and self._ledger.generation == generation:
-                self._orders += 1
-                self._ledger.extend(share)
-                self._cond.notify_all()
-
-    def consumed(self) -> Mapping[TopicPartition, int]:
-        """The next offset of every partition of the generation that was granted last."""
-        with self._cond:
-            self._mark_cursor()
-            return self._ledger.consumed()
-
-    def end(self, error: Exception | None) -> None:
-        """The member has left: readers stop, with ``error`` if there is one."""
-        with self._cond:
-            self._orders += 1
-            self._ledger.fence()
-            self._ledger.abandon()
-            self._ended, self._error = True, error
-            self._cond.notify_all()
-
-    def forsake(self) -> None:
-        """The calling thread will not read on. If it is the reader, what it has in hand does not count as consumed, and
-        a rebalance need not wait for it."""
-        with self._cond:
-            if self._reader == threading.get_ident():
-                self._give_back()
-                self._tell_quiet()
-
-    def close(self) -> None:
-        """Free the fetcher. The reader, if it is inside, comes out within a slice."""
-        self._reading.close()
+    # ------------------------------------------------------------ for both sides
 
     def _give_back(self) -> None:
         self._mark_cursor()
@@ -181,6 +123,14 @@ class Stream(Generic[K, V]):
             )
 
     # ------------------------------------------------------------ the reader's side
+
+    def forsake(self) -> None:
+        """The calling thread will not read on. If it is the reader, what it has in hand does not count as consumed, and
+        a rebalance need not wait for it."""
+        with self._cond:
+            if self._reader == threading.get_ident():
+                self._give_back()
+                self._tell_quiet()
 
     def mark(self) -> None:
         """All that was handed out is done with: it counts as consumed."""
@@ -346,3 +296,66 @@ class Stream(Generic[K, V]):
             self._decode_value(message.value()),
             cast("list[tuple[str, bytes | None]]", message.headers() or []),
         )
+
+
+class Feed:
+    """The other side of a stream, for who owns it: which partitions it reads, and when it stops."""
+
+    def __init__(self, stream: Stream[Any, Any]) -> None:
+        self._stream = stream
+
+    def quiet(self, done: Callable[[], None], *, abandon: bool) -> None:
+        """Hand out nothing more of this generation. ``done`` is called, once, when the reader has nothing in hand;
+        with ``abandon`` at once."""
+        s = self._stream
+        with s._cond:
+            s._orders += 1
+            s._ledger.fence()
+            if abandon:
+                s._give_back()
+            if not s._ledger.busy:
+                s._quiet = None
+                done()
+            else:
+                s._quiet = done
+            s._cond.notify_all()
+
+    def grant(self, generation: int, share: Mapping[TopicPartition, int]) -> None:
+        """Read these partitions from these offsets."""
+        s = self._stream
+        with s._cond:
+            s._orders += 1
+            s._ledger.grant(generation, share)
+            s._ends = {}
+            s._cond.notify_all()
+
+    def extend(self, generation: int, share: Mapping[TopicPartition, int]) -> None:
+        """Read these partitions as well, if ``generation`` is still the one that is granted."""
+        s = self._stream
+        with s._cond:
+            if share and s._ledger.generation == generation:
+                s._orders += 1
+                s._ledger.extend(share)
+                s._cond.notify_all()
+
+    def consumed(self) -> Mapping[TopicPartition, int]:
+        """The next offset of every partition of the generation that was granted last."""
+        s = self._stream
+        with s._cond:
+            s._mark_cursor()
+            return s._ledger.consumed()
+
+    def end(self, error: Exception | None) -> None:
+        """The member has left: readers stop, with ``error`` if there is one."""
+        s = self._stream
+        with s._cond:
+            s._orders += 1
+            s._ledger.fence()
+            s._ledger.abandon()
+            s._ended, s._error = True, error
+            s._cond.notify_all()
+
+    def close(self) -> None:
+        """Free the fetcher. The reader, if it is inside, comes out within a slice."""
+        s = self._stream
+        s._reading.close()
