@@ -9,6 +9,7 @@ import subprocess
 import threading
 from collections import Counter
 from collections.abc import Callable
+from itertools import combinations
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -184,6 +185,32 @@ class MixedGroup:
             counts.update(line.rsplit(b"\t", 1)[1] for line in lines)
         return counts
 
+    def read_again(self) -> Counter[tuple[str, str]]:
+        """Messages that two members read, by the kinds of the one that came from further back and of the other.
+
+        What the reference reads again (it looks up offsets before it claims) is told apart from what we do.
+        """
+        stretches: dict[bytes, list[tuple[int, int, str]]] = {}
+        for output in self.outputs:
+            kind = "ours" if output.parent == self._folder else "theirs"
+            open_at: dict[bytes, tuple[int, int]] = {}
+            for line in output.read_bytes().split(b"\n")[:-1]:
+                _, partition, offset, *_ = line.split(b"\t")
+                first, last = open_at.get(partition, (-1, -2))
+                if int(offset) == last + 1:
+                    open_at[partition] = first, last + 1
+                    continue
+                if partition in open_at:
+                    stretches.setdefault(partition, []).append((first, last, kind))
+                open_at[partition] = int(offset), int(offset)
+            for partition, (first, last) in open_at.items():
+                stretches.setdefault(partition, []).append((first, last, kind))
+        found: Counter[tuple[str, str]] = Counter()
+        for read in stretches.values():
+            for (_, last, one), (start, end, other) in combinations(sorted(read), 2):
+                found[one, other] += max(0, min(last, end) - start + 1)
+        return +found
+
     def end(self) -> None:
         """All leave."""
         while self.members:
@@ -218,4 +245,6 @@ def run_mixed(
         wait_until(lambda: len(mixed.seen()) >= messages, 60, "all messages read by somebody")
     finally:
         mixed.end()
+    for (one, other), count in mixed.read_again().items():
+        print(f"{count} messages first read by {one}, again by {other}")
     return mixed.seen()
