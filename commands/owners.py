@@ -10,7 +10,7 @@ from zkgroup.config import ConnectionSettings
 from zkgroup.errors import NotFoundError, VerificationError
 
 from ._context import connection, open_registry, warn
-from ._looking import StoreOption, brokers_of, check_topics
+from ._looking import StoreOption, brokers_of, check_topics, keep_everything
 from ._options import GroupArgument, OutputOption, TopicsOption
 from ._render import print_rows, time_column
 
@@ -63,6 +63,7 @@ def _look(settings: ConnectionSettings, group: str, store: Store | None) -> Grou
     """The group's owners, from ZooKeeper alone where that tells them."""
     from zkgroup.groups.snapshot import read_group  # brings kazoo, as above
 
+    keep_everything()
     timeout = settings.timeout
     if settings.zookeeper is None and settings.bootstrap:
         return read_group(None, group, kafka=brokers_of(settings, None), logs=False, timeout=timeout)

@@ -66,7 +66,7 @@ class Asker:
         return self._ask(what, question, dict.fromkeys(groups, KafkaSide()))
 
     def logs(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Log]:
-        """First and end offset of each partition, or why they are not known."""
+        """First and end offset of each partition and its leader, or why they are not known."""
         wanted = sorted(partitions)
         if not wanted:
             return {}
@@ -79,7 +79,7 @@ class Asker:
         if self.failure is not None:
             return dict.fromkeys(wanted, self.failure.message)
         return {
-            key: (answer.start, answer.end) if isinstance(answer, LogRange) else answer.message
+            key: (answer.start, answer.end, answer.leader) if isinstance(answer, LogRange) else answer.message
             for key, answer in answers.items()
         }
 

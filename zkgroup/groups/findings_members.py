@@ -14,9 +14,6 @@ from zkgroup.groups.findings_kinds import Finding
 from zkgroup.groups.findings_scene import Scene, count, finding, listed
 from zkgroup.groups.model import GroupMember
 from zkgroup.protocol import znodes
-from zkgroup.protocol.filters import normalise
-from zkgroup.protocol.regex_syntax import parse
-from zkgroup.protocol.regex_tree import PatternError
 
 # How the phrases of registration_defects begin.
 _ESCAPED_TWICE: Final = "backslashes are escaped twice"
@@ -81,6 +78,10 @@ def _stops_everyone(member: GroupMember) -> bool:
 
 
 def _unreadable_filter(member: GroupMember, error: str) -> Finding:
+    from zkgroup.protocol.filters import normalise  # Java's regular expressions take 20 ms to load
+    from zkgroup.protocol.regex_syntax import parse
+    from zkgroup.protocol.regex_tree import PatternError
+
     expression = next(iter(member.registration.subscription), "") if member.registration is not None else ""
     remedy = f"correct the expression; {_STOP_CLIENT}"
     try:

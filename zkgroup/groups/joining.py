@@ -20,8 +20,8 @@ _OWNED: Final = re.compile(r"(?:[0-9]+-)?(0|[1-9][0-9]{0,8})", re.ASCII)
 # Members look for offsets under the plain number alone.
 _PLAIN: Final = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
 
-#: First and end offset of a log, or why they are not known.
-Log = tuple[int, int] | str
+#: First and end offset of a log and the broker that told them, or why they are not known.
+Log = tuple[int, int, int | None] | str
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +143,8 @@ def join_group(gathered: Gathered, nodes: Nodes, world: World, look: Look) -> Gr
 def _partition(key: TopicPartition, draft: Draft, world: World, look: Look) -> GroupPartition:
     log: Log | None = None
     if look.logs_wanted:
-        log = look.logs.get(key) or why_not_asked(key, draft, world)
-    start, end = log if isinstance(log, tuple) else (None, None)
+        log = why_not_asked(key, draft, world) or look.logs.get(key)
+    start, end, leader = log if isinstance(log, tuple) else (None, None, None)
     claim = draft.claim
     return GroupPartition(
         key.topic,
@@ -156,7 +156,7 @@ def _partition(key: TopicPartition, draft: Draft, world: World, look: Look) -> G
         claim.session_id,
         claim.error,
         draft.exists,
-        world.leaders.get(key),
+        world.leaders.get(key, leader),
         draft.stored,
         draft.kafka,
         start,

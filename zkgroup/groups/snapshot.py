@@ -11,6 +11,7 @@ from __future__ import annotations
 import difflib
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from zkgroup.errors import NotFoundError, UsageError
@@ -139,10 +140,13 @@ class _Look:
             world.add_topics(nodes, heard)
         gathered = [joining.gather(group, nodes, members[group], self.sides[group], world) for group in there]
         drafts = {key: draft for one in gathered for key, draft in one.drafts.items()}
-        existing = [key for key, draft in drafts.items() if draft.exists]
+        asked = [key for key, draft in drafts.items() if joining.why_not_asked(key, draft, world) is None]
+        look = self._ask_logs(asked)
         if self.registry is not None:
-            reading.read_states(self.registry, nodes, existing, world)
-        look = self._ask_logs([key for key in existing if joining.why_not_asked(key, drafts[key], world) is None])
+            # Brokers that answer have told who leads: ZooKeeper is asked about the rest.
+            rest = [key for key, draft in drafts.items() if draft.exists and not isinstance(look.logs.get(key), tuple)]
+            reading.read_states(self.registry, nodes, rest, world)
+        look = replace(look, took=time.monotonic() - self.started)
         return tuple(joining.join_group(one, nodes, world, look) for one in gathered)
 
     def _from_registry(

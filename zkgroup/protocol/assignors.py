@@ -14,7 +14,6 @@ from itertools import groupby
 from typing import Final, Literal
 
 from zkgroup.errors import AssignmentRefusedError, FilterSyntaxError, UsageError
-from zkgroup.protocol.filters import TopicFilter
 from zkgroup.protocol.javahash import extend_hash, signed
 from zkgroup.protocol.names import INTERNAL_TOPICS, ConsumerThreadId, TopicPartition, parse_release, thread_order
 from zkgroup.protocol.znodes import Registration
@@ -103,6 +102,8 @@ def resolve_all(
             resolved[consumer_id] = dict(registration.subscription)
             continue
         ((expression, streams),) = registration.subscription.items()
+        from zkgroup.protocol.filters import TopicFilter  # Java's regular expressions take 20 ms to load
+
         key = (registration.pattern, expression)
         if key not in selected:
             try:

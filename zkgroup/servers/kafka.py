@@ -108,10 +108,14 @@ class KafkaSettings:
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
-    """A partition's log: ``start`` is its first offset, ``end`` the next one to be written (the high watermark)."""
+    """A partition's log: ``start`` is its first offset, ``end`` the next one to be written (the high watermark).
+
+    ``leader`` is the broker that told it, where that is known.
+    """
 
     start: int
     end: int
+    leader: int | None = field(default=None, compare=False)
 
 
 def settings_from_brokers(
@@ -269,8 +273,8 @@ def _list_offsets(
     specs: Sequence[OffsetSpec],
     timeout: float,
     level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
-) -> list[dict[TopicPartition, int | ZkgroupError]]:
-    """For each of ``specs`` the offset in every partition, or why there is none.
+) -> tuple[list[dict[TopicPartition, int | ZkgroupError]], dict[TopicPartition, int]]:
+    """For each of ``specs`` the offset in every partition, or why there is none; and the leaders that were asked.
 
     Only partitions with a leader are asked about, and only after all leaders have been read: librdkafka (2.16) crashes
     now and then where ``list_offsets`` has to look them up first. The look-up goes on in librdkafka's own thread, which
@@ -300,7 +304,7 @@ def _list_offsets(
                 found[partition] = partition_error(partition, error.args[0], settings)
             except TimeoutError:
                 found[partition] = no_answer(settings, timeout)
-    return results
+    return results, {p: metadata.topics[p.topic].partitions[p.partition].leader for p in asked}
 
 
 def log_offsets(
@@ -320,7 +324,7 @@ def log_offsets(
         return {}
     level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
     specs = (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
-    starts, ends = _list_offsets(settings, wanted, specs, timeout, level)
+    (starts, ends), leaders = _list_offsets(settings, wanted, specs, timeout, level)
     result: dict[TopicPartition, LogRange | ZkgroupError] = {}
     for partition in wanted:
         start, end = starts[partition], ends[partition]
@@ -329,7 +333,7 @@ def log_offsets(
         elif isinstance(end, ZkgroupError):
             result[partition] = end
         else:
-            result[partition] = LogRange(start, end)
+            result[partition] = LogRange(start, end, leaders[partition])
     failures = list(result.values())
     if isinstance(failures[0], UnreachableError) and all(isinstance(f, UnreachableError) for f in failures):
         raise failures[0]
@@ -349,7 +353,7 @@ def offsets_for_time(
     wanted = list(dict.fromkeys(partitions))
     if not wanted:
         return {}
-    (answers,) = _list_offsets(settings, wanted, [OffsetSpec.for_timestamp(millis)], timeout)
+    (answers,), _ = _list_offsets(settings, wanted, [OffsetSpec.for_timestamp(millis)], timeout)
     found: dict[TopicPartition, int | None] = {}
     for partition in wanted:
         offset = answers[partition]
