@@ -23,6 +23,7 @@ from zkgroup.errors import RefusedError, UsageError, VerificationError, ZkgroupE
 from zkgroup.groups import backup as backups
 from zkgroup.groups.backup import Backup, Cluster, SavedOffset
 from zkgroup.groups.guard import listed, read_guard
+from zkgroup.groups.joining import stored_offset
 from zkgroup.groups.kafka_writing import KafkaWrite, refuse_if_active, write_kafka_offsets
 from zkgroup.groups.model import Store
 from zkgroup.groups.reset import (
@@ -36,7 +37,7 @@ from zkgroup.groups.reset import (
     stores_of,
 )
 from zkgroup.groups.scope import Scope
-from zkgroup.groups.standing import Brokers, Log, Selection, Standing, Surveyor, patience, stored_offset, with_logs
+from zkgroup.groups.standing import Brokers, Log, Selection, Standing, Surveyor, patience, with_logs
 from zkgroup.groups.targets import find_offsets
 from zkgroup.groups.writing import OffsetWrite, WriteFailedError, WriteRefusedError, WriteReport, write_offsets
 from zkgroup.protocol import znodes

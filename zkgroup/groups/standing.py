@@ -9,14 +9,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
-from zkgroup.errors import MalformedZnodeError, NotFoundError, UsageError, ZkgroupError
+from zkgroup.errors import NotFoundError, UsageError, ZkgroupError
+from zkgroup.groups.joining import stored_offset
 from zkgroup.groups.model import GroupPartition, Store, StoredOffset
 from zkgroup.groups.reading import Nodes, below, topic_path
 from zkgroup.groups.scope import Scope, check_topics, no_partition
 from zkgroup.protocol import znodes
 from zkgroup.protocol.brokers import decode_topic
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
-from zkgroup.protocol.ops import Node
 from zkgroup.servers.answers import KafkaSide
 from zkgroup.servers.kafka import KafkaSettings, LogRange, log_offsets, topics
 from zkgroup.servers.registry import Registry
@@ -268,17 +268,6 @@ def _partition(key: TopicPartition, there: Mapping[str, frozenset[int]]) -> Grou
     if key.partition not in numbers:
         return GroupPartition(*key, exists=False, log_error=f"topic {key.topic} has no partition {key.partition}")
     return GroupPartition(*key)
-
-
-def stored_offset(path: str, node: Node) -> StoredOffset:
-    """What an offset node holds, or why that is no offset."""
-    offset, error = None, None
-    try:
-        offset = znodes.decode_offset(path, node.data)
-    except MalformedZnodeError as malformed:
-        error = malformed.why
-    stat = node.stat
-    return StoredOffset(offset, stat.version, stat.mzxid, stat.ctime, stat.mtime, error)
 
 
 def patience(timeout: float, partitions: int) -> float:
