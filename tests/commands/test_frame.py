@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -159,6 +160,23 @@ def test_without_stdout_nothing_breaks() -> None:
             result = subprocess.run(["bash", "-c", command], capture_output=True, env=environment(), check=False)
             assert (result.returncode, b"Traceback" in result.stderr) == (code, False), (command, result.stderr)
             assert ("2" in closed or code == 0) == (result.stderr == b""), (command, result.stderr)
+
+
+def test_what_is_closed_is_taken_by_nothing_else() -> None:
+    """Neither a socket nor a file becomes stdin, stdout or stderr where these were closed: it would be written to."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(30)
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        command = f"exec '{ZKGROUP}' owners g -z {address} --connect-timeout 60 <&- >&- 2>&-"
+        with subprocess.Popen(["bash", "-c", command], env=environment()) as process:
+            try:
+                connection, _ = server.accept()
+                with connection:
+                    taken = [str(Path(f"/proc/{process.pid}/fd/{descriptor}").readlink()) for descriptor in range(3)]
+            finally:
+                process.terminate()
+                process.wait(30)
+    assert taken == ["/dev/null"] * 3
 
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
