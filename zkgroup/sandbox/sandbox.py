@@ -26,7 +26,7 @@ from zkgroup.sandbox.state import SandboxState, ServerState, lock_file, locked, 
 from zkgroup.servers.registry import Registry
 from zkgroup.servers.zookeeper import ZooKeeperSettings
 
-START_TIMEOUT = 60.0  # seconds for each server: it takes a few, on a busy machine more
+START_TIMEOUT = 120.0  # seconds for each server: it takes a few, on a machine with a load of 30 more than 60
 
 
 class Sandbox:
