@@ -184,8 +184,12 @@ def _headline(view: View) -> list[str]:
 
 
 def _explained(explanation: Explanation) -> str:
+    from zkgroup.groups.explain import VARIANTS
+
     if explanation.best is None:
         return "nothing is owned"
+    if len(explanation.exact) == len(VARIANTS):
+        return "the owners are the plan of every strategy, in every release"
     if explanation.exact:
         return f"the owners are the plan of {', and of '.join(variant.text for variant in explanation.exact)}"
     parts = [

@@ -1,7 +1,7 @@
 """README.md tells the truth: its examples run and print what it shows, and the options that it names exist.
 
-A block after ``<!-- run -->`` is run, on a sandbox with the topics that ``sandbox demo --keep`` leaves; what its
-commands print must be what stands there, but for times, addresses, paths, and numbers of four digits and more.
+A block after ``<!-- run -->`` is run, on a sandbox with the topics and groups that ``sandbox demo --keep`` leaves; what
+its commands print must be what stands there, but for times, addresses, paths, and numbers of four digits and more.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli import ZKGROUP, environment
+from cli import ZKGROUP, environment, run
 
 from zkgroup.commands import COMMANDS, app
-from zkgroup.commands._demo_parts import PARTITIONS, TOPICS, demo_message
+from zkgroup.commands._demo_parts import GROUP, PARTITIONS, TOPICS, demo_message
 from zkgroup.sandbox.lifecycle import stop
 from zkgroup.sandbox.paths import STATE_VARIABLE
 from zkgroup.sandbox.sandbox import Sandbox
@@ -31,6 +31,7 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"<!-- run(?P<how>: [^>]+)? -->\n```(?P<kind>console|python)\n(?P<text>.*?)```\n", re.DOTALL)
 OUTPUT = re.compile(r"\n```\n(.*?)```\n", re.DOTALL)
+DEMO_GROUPS = (GROUP, "archive")
 PLANNED = re.compile(r"\*\*What is planned and not there yet\*\*.*?\n\n", re.DOTALL)
 
 
@@ -67,13 +68,15 @@ def masked(text: str) -> list[str]:
     text = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME", text)
     text = re.sub(r"127\.0\.0\.1:\d+", "ADDRESS", text)
     text = re.sub(r"/\S+/sandbox/default/", "FOLDER/", text)
+    text = re.sub(r"/\S+/backups/\w+-", "FOLDER/", text)
+    text = re.sub(r"\b\d+\.\d s\b", "N s", text)
     text = re.sub(r"(?<![\w.-])\d{4,}(?![\w.-])", "N", text)
     return [" ".join(line.split()) for line in text.splitlines()]
 
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
-    """The usual sandbox, in a state folder of its own, with the topics and messages that the demo leaves."""
+    """The usual sandbox, in a state folder of its own, with the topics, messages and groups that the demo leaves."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(STATE_VARIABLE, str(tmp_path_factory.mktemp("readme")))
         with Sandbox() as sandbox, sandbox.registry() as registry:
@@ -81,6 +84,10 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
                 create_topic(registry, topic, PARTITIONS)
                 messages = [demo_message(number) for number in range(index, 40_000, len(TOPICS))]
                 produce(KafkaSettings(sandbox.bootstrap), topic, messages)
+            for group in DEMO_GROUPS:
+                topics = [word for topic in TOPICS for word in ("--topic", topic)]
+                done = run("-c", "sandbox", "reset-offsets", group, *topics, "--to-latest", "--execute")
+                assert done.returncode == 0, done.stderr
             yield sandbox
             stop(sandbox.name)  # and what examples have detached
 
