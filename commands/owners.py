@@ -41,6 +41,10 @@ def owners(
     One row for every partition of every topic that a member subscribes to, and for every partition that somebody owns.
     Brokers are only asked about a group without members in ZooKeeper. With --store both they always are; a column named
     store then tells the owners in ZooKeeper from those in Kafka.
+
+    \b
+    zkgroup owners billing --topic orders
+    zkgroup owners billing --verify
     """
     from zkgroup.groups.listing import notes, only_topics, owner_rows  # brings kazoo, which --help must not
     from zkgroup.groups.ownership import ownership_defects
