@@ -92,6 +92,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
             stop(sandbox.name)  # and what examples have detached
 
 
+@pytest.mark.timeout(600)
 def test_shell_examples(kept: Sandbox, tmp_path: Path) -> None:
     """Each command in turn, as a user types it: what it prints, and its exit code."""
     path = f"{Path(ZKGROUP).parent}{os.pathsep}{os.environ['PATH']}"
