@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zkgroup.config import ConnectionSettings
-from zkgroup.errors import NotFoundError, VerificationError
+from zkgroup.errors import NotFoundError, UsageError, VerificationError
 
 from ._context import connection, open_registry, warn
 from ._looking import StoreOption, brokers_of, check_topics, keep_everything
@@ -31,7 +31,7 @@ def owners(
         typer.Option(
             "--verify",
             help="Exit with 6 unless every partition of every subscribed topic has one owner: a registered member "
-            "that may own it.",
+            "that may own it; and no member in Kafka reads it as well.",
         ),
     ] = False,
     output: OutputOption = "table",
@@ -39,8 +39,9 @@ def owners(
     """Show who owns each partition of a group.
 
     One row for every partition of every topic that a member subscribes to, and for every partition that somebody owns.
-    Brokers are only asked about a group without members in ZooKeeper. With --store both they always are; a column named
-    store then tells the owners in ZooKeeper from those in Kafka.
+    Brokers are only asked about a group without members in ZooKeeper, and by --verify, which goes by ZooKeeper alone,
+    with a warning, where they do not answer. With --store both they always are; a column named store then tells the
+    owners in ZooKeeper from those in Kafka.
 
     \b
     zkgroup owners billing --topic orders
@@ -49,22 +50,25 @@ def owners(
     from zkgroup.groups.listing import notes, only_topics, owner_rows  # brings kazoo, which --help must not
     from zkgroup.groups.ownership import ownership_defects
 
-    snapshot = _look(connection(ctx), group, store)
+    snapshot = _look(connection(ctx), group, store, verify=verify)
     if topic:
         check_topics(snapshot, topic)
         snapshot = only_topics(snapshot, topic)
-    rows = [row for row in owner_rows(snapshot) if store in (None, "both", row.store)]
+    # Without --store the rows are those of one store, whoever else was asked: the one that has members.
+    shown = "zookeeper" if store is None and snapshot.members else store
+    rows = [row for row in owner_rows(snapshot) if shown in (None, "both", row.store)]
     print_rows(rows, [*COLUMNS, "store"] if store == "both" else COLUMNS, output)
     defects = ownership_defects(snapshot)
     if verify and defects:
         more = len(defects) - SHOWN_DEFECTS
+        warn(ctx, snapshot.warnings)
         listed = "; ".join(defects[:SHOWN_DEFECTS]) + (f"; and {more} more" if more > 0 else "")
         raise VerificationError(f"group {group} is not owned as it should be: {listed}")
     warn(ctx, notes(snapshot, "zookeeper"))
 
 
-def _look(settings: ConnectionSettings, group: str, store: Store | None) -> GroupSnapshot:
-    """The group's owners, from ZooKeeper alone where that tells them."""
+def _look(settings: ConnectionSettings, group: str, store: Store | None, *, verify: bool) -> GroupSnapshot:
+    """The group's owners, from ZooKeeper alone where that tells them; who may also read in Kafka, to ``verify``."""
     from zkgroup.groups.snapshot import read_group  # brings kazoo, as above
 
     keep_everything()
@@ -72,10 +76,10 @@ def _look(settings: ConnectionSettings, group: str, store: Store | None) -> Grou
     if settings.zookeeper is None and settings.bootstrap:
         return read_group(None, group, kafka=brokers_of(settings, None), logs=False, timeout=timeout)
     with open_registry(settings) as registry:
-        if store in (None, "zookeeper"):
+        if store == "zookeeper" or (store is None and not verify):
             try:
                 snapshot = read_group(registry, group)
-            except NotFoundError:
+            except (NotFoundError, UsageError):  # Kafka takes names that no node can have
                 if store is not None:
                     raise
             else:

@@ -242,6 +242,10 @@ def test_members_in_both_stores(
             store: owners(cluster, group, *(["--store", store] if store else []))[1]
             for store in ("", "zookeeper", "kafka", "both")
         }
+        verified = {
+            store: owners(cluster, group, "--verify", *(["--store", store] if store else []))
+            for store in ("", "zookeeper", "both")
+        }
     both = shown["both"]
     assert [(row["partition"], row["store"]) for row in both] == [
         (0, "zookeeper"), (0, "kafka"), (1, "zookeeper"), (1, "kafka"),
@@ -250,3 +254,31 @@ def test_members_in_both_stores(
         assert str(row["owner"]).startswith("tester-" if row.pop("store") == "kafka" else f"{group}_c-0")
     assert shown[""] == shown["zookeeper"] == both[::2]
     assert shown["kafka"] == both[1::2]
+    assert {store: code for store, (code, _, _) in verified.items()} == {"": 6, "zookeeper": 0, "both": 6}
+    assert verified[""][1] == shown[""]
+    for store in ("", "both"):
+        assert f"{topic}-0..1 are read in ZooKeeper and in Kafka as well" in verified[store][2]
+
+
+def test_verifying_without_brokers(
+    cluster: Sandbox, kafka: KafkaSettings, build: Build, make_topic: Callable[..., str]
+) -> None:
+    """Where brokers are out of reach --verify goes by ZooKeeper, and says what it could not ask."""
+    topic = make_topic(1)
+    group = build({"G_c": static(**{topic: 1})}, {(topic, 0): "G_c-0"})
+    with joined(kafka, f"{group}-other", [topic]):  # there is no question where nothing is kept in Kafka
+        away = ("--bootstrap-server", "127.0.0.1:1", "--connect-timeout", "1")
+        code, rows, stderr = owners(cluster, group, "--verify", *away)
+    assert (code, len(rows)) == (0, 1)
+    assert stderr.startswith("zkgroup: warning: what Kafka keeps of the group is not known: ")
+
+
+def test_a_group_in_kafka_that_no_znode_can_be_named_like(
+    cluster: Sandbox, kafka: KafkaSettings, make_topic: Callable[..., str], unique: Callable[[str], str]
+) -> None:
+    """Kafka takes names with slashes: such a group is shown as any other there, and none is refused as before."""
+    topic, group = make_topic(1), unique("../a/b")
+    with joined(kafka, group, [topic]):
+        code, rows, stderr = owners(cluster, group)
+    assert (code, stderr, [row["topic"] for row in rows]) == (0, "", [topic])
+    assert owners(cluster, "../nobody")[0] == 2

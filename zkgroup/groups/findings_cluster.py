@@ -8,6 +8,7 @@ from typing import Final
 from zkgroup.groups.findings_kinds import Finding
 from zkgroup.groups.findings_scene import REST, Scene, ago, count, finding, listed, per_topic, unsubscribe
 from zkgroup.groups.model import GroupPartition
+from zkgroup.groups.ownership import read_twice
 from zkgroup.protocol.names import TopicPartition, spans
 
 #: So many single problems are told of one by one.
@@ -91,8 +92,7 @@ def _split(scene: Scene) -> Iterator[Finding]:
     group = scene.snapshot.coordinator
     if group is None or not group.members or not scene.snapshot.members:
         return
-    owned = {p.key for p in scene.partitions if p.owner is not None}
-    twice = sorted({key for member in group.members for key in member.assigned} & owned)
+    twice = read_twice(scene.snapshot)
     here, there = count(len(scene.snapshot.members), "member"), count(len(group.members), "member")
     yield finding(
         "split-group",

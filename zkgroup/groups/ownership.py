@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from zkgroup.groups.model import GroupSnapshot
+from zkgroup.protocol.names import TopicPartition, spans
 
 
 def ownership_defects(snapshot: GroupSnapshot) -> list[str]:
@@ -10,7 +11,8 @@ def ownership_defects(snapshot: GroupSnapshot) -> list[str]:
 
     Right is: every partition of every subscribed topic has an owner, a registered member that subscribes to the topic
     with as many streams as the claim needs; nobody owns anything else; all nodes can be read. In Kafka: the group is
-    not rebalancing, and every partition of the topics that its members were assigned has one member.
+    not rebalancing, and every partition of the topics that its members were assigned has one member. Where the group
+    has members in both, none of them reads what one of the other store reads.
     """
     members = {member.member: member for member in snapshot.members}
     defects = list(snapshot.problems)
@@ -29,7 +31,18 @@ def ownership_defects(snapshot: GroupSnapshot) -> list[str]:
                 defects.append(f"{partition.name} is owned by {partition.owner}, which does not subscribe to the topic")
             elif partition.stream is not None and partition.stream >= streams:
                 defects.append(f"{partition.name} is owned by {partition.owner}, whose member has {streams} streams")
+    twice = read_twice(snapshot)
+    if twice:
+        defects.append(f"{spans(twice)} {'is' if len(twice) == 1 else 'are'} read in ZooKeeper and in Kafka as well")
     return defects + _in_kafka(snapshot)
+
+
+def read_twice(snapshot: GroupSnapshot) -> list[TopicPartition]:
+    """What a member in ZooKeeper and one in Kafka read, who know nothing of each other; in order."""
+    if snapshot.coordinator is None or not snapshot.members:
+        return []
+    owned = {partition.key for partition in snapshot.partitions if partition.owner is not None}
+    return sorted({key for member in snapshot.coordinator.members for key in member.assigned} & owned)
 
 
 def _in_kafka(snapshot: GroupSnapshot) -> list[str]:
