@@ -124,7 +124,7 @@ class Registry:
     def _round(self, ops: Sequence[Op], deadline: float) -> list[Result]:
         answered = threading.Event()
         box: list[list[Result]] = []
-        before = self._session.requests
+        before = self._session.answers
 
         def done(results: list[Result]) -> None:
             box.append(results)
@@ -133,9 +133,9 @@ class Registry:
         self._session.submit(ops, done)
         # Ten thousand reads may take longer than one may: as long as answers come, it goes on.
         while not answered.wait(max(0.1, deadline - time.monotonic())):
-            if self._session.requests == before:
+            if self._session.answers == before:
                 raise self._gone()
-            before = self._session.requests
+            before = self._session.answers
             deadline = time.monotonic() + self.timeout
         return box[0]
 

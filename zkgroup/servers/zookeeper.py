@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import logging
 import select
+import socket
+import struct
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -23,6 +24,7 @@ from kazoo.exceptions import (
     AuthFailedError,
     BadVersionError,
     ConnectionClosedError,
+    ConnectionDropped,
     ConnectionLoss,
     KazooException,
     NoAuthError,
@@ -34,7 +36,8 @@ from kazoo.exceptions import (
     SessionExpiredError,
 )
 from kazoo.handlers.threading import SequentialThreadingHandler
-from kazoo.protocol.serialization import Connect
+from kazoo.protocol import serialization as wire
+from kazoo.protocol.connection import CLOSE_RESPONSE, ConnectionHandler
 from kazoo.protocol.states import KeeperState, WatchedEvent, ZnodeStat
 from kazoo.retry import KazooRetry
 from kazoo.security import ACL, Id
@@ -65,14 +68,17 @@ from zkgroup.protocol.ops import (
     Sync,
     Transaction,
 )
+from zkgroup.servers.pipeline import WINDOW, Batch, Bell
 
 log = logging.getLogger(__name__)
 # What kazoo says: heard by who listens to "kazoo". Nobody set up logging: then Python would print its warnings.
 KAZOO_LOG = logging.getLogger("kazoo.zkgroup")
 KAZOO_LOG.addHandler(logging.NullHandler())
 
-# Requests on the wire at once: enough to hide the round trip. The server throttles beyond (globalOutstandingLimit).
-WINDOW = 1000
+# Bytes that are written, or read, at one go.
+_CHUNK = 64 << 10
+_FRAME = struct.Struct("!iii")  # of a request: length, xid, type
+_LENGTH = struct.Struct("!i")
 # kazoo waits at least 10 s for its connection thread; a caller that leaves does not.
 CLOSE_TIMEOUT = 3.0
 
@@ -147,25 +153,109 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
         except ValueError:  # a descriptor beyond FD_SETSIZE, or closed meanwhile
             return super().select(*args, **kwargs)
 
+    def create_socket_pair(self) -> tuple[socket.socket, Bell]:
+        ours, theirs = super().create_socket_pair()
+        return ours, Bell(theirs)
 
-class _Batch:
-    """Operations under way in one session: at most ``WINDOW`` on the wire, answered in order."""
 
-    def __init__(self, ops: Sequence[Op], done: Callable[[list[Result]], None]) -> None:
-        self.ops = ops
-        self.results: list[Result] = [None] * len(ops)
-        self.todo = deque(range(len(ops)))
-        self.open = len(ops)
-        self.done = done
-        self.lock = threading.Lock()
+class _Connection(ConnectionHandler):  # type: ignore[misc]
+    """kazoo's (2.10, 2.11) spends nine system calls on a request, and tells nobody the time-out that the server grants,
+    on which a member's lease depends. This one writes all that is queued at once, and reads all that has come."""
 
-    def answer(self, index: int, result: Result) -> None:
-        with self.lock:
-            self.results[index] = result
-            self.open -= 1
-            finished = self.open == 0
-        if finished:
-            self.done(self.results)
+    def __init__(self, client: Any, granted: Callable[[float], None]) -> None:
+        super().__init__(client, client._connection.retry_sleeper, client.logger)
+        self._granted = granted
+        self._xid: int = 0
+        self._received = b""
+        self._at = 0  # what is before it was taken
+
+    def _connect(self, host: str, hostip: str, port: int) -> Any:
+        self._received, self._at = b"", 0
+        return super()._connect(host, hostip, port)
+
+    def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
+        answer = super()._invoke(timeout, request, xid)
+        if isinstance(request, wire.Connect):  # before the listeners hear CONNECTED
+            self._granted(answer[0].time_out / 1000.0)
+        return answer
+
+    def _send_request(self, read_timeout: float, connect_timeout: float) -> None:
+        self._read_sock.recv(_CHUNK)  # before the queue is looked at: who adds to it after that rings again
+        queue, pending = self.client._queue, self.client._pending
+        frames = bytearray()
+        while queue and len(frames) < _CHUNK:
+            request, answer = queue[0]
+            body = request.serialize()
+            self._xid = self._xid % 0x7FFFFFFF + 1
+            frames += _FRAME.pack(len(body) + 8, self._xid, request.type)
+            frames += body
+            pending.append((request, answer, self._xid))
+            queue.popleft()
+        if queue:
+            self._write_sock.send(b"\0")
+        if frames:
+            self._write(frames, connect_timeout)
+
+    def _read_socket(self, read_timeout: float) -> Any:
+        """Called when there is something to read. Handles each whole frame; the rest waits for more."""
+        with self._socket_error_handling():
+            try:
+                chunk = self._socket.recv(_CHUNK)
+            except BlockingIOError:
+                return None
+        if not chunk:
+            raise ConnectionDropped("socket connection broken")
+        self._received = self._received[self._at :] + chunk
+        self._at = 0
+        response = None
+        while response != CLOSE_RESPONSE and self._end_of_frame():
+            response = super()._read_socket(read_timeout)
+        return response
+
+    def _end_of_frame(self) -> int:
+        """Where the next frame ends in what was received; 0 where it is not there whole."""
+        begin = self._at + _LENGTH.size
+        if len(self._received) < begin:
+            return 0
+        end: int = begin + _LENGTH.unpack_from(self._received, self._at)[0]
+        return end if end <= len(self._received) else 0
+
+    def _read_header(self, timeout: float) -> Any:
+        if not (end := self._end_of_frame()):
+            return super()._read_header(timeout)  # a hand-shake, which waits for its answers
+        frame = self._received[self._at + _LENGTH.size : end]
+        self._at = end
+        return wire.ReplyHeader(*wire.reply_header_struct.unpack_from(frame)), frame, wire.reply_header_struct.size
+
+
+class _Answer:
+    """What kazoo gives a request's outcome to, on the connection's thread; an ``AsyncResult`` of its own would pass it
+    on to another thread, at a price."""
+
+    __slots__ = ("_batch", "_index", "_session")
+
+    def __init__(self, session: Session, batch: Batch, index: int) -> None:
+        self._session = session
+        self._batch = batch
+        self._index = index
+
+    def set(self, value: object) -> None:
+        self._take(_convert(self._batch.ops[self._index], value))
+
+    def set_exception(self, error: BaseException) -> None:
+        self._take(_failure(error))
+
+    def hear(self, outcome: Any) -> None:
+        """The same from an ``AsyncResult``."""
+        try:
+            self.set(outcome.get_nowait())
+        except KazooException as error:
+            self.set_exception(error)
+
+    def _take(self, result: Result) -> None:
+        self._session.answers += 1
+        if self._batch.answer(self._index, result):
+            self._session._send(self._batch)
 
 
 class Session:
@@ -185,7 +275,7 @@ class Session:
         self._closer: threading.Thread | None = None
         self._closed = threading.Event()  # by the closer, which a join that a signal interrupts would take for ended
         self._negotiated = settings.session_timeout
-        self.requests = 0
+        self.answers = 0  # grows as long as the server answers
 
     @property
     def session_id(self) -> int:
@@ -203,23 +293,13 @@ class Session:
             auth_data=list(self.settings.auth) or None,
             logger=KAZOO_LOG,
         )
-        self._tap_negotiated_timeout(client._connection)
+        client._connection = _Connection(client, self._note_granted)
         client.add_listener(self._listen)
         self._client = client
         client.start_async()
 
-    def _tap_negotiated_timeout(self, connection: Any) -> None:
-        # kazoo keeps the negotiated time-out to itself, and a member's lease depends on it. The reply to Connect
-        # is read by _invoke (kazoo 2.10, 2.11) before the listeners hear CONNECTED.
-        invoke = connection._invoke
-
-        def invoke_and_note(timeout: float, request: Any, xid: int | None = None) -> Any:
-            answer = invoke(timeout, request, xid)
-            if isinstance(request, Connect):
-                self._negotiated = answer[0].time_out / 1000.0
-            return answer
-
-        connection._invoke = invoke_and_note
+    def _note_granted(self, timeout: float) -> None:
+        self._negotiated = timeout
 
     def _listen(self, state: str) -> None:
         if self._lost:
@@ -245,7 +325,8 @@ class Session:
             self._on_event(Changed(event.path))
 
     def submit(self, ops: Sequence[Op], done: Callable[[list[Result]], None]) -> None:
-        """Send ``ops`` in their order, pipelined; ``done`` gets one result each, on kazoo's thread.
+        """Send ``ops`` in their order, pipelined; ``done`` gets one result each. It is called on a thread of kazoo's,
+        or on the caller's where nothing can be sent, and must only hand them on.
 
         Nothing is queued while the connection is down: it fails with ``CONNECTION_LOSS`` at once, and with
         ``SESSION_EXPIRED`` when the session is over. Later operations are sent even if earlier ones fail.
@@ -253,67 +334,53 @@ class Session:
         if not ops:
             done([])
             return
-        batch = _Batch(ops, done)
-        for _ in range(min(WINDOW, len(ops))):
-            self._send_next(batch)
+        self._send(Batch(ops, done))
 
-    def _send_next(self, batch: _Batch) -> None:
-        try:
-            index = batch.todo.popleft()
-        except IndexError:
-            return
-        op = batch.ops[index]
-
-        def answered(result: Any) -> None:
-            try:
-                converted = _convert(op, result.get_nowait())
-            except KazooException as error:
-                converted = _failure(error)
-            self._send_next(batch)
-            batch.answer(index, converted)
-
+    def _send(self, batch: Batch) -> None:
         with self._lock:
             if self._lost:
-                refused: Failure | None = Failure(Code.SESSION_EXPIRED, "session is over")
+                refused = Failure(Code.SESSION_EXPIRED, "session is over")
             elif self._client is None or not self._client.connected:
                 refused = Failure(Code.CONNECTION_LOSS, "not connected")
             else:
-                refused = None
-                self.requests += 1
-                self._call(op).rawlink(answered)
-        if refused is not None:
-            # Not through _send_next: a long batch would recurse as deep as it is long.
-            batch.answer(index, refused)
-            while True:
-                try:
-                    index = batch.todo.popleft()
-                except IndexError:
-                    return
-                batch.answer(index, refused)
+                for index in batch.take(WINDOW):
+                    self._call(batch.ops[index], _Answer(self, batch, index))
+                self._client._connection._write_sock.send(b"\0")
+                return
+        batch.refuse(refused)
 
-    def _call(self, op: Op) -> Any:
+    def _call(self, op: Op, answer: _Answer) -> None:
+        """Queue one operation. What is queued goes out once the connection is rung."""
         client = self._client
+        if isinstance(op, Ensure):
+            client.ensure_path_async(op.path).rawlink(answer.hear)
+            return
+        client._queue.append((self._request(op, client.chroot), answer))
+
+    def _request(self, op: Op | Check, root: str) -> Any:
+        """The operation as kazoo writes it."""
+        if isinstance(op, Transaction):
+            return wire.Transaction([self._request(one, root) for one in op.ops])
+        path = root + op.path if op.path != "/" else root or "/"
         match op:
-            case Get(path, watch):
-                return client.get_async(path, self._watch if watch else None)
-            case Children(path, watch):
-                return client.get_children_async(path, self._watch if watch else None)
-            case Exists(path, watch):
-                return client.exists_async(path, self._watch if watch else None)
-            case GetAcl(path):
-                return client.get_acls_async(path)
-            case Create(path, data, ephemeral, acl):
-                return client.create_async(path, data, acl=_kazoo_acl(acl), ephemeral=ephemeral)
-            case Ensure(path):
-                return client.ensure_path_async(path)
-            case SetData(path, data, version):
-                return client.set_async(path, data, version)
-            case Delete(path, version):
-                return client.delete_async(path, version)
-            case Sync(path):
-                return client.sync_async(path)
-            case Transaction(ops):
-                return _transaction(client, ops)
+            case Get(_, watch):
+                return wire.GetData(path, self._watch if watch else None)
+            case Children(_, watch):
+                return wire.GetChildren(path, self._watch if watch else None)
+            case Exists(_, watch):
+                return wire.Exists(path, self._watch if watch else None)
+            case GetAcl():
+                return wire.GetACL(path)
+            case Create(_, data, ephemeral, acl):
+                return wire.Create(path, data, _kazoo_acl(acl), int(ephemeral))
+            case SetData(_, data, version):
+                return wire.SetData(path, data, version)
+            case Delete(_, version):
+                return wire.Delete(path, version)
+            case Check(_, version):
+                return wire.CheckVersion(path, version)
+            case Sync():
+                return wire.Sync(path)
 
     def begin_close(self) -> None:
         """Begin to end the session; its ephemeral nodes go with it. Nothing more is sent under it."""
@@ -340,21 +407,6 @@ class Session:
         self.begin_close()
         if self._closer is not None:
             self._closed.wait(timeout)
-
-
-def _transaction(client: Any, ops: Sequence[Create | SetData | Delete | Check]) -> Any:
-    transaction = client.transaction()
-    for op in ops:
-        match op:
-            case Create(path, data, ephemeral, acl):
-                transaction.create(path, data, acl=_kazoo_acl(acl), ephemeral=ephemeral)
-            case SetData(path, data, version):
-                transaction.set_data(path, data, version)
-            case Delete(path, version):
-                transaction.delete(path, version)
-            case Check(path, version):
-                transaction.check(path, version)
-    return transaction.commit_async()
 
 
 def _transaction_result(answers: Sequence[object]) -> Failure | None:
