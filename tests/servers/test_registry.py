@@ -39,6 +39,21 @@ def test_reads_are_answered_in_their_order(root: Registry) -> None:
     assert root.read([]) == []
 
 
+def test_answers_of_any_size_are_put_together(root: Registry) -> None:
+    """Large nodes and lists among small ones: what is read at one go ends anywhere in an answer."""
+    sizes = [0, 1, 65_000, 65_536, 200_000, 900_000]
+    for number, size in enumerate(sizes):
+        root.write(Create(f"/{number}", bytes([65 + number]) * size))
+    names = [f"{number:0200d}" for number in range(1000)]
+    root.read([Create("/list"), *(Create(f"/list/{name}") for name in names)])
+    wanted = [number % len(sizes) for number in range(60)]
+    found = root.read([op for number in wanted for op in (Get(f"/{number}"), Children("/list"))])
+    assert [result.data for result in found if isinstance(result, Node)] == [
+        bytes([65 + number]) * sizes[number] for number in wanted
+    ]
+    assert [isinstance(result, tuple) and sorted(result) == names for result in found[1::2]] == [True] * 60
+
+
 def test_writes_return_their_failures(root: Registry) -> None:
     """A refused write is an answer, not an exception."""
     assert root.write(Create("/a", b"1")) is None
