@@ -2,7 +2,8 @@
 
 A table is aligned text with a header line; on a terminal Rich prints it. JSON is one array with a row on each line; CSV
 has a header row. A missing value is ``-`` in a table, ``null`` in JSON and empty in CSV. Times are ISO 8601 in UTC.
-Control characters in values are made visible in tables and wherever stdout is a terminal.
+What a terminal obeys or does not show in values (``_text``) is made visible in tables, and wherever stdout is a
+terminal; JSON and CSV that go to a file or a pipe are exact.
 """
 
 from __future__ import annotations
@@ -145,6 +146,8 @@ def _plain(value: object) -> str:
         return value
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
     if isinstance(value, datetime):
         return iso_utc(round(value.timestamp() * 1000)) or ""
     if isinstance(value, Mapping):

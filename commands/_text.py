@@ -6,8 +6,14 @@ import re
 import unicodedata
 from typing import Final
 
-# C0 and C1 controls, DEL, line and paragraph separators, what reorders text (bidirectional marks), lone surrogates.
-_UNSAFE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
+# What a terminal obeys, or shows as nothing: C0 and C1 controls, DEL, format characters (category Cf: zero-width ones,
+# bidirectional marks, tags), line and paragraph separators, lone surrogates, and letters that are blank (fillers).
+_UNSAFE: Final = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160"
+    "\u17b4\u17b5\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ud800-\udfff\ufeff\uffa0"
+    "\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\U000e0001\U000e0020-\U000e007f]"
+)
 _LINE_BREAKS: Final = re.compile(r"\s*[\r\n]+\s*")
 
 
@@ -18,7 +24,13 @@ def escape(text: str) -> str:
 
 def _visible(match: re.Match[str]) -> str:
     code = ord(match[0])
-    return {9: "\\t", 10: "\\n", 13: "\\r"}.get(code) or (f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}")
+    return {9: "\\t", 10: "\\n", 13: "\\r"}.get(code) or _numbered(code)
+
+
+def _numbered(code: int) -> str:
+    if code > 0xFFFF:
+        return f"\\U{code:08x}"
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
 def one_line(text: str) -> str:
@@ -30,7 +42,12 @@ def json_escape(encoded: str) -> str:
     """JSON text with every character a terminal might obey written as ``\\uXXXX``: the same value."""
     if encoded.isascii() and "\x7f" not in encoded:
         return encoded
-    return _UNSAFE.sub(lambda match: match[0] if match[0] == "\n" else f"\\u{ord(match[0]):04x}", encoded)
+    return _UNSAFE.sub(lambda match: match[0] if match[0] == "\n" else _json_escaped(match[0]), encoded)
+
+
+def _json_escaped(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at] << 8 | units[at + 1]:04x}" for at in range(0, len(units), 2))
 
 
 def width(text: str) -> int:

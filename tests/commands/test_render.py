@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -104,6 +106,8 @@ def test_times(millis: int | None, text: str | None) -> None:
         ("\x9b1m", "\\x9b1m"),
         ("abc\u202edef", "abc\\u202edef"),
         ("\udcff", "\\udcff"),
+        ("a\u200bb\u2060", "a\\u200bb\\u2060"),
+        ("a\U000e0041", "a\\U000e0041"),
         ("ü日😀", "ü日😀"),
     ],
 )
@@ -111,6 +115,17 @@ def test_control_characters_are_made_visible(text: str, safe: str) -> None:
     """Whatever a terminal would obey is shown as an escape; other text stays as it is."""
     assert escape(text) == safe
     assert shown([{"a": text}], ["a"], "table") == f"a\n{safe}\n"
+
+
+def test_every_format_character_is_made_visible() -> None:
+    """Nothing of Unicode's categories for controls, formats, separators of lines and surrogates is left as it is."""
+    hidden = [
+        chr(n) for n in range(sys.maxunicode + 1) if unicodedata.category(chr(n)) in {"Cc", "Cf", "Cs", "Zl", "Zp"}
+    ]
+    assert [character for character in hidden if not escape(character).isascii()] == []
+    text = json.dumps("".join(hidden[:-1]), ensure_ascii=False).encode("utf-8", "replace").decode()
+    assert json_escape(text).isascii()
+    assert json.loads(json_escape(text)) == json.loads(text)
 
 
 def test_messages_are_one_line() -> None:
