@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+import re
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
+import typer
 from broken_groups_by_hand import ALONE, CASES, JUST_NOW, LONG_AGO, TWO, UNREAD, Case, in_kafka, unreadable_filter
 from judged import (
     DAY,
@@ -30,6 +33,7 @@ from judged import (
     topic,
 )
 
+from zkgroup.commands import app
 from zkgroup.groups.explain import explain
 from zkgroup.groups.findings import KINDS, SEVERITIES, judge, worst
 from zkgroup.groups.model import (
@@ -352,3 +356,54 @@ def test_remedies_can_be_pasted_into_a_shell() -> None:
     """Names that a shell would take apart are quoted."""
     hostile = having(replace(ALONE, group="a; rm -rf b"), 1, stored=stored(1))
     assert "zkgroup reset-offsets 'a; rm -rf b' --topic orders:1" in found(hostile, "offset-before-start").remedy
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "plain",
+        "two words",
+        "it's",
+        "a\u200bb",
+        "\x1b[31m'red\\",
+        "line\nbreak",
+        "\udcff",
+        "-z",
+        "--all",
+        "-",
+        "é日",
+        "$HOME",
+    ],
+)
+def test_a_remedy_can_be_pasted(name: str) -> None:
+    """Whatever a group is called, a shell and the command line read its name out of the remedy as it is."""
+    snapshot = replace(inactive(), group=name, partitions=(owned("orders", 0, None, stored=stored(500)),))
+    remedy = found(snapshot, "offset-beyond-end").remedy
+    line = re.search(r"zkgroup (.*)--execute( -- \S+)?", remedy)
+    assert line is not None
+    assert line[0].isprintable()
+    shell = subprocess.run(["bash", "-c", f"printf '%s\\0' {line[0]}"], capture_output=True, timeout=30, check=True)
+    _, command, *words = [word.decode("utf-8", "surrogateescape") for word in shell.stdout.split(b"\0")[:-1]]
+    group: Any = typer.main.get_command(app)
+    parsed = group.get_command(None, command).make_context(command, words).params
+    assert (parsed["group"], parsed["topic"], parsed["execute"]) == (name, ("orders:0",), True)
+
+
+def test_offsets_that_differ_are_not_made_one_number() -> None:
+    """Of several partitions each has its own: a file carries them over, as the page of the finding does."""
+    partitions = [owned("orders", n, None, stored=stored(50 + n), kafka=kafka(60 + n)) for n in range(2)]
+    remedy = found(group((), partitions), "contradicting-offsets").remedy
+    assert "--to-offset" not in remedy
+    assert "zkgroup offsets g --topic orders:0,1 --save saved.csv --store kafka" in remedy
+    assert "zkgroup reset-offsets g --topic orders:0,1 --from-file saved.csv --store both --execute" in remedy
+    one = found(group((), partitions[:1]), "contradicting-offsets").remedy
+    assert "--to-offset N --store both" in one
+
+
+def test_who_is_stopped_is_not_told_to_rebalance() -> None:
+    """Beside a registration that nobody gets past, every remedy for idle members and gaps is to mend that first."""
+    bad = member("g_bad", {}, registration=None, error="is no JSON", data=b"no JSON")
+    snapshot = group([member("g_a", {"orders": 1}), bad], [owned("orders", n, None) for n in range(2)])
+    for code in ("member-without-partitions", "partition-without-owner"):
+        remedy = found(snapshot, code).remedy
+        assert remedy == "mend the registration of g_bad first: no reference member can rebalance beside it"

@@ -35,7 +35,7 @@ def judge_cluster(scene: Scene) -> Iterator[Finding]:
             "group-debris",
             snapshot.group,
             f"has no member, and was last changed {ago(scene.at_rest_for)} ago",
-            f"zkgroup delete-group {scene.group} --execute",
+            scene.command("delete-group", "--execute"),
         )
 
 
@@ -99,7 +99,7 @@ def _split(scene: Scene) -> Iterator[Finding]:
         scene.snapshot.group,
         f"has {here} in ZooKeeper and {there} in Kafka, which know nothing of each other"
         + (f": {count(len(twice), 'partition')} read twice ({spans(twice[:20])})" if twice else ""),
-        f"stop one side before the other starts; the offsets of both: zkgroup offsets {scene.group} --store both",
+        f"stop one side before the other starts; the offsets of both: {scene.command('offsets', '--store both')}",
         "critical" if twice else "warning",
     )
 

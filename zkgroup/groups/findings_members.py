@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from zkgroup.errors import MalformedZnodeError
 from zkgroup.groups.findings_kinds import Finding
 from zkgroup.groups.findings_scene import Scene, count, finding, listed
+from zkgroup.groups.members import stops_everyone
 from zkgroup.groups.model import GroupMember
-from zkgroup.protocol import znodes
 
 # How the phrases of registration_defects begin.
 _ESCAPED_TWICE: Final = "backslashes are escaped twice"
@@ -51,13 +50,13 @@ def _readable(scene: Scene, member: GroupMember) -> Iterator[Finding]:
         return
     if member.registration is not None:
         yield _unreadable_filter(member, member.error)
-    elif _stops_everyone(member):
+    elif stops_everyone(member):
         yield finding(
             "stopping-registration",
             member.member,
             f"the registration {member.error}; every reference member gives its partitions up at its next rebalance"
             " and cannot finish it while this node is there",
-            f"{_STOP_CLIENT}; then make the group rebalance: zkgroup assign {scene.group} --execute",
+            f"{_STOP_CLIENT}; then make the group rebalance: {scene.command('assign', '--execute')}",
         )
     else:
         yield finding(
@@ -66,15 +65,6 @@ def _readable(scene: Scene, member: GroupMember) -> Iterator[Finding]:
             f"the registration cannot be judged: {member.error}",
             "check the access list of the node, and the credentials of this connection",
         )
-
-
-def _stops_everyone(member: GroupMember) -> bool:
-    """A node that could not be read at all has no data here either: only its error tells it from an empty one."""
-    try:
-        znodes.decode_registration("", member.data)
-    except MalformedZnodeError as malformed:
-        return bool(member.data) or malformed.why == member.error
-    return False
 
 
 def _unreadable_filter(member: GroupMember, error: str) -> Finding:
@@ -180,7 +170,7 @@ def _foreign(scene: Scene) -> Iterator[Finding]:
             f"not named as the reference names its members: {listed(names)}; such clients may divide partitions by"
             " rules of their own",
             "do not mix them with members of the reference in one group unless they compute the same"
-            f" plan: zkgroup assign {scene.group} compares",
+            f" plan: {scene.command('assign')} compares",
         )
 
 
@@ -209,7 +199,7 @@ def _disagreement(scene: Scene) -> Iterator[Finding]:
         scene.snapshot.group,
         f"{why}; {effect}",
         "subscribe all members to the same topics, with one number of streams for each, or set"
-        f" partition.assignment.strategy=range for all; zkgroup assign {scene.group} --strategy range shows that plan",
+        f" partition.assignment.strategy=range for all; {scene.command('assign', '--strategy range')} shows that plan",
         "critical" if severity == "critical" else "warning",
     )
 

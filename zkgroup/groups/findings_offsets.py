@@ -6,7 +6,6 @@ touched for a week, and what a console consumer left, is told of more quietly.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
@@ -20,6 +19,7 @@ from zkgroup.groups.findings_scene import (
     finding,
     listed,
     per_topic,
+    quoted,
     stopped,
     topic_option,
     unsubscribe,
@@ -54,7 +54,7 @@ def _judge(scene: Scene) -> Iterator[Finding]:
 
 
 def _reset(scene: Scene, keys: Sequence[TopicPartition], target: str) -> str:
-    return f"{stopped(scene.active)}zkgroup reset-offsets {scene.group} {topic_option(keys)} {target} --execute"
+    return stopped(scene.active) + scene.command("reset-offsets", f"{topic_option(keys)} {target} --execute")
 
 
 def _offsets(partition: GroupPartition) -> Iterable[tuple[str, int]]:
@@ -157,9 +157,10 @@ def _missing(scene: Scene) -> Iterator[Finding]:
                 "offset-of-missing-partition",
                 said,
                 lambda keys: (
-                    "the topic was made anew with fewer partitions: all of its offsets are in doubt;"
-                    f" {stopped(scene.active)}zkgroup delete-group {scene.group} --topic {shlex.quote(keys[0].topic)}"
-                    " --execute, then start members anew"
+                    "the topic was made anew with fewer partitions: all of its offsets are in doubt; "
+                    + stopped(scene.active)
+                    + scene.command("delete-group", f"--topic {quoted(keys[0].topic)} --execute")
+                    + ", then start members anew"
                 ),
             )
 
@@ -253,12 +254,12 @@ def _contradicting(scene: Scene) -> Iterator[Finding]:
         (loud if certain else quiet).append((p.key, text))
     remedy = (
         "members that keep offsets in both start at the larger one, all others at that of their own store;"
-        f" zkgroup offsets {scene.group} --store both sets them side by side;"
+        f" {scene.command('offsets', '--store both')} sets them side by side;"
     )
     yield from per_topic(
         "contradicting-offsets",
         loud,
-        lambda keys: f"{remedy} {_reset(scene, keys, '--to-offset N --store both')} makes them one",
+        lambda keys: f"{remedy} {_unite(scene, keys)}",
         "warning",
     )
     yield from per_topic(
@@ -269,6 +270,15 @@ def _contradicting(scene: Scene) -> Iterator[Finding]:
         ),
         "info",
     )
+
+
+def _unite(scene: Scene, keys: Sequence[TopicPartition]) -> str:
+    """How offsets in both stores become one: no single number is right for several partitions."""
+    if len(keys) == 1:
+        return f"{_reset(scene, keys, '--to-offset N --store both')} makes them one"
+    saving = scene.command("offsets", f"{topic_option(keys)} --save saved.csv --store kafka")
+    writing = scene.command("reset-offsets", f"{topic_option(keys)} --from-file saved.csv --store both --execute")
+    return f"to make them one, with Kafka's: {stopped(scene.active)}{saving}; {writing}"
 
 
 def _one_moved(before: GroupPartition | None, now: GroupPartition) -> bool:
@@ -304,8 +314,8 @@ def _growing(scene: Scene) -> Iterator[Finding]:
     else:
         what = f"in {ago(apart)}"
         remedy = (
-            "is the owner's process stuck, or failing over and over? zkgroup owners"
-            f" {scene.group} names its host; restart it"
+            f"is the owner's process stuck, or failing over and over? {scene.command('owners')} names its host;"
+            " restart it"
         )
     severity: Severity = "warning" if scene.active and apart >= COMMITTED_BY_THEN else "info"
     yield from per_topic("growing-lag", [(key, f"{text}, {what}") for key, text in said], remedy, severity)

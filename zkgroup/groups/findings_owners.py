@@ -53,12 +53,12 @@ def _gaps(scene: Scene) -> Iterator[Finding]:
         return
     blocked = [m.member for m in scene.snapshot.members if m.error is not None]
     if blocked:
-        remedy = f"mend the registration of {listed(blocked)} first: no reference member can rebalance beside it"
+        remedy = _mend_first(blocked)
     elif scene.strangers:
-        remedy = f"{_FREE_FIRST}; then zkgroup assign {scene.group} --execute"
+        remedy = f"{_FREE_FIRST}; then {scene.command('assign', '--execute')}"
     else:
         remedy = (
-            f"zkgroup assign {scene.group} --execute lets the members try again; where a gap remains, restart the"
+            f"{scene.command('assign', '--execute')} lets the members try again; where a gap remains, restart the"
             " members that own nothing, and compare strategies and releases"
         )
     again = " in two looks" if scene.persisted.issuperset(p.key for p in scene.gaps) else ""
@@ -74,6 +74,10 @@ def _gaps(scene: Scene) -> Iterator[Finding]:
         yield finding("partition-without-owner", subject, f"{number}{what}{more}", remedy)
 
 
+def _mend_first(blocked: list[str]) -> str:
+    return f"mend the registration of {listed(blocked)} first: no reference member can rebalance beside it"
+
+
 def _nodes(scene: Scene) -> Iterator[Finding]:
     """What is wrong with a node whoever owns it."""
     unreadable: Said = [(p.key, f"cannot be told whose it is: {p.error}") for p in scene.partitions if p.error]
@@ -81,7 +85,7 @@ def _nodes(scene: Scene) -> Iterator[Finding]:
         "unreadable-owner",
         unreadable,
         "end the session that made the node (restart its client), or delete an orphaned node by hand; then"
-        f" zkgroup assign {scene.group} --execute",
+        f" {scene.command('assign', '--execute')}",
     )
     persistent: Said = [
         (p.key, f"is owned by {p.owner} through a node that is not ephemeral, and blocks every other claim")
@@ -94,7 +98,7 @@ def _nodes(scene: Scene) -> Iterator[Finding]:
         lambda keys: (
             "delete with a ZooKeeper client, as no member makes such nodes, "
             + listed([f"/consumers/{scene.snapshot.group}/owners/{key.topic}/{key.partition}" for key in keys])
-            + f"; then zkgroup assign {scene.group} --execute"
+            + f"; then {scene.command('assign', '--execute')}"
         ),
     )
 
@@ -121,7 +125,7 @@ def _in_progress(scene: Scene) -> Iterator[Finding]:
         "rebalance-in-progress",
         scene.snapshot.group,
         f"members or owners changed within {REST // SECOND} s; {', '.join(parts)}",
-        f"look again in {REST // SECOND} s: a healthy group settles within 3; zkgroup owners {scene.group} --verify",
+        f"look again in {REST // SECOND} s: a healthy group settles within 3; {scene.command('owners', '--verify')}",
     )
 
 
@@ -173,7 +177,7 @@ def _claims(scene: Scene) -> Iterator[Finding]:
     for partition in scene.partitions:
         if partition.owner is not None and (wrong := _why_wrong(scene, partition)) is not None:
             kinds.setdefault(wrong[0], []).append((partition.key, wrong[1]))
-    again = f"then zkgroup assign {scene.group} --execute makes the group share out anew"
+    again = f"then {scene.command('assign', '--execute')} makes the group share out anew"
     remedies = {
         "owner-without-registration": "end the process that holds the session (its id node was deleted, or it hangs):"
         f" its nodes go with it, and the others take over; {again}",
@@ -193,7 +197,7 @@ def _claims(scene: Scene) -> Iterator[Finding]:
     yield from per_topic(
         "owner-of-missing-partition",
         gone,
-        f"zkgroup assign {scene.group} --execute: members do not notice that a topic is deleted, and release it at"
+        f"{scene.command('assign', '--execute')}: members do not notice that a topic is deleted, and release it at"
         " their next rebalance",
     )
 
@@ -205,6 +209,7 @@ def _idle_members(scene: Scene) -> Iterator[Finding]:
     per_name: dict[str, int] = {}
     for key in scene.unread:
         per_name[key.topic] = per_name.get(key.topic, 0) + 1
+    unmended = [member.member for member in scene.snapshot.members if member.error is not None]
     blocked = frozenset(scene.explanation.blocked) if scene.explanation is not None else frozenset()
     for member in scene.snapshot.members:
         unread = sum(per_name.get(topic, 0) for topic in member.streams)
@@ -213,10 +218,13 @@ def _idle_members(scene: Scene) -> Iterator[Finding]:
         since = member.created_at or member.registered_at
         joined = f", registered for {ago(scene.now - since)}" if since is not None else ""
         remedy = (
-            f"zkgroup assign {scene.group} --execute lets it try again; where that fails, restart it, and set"
+            f"{scene.command('assign', '--execute')} lets it try again; where that fails, restart it, and set"
             " partition.assignment.strategy alike for all"
         )
-        if any(key.topic in member.streams for key in scene.strangers):
+        if unmended:
+            why = "no rebalance can be finished beside a registration that cannot be read"
+            remedy = _mend_first(unmended)
+        elif any(key.topic in member.streams for key in scene.strangers):
             why = "somebody who is no member may hold a part of its share, so that it can claim none"
             remedy = _FREE_FIRST
         elif member.member in blocked:
@@ -253,7 +261,7 @@ def _unexplained(scene: Scene) -> Iterator[Finding]:
         f"the owners are no strategy's plan: {what}; nearest is {explanation.best.text}, but for"
         f" {count(explanation.differences, 'partition')}{who}",
         "give all members one partition.assignment.strategy, and for roundrobin releases that hash alike (up to 0.11,"
-        f" or from 1.0 on); zkgroup assign {scene.group} --strategy {explanation.best[0]} shows who would own what",
+        f" or from 1.0 on); {scene.command('assign', f'--strategy {explanation.best[0]}')} shows who would own what",
         "info" if foreign else "warning",
     )
 

@@ -141,10 +141,11 @@ class Scene:
     def partitions(self) -> tuple[GroupPartition, ...]:
         return self.snapshot.partitions
 
-    @property
-    def group(self) -> str:
-        """The group's name as a shell takes it."""
-        return shlex.quote(self.snapshot.group)
+    def command(self, name: str, options: str = "") -> str:
+        """A command line about the group, as a shell takes it; after ``--`` where its name looks like an option."""
+        group = quoted(self.snapshot.group)
+        words = [options, "--", group] if self.snapshot.group.startswith("-") else [group, options]
+        return " ".join(word for word in ("zkgroup", name, *words) if word)
 
     def concerns_readers(self, partition: GroupPartition) -> bool:
         """Whether a member reads the partition, or would on its own account."""
@@ -235,9 +236,28 @@ def ago(millis: int) -> str:
     return f"{seconds} s"
 
 
+def quoted(text: str) -> str:
+    """A word for a shell. What a terminal would not show, or obey, is written as ``$'\\x1b'``, byte by byte."""
+    if text.isprintable():
+        return shlex.quote(text)
+    plain = {"\\": "\\\\", "'": "\\'"}
+    # Lone surrogates stand for bytes that were no UTF-8.
+    bytes_of = (
+        plain.get(one) or (one if one.isprintable() else "".join(f"\\x{byte:02x}" for byte in _encoded(one)))
+        for one in text
+    )
+    return f"$'{''.join(bytes_of)}'"
+
+
+def _encoded(character: str) -> bytes:
+    if "\udc80" <= character <= "\udcff":
+        return character.encode("utf-8", "surrogateescape")
+    return character.encode("utf-8", "surrogatepass")
+
+
 def topic_option(keys: Sequence[TopicPartition]) -> str:
     """``--topic orders:0,3``; the topic alone where its partitions are many."""
-    topic = shlex.quote(keys[0].topic)
+    topic = quoted(keys[0].topic)
     numbers = ",".join(str(key.partition) for key in keys)
     return f"--topic {topic}:{numbers}" if len(keys) <= 20 else f"--topic {topic}"
 
@@ -251,4 +271,4 @@ def unsubscribe(scene: Scene, topic: str) -> str:
     """How to be rid of a topic's offsets: others of the group may be at work, but nobody on that topic."""
     read = topic in scene.snapshot.subscribed or any(p.owner is not None for p in scene.partitions if p.topic == topic)
     first = "stop the members that read it, then " if read else ""
-    return f"{first}zkgroup unsubscribe {scene.group} --topic {shlex.quote(topic)} --execute"
+    return first + scene.command("unsubscribe", f"--topic {quoted(topic)} --execute")

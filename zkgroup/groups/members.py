@@ -80,3 +80,17 @@ def host_of(group: str, consumer_id: str) -> str | None:
         if match is not None:
             return match[1]
     return None
+
+
+def stops_everyone(member: GroupMember) -> bool:
+    """Whether no member of the reference gets past this one's registration.
+
+    A node that could not be read at all has no data here either: only its error tells it from an empty one.
+    """
+    if member.error is None or member.registration is not None:
+        return False
+    try:
+        znodes.decode_registration("", member.data)
+    except MalformedZnodeError as malformed:
+        return bool(member.data) or malformed.why == member.error
+    return False
