@@ -141,6 +141,7 @@ def as_object(view: View) -> dict[str, Any]:
     if view.rebalanced is not None:
         found["rebalanced"] = {
             "seconds": round(view.rebalanced.seconds, 3),
+            "answered": view.rebalanced.answered,
             "defects": list(view.rebalanced.defects),
             "still": list(view.rebalanced.still),
         }
@@ -178,8 +179,14 @@ def _headline(view: View) -> list[str]:
     ]
     if view.snapshot is not None:
         lines.append(f"live  {_explained(view.explanation)}")
+    if stopping := [each.members[0] for each in view.conflicts if each.kind == "registration"]:
+        lines.append(f"but   the registration of {_names(stopping)} is to be mended first: see below")
     if view.rebalanced is not None:
-        lines.append(f"done  the group rebalanced, and was at rest again after {view.rebalanced.seconds:.1f} s")
+        seconds = f"{view.rebalanced.seconds:.1f} s"
+        if view.rebalanced.answered:
+            lines.append(f"done  the group rebalanced, and was at rest again after {seconds}")
+        else:
+            lines.append(f"done  nobody answered: in {seconds} no owner node was made or deleted")
     return [escape(line) for line in lines]
 
 

@@ -202,10 +202,16 @@ def _verdict(result: Rebalanced, wanted: str, explanation: Explanation, timeout:
     group = result.snapshot.group
     if not result.snapshot.members:
         return VerificationError(f"group {group}: all members left meanwhile", "look at their logs")
+    unmended = [member.member for member in result.snapshot.members if member.error is not None]
+    if result.defects and not result.answered:
+        what = f"group {group}: nobody answered, and it is not at the plan of {wanted}: {_listed(result.defects)}"
+        if unmended:
+            return VerificationError(what, f"mend the registration of {_named(unmended)} first")
+        return VerificationError(what, "do the clients run whose registrations these are? look at their logs")
     if result.defects:
-        more = len(result.defects) - SHOWN
-        listed = "; ".join(result.defects[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
-        what = f"group {group} did not come to the plan of {wanted}: {listed}"
+        what = f"group {group} did not come to the plan of {wanted}: {_listed(result.defects)}"
+        if unmended:
+            return VerificationError(what, f"mend the registration of {_named(unmended)} first")
         return VerificationError(what, _suspicion(explanation))
     if result.still:
         return VerificationError(
@@ -226,6 +232,11 @@ def _suspicion(explanation: Explanation) -> str:
         return f"{_named(explanation.blocked) or 'somebody'} cannot get a share that somebody else holds"
     deviating = _named(explanation.deviating)
     return f"the others follow {best.text}: {deviating} may run another strategy or release, or have given up"
+
+
+def _listed(defects: Sequence[str]) -> str:
+    more = len(defects) - SHOWN
+    return "; ".join(defects[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
 
 
 def _named(members: Sequence[str]) -> str:

@@ -99,6 +99,20 @@ def test_execute_names_who_does_not_rebalance(cluster: Sandbox, build: Build, ma
     result = run("assign", group, "--execute", "--timeout", "1", "-z", cluster.connect)
     assert result.returncode == 6
     assert f"{group}_a did not rebalance within 1 s" in result.stderr
+    assert "done  nobody answered" in result.stderr
+
+
+def test_nobody_answers(cluster: Sandbox, build: Build, make_topic: Callable[..., str]) -> None:
+    """Nodes that nobody is behind, one of them garbage: it says that nothing happened, and what stands in the way."""
+    topic = make_topic(4)
+    group = build({"G_a": {topic: 2}, "G_bad": b"no JSON"}, {})
+    result = run("assign", group, "--execute", "--timeout", "1", "-z", cluster.connect)
+    assert result.returncode == 6
+    assert "done  nobody answered" in result.stderr
+    assert "no reference member can rebalance beside it" in result.stderr
+    last = result.stderr.splitlines()[-1]
+    assert f"{topic}-0..3 have no owner, the plan gives them to {group}_a: " in last
+    assert last.endswith(f"mend the registration of {group}_bad first")
 
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

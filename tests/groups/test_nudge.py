@@ -128,7 +128,7 @@ def test_every_member_claims_anew(
         before = look_at(registry, group)
         result = rebalance(ours, group, judge)
         after = look_at(registry, group)
-        assert (result.defects, result.still) == ((), ())
+        assert (result.defects, result.still, result.answered) == ((), (), True)
         assert {member.member for member in result.snapshot.members} == {f"{group}_a", f"{group}_b"}
         assert seen[0]
         assert not seen[-1]
@@ -183,7 +183,7 @@ def deaf(registry: Registry, make_topic: Callable[..., str], unique: Callable[[s
 def test_a_member_that_does_not_rebalance_is_named(deaf: Deaf, registry: Registry, ours: Registry) -> None:
     """Its owners are the plan, but it has not claimed them anew."""
     result = rebalance(ours, deaf.group, a_judge(RANGE), timeout=2.0)
-    assert (result.defects, result.still) == ((), (deaf.member,))
+    assert (result.defects, result.still, result.answered) == ((), (deaf.member,), False)
     assert nothing_is_left(registry, deaf.group)
 
 

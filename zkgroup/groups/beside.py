@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from zkgroup.groups.explain import Claim, same_owner
-from zkgroup.groups.model import GroupPartition, GroupSnapshot
+from zkgroup.groups.members import stops_everyone
+from zkgroup.groups.model import GroupMember, GroupPartition, GroupSnapshot
 from zkgroup.groups.whatif import Conflict, brief
 from zkgroup.protocol.assignors import Assignment
 from zkgroup.protocol.names import ConsumerThreadId, TopicPartition
@@ -137,7 +138,7 @@ def standing_conflicts(snapshot: GroupSnapshot | None) -> list[Conflict]:
     if snapshot is None:
         return []
     found = [
-        Conflict("registration", (member.member,), (), f"member {member.member}: {member.error}; it is left out here")
+        Conflict("registration", (member.member,), (), f"member {member.member}: {member.error}; {_left_out(member)}")
         for member in snapshot.members
         if member.error is not None
     ]
@@ -149,6 +150,12 @@ def standing_conflicts(snapshot: GroupSnapshot | None) -> list[Conflict]:
         message = f"{owner}, which is not registered, owns {brief(partitions)}: whose share that is can claim nothing"
         found.append(Conflict("owner", (), tuple(sorted(partitions)), message))
     return found
+
+
+def _left_out(member: GroupMember) -> str:
+    if not stops_everyone(member):
+        return "it is left out here"
+    return "no reference member can rebalance beside it: the plan leaves it out, and takes it to be mended first"
 
 
 def planned_for(plan: Assignment, partitions: Collection[TopicPartition]) -> set[str]:

@@ -49,15 +49,26 @@ class Look(NamedTuple):
     claims: Mapping[str, tuple[str, int]]
 
 
+class _Rest(NamedTuple):
+    """A group after a wait: what is wrong with its owners, who has not claimed anew, whether any owner node changed."""
+
+    snapshot: GroupSnapshot
+    defects: Sequence[str]
+    stale: frozenset[str]
+    answered: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Rebalanced:
     """What came of it. ``defects``: why the owners are not what they should be. ``still``: members that own something
-    and claimed it anew neither when the node came nor when it went. ``seconds``: until the group was at rest again."""
+    and claimed it anew neither when the node came nor when it went. ``seconds``: until the group was at rest again.
+    ``answered``: whether any owner node was made or deleted meanwhile; without that nobody has rebalanced."""
 
     snapshot: GroupSnapshot
     defects: tuple[str, ...]
     still: tuple[str, ...]
     seconds: float
+    answered: bool = True
 
 
 def objection(snapshot: GroupSnapshot, plan: Assignment | None, refusal: str | None) -> RefusedError | None:
@@ -110,7 +121,7 @@ def rebalance(
         before = look_at(registry, group)
         _create(registry, group, node)
         log.info("made znode %s: waiting for the members to claim anew", node)
-        _wait(registry, group, before, judge, timeout)
+        answered = _wait(registry, group, before, judge, timeout).answered
         between = look_at(registry, group)
         _delete(registry, node)
         log.info("deleted it after %.1f s: waiting once more", time.monotonic() - started)
@@ -119,10 +130,11 @@ def rebalance(
             with contextlib.suppress(ZkgroupError):
                 registry.write(Delete(node))
         raise
-    snapshot, defects, stale = _wait(registry, group, between, judge, timeout)
-    if stale:
-        stale &= _stale(before, look_at(registry, group))
-    return Rebalanced(snapshot, tuple(defects), tuple(sorted(stale)), time.monotonic() - started)
+    rest = _wait(registry, group, between, judge, timeout)
+    stale = rest.stale & _stale(before, look_at(registry, group)) if rest.stale else rest.stale
+    seconds = time.monotonic() - started
+    answered = answered or rest.answered or between.claims != before.claims
+    return Rebalanced(rest.snapshot, tuple(rest.defects), tuple(sorted(stale)), seconds, answered)
 
 
 def look_at(registry: Registry, group: str) -> Look:
@@ -146,12 +158,14 @@ def look_at(registry: Registry, group: str) -> Look:
 
 def _wait(
     registry: Registry, group: str, before: Look, judge: Callable[[GroupSnapshot], Sequence[str]], timeout: float
-) -> tuple[GroupSnapshot, Sequence[str], frozenset[str]]:
-    """Wait for rest; the group then, what is wrong with its owners, and who has not claimed anew since ``before``."""
+) -> _Rest:
+    """Wait for rest, beside what was ``before``."""
     deadline = time.monotonic() + timeout
     last, changed, judged = before, time.monotonic(), False
+    answered = False
     while True:
         look, now = look_at(registry, group), time.monotonic()
+        answered = answered or look.claims != before.claims
         if look != last:
             last, changed, judged = look, now, False
         quiet = now - changed
@@ -161,7 +175,7 @@ def _wait(
             snapshot = read_group(registry, group)
             defects, judged = judge(snapshot), True
             if over or not defects:
-                return snapshot, defects, stale
+                return _Rest(snapshot, defects, stale, answered)
         time.sleep(_STEP)
 
 

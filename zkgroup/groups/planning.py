@@ -14,7 +14,7 @@ from zkgroup.groups.whatif import Choice, Outcome, Plan, Scenario, plan_all, sce
 from zkgroup.protocol import znodes
 from zkgroup.protocol.assignors import Strategy, compat_of, strategies_of
 from zkgroup.protocol.brokers import decode_topic
-from zkgroup.protocol.names import internal_topics
+from zkgroup.protocol.names import TopicPartition, internal_topics, spans
 from zkgroup.protocol.ops import Children, Code, Failure, Get, Node
 from zkgroup.servers.registry import Registry
 
@@ -121,17 +121,27 @@ def misfits(snapshot: GroupSnapshot, choices: Sequence[Choice]) -> list[str]:
             lines = [conflict.message for conflict in plan.conflicts]
         else:
             rows = rows_of(plan.assignment(plan.outcomes[0]), plan.wanted, owned_now(snapshot))
-            lines = [_misfit(row) for row in rows if row.change not in (None, "tied")]
+            lines = _folded([row for row in rows if row.change not in (None, "tied")])
             if not lines:
                 return found
         told = told or lines
     return [*found, *(told or [])]
 
 
-def _misfit(row: Row) -> str:
-    name = f"{row.topic}-{row.partition}"
+def _folded(rows: Iterable[Row]) -> list[str]:
+    """What is wrong, a line for partitions of one topic that go the same way; in order of the first of each."""
+    alike: dict[tuple[str, str | None, str | None, str | None], list[Row]] = {}
+    for row in rows:
+        alike.setdefault((row.topic, row.change, row.current, row.member), []).append(row)
+    return [_misfit(group) for group in alike.values()]
+
+
+def _misfit(rows: Sequence[Row]) -> str:
+    row, several = rows[0], len(rows) > 1
+    name = spans(TopicPartition(each.topic, each.partition) for each in rows)
+    one_stream = all(each.owner == row.owner for each in rows)
+    them, planned = "them" if several else "it", row.owner if one_stream else row.member
     if row.change == "claim":
-        return f"{name} has no owner, the plan gives it to {row.owner}"
-    if row.change == "release":
-        return f"{name} is owned by {row.current}, the plan gives it to nobody"
-    return f"{name} is owned by {row.current}, the plan gives it to {row.owner}"
+        return f"{name} {'have' if several else 'has'} no owner, the plan gives {them} to {planned}"
+    owned = f"{name} {'are' if several else 'is'} owned by {row.current}, the plan gives {them} to"
+    return f"{owned} {'nobody' if row.change == 'release' else planned}"
