@@ -79,7 +79,7 @@ def rename_group(
         if refused:
             raise refused
         backed_up(write_backup(manager, "rename-group", group, [source], backup))
-        manager.copy(target, rows)
+        manager.copy(target, rows, moved=source)
         manager.verify_copy(to, rows)
         try:
             manager.delete(source)

@@ -52,10 +52,10 @@ def test_a_copy_says_what_becomes_of_each_partition() -> None:
     assert [row.partition for row in rows if row.unreadable] == [3]
 
 
-def test_metadata_in_kafka_is_not_copied_in_silence() -> None:
-    """Commits by nobody carry none: a note says so."""
+def test_metadata_in_kafka_goes_along() -> None:
+    """What is kept beside an offset is part of the plan."""
     (row,) = plan_copy("kafka", {P("t", 0): KafkaOffset(5, "mine")}, {})
-    assert (row.target, row.note) == (5, "its metadata is not copied")
+    assert (row.target, row.metadata, row.note) == (5, "mine", None)
 
 
 offsets = st.dictionaries(

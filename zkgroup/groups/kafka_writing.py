@@ -3,15 +3,16 @@
 Kafka knows no compare-and-set. What it does know: a commit by nobody (no member, generation −1) is refused while the
 group has members there, by the coordinator itself. Against anybody else who commits in the same way the offsets are
 read again just before; what remains is the time between that answer and the commit, some milliseconds, in which another
-commit would be overwritten unseen.
+commit would be overwritten unseen. Members of the old consumer that keep their offsets in Kafka are unknown there: who
+can look into ZooKeeper gives a ``guard``, which is asked before every piece.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.groups.guard import listed
@@ -25,14 +26,19 @@ from zkgroup.servers.kafka import KafkaSettings
 #: Offsets a commit. The coordinator writes a commit as one batch, which must fit into one message (1 MB by default).
 PIECE: Final = 1000
 
+#: Raises ``RefusedError`` where somebody works for the group that is not seen in Kafka.
+Guard: TypeAlias = Callable[[], object]
+
 
 @dataclass(frozen=True, slots=True)
 class KafkaWrite:
-    """One planned commit: the next offset to read, and the one that the plan is based on, None where there was none."""
+    """One planned commit: the next offset to read, and the one that the plan is based on, None where there was none.
+    ``metadata``: what is kept beside it."""
 
     partition: TopicPartition
     offset: int
     seen: int | None
+    metadata: str = ""
 
 
 def refuse_if_active(group: str, side: KafkaSide) -> None:
@@ -47,17 +53,24 @@ def refuse_if_active(group: str, side: KafkaSide) -> None:
 
 
 def write_kafka_offsets(
-    settings: KafkaSettings, group: str, writes: Sequence[KafkaWrite], timeout: float, *, piece: int = PIECE
+    settings: KafkaSettings,
+    group: str,
+    writes: Sequence[KafkaWrite],
+    timeout: float,
+    *,
+    guard: Guard | None = None,
+    piece: int = PIECE,
 ) -> WriteReport:
     """Commit all of ``writes`` (each partition once), ``piece`` partitions at a time; ``timeout`` seconds a request.
 
-    Everything is looked at before anything is written; what has its wanted value is done. The report has no
-    ``unwritten`` where this returns. Raises ``WriteRefusedError`` (the group has members in Kafka, an offset has moved
-    since the plan) and ``WriteFailedError``, both with the report so far.
+    Everything is looked at before anything is written; what has its wanted value is done. ``guard`` is asked before
+    every piece. The report has no ``unwritten`` where this returns. Raises ``WriteRefusedError`` (the guard refuses,
+    the group has members in Kafka, an offset has moved since the plan) and ``WriteFailedError``, both with the report
+    so far.
     """
     offsets = GroupOffsets(settings, group)
     try:
-        return _Writing(settings, group, writes, timeout, piece, offsets).run()
+        return _Writing(settings, group, writes, timeout, guard, piece, offsets).run()
     finally:
         offsets.close()
 
@@ -69,12 +82,14 @@ class _Writing:
         group: str,
         writes: Sequence[KafkaWrite],
         timeout: float,
+        guard: Guard | None,
         piece: int,
         offsets: GroupOffsets,
     ) -> None:
         self._settings = settings
         self._group = group
         self._timeout = timeout
+        self._guard: Guard = guard or (lambda: None)
         self._piece = piece
         self._offsets = offsets
         self._todo = {write.partition: write for write in writes}
@@ -84,15 +99,13 @@ class _Writing:
     def run(self) -> WriteReport:
         try:
             self._refuse_if_active()
-            self._look(list(self._todo.values()))
-            # One piece has been looked at just now.
-            fresh = len(self._todo) <= self._piece
+            if len(self._todo) > self._piece:
+                self._look(list(self._todo.values()))
             while self._todo:
                 piece = list(self._todo.values())[: self._piece]
-                if not fresh:
-                    self._look(piece)
+                self._guard()
+                self._look(piece)
                 self._put([write for write in piece if write.partition in self._todo])
-                fresh = False
         except RefusedError as refused:
             raise WriteRefusedError(*self._told(refused), self._report()) from refused
         except ZkgroupError as failed:
@@ -123,7 +136,11 @@ class _Writing:
         if not writes:
             return
         try:
-            self._offsets.commit({write.partition: write.offset for write in writes}, self._timeout)
+            self._offsets.commit(
+                {write.partition: write.offset for write in writes},
+                self._timeout,
+                {write.partition: write.metadata for write in writes},
+            )
         except ZkgroupError as error:
             self._find_out(writes, error)
             raise

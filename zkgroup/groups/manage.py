@@ -26,7 +26,8 @@ _MILLIS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 
 class CopyRow:
     """One partition: what the other group has (``current``) and what it is to get. ``target`` None: nothing is done.
 
-    ``unreadable``: nothing is done because nobody can tell what the offset is.
+    ``unreadable``: nothing is done because nobody can tell what the offset is. ``metadata``: what Kafka keeps beside
+    it.
     """
 
     topic: str
@@ -37,6 +38,7 @@ class CopyRow:
     note: str | None = None
     unreadable: bool = False
     conflict: bool = False
+    metadata: str = ""
 
     @property
     def key(self) -> TopicPartition:
@@ -78,9 +80,9 @@ def plan_copy(
             elif current is not None:
                 conflict = True
                 notes.append(f"replaces {current}")
-            if isinstance(one, KafkaOffset) and one.metadata:
-                notes.append("its metadata is not copied")
-            rows.append(CopyRow(*key, store, current, one.offset, "; ".join(notes) or None, conflict=conflict))
+            note = "; ".join(notes) or None
+            metadata = one.metadata if isinstance(one, KafkaOffset) else ""
+            rows.append(CopyRow(*key, store, current, one.offset, note, conflict=conflict, metadata=metadata))
     return rows
 
 

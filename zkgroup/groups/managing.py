@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from zkgroup.errors import NotFoundError, RefusedError, UsageError, VerificationError, ZkgroupError
@@ -206,9 +207,19 @@ class Manager:
 
     # --- changing ---------------------------------------------------------------------------------------------------
 
-    def copy(self, target: Found, rows: Sequence[CopyRow]) -> list[WriteReport]:
-        """Write the rows to the other group, guarded, ZooKeeper first. Raises as ``write_offsets``."""
+    def copy(self, target: Found, rows: Sequence[CopyRow], *, moved: Found | None = None) -> list[WriteReport]:
+        """Write the rows to the other group, guarded, ZooKeeper first. ``moved``: the group that they come from, if it
+        is to be deleted afterwards: it must be without members, and in Kafka as it was planned with.
+
+        Raises as ``write_offsets`` and ``write_kafka_offsets``, and ``RefusedError`` where ``moved`` has moved on.
+        """
         reports = []
+        if moved is not None:
+            try:
+                self._check_unmoved(moved)
+            except ZkgroupError as error:
+                error.message += "; nothing was written"
+                raise
         wanted = [row for row in rows if row.store == "zookeeper" and row.target is not None]
         if wanted and self.registry is not None:
             stored = target.stored
@@ -217,9 +228,26 @@ class Manager:
         if kept := [row for row in rows if row.store == "kafka" and row.target is not None]:
             from zkgroup.groups.kafka_writing import KafkaWrite, write_kafka_offsets
 
-            commits = [KafkaWrite(row.key, row.target or 0, row.current) for row in kept]
-            reports.append(write_kafka_offsets(self.brokers, target.group, commits, self.timeout))
+            commits = [KafkaWrite(row.key, row.target or 0, row.current, row.metadata) for row in kept]
+            groups = [target.group] if moved is None else [moved.group, target.group]
+            guard = partial(self._refuse_members, groups)
+            reports.append(write_kafka_offsets(self.brokers, target.group, commits, self.timeout, guard=guard))
         return reports
+
+    def _check_unmoved(self, found: Found) -> None:
+        """Raise ``RefusedError`` where somebody works for the group, or has committed to Kafka since it was read.
+        Offsets in ZooKeeper need no such look: a deletion there is refused by itself."""
+        self._refuse_members([found.group])
+        if found.side is not None:
+            from zkgroup.groups.kafka_removing import check_unmoved
+
+            check_unmoved(self.brokers, found.group, found.side, self.timeout)
+
+    def _refuse_members(self, groups: Iterable[str]) -> None:
+        """Members that keep their offsets in Kafka are known by their nodes in ZooKeeper alone."""
+        if self.registry is not None:
+            for group in groups:
+                read_guard(self.registry, group)
 
     def verify_copy(self, group: str, rows: Sequence[CopyRow]) -> None:
         """Raise ``VerificationError`` unless the group's offsets are as planned."""
@@ -240,14 +268,18 @@ class Manager:
             )
 
     def delete(self, found: Found) -> None:
-        """Delete the group, in ZooKeeper first. Raises ``RefusedError`` where it came alive or has changed."""
+        """Delete the group, in ZooKeeper first. Raises ``RefusedError`` where it came alive or has changed,
+        ``VerificationError`` where it has offsets in Kafka again."""
         if found.tree is not None and self.registry is not None:
+            if found.side is not None:
+                self._check_unmoved(found)  # before ZooKeeper's half is gone
             remove_tree(self.registry, found.tree)
         if found.side is not None:
-            from zkgroup.servers.coordinator import Coordinators
+            from zkgroup.groups.kafka_removing import remove_from_kafka
 
+            guard = partial(self._refuse_members, [found.group])
             try:
-                Coordinators(self.brokers, self.timeout).delete(found.group)
+                remove_from_kafka(self.brokers, found.group, found.side, self.timeout, guard=guard)
             except ZkgroupError as error:
                 if found.tree is not None:
                     error.message += "; in ZooKeeper it is deleted"

@@ -183,9 +183,7 @@ class Resetter:
         if not kafka:
             return
         try:
-            if self._registry is not None:
-                read_guard(self._registry, self._group)
-            write_kafka_offsets(self._brokers(), self._group, kafka, self._timeout)
+            write_kafka_offsets(self._brokers(), self._group, kafka, self._timeout, guard=self._refuse_members)
         except ZkgroupError as error:
             if not zookeeper:
                 raise
@@ -194,6 +192,11 @@ class Resetter:
             if isinstance(error, RefusedError):
                 raise WriteRefusedError(message, error.remedy, report) from error
             raise WriteFailedError(message, error.remedy, report, error.exit_code) from error
+
+    def _refuse_members(self) -> None:
+        """Members that keep their offsets in Kafka are known by their nodes in ZooKeeper alone."""
+        if self._registry is not None:
+            read_guard(self._registry, self._group)
 
     def verify(self, plan: ResetPlan) -> list[str]:
         """Read everything again, the logs too; what could not be asked is returned in words.

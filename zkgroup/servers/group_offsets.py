@@ -58,14 +58,27 @@ class GroupOffsets:
             result[TopicPartition(answer.topic, answer.partition)] = answer.offset if answer.offset >= 0 else None
         return result
 
-    def commit(self, offsets: Mapping[TopicPartition, int], timeout: float) -> None:
-        """Commit all of ``offsets`` and wait for the answer. Raises ``ZkgroupError`` if any was not taken."""
+    def commit(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        timeout: float,
+        metadata: Mapping[TopicPartition, str] | None = None,
+    ) -> None:
+        """Commit all of ``offsets``, with what of ``metadata`` belongs to them, and wait for the answer.
+
+        Raises ``ZkgroupError`` if any was not taken.
+        """
         if not offsets:
             return
         client = self._open()
         self._answers.clear()
+        beside = metadata or {}
+        wanted = [
+            KafkaTopicPartition(*p, offset, beside[p]) if beside.get(p) else KafkaTopicPartition(*p, offset)
+            for p, offset in offsets.items()
+        ]
         try:
-            client.commit(offsets=[KafkaTopicPartition(*p, offset) for p, offset in offsets.items()], asynchronous=True)
+            client.commit(offsets=wanted, asynchronous=True)
         except KafkaException as error:
             raise self._failed("commit", error.args[0]) from None
         deadline = time.monotonic() + timeout

@@ -1,0 +1,168 @@
+"""Copying, renaming and deleting offsets that are kept in Kafka: what comes in between is never lost. Real servers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from writing import Build, P, register, values
+
+from zkgroup.errors import RefusedError, VerificationError
+from zkgroup.groups.guard import GroupActiveError
+from zkgroup.groups.managing import Manager
+from zkgroup.groups.writing import WriteRefusedError
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import Delete
+from zkgroup.servers.coordinator import Coordinators
+from zkgroup.servers.group_offsets import GroupOffsets
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
+
+Unique = Callable[[str], str]
+InKafka = Callable[..., GroupOffsets]
+
+
+@pytest.fixture
+def manager(registry: Registry, kafka: KafkaSettings) -> Manager:
+    return Manager(registry, lambda: kafka, 20.0)
+
+
+@pytest.fixture
+def one(make_topic: Callable[..., str]) -> TopicPartition:
+    """A partition of its own."""
+    return P(make_topic(1), 0)
+
+
+def committed(manager: Manager, group: str) -> dict[TopicPartition, int | None]:
+    """The offsets that Kafka keeps for a group."""
+    side = Coordinators(manager.brokers, 20.0).sides([group])[group]
+    return {key: kept.offset for key, kept in side.offsets.items()}
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_a_commit_after_the_plan_of_a_deletion(
+    manager: Manager, make_group: Build, unique: Unique, in_kafka: InKafka, one: TopicPartition, both: bool
+) -> None:
+    """Nothing is deleted, in neither store: the backup does not have that offset."""
+    group = make_group({one: 5}) if both else unique("deleted")
+    offsets = in_kafka(group, {one: 10})
+    found = manager.find(group, None)
+    offsets.commit({one: 77}, 20.0)
+    with pytest.raises(RefusedError, match=rf"in Kafka have changed since the plan.*{one} \(was 10, is 77\)"):
+        manager.delete(found)
+    assert committed(manager, group) == {one: 77}
+    if both:
+        assert manager.registry is not None
+        assert values(manager.registry, group, one) == [5]
+
+
+def test_a_commit_after_the_plan_of_a_rename(
+    manager: Manager, unique: Unique, in_kafka: InKafka, one: TopicPartition
+) -> None:
+    """Before the copy nothing is done; after it the old group, which knows better, is kept."""
+    group, other = unique("old"), unique("new")
+    offsets = in_kafka(group, {one: 10})
+    source = manager.find(group, None)
+    rows, target = manager.plan_copy(source, other)
+    offsets.commit({one: 77}, 20.0)
+    with pytest.raises(RefusedError, match=rf"{one} \(was 10, is 77\); nothing was written"):
+        manager.copy(target, rows, moved=source)
+    assert committed(manager, other) == {}
+    offsets.commit({one: 10}, 20.0)
+    manager.copy(target, rows, moved=source)
+    offsets.commit({one: 78}, 20.0)
+    with pytest.raises(RefusedError, match=rf"{one} \(was 10, is 78\)"):
+        manager.delete(source)
+    assert (committed(manager, group), committed(manager, other)) == ({one: 78}, {one: 10})
+
+
+def test_members_in_zookeeper_guard_offsets_in_kafka(
+    manager: Manager,
+    registry: Registry,
+    second: Registry,
+    unique: Unique,
+    in_kafka: InKafka,
+    one: TopicPartition,
+) -> None:
+    """Members that keep their offsets in Kafka are known by their registration in ZooKeeper alone: once one is there,
+    of either group, nothing is written or deleted."""
+    group, other = unique("old"), unique("new")
+    in_kafka(group, {one: 10})
+    in_kafka(other, {one: 50})
+    source = manager.find(group, None)
+    rows, target = manager.plan_copy(source, other)
+    register(second, other)
+    with pytest.raises(WriteRefusedError, match=f"group {other} is active: member {other}_m; nothing was written"):
+        manager.copy(target, rows)
+    second.write(Delete(znodes.member_id(other, f"{other}_m")))
+    register(second, group)
+    with pytest.raises(RefusedError, match=f"group {group} is active: member {group}_m"):
+        manager.copy(target, rows, moved=source)
+    with pytest.raises(GroupActiveError, match=f"group {group} is active: member {group}_m"):
+        manager.delete(source)
+    assert (committed(manager, group), committed(manager, other)) == ({one: 10}, {one: 50})
+    manager.copy(target, rows)  # of a group that is at work a copy may be made
+    assert committed(manager, other) == {one: 10}
+
+
+def test_a_member_that_comes_between_both_stores(
+    manager: Manager,
+    registry: Registry,
+    second: Registry,
+    make_group: Build,
+    in_kafka: InKafka,
+    one: TopicPartition,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Deleted in ZooKeeper, and then somebody registers: the offsets in Kafka stay, and it is told what was done."""
+    from zkgroup.groups import managing
+
+    group = make_group({one: 5})
+    in_kafka(group, {one: 10})
+    found = manager.find(group, None)
+    remove = managing.remove_tree
+
+    def then_register(*args: object) -> int:
+        count = remove(*args)  # type: ignore[arg-type]
+        register(second, group)
+        return count
+
+    monkeypatch.setattr(managing, "remove_tree", then_register)
+    with pytest.raises(GroupActiveError, match=f"member {group}_m.*; in ZooKeeper it is deleted"):
+        manager.delete(found)
+    assert committed(manager, group) == {one: 10}
+
+
+def test_what_is_committed_while_a_group_is_deleted_is_seen(
+    manager: Manager, unique: Unique, in_kafka: InKafka, one: TopicPartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A group that is there again right after its deletion is told: somebody commits for it."""
+    group = unique("again")
+    offsets = in_kafka(group, {one: 10})
+    found = manager.find(group, None)
+    delete = Coordinators.delete
+
+    def then_commit(self: Coordinators, name: str) -> None:
+        delete(self, name)
+        offsets.commit({one: 11}, 20.0)
+
+    monkeypatch.setattr(Coordinators, "delete", then_commit)
+    with pytest.raises(
+        VerificationError, match=f"group {group} is deleted in Kafka, and has offsets there again: {one}"
+    ):
+        manager.delete(found)
+
+
+def test_metadata_is_copied(
+    manager: Manager, registry: Registry, unique: Unique, in_kafka: InKafka, one: TopicPartition
+) -> None:
+    """What a member has put beside its offset goes where the offset goes."""
+    group, other = unique("old"), unique("new")
+    in_kafka(group).commit({one: 10}, 20.0, {one: "a note"})
+    source = manager.find(group, None)
+    rows, target = manager.plan_copy(source, other)
+    manager.copy(target, rows, moved=source)
+    manager.delete(source)
+    (kept,) = manager.find(other, "kafka").kept.values()
+    assert (kept.offset, kept.metadata) == (10, "a note")
