@@ -5,28 +5,48 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
 
-from zkgroup.errors import UsageError
+from zkgroup.errors import NotFoundError, UsageError, VerificationError
 
 from ._context import connection, open_registry, warn
 from ._options import Given, OutputOption
-from ._render import print_rows
+from ._render import Output, print_rows, time_column
 
 if TYPE_CHECKING:
+    from zkgroup.config import ConnectionSettings
     from zkgroup.export.run import Progress
 
 COLUMNS = ("topic", "partition", "start", "end", "rows", "bytes", "files")
+STATUS = ("group", "run", "state", "step", "host", "pid", time_column("since"), "output", "advice")
+HISTORY = (
+    "run", "group", "kind", "state", time_column("planned"), time_column("decided"), "partitions", "rows", "bytes",
+    "files", "gaps", "skipped",
+)  # fmt: skip
+VERIFY = ("topic", "partition", "start", "end", "rows", "gaps", "skipped", "files", "problem")
+TROUBLE = "What to do with partitions in trouble"
+LOOKING = "Looking at exports"
+# As in zkgroup.export.words, which --help does without.
+Policy: TypeAlias = Literal["fail", "earliest", "latest", "skip"]
+RecreatedPolicy: TypeAlias = Literal["fail", "earliest", "latest", "skip", "committed"]
+Disagreement: TypeAlias = Literal["fail", "lake", "group", "skip"]
+Isolation: TypeAlias = Literal["read_committed", "read_uncommitted"]
+Settle: TypeAlias = Literal["keep", "withdraw", "forget"]
 _SIZE = re.compile(r"([0-9]{1,12})\s*(?:([kmgt])(?:i?b)?|b)?", re.ASCII | re.IGNORECASE)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
 def export(
     ctx: typer.Context,
-    group: Annotated[str, typer.Option("--group", "-g", metavar="GROUP", help="The consumer group.")],
-    to: Annotated[str, typer.Option("--to", metavar="URI", help="The folder to write to: a path or file:///PATH.")],
+    group: Annotated[
+        str | None, typer.Option("--group", "-g", metavar="GROUP", help="The consumer group.", show_default=False)
+    ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", metavar="URI", help="The folder to write to: a path or file:///PATH.", show_default=False),
+    ] = None,
     topics: Annotated[
         list[str] | None,
         typer.Argument(metavar="[TOPIC]…", help="Topics; without any, all that the group has offsets for."),
@@ -35,13 +55,89 @@ def export(
         str | None, typer.Option("--whitelist", metavar="RE", help="Topics whose whole name matches.")
     ] = None,
     begin: Annotated[
-        Literal["earliest", "latest"] | None,
-        typer.Option("--from", help="Where a partition without a committed offset begins.", show_default=False),
+        str,
+        typer.Option(
+            "--from",
+            metavar="committed|earliest|latest|@TIME|FILE|OFFSETS",
+            help="Where a partition without a committed offset begins. OFFSETS is TOPIC:PARTITION=OFFSET,…",
+        ),
+    ] = "committed",
+    until: Annotated[
+        str,
+        typer.Option("--until", metavar="end|@TIME|FILE|OFFSETS", help="Where to stop: the ends as they are now."),
+    ] = "end",
+    max_messages: Annotated[
+        int | None, typer.Option("--max-messages", metavar="N", min=1, help="Read at most so many offsets in this run.")
     ] = None,
+    max_bytes: Annotated[
+        str | None,
+        typer.Option("--max-bytes", metavar="SIZE", help="Export about so much of keys and values in this run."),
+    ] = None,
+    isolation: Annotated[
+        Isolation | None,
+        typer.Option("--isolation", help="Which messages of transactions count. read_committed by default."),
+    ] = None,
+    backfill: Annotated[
+        bool,
+        typer.Option("--backfill", help="Export what is missing between --from and --until; the group stays as it is."),
+    ] = False,
+    on_no_offset: Annotated[
+        Policy, typer.Option("--on-no-offset", help="A partition without a committed offset.", rich_help_panel=TROUBLE)
+    ] = "fail",
+    on_new_partition: Annotated[
+        Policy,
+        typer.Option(
+            "--on-new-partition", help="A partition that earlier exports did not see.", rich_help_panel=TROUBLE
+        ),
+    ] = "fail",
+    on_expired: Annotated[
+        Policy,
+        typer.Option("--on-expired", help="Messages deleted before they were exported.", rich_help_panel=TROUBLE),
+    ] = "fail",
+    on_recreated: Annotated[
+        RecreatedPolicy,
+        typer.Option("--on-recreated", help="A topic that was deleted and made again.", rich_help_panel=TROUBLE),
+    ] = "fail",
+    on_disagreement: Annotated[
+        Disagreement,
+        typer.Option(
+            "--on-disagreement",
+            help="A group that stands elsewhere than its exports end: whom to believe.",
+            rich_help_panel=TROUBLE,
+        ),
+    ] = "fail",
+    on_unexplained: Annotated[
+        Literal["fail", "record"],
+        typer.Option(
+            "--on-unexplained",
+            help="Offsets that are missing, and nobody knows why.",
+            rich_help_panel=TROUBLE,
+        ),
+    ] = "fail",
     skip_lost: Annotated[
+        bool, typer.Option("--skip-lost", help="The same as --on-expired earliest.", rich_help_panel=TROUBLE)
+    ] = False,
+    settle: Annotated[
+        Settle | None,
+        typer.Option(
+            "--settle",
+            help="End an unfinished export: keep its files, withdraw what is not committed, or forget it.",
+            rich_help_panel=TROUBLE,
+            show_default=False,
+        ),
+    ] = None,
+    status: Annotated[
+        bool, typer.Option("--status", help="Show what runs and what is unfinished.", rich_help_panel=LOOKING)
+    ] = False,
+    history: Annotated[
+        bool, typer.Option("--history", help="Show the runs that the folder keeps.", rich_help_panel=LOOKING)
+    ] = False,
+    verify: Annotated[
         bool,
         typer.Option(
-            "--skip-lost", help="Go on where the log starts if messages were deleted before they were exported."
+            "--verify",
+            help="Check every offset of all runs: exit 6 if some are missing or there twice.",
+            rich_help_panel=LOOKING,
         ),
     ] = False,
     master: Annotated[
@@ -63,38 +159,67 @@ def export(
 
     From the committed offsets to the ends of the logs as they are now. The files are
     FOLDER/topic=T/partition=P/START-END.parquet. Offsets are committed when all of them are in place, so the next
-    export takes only what is new. The group must have no members. One row for each partition is printed.
+    export takes only what is new; one that was killed is gone on with by the same command. The group must have no
+    members. One row for each partition is printed.
+
+    \b
+    zkgroup export orders --group lake --from earliest --to /data/lake
+    zkgroup export --group lake --to /data/lake --verify
+    zkgroup export orders --group lake --to /data/lake --backfill --from @2024-05-01 --until @2024-05-02
     """
     spark = dict(_key_value(item) for item in conf or ())
-    target_bytes = _size(target_file_size)
+    target_bytes = _size(target_file_size, "--target-file-size")
+    if sum((status, history, verify, backfill, settle is not None)) > 1:
+        raise UsageError("--status, --history, --verify, --backfill and --settle exclude each other", "choose one")
+    if history or verify:
+        _show_lake(ctx, _required(to, "--to"), group, output, verify=verify)
+        return
     settings = connection(ctx)
+    if status:
+        _show_status(settings, group, output)
+        return
+    group = _required(group, "--group")
     # kazoo, librdkafka: not for --help. pyspark and pyarrow wait until there is something to export.
-    from zkgroup.export.output import parse_destination
+    from zkgroup.export.bounds import parse_bound
     from zkgroup.export.run import ExportRequest, run_export
+    from zkgroup.export.store import parse_destination
+    from zkgroup.export.words import Policies
     from zkgroup.protocol.filters import TopicFilter
+    from zkgroup.protocol.names import validate_group_id
     from zkgroup.servers.brokers import Brokers
     from zkgroup.servers.kafka import KafkaSettings
 
+    validate_group_id(group)
     request = ExportRequest(
         group=group,
-        root=parse_destination(to),
+        root=parse_destination(_required(to, "--to")),
         topics=tuple(dict.fromkeys(topics or ())),
         whitelist=None if whitelist is None else TopicFilter("white_list", whitelist),
-        begin=begin,
+        begin=parse_bound(begin, group, "--from"),
+        until=parse_bound(until, group, "--until"),
+        backfill=backfill,
+        max_messages=max_messages,
+        max_bytes=None if max_bytes is None else _size(max_bytes, "--max-bytes"),
+        policies=Policies(on_no_offset, on_new_partition, on_expired, on_recreated, on_disagreement),
         skip_lost=skip_lost,
+        record_unexplained=on_unexplained == "record",
+        settle=settle,
         master=master,
         conf=spark,
         compression=compression,
         target_bytes=target_bytes,
     )
+    properties = dict(settings.kafka)
+    if isolation is not None:
+        properties["isolation.level"] = isolation
     line = _ProgressLine(shown=sys.stderr.isatty() and not ctx.ensure_object(Given).quiet)
     with open_registry(settings) as registry:
         brokers: Callable[[], KafkaSettings]
         if settings.bootstrap:
-            given = KafkaSettings(",".join(map(str, settings.bootstrap)), settings.kafka)
+            given = KafkaSettings(",".join(map(str, settings.bootstrap)), properties)
             brokers = lambda: given  # noqa: E731
         else:
-            brokers = Brokers(registry.read, settings.kafka).settings
+            brokers = Brokers(registry.read, properties).settings
 
         def say(warning: str) -> None:
             line.clear()
@@ -105,6 +230,53 @@ def export(
         finally:
             line.clear()
     print_rows(rows, COLUMNS, output)
+
+
+def _required(value: str | None, option: str) -> str:
+    if value is None:
+        raise UsageError(f"export needs {option}", "see zkgroup export --help")
+    return value
+
+
+def _show_status(settings: ConnectionSettings, group: str | None, output: Output) -> None:
+    from zkgroup.export.history import status
+
+    with open_registry(settings) as registry:
+        print_rows(status(registry, group), STATUS, output)
+
+
+def _show_lake(ctx: typer.Context, to: str, group: str | None, output: Output, *, verify: bool) -> None:
+    """The runs of a folder; or whether they are all there, also against the group's offsets if it is named."""
+    from zkgroup.export.history import history
+    from zkgroup.export.lake import Lake
+    from zkgroup.export.store import FolderStore, parse_destination
+
+    root = parse_destination(to)
+    lake = Lake(FolderStore(root))
+    if not root.is_dir():
+        raise NotFoundError(f"there is no folder {root}", "check --to")
+    if group is not None and not lake.runs(group):
+        named = ", ".join(lake.groups()) or "none"
+        raise NotFoundError(f"{root} keeps no exports of group {group}", f"groups that it keeps: {named}")
+    if not verify:
+        print_rows(history(lake, None if group is None else [group]), HISTORY, output)
+        return
+    from zkgroup.export.group import read_committed
+    from zkgroup.export.verify import verify as check
+
+    committed = None
+    if group is not None:
+        with open_registry(connection(ctx)) as registry:
+            committed = {group: read_committed(registry, group, lake.last(group).coverage)}
+    rows = check(lake, committed)
+    print_rows(rows, VERIFY, output)
+    if problems := [row for row in rows if row.problem is not None]:
+        first = problems[0]
+        raise VerificationError(
+            f"{len(problems)} problem{'s' * (len(problems) > 1)} in {root}; {first.topic}-{first.partition} "
+            f"from offset {first.start} on: {first.problem}",
+            "finish what is unfinished (--status); --backfill exports again what is missing from the log's offsets",
+        )
 
 
 class _ProgressLine:
@@ -140,9 +312,9 @@ def _key_value(text: str) -> tuple[str, str]:
     return key.strip(), value
 
 
-def _size(text: str) -> int:
+def _size(text: str, option: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     size = int(match[1]) * _UNITS[(match[2] or "").lower()] if match else 0
     if size <= 0:
-        raise UsageError(f"--target-file-size {text[:40]!r} is no size", "write it like 512MB or 1GB")
+        raise UsageError(f"{option} {text[:40]!r} is no size", "write it like 512MB or 1GB")
     return size

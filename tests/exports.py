@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+
+from zkgroup.export.task import DoneAnswer, TaskSettings, done_or_raise, run_task
+from zkgroup.export.words import OffsetRange
 
 #: What a reader is told where topics look like numbers: see ``zkgroup.export.output``.
 FOLDERS = ds.partitioning(pa.schema([("topic", pa.string()), ("partition", pa.int32())]), flavor="hive")
@@ -17,7 +21,36 @@ def files_in(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
+def published_in(folder: Path) -> list[str]:
+    """The files below ``folder`` that readers see: all but what runs keep of themselves."""
+    return [name for name in files_in(folder) if not name.startswith("_zkgroup/")]
+
+
 def messages_in(folder: Path) -> list[dict[str, Any]]:
     """All messages of an export, by topic, partition and offset."""
     rows = ds.dataset(folder, partitioning=FOLDERS).to_table().to_pylist()
     return sorted(rows, key=lambda row: (row["topic"], row["partition"], row["offset"]))
+
+
+class InProcess:
+    """Runs tasks one after the other in this very process, with the function that Spark's executors run."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
+    def run(
+        self,
+        settings: TaskSettings,
+        tasks: Sequence[Sequence[OffsetRange]],
+        done: Callable[[DoneAnswer], None],
+    ) -> list[DoneAnswer]:
+        """As ``SparkJobs.run``."""
+        finished: list[DoneAnswer] = []
+        for task in tasks:
+            for answer in run_task(settings, [(*piece.partition, piece.start, piece.end) for piece in task]):
+                finished.append(done_or_raise(answer))
+                done(finished[-1])
+        return finished

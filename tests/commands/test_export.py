@@ -6,13 +6,14 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from cli import ZKGROUP, environment, run, run_on_terminal
-from exports import files_in, messages_in
+from exports import files_in, messages_in, published_in
 from support import numbered, wait_until
 
 from zkgroup.protocol import znodes
@@ -105,6 +106,15 @@ def test_a_live_group_is_refused(env: dict[str, str], at_end: str, registry: Reg
         (["--group", "GROUP", "--to", "/dev/null/out"], 2, "/dev/null is no folder"),
         (["--group", "GROUP", "--to", "OUT", "--conf", "nonsense"], 2, "--conf"),
         (["--group", "GROUP", "--to", "OUT", "--target-file-size", "-1"], 2, "--target-file-size"),
+        (["--group", "GROUP", "--to", "OUT", "--max-bytes", "many"], 2, "--max-bytes"),
+        (["--group", "GROUP", "--to", "OUT", "--from", "nowhere"], 2, "--from"),
+        (["--group", "GROUP", "--to", "OUT", "--until", "@noon"], 2, "@noon"),
+        (["--group", "GROUP", "--to", "OUT", "--backfill"], 2, "--backfill needs"),
+        (["--group", "GROUP", "--to", "OUT", "--status", "--history"], 2, "exclude each other"),
+        (["--group", "GROUP"], 2, "needs --to"),
+        (["--to", "OUT"], 2, "needs --group"),
+        (["--to", "OUT", "--verify"], 4, "there is no folder"),
+        (["--group", "GROUP", "--to", "OUT", "--settle", "keep"], 4, "no export of group"),
         (["--group", "GROUP", "--to", "OUT", "--whitelist", "("], 2, "regular expression"),
         (["--group", "a/b", "--to", "OUT"], 2, "group"),
         (["--group", "nobody-knows", "--to", "OUT"], 4, "nobody-knows has no committed offsets"),
@@ -159,7 +169,7 @@ class Running:
 
         def writing() -> bool:
             assert self.process.poll() is None, self.process.communicate()
-            return any(self.out.glob("_zkgroup/*/*.tmp"))
+            return any(self.out.glob("_zkgroup/*/*/*/*.tmp"))
 
         wait_until(writing, 60, "a task writes")
 
@@ -228,7 +238,7 @@ def test_a_killed_export_leaves_garbage_and_the_next_one_does_all(
     assert [row[:5] + row[6:] for row in rows] == [
         [running.topic, str(number), "0", str(half), str(half), "1"] for number in range(2)
     ]
-    assert files_in(running.out) == [
+    assert published_in(running.out) == [
         f"topic={running.topic}/partition={number}/0-{half}.parquet" for number in range(2)
     ]
     assert [offset(registry, running.group, running.topic, number) for number in range(2)] == [half, half]
@@ -236,3 +246,66 @@ def test_a_killed_export_leaves_garbage_and_the_next_one_does_all(
     expected = {(record.partition, i // 2, record.value) for i, record in enumerate(numbered(MESSAGES, 2))}
     assert len(found) == MESSAGES
     assert set(found) == expected
+
+
+_KILLED_AT = """
+import logging, os, signal, sys
+from zkgroup.__main__ import main
+
+point = sys.argv.pop(1)
+
+class Kill(logging.Handler):
+    def emit(self, record):
+        if record.getMessage() == f"passed: {point}":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+logger = logging.getLogger("zkgroup.export.run")
+logger.addHandler(Kill())
+logger.setLevel(logging.INFO)
+main()
+"""
+
+
+@pytest.mark.parametrize("point", ["files written", "decided"])
+def test_the_same_command_goes_on(
+    env: dict[str, str], topic: str, registry: Registry, unique: Callable[[str], str], tmp_path: Path, point: str
+) -> None:
+    """SIGKILL of the real thing, Spark and all, before and after its decision: the command, run again, ends it, and
+    after the decision it needs no Java for that. What the looks tell before and after, and that it verifies."""
+    group, out = unique("group"), tmp_path / "out"
+    arguments = ["export", topic, "--group", group, "--from", "earliest", "--to", str(out), "--output", "json"]
+    killed = subprocess.run(
+        [sys.executable, "-c", _KILLED_AT, point, *arguments], env=environment(env), capture_output=True, timeout=120,
+        check=False,
+    )  # fmt: skip
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    look = run("export", "--status", "--group", group, "--output", "json", env=env)
+    (row,) = json.loads(look.stdout)
+    assert row["step"] == ("planned" if point == "files written" else "decided")
+    assert row["output"] == str(out)
+    if point == "decided":
+        env = env | {"PATH": "/nowhere", "JAVA_HOME": "/nowhere"}
+    done = run(*arguments, env=env, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "going on with run" in done.stderr
+    half = MESSAGES // 2
+    rows = json.loads(done.stdout)
+    assert [(row["start"], row["end"], row["rows"]) for row in rows] == [(0, half, half)] * 2
+    assert [offset(registry, group, topic, number) for number in range(2)] == [half, half]
+    found = {(row["partition"], row["offset"], row["value"]) for row in messages_in(out)}
+    assert len(found) == MESSAGES
+    assert run("export", "--status", "--group", group, "--output", "csv", env=env).stdout.count("\n") == 1
+    look = run("export", "--history", "--to", str(out), "--output", "json", env=env)
+    assert [(row["group"], row["state"], row["rows"]) for row in json.loads(look.stdout)] == [
+        (group, "exported", MESSAGES)
+    ]
+    look = run("export", "--verify", "--to", str(out), "--group", group, "--output", "json", env=env)
+    assert look.returncode == 0, look.stderr
+    assert [(row["start"], row["end"], row["rows"], row["problem"]) for row in json.loads(look.stdout)] == [
+        (0, half, half, None)
+    ] * 2
+    next(out.glob("topic=*/partition=1/*.parquet")).unlink()
+    look = run("export", "--verify", "--to", str(out), "--output", "json", env=env)
+    assert look.returncode == 6
+    assert "is missing" in look.stderr
+    assert "is missing" in json.loads(look.stdout)[-1]["problem"]

@@ -5,17 +5,21 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from export_points import MESSAGES, PARTITIONS, Export
+from exports import InProcess, files_in, messages_in, published_in
 from pyspark.sql import SparkSession
 
 from zkgroup.export.run import ExportRequest, PartitionSummary, run_export
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Ensure, Get, Node, SetData
+from zkgroup.protocol.ops import Children, Ensure, Get, Node, SetData
+from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry
+from zkgroup.servers.zookeeper import ZooKeeperSettings
 
 
 @pytest.fixture(scope="session")
@@ -76,3 +80,82 @@ def export(
         return run_export(request, registry, lambda: kafka, warn=warn)
 
     return run
+
+
+@pytest.fixture
+def in_process(registry: Registry, kafka: KafkaSettings, tmp_path: Path) -> Callable[..., list[PartitionSummary]]:
+    """``in_process(group, topics…, option=…)``: one export without Spark, from the logs' starts."""
+
+    def run(
+        group: str,
+        *topics: str,
+        isolation: str | None = None,
+        passed: Callable[[str], None] = lambda _: None,
+        warn: Callable[[str], None] = lambda _: None,
+        **options: Any,
+    ) -> list[PartitionSummary]:
+        wish: dict[str, Any] = {"root": tmp_path / "out", "begin": "earliest", **options}
+        properties = {} if isolation is None else {"isolation.level": isolation}
+        settings = KafkaSettings(kafka.bootstrap, properties)
+        request = ExportRequest(group, topics=topics, **wish)
+        return run_export(request, registry, lambda: settings, passed=passed, warn=warn, runner=InProcess)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def short(cluster: Sandbox) -> ZooKeeperSettings:
+    """Sessions that end soon after their owner."""
+    return ZooKeeperSettings(cluster.connect, session_timeout=1.0)
+
+
+@pytest.fixture
+def brief(short: ZooKeeperSettings, kafka: KafkaSettings, tmp_path: Path) -> Export:
+    """``brief(group, topics…, passed=…, option=…)``: one export under a session of its own, from the logs' starts."""
+
+    def run(
+        group: str,
+        *topics: str,
+        passed: Callable[[str], None] = lambda _: None,
+        warn: Callable[[str], None] = lambda _: None,
+        **options: Any,
+    ) -> list[PartitionSummary]:
+        wish: dict[str, Any] = {"root": tmp_path / "out", "begin": "earliest", "range_messages": 10, **options}
+        with Registry(short, 10.0) as registry:
+            request = ExportRequest(group, topics=topics, **wish)
+            return run_export(request, registry, lambda: kafka, passed=passed, warn=warn, runner=InProcess)
+
+    return run
+
+
+@pytest.fixture
+def filled(make_topic: Callable[..., str], fill: Callable[..., object]) -> str:
+    """A topic with a few messages in each of its partitions."""
+    name = make_topic(PARTITIONS)
+    fill(name, MESSAGES, PARTITIONS)
+    return name
+
+
+@pytest.fixture
+def is_complete(registry: Registry) -> Callable[[str, str, Path], None]:
+    """``is_complete(group, topic, out)``: everything is there once and committed, and nothing else is left anywhere."""
+
+    def check(group: str, topic: str, out: Path) -> None:
+        found = [(row["topic"], row["partition"], row["offset"], row["value"]) for row in messages_in(out)]
+        each = MESSAGES // PARTITIONS
+        assert found == [(topic, p, i, b"m%06d" % (i * PARTITIONS + p)) for p in range(PARTITIONS) for i in range(each)]
+        assert published_in(out) == sorted(
+            f"topic={topic}/partition={p}/{start}-{start + 10}.parquet"
+            for p in range(PARTITIONS)
+            for start in range(0, each, 10)
+        )
+        assert {Path(name).name for name in files_in(out) if name.startswith("_zkgroup/")} == {
+            "plan.json",
+            "manifest.json",
+        }
+        assert registry.read([Children(znodes.group(group))]) == [("offsets",)]
+        paths = [znodes.offset(group, TopicPartition(topic, p)) for p in range(PARTITIONS)]
+        nodes = cast("list[Node]", registry.read([Get(path) for path in paths]))
+        assert [(node.data, node.stat.version) for node in nodes] == [(b"%d" % each, 0)] * PARTITIONS
+
+    return check

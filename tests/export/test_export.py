@@ -6,23 +6,25 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from exports import files_in, messages_in
+from exports import files_in, messages_in, published_in
 from pyspark.sql import SparkSession
 from support import wait_until
 
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 from zkgroup.export import run as run_module
+from zkgroup.export.assembling import assemble
+from zkgroup.export.documents import ManifestFile, ManifestPart, RunPlan, TopicIdentity
 from zkgroup.export.files import FileOptions
-from zkgroup.export.group import ExportGroup
-from zkgroup.export.plan import OffsetRange, WrittenFile
-from zkgroup.export.run import PartitionSummary, gather
+from zkgroup.export.run import PartitionSummary
 from zkgroup.export.spark import pack_code
-from zkgroup.export.task import TaskSettings, run_task
+from zkgroup.export.task import DoneAnswer, TaskSettings, run_task
+from zkgroup.export.words import PartitionPlan
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import Record, produce
@@ -114,7 +116,7 @@ def test_a_range_without_messages_moves_the_offset_and_writes_no_file(
     (summary,) = export(group, topic)
     assert (summary.start, summary.end, summary.rows, summary.files) == (0, 2, 0, 0)
     assert committed(group, topic) == 2
-    assert files_in(tmp_path / "out") == []
+    assert published_in(tmp_path / "out") == []
 
 
 def test_a_file_that_grows_is_followed_by_another(
@@ -162,31 +164,6 @@ def test_a_group_is_told_where_to_begin(
     assert [(row.start, row.end, row.rows) for row in export(group)] == [(10, 15, 5)]
 
 
-def test_a_foreign_commit_while_it_runs_is_refused_and_nothing_is_left(
-    export: Export, make_topic: MakeTopic, fill: Callable[..., list[Record]], unique: Callable[[str], str],
-    commit: Callable[..., None], committed: Committed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    """Somebody commits between plan and publication, or between publication and commit: theirs stays, no file does."""
-    topic, group = make_topic(2), unique("group")
-    fill(topic, 20, 2)
-
-    def foreign(*_: object) -> None:
-        commit(group, {TopicPartition(topic, 1): 3})
-
-    refuse, move = ExportGroup.refuse_if_moved, ExportGroup.commit
-    with monkeypatch.context() as patch:
-        patch.setattr(ExportGroup, "refuse_if_moved", lambda *args: (foreign(), refuse(*args)))
-        with pytest.raises(RefusedError, match="moved"):
-            export(group, topic)
-    assert files_in(tmp_path / "out") == []
-    with monkeypatch.context() as patch:
-        patch.setattr(ExportGroup, "commit", lambda *args: (foreign(), move(*args)))
-        with pytest.raises(RefusedError, match="moved"):
-            export(group, topic)
-    assert files_in(tmp_path / "out") == []
-    assert [committed(group, topic, number) for number in range(2)] == [None, 3]
-
-
 def test_files_of_an_uncommitted_export_are_not_doubled(
     export: Export, make_topic: MakeTopic, fill: Callable[..., list[Record]], unique: Callable[[str], str],
     commit: Callable[..., None], tmp_path: Path,
@@ -198,7 +175,7 @@ def test_files_of_an_uncommitted_export_are_not_doubled(
     commit(group, {TopicPartition(topic, 0): 4})
     with pytest.raises(RefusedError, match=r"0-10\.parquet already holds offsets 0 to 9"):
         export(group, topic)
-    assert files_in(tmp_path / "out") == [f"topic={topic}/partition=0/0-10.parquet"]
+    assert published_in(tmp_path / "out") == [f"topic={topic}/partition=0/0-10.parquet"]
 
 
 def test_a_task_that_fails_fails_the_export_with_its_own_words(
@@ -211,8 +188,8 @@ def test_a_task_that_fails_fails_the_export_with_its_own_words(
 
     def longer(*args: object, **options: object) -> object:
         plan = original(*args, **options)
-        partition = plan.partitions[0].partition
-        return type(plan)(plan.group, plan.partitions, (OffsetRange(partition, 0, 10), OffsetRange(partition, 50, 60)))
+        (part,) = plan.partitions
+        return replace(plan, partitions=(replace(part, end=60),))
 
     original = run_module.make_plan
     monkeypatch.setattr(run_module, "make_plan", longer)
@@ -235,37 +212,59 @@ def test_a_folder_that_tasks_cannot_write_to_is_named(
 
 
 T0 = TopicPartition("t", 0)
+PLAN = RunPlan(
+    "00000001-aaaaaaaa", "g", "export", "c", 0, "read_committed", "zstd", 1, 10, None, False, False,
+    {"t": TopicIdentity(7)}, (PartitionPlan(T0, 0, 3, 0, 20),),
+)  # fmt: skip
+
+
+def done(
+    start: int, end: int, *files: tuple[str, int, int, int], partition: int = 0, reached: int | None = None, **gaps: int
+) -> DoneAnswer:
+    """A task's answer for ``[start, end)``, with files as (path, start, end, rows)."""
+    written = tuple((f"/out/attempt/{path}", low, high, rows, 1) for path, low, high, rows in files)
+    return ("done", "t", partition, start, end, written, end if reached is None else reached, gaps, ())
 
 
 @pytest.mark.parametrize(
-    "answers",
+    ("answers", "why"),
     [
-        [],
-        [("done", "t", 0, 0, 10, (), None)],
-        [("done", "t", 0, 0, 10, (("a", 0, 10, 1, 1),), None), ("done", "t", 0, 10, 20, (("b", 10, 15, 1, 1),), None)],
-        [
-            ("done", "t", 0, 0, 10, (("a", 0, 10, 1, 1),), None),
-            ("done", "t", 0, 10, 20, (("b", 10, 14, 1, 1), ("c", 15, 20, 1, 1)), None),
-        ],
-        [("done", "t", 0, 0, 10, (), None), ("done", "t", 0, 10, 20, (), None), ("done", "t", 1, 0, 1, (), None)],
-        [("done", "t", 0, 0, 10, (), None), ("done", "t", 0, 10, 20, (), None), ("done", "t", 0, 10, 20, (), None)],
+        ([], "not all there"),
+        ([done(0, 10, transactions=10)], "not all there"),
+        ([done(0, 10, ("a", 0, 10, 10)), done(10, 20, ("b", 10, 15, 10))], "not all there"),
+        ([done(0, 10, ("a", 0, 10, 10)), done(10, 20, ("b", 10, 14, 4), ("c", 15, 20, 6))], "not all there"),
+        ([done(0, 10, ("a", 0, 10, 10)), done(10, 20, ("b", 10, 20, 9))], "do not add up"),
+        ([done(0, 10, transactions=10), done(10, 20, reached=15, transactions=5)], "do not add up"),
+        ([done(0, 10, transactions=10), done(10, 20, transactions=10), done(0, 1, partition=1)], "nobody asked"),
+        ([done(0, 10, transactions=10), done(10, 20, transactions=10), done(10, 20)], "came twice"),
     ],
 )
-def test_answers_that_are_not_the_plan_are_not_committed(answers: list[Any]) -> None:
-    """A range that is missing, half written, doubled or foreign stops the export before anything is published."""
-    with pytest.raises(ZkgroupError):
-        gather([OffsetRange(T0, 0, 10), OffsetRange(T0, 10, 20)], answers)
+def test_answers_that_are_not_the_plan_are_not_committed(answers: list[DoneAnswer], why: str) -> None:
+    """A range that is missing, half written, doubled or foreign, or whose offsets do not add up, stops the export
+    before anything is published."""
+    with pytest.raises(ZkgroupError, match=why):
+        assemble(PLAN, answers)
 
 
 def test_answers_in_any_order_make_the_plan() -> None:
     """Tasks end as they like: files come in the order of the plan, and a range without messages has none."""
-    answers: list[Any] = [
-        ("done", "t", 0, 10, 20, (("b", 10, 12, 1, 1), ("c", 12, 20, 1, 1)), None),
-        ("done", "t", 0, 0, 10, (), None),
+    answers = [
+        done(10, 20, ("b", 10, 12, 1), ("c", 12, 20, 8), transactions=1),
+        done(0, 10, transactions=4, compaction=6),
     ]
-    assert gather([OffsetRange(T0, 0, 10), OffsetRange(T0, 10, 20)], answers) == {
-        T0: [WrittenFile("b", 10, 12, 1, 1), WrittenFile("c", 12, 20, 1, 1)]
-    }
+    (part,) = assemble(PLAN, answers)
+    name = "topic=t/partition=0/"
+    assert part == ManifestPart(
+        PLAN.partitions[0],
+        20,
+        9,
+        0,
+        {"transactions": 5, "compaction": 6},
+        (
+            ManifestFile("attempt/b", f"{name}10-12.parquet", 10, 12, 1, 1),
+            ManifestFile("attempt/c", f"{name}12-20.parquet", 12, 20, 8, 1),
+        ),
+    )
 
 
 _ELSEWHERE = """

@@ -1,1 +1,52 @@
-"""Streams to Parquet on Spark."""
+"""Parquet from a group's messages, through Spark: every message exactly once, whatever dies when.
+
+An export is one *run*: plan → write → decide → publish → commit. Wherever it dies, the same command goes on, on this
+machine or on another one that sees the folder.
+
+What there is: in the lake's folder ``OUT/_zkgroup/GROUP/RUN/`` a ``plan.json`` (which ranges, from which versions of
+the offset nodes, of which incarnation of each topic), ``ATTEMPT/*.tmp`` (what tasks write; ATTEMPT is new for each
+process that works on the run) and in the end ``manifest.json`` (what was written, and how every offset is accounted
+for). In ZooKeeper the *pointer*, ``/consumers/G/zkgroup/export``, persistent, which names the run, its folder, the
+plan's hash and the attempt, and below it ``lock``, ephemeral, which says that somebody is at work.
+
+The state is the pointer's, and every change of it is one compare-and-set on the pointer's version:
+
+==========  =======================================  ==========================================  ======================
+state       on disk                                  pointer                                     what a restart does
+==========  =======================================  ==========================================  ======================
+(none)      maybe a plan that nothing points to      none, or without data                       removes it, plans anew
+planned     plan, files of attempts                  run, plan's hash, attempt                   takes over as a new
+                                                                                                 attempt, reads the same
+                                                                                                 ranges again
+decided     plan, files, manifest; some published    the same, and the manifest's hash           publishes and commits,
+                                                                                                 reads nothing
+withdrawn   the same; some unpublished again         the same, marked                            goes on taking back
+(none)      plan, manifest, published files          gone, in one transaction with the offsets   removes what is left of
+                                                                                                 the attempts
+==========  =======================================  ==========================================  ======================
+
+- **planned → decided** is the point of no return. It is one transaction: the pointer names the manifest, on condition
+  that the pointer is as this attempt wrote it and that no offset node has changed. A process that was paused, cut off
+  or declared dead cannot decide any more once another has taken over, and its files can be removed without fear. (The
+  manifest alone, as a file, would be no such point: no store has both a fence and a conditional write.)
+- **Until then** nothing is visible, and the run can be dropped: an export that fails in order drops it, one that finds
+  an offset moved or a topic made again drops it and says so.
+- **From then on** it only goes forward. Publishing is repeatable: final names carry start and end, no file is replaced,
+  and a final name that is taken is only right if it is this very file.
+- **decided → none** is the commit: the offsets, each only from its planned version, and in the last transaction the
+  pointer and the lock go. A transaction that was lost on the wire is looked up: it is done when the nodes stand where
+  the plan puts them, at the planned version plus one.
+- **Somebody moved an offset after the decision**, or the topic was made again: nothing is committed over it, the run
+  stays as it is, and says so each time. ``--settle keep`` leaves the files and that offset as they are and ends the
+  run, ``--settle withdraw`` takes back the files of whatever is not committed.
+
+Each step is also a *point*: ``run_export(passed=…)`` is told of each as it is passed, which is how tests find and hurt
+all of them.
+
+Modules: ``bounds`` (where to begin and end), ``plan`` with ``beginnings`` (pure: facts → plan), ``documents`` (plan,
+manifest and pointer as JSON), ``accounting`` (what became of every offset), ``intervals``, ``words``; ``group`` (what
+ZooKeeper and the brokers tell), ``claim`` (lock, pointer, commit), ``store`` (files on a folder), ``lake`` (its layout,
+its runs, its coverage); ``run`` (the whole), ``steps`` (the table above, in code) with ``assembling`` (pure: what tasks
+tell → what became of the plan); ``spark`` and ``task`` with ``files`` and ``columns`` (what is done on executors);
+``history`` and ``verify`` (looking at runs), ``readback`` (counting with Spark).
+"""

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from zkgroup.export.columns import SCHEMA, record_batch
-from zkgroup.export.plan import Compression, OffsetRange, WrittenFile
+from zkgroup.export.words import Compression, OffsetRange, WrittenFile
 from zkgroup.servers.kafka import Message
 
 _GROUP_ROWS = 128 << 10
@@ -68,10 +68,10 @@ class RangeFiles:
         self._bytes += batch.nbytes
         self._next = batch.column(0)[-1].as_py() + 1
 
-    def finish(self) -> list[WrittenFile]:
-        """Close the last file and tell of all: together they stand for the whole range."""
+    def finish(self, end: int | None = None) -> list[WrittenFile]:
+        """Close the last file and tell of all: together they stand for the range, up to ``end`` if that is given."""
         self._flush()
-        self._close(self._piece.end)
+        self._close(self._piece.end if end is None else end)
         return self._files
 
     def abandon(self) -> None:

@@ -1,4 +1,4 @@
-"""What an export reads and where it leaves the group: decided from facts alone. And the words for it all.
+"""What an export reads and where it leaves the group: decided from facts alone.
 
 A plan fixes the ranges before anything is read, with the version of every offset node, so that whoever carries it out
 can be repeated and can be refused. Nothing here touches a server.
@@ -7,92 +7,51 @@ can be repeated and can be refused. Nothing here touches a server.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from dataclasses import replace
 
-from zkgroup.errors import RefusedError
+from zkgroup.export.beginnings import Troubles, begin_at
+from zkgroup.export.intervals import subtract
+from zkgroup.export.words import (
+    Begin,
+    Compression,
+    Disagreement,
+    ExportPlan,
+    OffsetRange,
+    PartitionFacts,
+    PartitionPlan,
+    Policies,
+    Policy,
+    RecreatedPolicy,
+    Skipped,
+    WrittenFile,
+)
 from zkgroup.protocol.names import TopicPartition
 
-Begin = Literal["earliest", "latest"]
-Compression = Literal["zstd", "snappy", "gzip", "lz4", "none"]
+__all__ = [
+    "RANGE_MESSAGES",
+    "Begin",
+    "Compression",
+    "Disagreement",
+    "ExportPlan",
+    "OffsetRange",
+    "PartitionFacts",
+    "PartitionPlan",
+    "Policies",
+    "Policy",
+    "RecreatedPolicy",
+    "Skipped",
+    "WrittenFile",
+    "cut",
+    "make_backfill",
+    "make_plan",
+    "pack",
+    "share_out",
+]
 
 #: Messages of one range, about: Spark tells of progress when a task ends, and a task is repeated as a whole.
 RANGE_MESSAGES = 1_000_000
 # What opening a range costs, counted in messages: many small ranges share a task.
 _RANGE_COST = 20_000
-_SHOWN = 3  # partitions that a message names
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionFacts:
-    """What was read about one partition.
-
-    ``committed``: the next offset to read, None where there is none. ``version``: that of the offset node, None where
-    there is no node. ``log_start`` and ``log_end``: the first offset of the log, and the one behind its last.
-    """
-
-    partition: TopicPartition
-    committed: int | None
-    version: int | None
-    log_start: int
-    log_end: int
-
-
-class OffsetRange(NamedTuple):
-    """Offsets ``[start, end)`` of a partition: what one file set holds, and what is read at one go."""
-
-    partition: TopicPartition
-    start: int
-    end: int
-
-
-class WrittenFile(NamedTuple):
-    """A finished file: where it lies, the offsets ``[start, end)`` it stands for, its messages and its size."""
-
-    path: str
-    start: int
-    end: int
-    rows: int
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionPlan:
-    """A partition's part: read ``[start, end)``, then move the offset node from ``version`` to ``end``.
-
-    ``lost``: offsets below ``start`` that the log no longer holds and the group had not read.
-    """
-
-    partition: TopicPartition
-    committed: int | None
-    version: int | None
-    start: int
-    end: int
-    lost: int = 0
-
-    @property
-    def moves(self) -> bool:
-        """Whether the group's offset changes."""
-        return self.end != self.committed
-
-
-@dataclass(frozen=True, slots=True)
-class ExportPlan:
-    """All partitions of an export, in order, and the ranges to read."""
-
-    group: str
-    partitions: tuple[PartitionPlan, ...]
-    ranges: tuple[OffsetRange, ...]
-
-    @property
-    def messages(self) -> int:
-        """Offsets to read: at least as many as there are messages."""
-        return sum(r.end - r.start for r in self.ranges)
-
-    @property
-    def moves(self) -> bool:
-        """Whether there is anything to do."""
-        return any(partition.moves for partition in self.partitions)
 
 
 def make_plan(
@@ -101,52 +60,99 @@ def make_plan(
     *,
     begin: Begin | None = None,
     skip_lost: bool = False,
+    policies: Policies | None = None,
+    max_messages: int | None = None,
     range_messages: int = RANGE_MESSAGES,
 ) -> ExportPlan:
     """Plan the export of ``group``'s partitions from their committed offsets to the ends of their logs.
 
-    ``begin``: where a partition without a committed offset starts; without it such a partition is refused.
-    ``skip_lost``: go on at the log's start where retention has deleted what was not exported; refused without it.
-    Raises ``RefusedError`` for these, and for an offset behind the log's end: that log is not the one the group read.
+    ``begin``: where a partition without a committed offset starts, if its facts do not say; without either such a
+    partition is refused. ``skip_lost``: as ``policies.expired`` of ``earliest``. ``max_messages``: offsets to read at
+    most, shared by the partitions. Raises ``RefusedError`` for what the policies do not allow, and for an offset behind
+    the log's end: that log is not the one the group read.
     """
+    policies = policies or Policies()
+    if skip_lost and policies.expired == "fail":
+        policies = replace(policies, expired="earliest")
+    troubles = Troubles(group)
     partitions: list[PartitionPlan] = []
-    unknown: list[str] = []
-    lost: list[str] = []
-    beyond: list[str] = []
     for fact in sorted(facts, key=lambda fact: fact.partition):
-        name = str(fact.partition)
-        start = fact.committed
-        if start is None and begin is not None:
-            start = fact.log_start if begin == "earliest" else fact.log_end
-        if start is None:
-            unknown.append(name)
+        place = begin_at(fact, begin, policies, troubles)
+        if place is None:
             continue
-        missing = max(0, fact.log_start - start)
-        if start > fact.log_end:
-            beyond.append(f"{name} is at {start}, its log ends at {fact.log_end}")
-        elif missing and not skip_lost:
-            lost.append(f"{name} is at {start}, its log starts at {fact.log_start}: {missing} offsets are lost")
-        else:
-            start += missing
-            partitions.append(PartitionPlan(fact.partition, fact.committed, fact.version, start, fact.log_end, missing))
-    if beyond:
-        raise RefusedError(
-            f"offsets of group {group} lie behind the end of the log ({_few(beyond)})",
-            "the topic was truncated or made again: reset these offsets first",
+        start, skipped = place
+        end = fact.log_end if fact.until is None else max(start, min(fact.until, fact.log_end))
+        partitions.append(PartitionPlan(fact.partition, fact.committed, fact.version, start, end, skipped))
+    troubles.refuse()
+    if max_messages is not None:
+        partitions = _limited(partitions, max_messages)
+    return ExportPlan(group, tuple(partitions), _ranges(partitions, range_messages), tuple(troubles.left_out))
+
+
+def make_backfill(
+    group: str, facts: Iterable[PartitionFacts], *, policies: Policies | None = None, max_messages: int | None = None,
+    range_messages: int = RANGE_MESSAGES,
+) -> ExportPlan:  # fmt: skip
+    """Plan the export of what the lake lacks between each partition's ``begin`` and ``until``; the group stays.
+
+    A partition without a ``begin`` is left alone. A begin below the log's start is refused, unless ``policies.expired``
+    says otherwise.
+    """
+    policies = policies or Policies()
+    troubles = Troubles(group)
+    partitions: list[PartitionPlan] = []
+    for fact in sorted(facts, key=lambda fact: fact.partition):
+        if fact.begin is None:
+            continue
+        end = fact.log_end if fact.until is None else min(fact.until, fact.log_end)
+        for low, high in subtract((fact.begin, end), fact.coverage):
+            skipped: tuple[Skipped, ...] = ()
+            start = low
+            if low < fact.log_start:
+                if policies.expired == "fail":
+                    missing = min(fact.log_start, high) - low
+                    text = f"{fact.partition} from {low} on, its log starts at {fact.log_start}: {missing} offsets"
+                    troubles.add("lost", f"{text} are lost")
+                    continue
+                if policies.expired == "skip":
+                    troubles.leave_out(fact.partition, f"its log starts at {fact.log_start}, behind {low}")
+                    continue
+                start = min(fact.log_start, high)
+                skipped = (Skipped("retention", low, start),)
+            if start < high or skipped:
+                partitions.append(
+                    PartitionPlan(fact.partition, fact.committed, fact.version, start, high, skipped, commits=False)
+                )
+    troubles.refuse()
+    if max_messages is not None:
+        partitions = [part for part in _limited(partitions, max_messages) if part.start < part.end or part.skipped]
+    return ExportPlan(group, tuple(partitions), _ranges(partitions, range_messages), tuple(troubles.left_out))
+
+
+def _limited(partitions: Sequence[PartitionPlan], most: int) -> list[PartitionPlan]:
+    """Share ``most`` offsets out: nobody gets more than there is, and what one does not need the others get."""
+    shares = share_out([part.end - part.start for part in partitions], most)
+    return [
+        PartitionPlan(
+            part.partition, part.committed, part.version, part.start, part.start + share, part.skipped, part.commits
         )
-    if lost:
-        raise RefusedError(
-            f"messages that group {group} has not read were deleted ({_few(lost)})",
-            "--skip-lost goes on where the log starts",
-        )
-    if unknown:
-        raise RefusedError(
-            f"group {group} has no committed offset for {len(unknown)} partition{'s' * (len(unknown) > 1)} "
-            f"({_few(unknown)})",
-            "--from earliest or --from latest says where to begin",
-        )
-    ranges = [piece for plan in partitions for piece in cut(plan.partition, plan.start, plan.end, range_messages)]
-    return ExportPlan(group, tuple(partitions), tuple(ranges))
+        for part, share in zip(partitions, shares, strict=True)
+    ]
+
+
+def share_out(wanted: Sequence[int], most: int) -> list[int]:
+    """Deal ``most`` out as evenly as ``wanted`` allows: the sum is ``min(most, sum(wanted))``."""
+    shares = [0] * len(wanted)
+    left = most
+    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
+    for done, i in enumerate(order):
+        shares[i] = min(wanted[i], left // (len(order) - done))
+        left -= shares[i]
+    return shares
+
+
+def _ranges(partitions: Iterable[PartitionPlan], size: int) -> tuple[OffsetRange, ...]:
+    return tuple(piece for part in partitions for piece in cut(part.partition, part.start, part.end, size))
 
 
 def cut(partition: TopicPartition, start: int, end: int, size: int) -> list[OffsetRange]:
@@ -168,8 +174,3 @@ def pack(ranges: Sequence[OffsetRange], size: int = RANGE_MESSAGES) -> list[list
         tasks[-1].append(piece)
         room -= cost
     return tasks
-
-
-def _few(items: Sequence[str]) -> str:
-    more = len(items) - _SHOWN
-    return ", ".join(items[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -1,11 +1,8 @@
 """An export, from the first look to the commit.
 
-Plan → write → publish → commit. Until the first file is published nothing is there but files that no reader sees; until
-the commit, what was published is taken back if anything goes wrong. Killed in between, an export leaves files that the
-next one finds and refuses to write a second time.
-
-The order of locks and looks: a first plan without any lock, so that an export with nothing to do changes nothing and
-needs no Spark; then the group's lock, and a plan again, which is the one that counts.
+The order of looks: a first one without any lock, so that an export with nothing to do changes nothing and needs no
+Spark; then the group's claim, and a look again, which is the one that counts. What is found unfinished is finished
+before anything else, and then that is all: the next export takes what is new.
 """
 
 from __future__ import annotations
@@ -14,44 +11,52 @@ import importlib.util
 import logging
 import os
 import shutil
+import socket
+import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from zkgroup import __version__
-from zkgroup.errors import UnreachableError, UsageError, ZkgroupError
+from zkgroup.errors import NotFoundError, UsageError
+from zkgroup.export.bounds import COMMITTED, EARLIEST, LATEST, Bound
+from zkgroup.export.claim import ExportClaim
+from zkgroup.export.documents import Manifest, RunPlan, TopicIdentity, decode_pointer
 from zkgroup.export.group import ExportGroup
-from zkgroup.export.output import OutputRun, check_destination, refuse_overlap
-from zkgroup.export.plan import (
-    RANGE_MESSAGES,
-    Begin,
-    Compression,
-    ExportPlan,
-    OffsetRange,
-    WrittenFile,
-    make_plan,
-    pack,
-)
+from zkgroup.export.lake import Lake, LastRun, tag_for
+from zkgroup.export.plan import RANGE_MESSAGES, make_backfill, make_plan
+from zkgroup.export.steps import ExportRun, Progress, Runner, Surroundings
+from zkgroup.export.store import FolderStore
+from zkgroup.export.words import Begin, Compression, ExportPlan, OffsetRange, PartitionFacts, Policies
+from zkgroup.protocol import znodes
 from zkgroup.protocol.filters import TopicFilter
-from zkgroup.protocol.names import TopicPartition, validate_group_id, validate_topic
+from zkgroup.protocol.names import validate_group_id, validate_topic
+from zkgroup.protocol.ops import Get, Node
 from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry
 
 if TYPE_CHECKING:
-    from zkgroup.export.task import DoneAnswer
+    from zkgroup.export.spark import SparkJobs
+
+__all__ = ["DEFAULT_TARGET_BYTES", "ExportRequest", "PartitionSummary", "Progress", "Settle", "run_export"]
 
 log = logging.getLogger(__name__)
 
 DEFAULT_TARGET_BYTES: Final = 512 << 20
+Settle = Literal["keep", "withdraw", "forget"]
 
 
 @dataclass(frozen=True, slots=True)
 class ExportRequest:
     """What to export, and how. Without ``topics`` and ``whitelist``: all topics that the group has offsets for.
 
-    ``begin`` and ``skip_lost``: see ``make_plan``. ``master`` None: all cores of this machine. ``patience``: seconds
+    ``begin``: where partitions without a committed offset begin, or, in a ``backfill``, all. ``until``: where to stop.
+    ``max_messages`` and ``max_bytes`` (of keys and values): what a run takes at most; shared by the partitions.
+    ``policies``, ``skip_lost``: see ``make_plan``; ``record_unexplained``: see ``accounting``. ``settle``: end an
+    unfinished run that way, and do nothing else. ``master`` None: all cores of this machine. ``patience``: seconds
     without a message after which a task asks what is wrong. ``range_messages``: about how many one task reads.
     """
 
@@ -59,14 +64,34 @@ class ExportRequest:
     root: Path
     topics: tuple[str, ...] = ()
     whitelist: TopicFilter | None = None
-    begin: Begin | None = None
+    begin: Bound | Begin | None = None
+    until: Bound = LATEST
+    backfill: bool = False
+    max_messages: int | None = None
+    max_bytes: int | None = None
+    policies: Policies = field(default_factory=Policies)
     skip_lost: bool = False
+    record_unexplained: bool = False
+    settle: Settle | None = None
     master: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
     compression: Compression = "zstd"
     target_bytes: int = DEFAULT_TARGET_BYTES
     patience: float = 30.0
     range_messages: int = RANGE_MESSAGES
+
+    @property
+    def start(self) -> Bound:
+        """``begin`` as a bound."""
+        match self.begin:
+            case None:
+                return COMMITTED
+            case "earliest":
+                return EARLIEST
+            case "latest":
+                return LATEST
+            case Bound():
+                return self.begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +107,6 @@ class PartitionSummary:
     files: int
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far an export is: ``stage`` in words, and offsets done of all."""
-
-    stage: str
-    done: int
-    total: int
-
-
 def run_export(
     request: ExportRequest,
     registry: Registry,
@@ -98,174 +114,258 @@ def run_export(
     *,
     progress: Callable[[Progress], None] = lambda _: None,
     warn: Callable[[str], None] = lambda _: None,
+    passed: Callable[[str], None] = lambda _: None,
+    runner: Callable[[], AbstractContextManager[Runner]] | None = None,
 ) -> list[PartitionSummary]:
     """Export a group's messages from its committed offsets to the present ends, and commit these.
 
-    One summary for each partition, also where there was nothing new. Raises ``UsageError`` for a destination or a Spark
-    that cannot be used, ``NotFoundError``, ``RefusedError`` where the group is live, was moved meanwhile, or would lose
-    data, ``UnreachableError``, and ``ZkgroupError`` for the rest. Whatever is raised, nothing is half done: what was
-    published and is not committed has been taken back, unless the message says that nobody knows.
+    A run that was left unfinished is finished instead, with the ranges that were planned then. One summary for each
+    partition, also where there was nothing new. ``passed`` is told of every point of the protocol that is passed;
+    ``runner`` runs the tasks, Spark if it is not given.
+
+    Raises ``UsageError`` for a destination or a Spark that cannot be used, ``NotFoundError``, ``RefusedError`` where
+    the group is live, was moved meanwhile, stands elsewhere than the lake ends, or would lose data,
+    ``UnreachableError``, and ``ZkgroupError`` for the rest. What is raised before the decision leaves nothing behind;
+    after it, the same command goes on where this one stopped.
     """
-    validate_group_id(request.group)
-    for topic in request.topics:
-        validate_topic(topic)
-    check_destination(request.root)
-    group = ExportGroup(registry, request.group, warn)
-    progress(Progress("planning", 0, 0))
-    plan = _plan(request, group, kafka(), registry.timeout)
-    if not plan.moves:
-        return _summaries(plan, {})
-    if plan.ranges:
-        _require_spark()
-    run = f"{request.group}@{uuid.uuid4()}"
-    with group.lock(run):
-        settings = kafka()
-        plan = _plan(request, group, settings, registry.timeout)
-        refuse_overlap(request.root, plan.ranges)
-        if not plan.ranges:
-            group.commit(plan)
-            return _summaries(plan, {})
-        log.info("run %s: %d ranges of %d partitions", run, len(plan.ranges), len(plan.partitions))
-        with OutputRun(request.root, run) as output:
-            if removed := output.remove_leftovers():
-                log.info("removed what %d killed exports left in %s", removed, request.root)
-            written = _write(request, plan, settings, output, run, progress, warn)
-            progress(Progress("publishing", plan.messages, plan.messages))
-            if not registry.lost:
-                _finish(group, plan, output, written)
-            else:
-                with Registry(registry.settings, registry.timeout) as fresh:
-                    again = ExportGroup(fresh, request.group, warn)
-                    with again.lock(run):
-                        _finish(again, plan, output, written)
-    return _summaries(plan, written)
+    return _Export(request, registry, kafka, progress, warn, passed, runner).run()
 
 
-def _plan(request: ExportRequest, group: ExportGroup, kafka: KafkaSettings, timeout: float) -> ExportPlan:
-    topics = group.select_topics(request.topics, request.whitelist)
-    group.refuse_if_live()
-    return make_plan(
-        request.group,
-        group.facts(topics, kafka, timeout),
-        begin=request.begin,
-        skip_lost=request.skip_lost,
-        range_messages=request.range_messages,
-    )
+class _Export:
+    """One call of ``run_export``."""
+
+    def __init__(
+        self,
+        request: ExportRequest,
+        registry: Registry,
+        kafka: Callable[[], KafkaSettings],
+        progress: Callable[[Progress], None],
+        warn: Callable[[str], None],
+        passed: Callable[[str], None],
+        runner: Callable[[], AbstractContextManager[Runner]] | None,
+    ) -> None:
+        validate_group_id(request.group)
+        for topic in request.topics:
+            validate_topic(topic)
+        self._request = request
+        self._registry = registry
+        self._lake = Lake(FolderStore(request.root))
+        self._kafka = kafka
+        self._warn = warn
+        self._own_runner = runner is None
+
+        def tell(point: str) -> None:
+            log.info("passed: %s", point)
+            passed(point)
+
+        self._with = Surroundings(kafka, runner or self._spark, request.patience, progress, warn, tell)
+
+    def run(self) -> list[PartitionSummary]:
+        request, tell = self._request, self._with.passed
+        self._lake.store.check()
+        self._with.progress(Progress("planning", 0, 0))
+        plan: ExportPlan | None = None
+        if request.settle is None and not self._unfinished():
+            plan, _ = self._plan(self._registry)
+            if not plan.moves and not self._lake.has_garbage(request.group):
+                return _summaries(plan, None)
+            if plan.ranges:
+                self._require_spark()
+        attempt = uuid.uuid4().hex
+        with ExportClaim(self._registry, request.group, attempt, self._warn) as claim:
+            tell("locked")
+            pointer, _ = claim.persist(claim.pointer)
+            if request.settle is not None:
+                return self._settle(claim, request.settle)
+            if pointer is not None:
+                run = ExportRun.found(claim, self._lake, pointer, self._with)
+                self._warn(
+                    f"going on with run {run.plan.run} of group {request.group}, which was left {pointer.state}: its "
+                    "ranges are exported, and the next export takes what is new"
+                )
+                if pointer.state == "planned":
+                    self._require_spark()
+                return _summaries(None, run.carry_out(resumed=True))
+            cluster = claim.persist(lambda: ExportGroup(claim.registry, request.group, self._warn).cluster())
+            if removed := self._lake.remove_garbage(request.group, cluster, None):
+                log.info("removed what %d killed exports left in %s", removed, self._lake.store.uri)
+            plan, run_plan = claim.persist(lambda: self._plan(claim.registry, cluster), asks_brokers=True)
+            if run_plan is None:
+                return _summaries(plan, None)
+            log.info("run %s: %d ranges of %d partitions", run_plan.run, len(plan.ranges), len(plan.partitions))
+            run = ExportRun.planned(claim, self._lake, run_plan, self._with)
+            summaries = _summaries(plan, run.carry_out(resumed=False))
+        tell("unlocked")
+        return summaries
+
+    def _unfinished(self) -> bool:
+        """Whether a run of the group is under way, or was left."""
+        path = znodes.export_state(self._request.group)
+        (node,) = self._registry.read([Get(path)])
+        return isinstance(node, Node) and decode_pointer(path, node.data) is not None
+
+    def _settle(self, claim: ExportClaim, how: Settle) -> list[PartitionSummary]:
+        pointer, _ = claim.persist(claim.pointer)
+        if pointer is None:
+            raise NotFoundError(f"no export of group {self._request.group} is unfinished", "there is nothing to settle")
+        if how == "forget":
+            claim.drop(pointer)
+            return []
+        run = ExportRun.found(claim, self._lake, pointer, self._with)
+        manifest = run.settle(how)
+        return [] if manifest is None or how == "withdraw" else _summaries(None, manifest)
+
+    # --- the plan ---------------------------------------------------------------------------------------------------
+
+    def _plan(self, registry: Registry, cluster: str | None = None) -> tuple[ExportPlan, RunPlan | None]:
+        """What there is to do now; with ``cluster`` also as the plan of a run, if there is anything."""
+        request, kafka = self._request, self._kafka()
+        group = ExportGroup(registry, request.group, self._warn)
+        topics = group.select_topics(request.topics, request.whitelist)
+        if not request.backfill:
+            group.refuse_if_live()
+        last = self._lake.last(request.group)
+        identities = group.identities(topics)
+        facts = group.facts(
+            topics,
+            kafka,
+            registry.timeout,
+            begin=request.start,
+            until=request.until,
+            identities=identities,
+            coverage=last.coverage,
+        )
+        tags = {topic: tag_for(identity, last.coverage.get(topic)) for topic, identity in identities.items()}
+        plan = self._decide(facts, tags)
+        self._lake.refuse_overlap(plan.ranges, tags)
+        if cluster is None or not plan.moves:
+            return plan, None
+        for partition, why in plan.left_out:
+            self._warn(f"{partition} is left out: {why}")
+        for part in plan.partitions:
+            for gap in part.skipped:
+                if gap.end > gap.start:
+                    self._warn(f"{part.partition}: offsets {gap.start} to {gap.end - 1} are not exported ({gap.kind})")
+        cleanup = group.cleanup(identities, kafka, registry.timeout) if plan.ranges else {}
+        known = {
+            topic: replace(identity, cleanup=cleanup.get(topic), tag=tags[topic])
+            for topic, identity in identities.items()
+        }
+        return plan, self._run_plan(plan, known, last, cluster, kafka)
+
+    def _decide(self, facts: list[PartitionFacts], tags: Mapping[str, str | None]) -> ExportPlan:
+        request = self._request
+        policies = request.policies
+        if request.skip_lost and policies.expired == "fail":
+            policies = replace(policies, expired="earliest")
+        if not request.backfill:
+            if policies.disagreement == "fail":
+                # What is refused anyway is refused by the name of the file that is in the way, if there is one.
+                again = [
+                    OffsetRange(fact.partition, fact.committed, fact.committed + 1)
+                    for fact in facts
+                    if fact.committed is not None and any(low <= fact.committed < high for low, high in fact.coverage)
+                ]
+                self._lake.refuse_overlap(again, tags)
+            return make_plan(
+                request.group,
+                facts,
+                policies=policies,
+                max_messages=request.max_messages,
+                range_messages=request.range_messages,
+            )
+        if request.start.kind == "committed":
+            raise UsageError(
+                "--backfill needs a place to begin", "--from earliest, @TIME, TOPIC:PARTITION=OFFSET or FILE"
+            )
+        # Files count, too, whoever wrote them: a backfill takes what is not there.
+        facts = [
+            replace(fact, coverage=(*fact.coverage, *((f.start, f.end) for f in self._lake.published(fact.partition))))
+            for fact in facts
+        ]
+        return make_backfill(
+            request.group,
+            facts,
+            policies=policies,
+            max_messages=request.max_messages,
+            range_messages=request.range_messages,
+        )
+
+    def _run_plan(
+        self, plan: ExportPlan, known: Mapping[str, TopicIdentity], last: LastRun, cluster: str, kafka: KafkaSettings
+    ) -> RunPlan:
+        request = self._request
+        parts = tuple(
+            part
+            for part in plan.partitions
+            if part.start < part.end or part.moves or part.skipped or not _is_covered(last, part.partition)
+        )
+        return RunPlan(
+            run=self._lake.new_run(request.group),
+            group=request.group,
+            kind="backfill" if request.backfill else "export",
+            cluster=cluster,
+            planned=time.time_ns() // 1_000_000,
+            isolation=kafka.properties.get("isolation.level", "read_committed"),
+            compression=request.compression,
+            target_bytes=request.target_bytes,
+            range_messages=request.range_messages,
+            max_bytes=request.max_bytes,
+            skip_deleted=request.skip_lost or request.policies.expired == "earliest",
+            record_unexplained=request.record_unexplained,
+            topics={
+                topic: identity for topic, identity in known.items() if any(p.partition.topic == topic for p in parts)
+            },
+            partitions=parts,
+            previous=last.run,
+            host=socket.gethostname(),
+            release=__version__,
+        )
+
+    # --- Spark ------------------------------------------------------------------------------------------------------
+
+    def _require_spark(self) -> None:
+        """Raise ``UsageError`` where Spark cannot run: found out without importing it."""
+        if not self._own_runner:
+            return
+        missing = [name for name in ("pyspark", "pyarrow") if importlib.util.find_spec(name) is None]
+        if missing:
+            raise UsageError(f"export needs {' and '.join(missing)}", "pip install 'zkgroup[export]'")
+        home = os.environ.get("JAVA_HOME")
+        java = Path(home, "bin", "java") if home else shutil.which("java")
+        if java is None or not os.access(java, os.X_OK):
+            where = f"JAVA_HOME ({home})" if home else "PATH"
+            raise UsageError(f"export runs on Spark, which needs Java: none in {where}", "install Java 17 or later")
+
+    def _spark(self) -> SparkJobs:
+        # pyspark takes 0.1 s, and an export that finds nothing new does without.
+        from zkgroup.export.spark import DEFAULT_MASTER, SparkJobs
+
+        return SparkJobs(self._request.master or DEFAULT_MASTER, self._request.conf)
 
 
-def _require_spark() -> None:
-    """Raise ``UsageError`` where Spark cannot run: found out without importing it."""
-    missing = [name for name in ("pyspark", "pyarrow") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise UsageError(f"export needs {' and '.join(missing)}", "pip install 'zkgroup[export]'")
-    home = os.environ.get("JAVA_HOME")
-    java = Path(home, "bin", "java") if home else shutil.which("java")
-    if java is None or not os.access(java, os.X_OK):
-        where = f"JAVA_HOME ({home})" if home else "PATH"
-        raise UsageError(f"export runs on Spark, which needs Java: none in {where}", "install Java 17 or later")
+def _is_covered(last: LastRun, partition: tuple[str, int]) -> bool:
+    topic = last.coverage.get(partition[0])
+    return topic is not None and partition[1] in topic.partitions
 
 
-def _write(
-    request: ExportRequest,
-    plan: ExportPlan,
-    kafka: KafkaSettings,
-    output: OutputRun,
-    run: str,
-    progress: Callable[[Progress], None],
-    warn: Callable[[str], None],
-) -> dict[TopicPartition, list[WrittenFile]]:
-    """Have Spark write the plan's ranges to temporary files, all of them."""
-    # Only now: pyspark takes 0.1 s, and an export that finds nothing new does without.
-    from zkgroup.export.files import FileOptions
-    from zkgroup.export.spark import DEFAULT_MASTER, SparkJobs
-    from zkgroup.export.task import TaskSettings
-
-    metadata = {"zkgroup.run": run, "zkgroup.group": request.group, "zkgroup.version": __version__}
-    options = FileOptions(str(output.folder), request.compression, request.target_bytes, metadata)
-    done = 0
-
-    def tell(answer: DoneAnswer) -> None:
-        nonlocal done
-        _, _, _, start, end, _, _ = answer
-        done += end - start
-        progress(Progress("exporting", done, plan.messages))
-
-    progress(Progress("starting Spark", 0, plan.messages))
-    with SparkJobs(request.master or DEFAULT_MASTER, request.conf) as spark:
-        progress(Progress("exporting", 0, plan.messages))
-        tasks = pack(plan.ranges, request.range_messages)
-        answers = spark.run(TaskSettings(kafka, options, request.patience), tasks, tell)
-    for _, topic, partition, _, _, _, hole in answers:
-        if hole is not None:
-            name = TopicPartition(topic, partition)
-            warn(f"{name}: the log has nothing any more at offsets {hole[0]} to {hole[1] - 1}")
-    return gather(plan.ranges, answers)
-
-
-def gather(ranges: Iterable[OffsetRange], answers: Sequence[DoneAnswer]) -> dict[TopicPartition, list[WrittenFile]]:
-    """The files of each partition, in order. Raises ``ZkgroupError`` unless they stand for exactly ``ranges``."""
-    found: dict[OffsetRange, list[WrittenFile]] = {}
-    for _, topic, partition, start, end, files, _ in answers:
-        piece = OffsetRange(TopicPartition(topic, partition), start, end)
-        if piece in found:
-            raise ZkgroupError(f"offsets {start} to {end - 1} of {piece.partition} came twice", "report this")
-        found[piece] = [WrittenFile(*file) for file in files]
-    written: dict[TopicPartition, list[WrittenFile]] = {}
-    for piece in ranges:
-        files_of = found.pop(piece, None)
-        position = piece.start
-        for file in files_of or ():
-            if file.start != position:
-                break
-            position = file.end
-        if files_of is None or (files_of and position != piece.end):
-            what = f"offsets {piece.start} to {piece.end - 1} of {piece.partition}"
-            raise ZkgroupError(f"{what} are not all there", "report this")
-        written.setdefault(piece.partition, []).extend(files_of)
-    if found:
-        raise ZkgroupError(f"offsets came that nobody asked for: {next(iter(found))}", "report this")
-    return written
-
-
-def _finish(
-    group: ExportGroup, plan: ExportPlan, output: OutputRun, written: Mapping[TopicPartition, Sequence[WrittenFile]]
-) -> None:
-    """Publish and commit; what is published and not committed in the end is taken back."""
-    group.refuse_if_moved(plan)
-    try:
-        for partition, files in written.items():
-            for file in files:
-                output.publish(partition, file)
-        output.settle()
-    except BaseException:
-        output.withdraw()
-        raise
-    try:
-        group.commit(plan)
-    except BaseException as error:
-        try:
-            output.withdraw(keep=group.committed(plan))
-        except UnreachableError:
-            raise ZkgroupError(
-                f"the files are in place, but whether group {group.group} was committed cannot be told ({error})",
-                "look at the group's offsets: where they do not stand behind the files, remove the files",
-            ) from None
-        raise
-
-
-def _summaries(plan: ExportPlan, written: Mapping[TopicPartition, Sequence[WrittenFile]]) -> list[PartitionSummary]:
+def _summaries(plan: ExportPlan | None, manifest: Manifest | None) -> list[PartitionSummary]:
+    """A row for each partition of the plan and each part of the manifest, in order."""
     rows: list[PartitionSummary] = []
-    for part in plan.partitions:
-        files = written.get(part.partition, ())
+    exported = manifest.parts if manifest is not None else ()
+    for part in exported:
         rows.append(
             PartitionSummary(
-                part.partition.topic,
-                part.partition.partition,
-                part.start,
+                *part.plan.partition,
+                part.plan.start,
                 part.end,
-                sum(file.rows for file in files),
-                sum(file.bytes for file in files),
-                len(files),
+                part.rows,
+                sum(file.bytes for file in part.files),
+                len(part.files),
             )
         )
-    return rows
+    there = {(row.topic, row.partition) for row in rows}
+    for planned in plan.partitions if plan is not None else ():
+        if planned.partition not in there:
+            rows.append(PartitionSummary(*planned.partition, planned.start, planned.end, 0, 0, 0))
+    return sorted(rows, key=lambda row: (row.topic, row.partition, row.start))

@@ -28,11 +28,10 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 
 import zkgroup
-from zkgroup import errors
 from zkgroup.errors import UsageError, ZkgroupError
-from zkgroup.export.plan import OffsetRange
 from zkgroup.export.scratch import ScratchFolder
-from zkgroup.export.task import Answer, DoneAnswer, TaskSettings, run_task
+from zkgroup.export.task import Answer, DoneAnswer, TaskSettings, done_or_raise, run_task
+from zkgroup.export.words import OffsetRange
 
 #: All cores, and a failed task is tried again: ``local[*]`` never does that.
 DEFAULT_MASTER = "local[*,4]"
@@ -180,7 +179,7 @@ class SparkJobs:
             while not job.finished(_POLL):
                 answers = told.value
                 for answer in answers[seen:]:
-                    _tell(answer, done)
+                    done(done_or_raise(answer))
                 seen = len(answers)
             answers = job.result()
         except (PySparkException, Py4JError) as error:
@@ -189,7 +188,7 @@ class SparkJobs:
             job.cancel()
         finished: list[DoneAnswer] = []
         for answer in answers:
-            _tell(answer, finished.append)
+            finished.append(done_or_raise(answer))
         return finished
 
     def _ship(self) -> None:
@@ -271,14 +270,6 @@ class _Job:
             with contextlib.suppress(Py4JError, OSError):
                 self._context.cancelJobGroup(self._name)
             self._done.wait(_STOP)
-
-
-def _tell(answer: Answer, done: Callable[[DoneAnswer], None]) -> None:
-    if answer[0] == "failed":
-        _, name, message, remedy = answer
-        kind = getattr(errors, name, ZkgroupError)
-        raise kind(message, remedy)
-    done(answer)
 
 
 def _settings(master: str, conf: Mapping[str, str], folder: Path) -> Any:

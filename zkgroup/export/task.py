@@ -1,4 +1,4 @@
-"""What a Spark task does: read ranges of offsets, write their files, tell of them.
+"""What a Spark task does: read ranges of offsets, write their files, account for every offset, tell of it.
 
 A task answers in plain tuples. What went wrong in an expected way is an answer too: it then needs no parsing of a
 traceback in the driver, and Spark does not repeat in vain what cannot succeed. What is unexpected is raised, and Spark
@@ -7,24 +7,32 @@ repeats the task.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias, cast
 
-from zkgroup.errors import UnreachableError, ZkgroupError
+from zkgroup import errors
+from zkgroup.errors import OffsetOutOfRangeError, UnreachableError, ZkgroupError
+from zkgroup.export.accounting import Missing, explain
 from zkgroup.export.files import FileOptions, RangeFiles
-from zkgroup.export.plan import OffsetRange
+from zkgroup.export.intervals import Interval
+from zkgroup.export.words import OffsetRange
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.kafka import Consumer, KafkaException, KafkaSettings, KafkaTopicPartition, Message
 from zkgroup.servers.ranges import RangeReader, range_consumer
 
 # Brokers that are restarted one by one are back by then.
 _ATTEMPTS = 3
+# Unexplained stretches that an answer names.
+_SHOWN = 3
 
 #: (path, start, end, rows, bytes)
 FileAnswer: TypeAlias = tuple[str, int, int, int, int]
-#: ("done", topic, partition, start, end, files, hole), where the hole is (start, end) or None
-DoneAnswer: TypeAlias = tuple[Literal["done"], str, int, int, int, tuple[FileAnswer, ...], tuple[int, int] | None]
+#: ("done", topic, partition, start, end, files, reached, gaps by kind, unexplained stretches): offsets up to
+#: ``reached`` are in the files or in the gaps; it is ``end`` unless a limit of bytes ended the range before.
+DoneAnswer: TypeAlias = tuple[
+    Literal["done"], str, int, int, int, tuple[FileAnswer, ...], int, Mapping[str, int], tuple[Interval, ...]
+]
 #: ("failed", name of the error's class, message, remedy)
 FailedAnswer: TypeAlias = tuple[Literal["failed"], str, str, str | None]
 Answer: TypeAlias = DoneAnswer | FailedAnswer
@@ -32,11 +40,19 @@ Answer: TypeAlias = DoneAnswer | FailedAnswer
 
 @dataclass(frozen=True, slots=True)
 class TaskSettings:
-    """What every task of an export is told. ``patience`` is in seconds, see ``RangeReader``."""
+    """What every task of an export is told.
+
+    ``patience`` is in seconds, see ``RangeReader``. ``cleanup``: topics' policies, see ``accounting``. ``max_bytes``:
+    of keys and values a range may take, None: no limit. ``skip_deleted``: go on where the log starts when retention
+    takes away what is being read.
+    """
 
     kafka: KafkaSettings
     files: FileOptions
     patience: float = 30.0
+    cleanup: Mapping[str, str | None] = field(default_factory=dict)
+    max_bytes: int | None = None
+    skip_deleted: bool = False
 
 
 def run_task(settings: TaskSettings, ranges: list[tuple[str, int, int, int]]) -> Iterator[Answer]:
@@ -50,8 +66,16 @@ def run_task(settings: TaskSettings, ranges: list[tuple[str, int, int, int]]) ->
             return
         except OSError as error:
             where = error.filename or settings.files.folder
-            yield "failed", "ZkgroupError", f"cannot write {where}: {error.strerror or error}", None
+            yield "failed", "ZkgroupError", f"cannot write {where}: {error.strerror or error}", "make room, then again"
             return
+
+
+def done_or_raise(answer: Answer) -> DoneAnswer:
+    """What a task has done, or the error that it met, as it was."""
+    if answer[0] == "failed":
+        _, name, message, remedy = answer
+        raise getattr(errors, name, ZkgroupError)(message, remedy)
+    return answer
 
 
 def _export_patiently(settings: TaskSettings, piece: OffsetRange) -> Answer:
@@ -64,20 +88,110 @@ def _export_patiently(settings: TaskSettings, piece: OffsetRange) -> Answer:
 
 
 def _export(settings: TaskSettings, piece: OffsetRange) -> Answer:
-    source = range_consumer(settings.kafka)
+    partition, start, end = piece
     files = RangeFiles(piece, settings.files)
+    reading = _Reading(settings, piece)
     try:
-        reader = RangeReader(source, settings.patience)
-        for batch in reader.batches(*piece):
+        for batch in reading.batches():
             files.add(batch)
             del batch  # not held while the next is fetched: it may be large
-        written = files.finish()
+        written = files.finish(reading.reached)
+        gaps, unexplained = reading.gaps()
     except BaseException:
         files.abandon()
         raise
     finally:
-        source.close()
-    partition, start, end = piece
-    hole = (reader.hole.start, reader.hole.end) if reader.hole is not None else None
+        reading.close()
     plain = tuple((f.path, f.start, f.end, f.rows, f.bytes) for f in written)
-    return "done", partition.topic, partition.partition, start, end, plain, hole
+    stretches = tuple(unexplained[:_SHOWN])
+    return "done", partition.topic, partition.partition, start, end, plain, reading.reached, gaps, stretches
+
+
+class _Reading:
+    """Reads a range, and keeps account of what it was not given."""
+
+    def __init__(self, settings: TaskSettings, piece: OffsetRange) -> None:
+        self._settings = settings
+        self._piece = piece
+        self._missing = Missing(piece.start)
+        self._left = settings.max_bytes
+        self._deleted = 0
+        self._source = range_consumer(settings.kafka)
+        self.reached = piece.end
+
+    def close(self) -> None:
+        self._source.close()
+
+    def batches(self) -> Iterator[list[Message]]:
+        """The messages, up to the range's end or to the limit of bytes; ``reached`` then tells which."""
+        partition, _, end = self._piece
+        reader = RangeReader(self._source, self._settings.patience)
+        while self._missing.position < end:
+            try:
+                for batch in reader.batches(partition, self._missing.position, end):
+                    taken = self._take(batch)
+                    del batch
+                    first, last = cast("int", taken[0].offset()), cast("int", taken[-1].offset())
+                    self._missing.add(first, last, len(taken), cast("Iterator[int]", map(Message.offset, taken)))
+                    yield taken
+                    del taken
+                    if self._left is not None and self._left <= 0:
+                        self.reached = self._missing.position
+                        return
+                self._missing.skip(end)
+            except OffsetOutOfRangeError:
+                if not self._settings.skip_deleted or not self._pass_over_deleted():
+                    raise
+
+    def _take(self, batch: list[Message]) -> list[Message]:
+        """As much of a batch as the limit allows; one message is always taken, so that every run gets on."""
+        if self._left is None:
+            return batch
+        for count, message in enumerate(batch, 1):
+            self._left -= len(message) + len(message.key() or b"")
+            if self._left <= 0:
+                return batch[:count]
+        return batch
+
+    def _pass_over_deleted(self) -> bool:
+        """Retention overtook the reader: go on where the log starts. False if it was something else."""
+        low = min(_log_start(self._source, self._piece.partition, self._settings.patience), self._piece.end)
+        deleted = low - self._missing.position
+        self._deleted += max(0, deleted)
+        self._missing.jump(low)
+        return deleted > 0
+
+    def gaps(self) -> tuple[dict[str, int], list[Interval]]:
+        """What was not given, by kind, and the unexplained stretches."""
+        settings = self._settings
+        filtered = settings.kafka.properties.get("isolation.level", "read_committed") == "read_committed"
+        gaps, unexplained = explain(
+            self._missing.spans,
+            cleanup=settings.cleanup.get(self._piece.partition.topic),
+            transactional=settings.kafka.legacy_release is None,
+            hidden=self._hidden if filtered else None,
+        )
+        if self._deleted:
+            gaps["retention"] = self._deleted
+        return gaps, unexplained
+
+    def _hidden(self, span: Interval) -> Iterator[int]:
+        """The offsets of ``span`` that a reader of uncommitted messages is given."""
+        open_to_all = dict(self._settings.kafka.properties) | {"isolation.level": "read_uncommitted"}
+        source = range_consumer(replace(self._settings.kafka, properties=open_to_all))
+        try:
+            for batch in RangeReader(source, self._settings.patience).batches(self._piece.partition, *span):
+                yield from cast("Iterator[int]", map(Message.offset, batch))
+        finally:
+            source.close()
+
+
+def _log_start(source: Consumer, partition: TopicPartition, timeout: float) -> int:
+    asked = KafkaTopicPartition(partition.topic, partition.partition)
+    try:
+        found = source.get_watermark_offsets(asked, timeout=timeout, cached=False)
+    except KafkaException as error:
+        raise UnreachableError(f"the log of {partition}: {error.args[0].str()}", "check the brokers") from None
+    if found is None:
+        raise UnreachableError(f"the leader of {partition} does not answer", "check the brokers, then try again")
+    return found[0]

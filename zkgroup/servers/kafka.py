@@ -27,7 +27,7 @@ from confluent_kafka import (
     libversion,
 )
 from confluent_kafka import TopicPartition as KafkaTopicPartition
-from confluent_kafka.admin import AdminClient, ClusterMetadata, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource, OffsetSpec  # type: ignore[attr-defined]
 
 from zkgroup.errors import NotFoundError, UnreachableError, UsageError, ZkgroupError
 from zkgroup.protocol.brokers import BrokerRegistration
@@ -40,6 +40,7 @@ __all__ = [
     "TIMESTAMP_NOT_AVAILABLE",
     "UNREACHABLE",
     "AdminClient",
+    "ConfigResource",
     "Consumer",
     "ConsumerGroupTopicPartitions",
     "KafkaError",

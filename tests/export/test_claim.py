@@ -1,0 +1,262 @@
+"""The claim on a group: its lock, and a commit that never writes over anybody."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from support import wait_until
+from tcp_proxy import TcpProxy
+
+from zkgroup.errors import RefusedError, UnreachableError
+from zkgroup.export.claim import ExportClaim, Moved, TakenOver
+from zkgroup.export.documents import ManifestPart, Pointer
+from zkgroup.export.words import PartitionPlan
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import Children, Create, Ensure, Exists, Get, Node
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.servers.registry import Registry
+from zkgroup.servers.zookeeper import ZooKeeperSettings
+
+Commit = Callable[[str, dict[TopicPartition, int]], None]
+Committed = Callable[..., int | None]
+PLANNED = Pointer("planned", "00000001-aaaaaaaa", "/out", "hash", "one")
+DECIDED = Pointer("decided", "00000001-aaaaaaaa", "/out", "hash", "one", "hash of the manifest")
+
+
+@pytest.fixture
+def group(unique: Callable[[str], str]) -> str:
+    """A group that nobody knows yet."""
+    return unique("group")
+
+
+def claim_for(registry: Registry, group: str, warn: Callable[[str], None] = lambda _: None) -> ExportClaim:
+    return ExportClaim(registry, group, "one", warn)
+
+
+def part(topic: str, number: int, version: int | None, committed: int | None, end: int) -> ManifestPart:
+    """A part of a manifest that moves the offset to ``end``."""
+    plan = PartitionPlan(TopicPartition(topic, number), committed, version, committed or 0, end)
+    return ManifestPart(plan, end, end - plan.start, 0, {}, ())
+
+
+def version_of(registry: Registry, group: str, topic: str, number: int = 0) -> int | None:
+    (node,) = registry.read([Get(znodes.offset(group, TopicPartition(topic, number)))])
+    return node.stat.version if isinstance(node, Node) else None
+
+
+def test_two_exports_of_a_group_do_not_overlap(
+    group: str, registry: Registry, cluster: Sandbox, unique: Callable[[str], str]
+) -> None:
+    """The second one is refused after it has waited out a session, and names who holds the lock."""
+    settings = ZooKeeperSettings(cluster.connect, session_timeout=1.0)
+    told: list[str] = []
+    with claim_for(registry, group), Registry(settings) as other:
+        with (
+            pytest.raises(RefusedError, match=r"another export of group .* \(host .*, process \d+\)"),
+            claim_for(other, group, told.append),
+        ):
+            pytest.fail("locked twice")
+        with claim_for(other, unique("group"), told.append):
+            pass  # another group's export is not in the way
+    assert len(told) == 1
+
+
+def test_a_lock_whose_holder_died_is_waited_out(group: str, cluster: Sandbox) -> None:
+    """The lock goes with its session: the next export takes it over by itself."""
+    settings = ZooKeeperSettings(cluster.connect, session_timeout=3.0)
+    holder = Registry(settings).__enter__()
+    path = znodes.export_lock(group)
+    holder.write(Ensure(znodes.export_state(group)))
+    holder.write(Create(path, b"not json", ephemeral=True))
+    with (
+        Registry(settings) as other,
+        claim_for(other, group, lambda _: threading.Thread(target=holder.close).start()),
+    ):
+        (stat,) = other.read([Exists(path)])
+        assert stat.owner == other.session_id  # type: ignore[union-attr]
+
+
+def test_the_lock_leaves_nothing_behind(group: str, registry: Registry) -> None:
+    """A group that existed only for the lock is gone after it; one with offsets keeps them and nothing else."""
+    with claim_for(registry, group):
+        assert registry.read([Exists(znodes.export_lock(group))])[0] is not None
+    assert registry.read([Exists(znodes.group(group))])[0] is None
+    registry.write(Ensure(znodes.offsets(group)))
+    with claim_for(registry, group):
+        pass
+    assert registry.read([Children(znodes.group(group))]) == [("offsets",)]
+
+
+def test_a_claim_that_is_let_go_leaves_the_pointer(group: str, registry: Registry) -> None:
+    """What is unfinished stays, for whoever comes next; and the same data in the same place is no other run's."""
+    with claim_for(registry, group) as claim:
+        claim.point(None, PLANNED)
+        claim.point(None, PLANNED)  # repeated, as after a lost answer
+    with claim_for(registry, group) as claim:
+        assert claim.pointer()[0] == PLANNED
+        with pytest.raises(TakenOver, match=r"run 00000001-aaaaaaaa is planned by attempt one"):
+            claim.point(None, DECIDED)
+        with pytest.raises(TakenOver):
+            claim.commit(DECIDED, [])
+        assert not claim.drop(DECIDED)
+        assert claim.drop(PLANNED)
+    assert registry.read([Exists(znodes.group(group))]) == [None]
+
+
+def test_a_commit_moves_and_creates_offsets_and_ends_the_run(
+    group: str, registry: Registry, commit: Commit, committed: Committed
+) -> None:
+    """Offsets that exist are moved, missing ones made; what does not move is not written; pointer and lock are gone."""
+    commit(group, {TopicPartition("t", 0): 4, TopicPartition("t", 2): 10})
+    before = version_of(registry, group, "t", 0)
+    still = version_of(registry, group, "t", 2)
+    parts = [part("t", 0, before, 4, 10), part("t", 1, None, None, 10), part("t", 2, still, 10, 10)]
+    with claim_for(registry, group) as claim:
+        claim.point(None, PLANNED)
+        claim.point(PLANNED, DECIDED, [p.plan for p in parts])
+        assert claim.unmoved(parts) == {TopicPartition("t", 0), TopicPartition("t", 1)}
+        claim.commit(DECIDED, parts)
+        assert claim.unmoved(parts) == set()
+        claim.commit(DECIDED, parts)  # repeated, as after a lost answer
+    assert [committed(group, "t", number) for number in range(3)] == [10, 10, 10]
+    assert [version_of(registry, group, "t", n) for n in range(3)] == [(before or 0) + 1, 0, still]
+    assert registry.read([Children(znodes.group(group))]) == [("offsets",)]
+
+
+@pytest.mark.parametrize("existed", [True, False])
+def test_a_foreign_commit_refuses_ours_as_a_whole(
+    group: str, registry: Registry, commit: Commit, committed: Committed, existed: bool
+) -> None:
+    """One offset that somebody moved or made since the plan, and nothing is decided or written: theirs stays."""
+    if existed:
+        commit(group, {TopicPartition("t", 0): 1, TopicPartition("t", 1): 1})
+    was = 1 if existed else None
+    parts = [part("t", n, version_of(registry, group, "t", n), was, 10) for n in range(2)]
+    commit(group, {TopicPartition("t", 1): 7})
+    with claim_for(registry, group) as claim:
+        claim.point(None, PLANNED)
+        with pytest.raises(Moved, match=r"offset of t-1 was moved.*it is 7"):
+            claim.point(PLANNED, DECIDED, [p.plan for p in parts])
+        assert claim.pointer()[0] == PLANNED
+        claim.point(PLANNED, DECIDED)
+        with pytest.raises(Moved, match=r"offset of t-1 was moved.*it is 7"):
+            claim.commit(DECIDED, parts)
+        assert [(p.plan.partition.partition, offset) for p, offset in claim.conflicts(parts)] == [(1, 7)]
+        assert [committed(group, "t", n) for n in range(2)] == [was, 7]
+        claim.commit(DECIDED, parts, leave=frozenset({TopicPartition("t", 1)}))
+    assert [committed(group, "t", n) for n in range(2)] == [10, 7]
+
+
+def test_a_foreign_commit_of_the_same_value_is_noticed(group: str, registry: Registry, commit: Commit) -> None:
+    """Versions are compared, not values: a group set back and forth is not the group of the plan."""
+    commit(group, {TopicPartition("t", 0): 3})
+    parts = [part("t", 0, version_of(registry, group, "t"), 3, 10)]
+    commit(group, {TopicPartition("t", 0): 3})
+    with claim_for(registry, group) as claim:
+        claim.point(None, DECIDED)
+        with pytest.raises(Moved):
+            claim.commit(DECIDED, parts)
+        claim.drop(DECIDED)
+
+
+def test_a_large_group_is_committed_in_pieces_that_can_be_replayed(
+    group: str, registry: Registry, unique: Callable[[str], str], committed: Committed
+) -> None:
+    """ZooKeeper drops the connection above 1 MiB a request: five thousand partitions with long names still commit, and
+    one that was stopped between two pieces goes on with the rest."""
+    topic = unique("long") + "x" * 200
+    parts = [part(topic, number, None, None, 5) for number in range(5000)]
+    passed: list[str] = []
+
+    def stop(point: str) -> None:
+        passed.append(point)
+        if len(passed) == 2:
+            raise KeyboardInterrupt
+
+    with claim_for(registry, group) as claim:
+        claim.point(None, DECIDED)
+        with pytest.raises(KeyboardInterrupt):
+            claim.commit(DECIDED, parts, passed=stop)
+    assert passed[1] == passed[0].replace("transaction 1", "transaction 2")
+    assert committed(group, topic, 0) == 5
+    assert committed(group, topic, 4999) is None
+    with claim_for(registry, group) as claim:
+        assert claim.pointer()[0] == DECIDED
+        claim.commit(DECIDED, parts)
+        assert claim.unmoved(parts) == set()
+    assert registry.read([Children(znodes.group(group))]) == [("offsets",)]
+
+
+@pytest.fixture
+def through_proxy(cluster: Sandbox) -> Iterator[tuple[TcpProxy, Registry]]:
+    """A registry whose connection a test can cut."""
+    hosts, _, chroot = cluster.connect.partition("/")
+    with TcpProxy(hosts) as proxy:
+        settings = ZooKeeperSettings(f"{proxy.address}/{chroot}", session_timeout=2.0, connect_timeout=3.0)
+        with Registry(settings) as registry:
+            yield proxy, registry
+
+
+@pytest.mark.parametrize("what", ["commit", "decision"])
+@pytest.mark.parametrize("held", ["requests", "replies"])
+def test_what_was_lost_on_the_wire_is_found_out(
+    through_proxy: tuple[TcpProxy, Registry], group: str, registry: Registry, commit: Commit, committed: Committed,
+    held: str, what: str, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """The connection dies under the decision or the commit: whether it was applied is looked up, and it is done exactly
+    once."""
+    proxy, theirs = through_proxy
+    commit(group, {TopicPartition("t", 0): 2})
+    before = version_of(registry, group, "t")
+    parts = [part("t", 0, before, 2, 10)]
+
+    def state() -> tuple[object, ...]:
+        (node,) = registry.read([Get(znodes.export_state(group))])
+        return committed(group, "t"), node.data if isinstance(node, Node) else None
+
+    transact = theirs.transaction
+
+    def into_the_void(ops: Any) -> None:
+        monkeypatch.setattr(theirs, "transaction", transact)
+        proxy.stall(held)
+        sent.set()
+        transact(ops)
+
+    sent = threading.Event()
+    with claim_for(theirs, group) as claim, ThreadPoolExecutor(1) as pool:
+        claim.point(None, PLANNED if what == "decision" else DECIDED)
+        was = state()
+        monkeypatch.setattr(theirs, "transaction", into_the_void)
+        if what == "decision":
+            under_way = pool.submit(claim.point, PLANNED, DECIDED, [p.plan for p in parts])
+        else:
+            under_way = pool.submit(claim.commit, DECIDED, parts)
+        assert sent.wait(30)
+        if held == "replies":
+            wait_until(lambda: state() != was, what="the transaction is applied, unseen by its author")
+        proxy.cut()
+        proxy.heal()
+        under_way.result(60)
+        if what == "decision":
+            claim.commit(DECIDED, parts)
+    assert committed(group, "t") == 10
+    assert version_of(registry, group, "t") == (before or 0) + 1
+    assert registry.read([Children(znodes.group(group))]) == [("offsets",)]
+
+
+def test_zookeeper_that_stays_away_is_told(through_proxy: tuple[TcpProxy, Registry], group: str) -> None:
+    """Not for ever: after a while an export that cannot reach ZooKeeper says so, and the run waits where it is."""
+    proxy, theirs = through_proxy
+    with claim_for(theirs, group) as claim:
+        claim.point(None, DECIDED)
+        claim._patience = 1.0
+        proxy.stall("requests")
+        proxy.cut()
+        with pytest.raises(UnreachableError):
+            claim.commit(DECIDED, [])
+        proxy.heal()

@@ -1,0 +1,183 @@
+"""The destination as a whole: names, runs, what they account for, and what is in the way."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zkgroup.errors import RefusedError, ZkgroupError
+from zkgroup.export.documents import (
+    Manifest,
+    ManifestFile,
+    ManifestPart,
+    Pointer,
+    RunPlan,
+    Settled,
+    TopicCoverage,
+    TopicIdentity,
+    decode_manifest,
+    decode_plan,
+    decode_pointer,
+    decode_settled,
+    encode_manifest,
+    encode_plan,
+    encode_pointer,
+    encode_settled,
+)
+from zkgroup.export.intervals import holes, overlaps, subtract, union
+from zkgroup.export.lake import Lake, extended, tag_for
+from zkgroup.export.store import FolderStore
+from zkgroup.export.words import OffsetRange, PartitionPlan, Skipped
+from zkgroup.protocol.names import TopicPartition
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+FIRST, SECOND = TopicIdentity(7, None, "delete"), TopicIdentity(9, "id", "compact", "9")
+PART = PartitionPlan(T0, 3, 5, 10, 20, (Skipped("retention", 3, 10),))
+PLAN = RunPlan(
+    "00000001-aaaaaaaa", "g", "export", "c", 1, "read_committed", "zstd", 1, 10, None, False, False, {"t": FIRST},
+    (PART, PartitionPlan(T1, None, None, 0, 5, (), False)), None, "host", "0.1",
+)  # fmt: skip
+FILE = ManifestFile("attempt/x.tmp", "topic=t/partition=0/10-20.parquet", 10, 20, 8, 100)
+MANIFEST = Manifest(
+    PLAN.run, "g", "export", "c", "hash", "attempt", 1, 2, "read_committed",
+    (ManifestPart(PART, 20, 8, 0, {"transactions": 2}, (FILE,)),),
+    {"t": TopicCoverage(FIRST, {0: ((3, 20),)})}, None,
+)  # fmt: skip
+
+intervals = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 10)).map(lambda p: (p[0], p[0] + p[1])), max_size=8)
+
+
+def points(found: object) -> set[int]:
+    """All offsets of intervals."""
+    return {offset for low, high in found for offset in range(low, high)}  # type: ignore[attr-defined]
+
+
+@given(intervals, st.tuples(st.integers(0, 30), st.integers(0, 30)).map(sorted).map(tuple))
+def test_intervals_are_sets_of_offsets(found: list[tuple[int, int]], one: tuple[int, int]) -> None:
+    """Union, difference, what is there twice and what lies between, held against sets of numbers."""
+    merged = union(found)
+    assert points(merged) == points(found)
+    assert all(a[1] < b[0] for a, b in itertools.pairwise(merged))
+    assert points(subtract(one, found)) == points([one]) - points(found)
+    assert all(low < high for low, high in subtract(one, found))
+    full = [interval for interval in found if interval[0] < interval[1]]
+    twice = {o for o in points(full) if sum(low <= o < high for low, high in full) > 1}
+    assert points(overlaps(full)) == twice
+    if merged:
+        assert points(holes(found)) == set(range(merged[0][0], merged[-1][1])) - points(found)
+
+
+def test_documents_are_read_as_they_were_written() -> None:
+    """Plan, manifest, settlement and pointer, with everything in them."""
+    assert decode_plan("plan", encode_plan(PLAN)) == PLAN
+    assert decode_manifest("manifest", encode_manifest(MANIFEST)) == MANIFEST
+    settled = Settled("withdraw", 3, (T0,), MANIFEST.coverage)
+    assert decode_settled("settled", encode_settled(settled)) == settled
+    pointer = Pointer("decided", "run", "/out", "hash", "attempt", "hash too")
+    assert decode_pointer("/path", encode_pointer(pointer)) == pointer
+    assert decode_pointer("/path", b"") is None
+
+
+@pytest.mark.parametrize("data", [b"no json", b"[]", b'{"format": 2}', b'{"format": 1}', b'{"format": 1, "topics": 3}'])
+def test_documents_that_cannot_be_read_are_named(data: bytes) -> None:
+    """Foreign, half and later documents are errors with the name, and never taken for something else."""
+    for read in (decode_plan, decode_manifest, decode_settled, decode_pointer):
+        with pytest.raises(ZkgroupError, match="THIS cannot be read"):
+            read("THIS", data)
+
+
+def test_the_account_is_offsets_against_rows_and_gaps() -> None:
+    """A part is balanced when every offset is a row or a gap, and its files hold the rows."""
+    (part,) = MANIFEST.parts
+    assert part.balanced
+    assert not replace(part, rows=7).balanced
+    assert not replace(part, gaps={}).balanced
+    assert not replace(part, end=19).balanced
+    assert not replace(part, files=()).balanced
+
+
+def test_coverage_grows_and_forgets_what_is_gone() -> None:
+    """What was skipped is accounted for, too; a topic made again begins anew; other topics stay."""
+    known = {"t": TopicCoverage(FIRST, {0: ((0, 3),), 1: ((0, 5),)}), "u": TopicCoverage(SECOND, {0: ((1, 2),)})}
+    grown = extended(known, {"t": FIRST}, MANIFEST.parts)
+    assert grown == {"t": TopicCoverage(FIRST, {0: ((0, 20),), 1: ((0, 5),)}), "u": known["u"]}
+    again = extended(known, {"t": SECOND}, MANIFEST.parts)
+    assert again["t"] == TopicCoverage(SECOND, {0: ((3, 20),)})
+    assert tag_for(FIRST, None) is None
+    assert tag_for(FIRST, known["t"]) is None
+    assert tag_for(SECOND, known["t"]) == "9"
+    assert tag_for(TopicIdentity(11, "id"), known["u"]) == "9"  # the same id: the same topic, moved to another cluster
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """A lake in a folder of its own."""
+    return Lake(FolderStore(tmp_path))
+
+
+def test_the_last_decided_run_tells_what_is_covered(lake: Lake) -> None:
+    """Runs are numbered, the last one that was decided counts, and what was settled by hand counts for more."""
+    assert lake.last("g").run is None
+    first = lake.new_run("g")
+    assert first.startswith("00000001-")
+    lake.store.write(f"{lake.folder('g', first)}/plan.json", encode_plan(PLAN))
+    assert lake.last("g").coverage == {}
+    lake.store.write(f"{lake.folder('g', first)}/manifest.json", encode_manifest(MANIFEST))
+    second = lake.new_run("g")
+    lake.store.write(f"{lake.folder('g', second)}/plan.json", encode_plan(PLAN))
+    assert lake.new_run("g").startswith("00000003-")
+    assert (lake.last("g").run, lake.last("g").coverage) == (first, MANIFEST.coverage)
+    settled = Settled("withdraw", 3, (T0,), {})
+    lake.store.write(f"{lake.folder('g', first)}/settled.json", encode_settled(settled))
+    assert lake.last("g").coverage == {}
+    assert lake.runs("g") == [first, second]
+    assert lake.groups() == ["g"]
+
+
+def test_garbage_is_what_nobody_decided(lake: Lake) -> None:
+    """Undecided runs of this cluster and attempts that are over go; other clusters' and groups' runs stay."""
+    folder = lake.folder("g", "00000001-aaaaaaaa")
+    lake.store.write(f"{folder}/plan.json", encode_plan(PLAN))
+    lake.store.write(f"{folder}/attempt/x.tmp", b"x")
+    assert lake.has_garbage("g")
+    assert lake.remove_garbage("g", "another", None) == 0
+    assert lake.remove_garbage("g", "c", "00000001-aaaaaaaa") == 0
+    lake.store.write(f"{folder}/manifest.json", encode_manifest(MANIFEST))
+    half = lake.folder("g", "00000002-aaaaaaaa")
+    lake.store.write(f"{half}/attempt/y.tmp", b"half")
+    assert lake.has_garbage("g")
+    assert lake.remove_garbage("g", "c", None) == 1
+    assert lake.remove_garbage("g", "c", None) == 0
+    assert lake.store.names(folder) == ["manifest.json", "plan.json"]
+    assert not lake.has_garbage("g")
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "overlaps_it"), [(0, 10, False), (20, 30, False), (9, 11, True), (19, 25, True), (12, 13, True)]
+)
+def test_offsets_that_are_there_are_not_written_again(lake: Lake, start: int, end: int, overlaps_it: bool) -> None:
+    """Names tell which offsets files hold: a range that touches one of them is refused, a neighbour is not, nor is one
+    of another incarnation."""
+    lake.store.write(lake.file(T0, 10, 20), b"")
+    lake.refuse_overlap([OffsetRange(T1, start, end)], {})
+    lake.refuse_overlap([OffsetRange(T0, start, end)], {"t": "9"})
+    if overlaps_it:
+        with pytest.raises(RefusedError, match="already holds offsets 10 to 19 of t-0"):
+            lake.refuse_overlap([OffsetRange(T0, start, end)], {})
+    else:
+        lake.refuse_overlap([OffsetRange(T0, start, end)], {})
+
+
+def test_names_tell_partition_offsets_and_incarnation(lake: Lake) -> None:
+    """What is written is what is read; whatever else lies there is left alone."""
+    lake.store.write(lake.file(T0, 1, 2), b"")
+    lake.store.write(lake.file(T0, 1, 3, "9a"), b"")
+    for other in ("topic=t/partition=0/notes.txt", "topic=t/partition=x/1-2.parquet", "other/1-2.parquet"):
+        lake.store.write(other, b"")
+    assert list(lake.partitions()) == [T0]
+    assert [(f.start, f.end, f.tag) for f in lake.published(T0)] == [(1, 2, None), (1, 3, "9a")]

@@ -1,0 +1,186 @@
+"""Partitions in trouble: each kind is refused unless somebody said what to do, and moves no other partition."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zkgroup.errors import RefusedError
+from zkgroup.export.intervals import subtract
+from zkgroup.export.plan import make_backfill, make_plan, share_out
+from zkgroup.export.words import PartitionFacts, Policies, Skipped
+from zkgroup.protocol.names import TopicPartition
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+GOOD = PartitionFacts(T1, 5, 3, 0, 9)
+
+#: Facts, the option that decides, what is refused, and for each of its values: start and what is skipped.
+TROUBLES = [
+    (
+        PartitionFacts(T0, None, None, 2, 9),
+        "no_offset",
+        "has no committed offset for 1 partition (t-0)",
+        {"earliest": (2, ()), "latest": (9, ()), "skip": None},
+    ),
+    (
+        PartitionFacts(T0, None, None, 2, 9, fresh=True),
+        "new_partition",
+        "partitions that are new to group g (t-0)",
+        {"earliest": (2, ()), "latest": (9, ()), "skip": None},
+    ),
+    (
+        PartitionFacts(T0, 1, 3, 4, 9),
+        "expired",
+        "t-0 is at 1, its log starts at 4: 3 offsets are lost",
+        {
+            "earliest": (4, (Skipped("retention", 1, 4),)),
+            "latest": (9, (Skipped("retention", 1, 4), Skipped("latest", 4, 9))),
+            "skip": None,
+        },
+    ),
+    (
+        PartitionFacts(T0, 7, 3, 2, 9, remade=True),
+        "recreated",
+        "made again since group g read them (t-0, committed: 7, the log is 2 to 9)",
+        {
+            "earliest": (2, (Skipped("recreated", 2, 2),)),
+            "latest": (9, (Skipped("recreated", 9, 9), Skipped("latest", 2, 9))),
+            "committed": (7, (Skipped("recreated", 7, 7),)),
+            "skip": None,
+        },
+    ),
+    (
+        PartitionFacts(T0, 7, 3, 0, 9, coverage=((0, 4),)),
+        "disagreement",
+        "stands ahead of what was exported (t-0 is at 7, exported up to 4)",
+        {"lake": (4, ()), "group": (7, (Skipped("moved", 4, 7),)), "skip": None},
+    ),
+    (
+        PartitionFacts(T0, 3, 3, 0, 9, coverage=((0, 6),)),
+        "disagreement",
+        "stands behind what was exported (t-0 is at 3, exported up to 6)",
+        {"lake": (6, ()), "skip": None},
+    ),
+    (
+        PartitionFacts(T0, None, None, 0, 9, begin=0, coverage=((0, 6),)),
+        "disagreement",
+        "stands behind what was exported (t-0 is at 0, exported up to 6)",
+        {"lake": (6, ()), "skip": None},
+    ),
+]
+
+
+@pytest.mark.parametrize(("fact", "option", "refused", "ways"), TROUBLES)
+def test_every_trouble_is_refused_or_dealt_with_as_told(
+    fact: PartitionFacts, option: str, refused: str, ways: dict[str, tuple[int, tuple[Skipped, ...]] | None]
+) -> None:
+    """By default the whole export is refused, with the partition and the option that helps; every other answer gives a
+    start and a note of what is passed over, or leaves the partition out; the good one is planned all the same."""
+    with pytest.raises(RefusedError) as raised:
+        make_plan("g", [fact, GOOD])
+    assert refused in raised.value.message
+    assert raised.value.remedy
+    assert "--" in raised.value.remedy
+    for way, place in ways.items():
+        plan = make_plan("g", [fact, GOOD], policies=replace(Policies(), **{option: way}))
+        found = {part.partition: part for part in plan.partitions}
+        assert (found[T1].start, found[T1].end) == (5, 9)
+        if place is None:
+            assert T0 not in found
+            assert [partition for partition, _ in plan.left_out] == [T0]
+        else:
+            assert (found[T0].start, found[T0].skipped) == place
+            assert found[T0].version == fact.version
+
+
+def test_what_nobody_can_make_right_is_refused_whatever_was_said() -> None:
+    """A group behind the lake cannot be believed, nor an offset behind the log's end."""
+    everything = Policies("earliest", "earliest", "earliest", "earliest", "group")
+    with pytest.raises(RefusedError, match="stands behind what was exported"):
+        make_plan("g", [PartitionFacts(T0, 3, 3, 0, 9, coverage=((0, 6),))], policies=everything)
+    with pytest.raises(RefusedError, match="t-0 is at 10, its log ends at 9"):
+        make_plan("g", [PartitionFacts(T0, 10, 3, 0, 9)], policies=everything)
+    gone = PartitionFacts(T0, 10, 3, 0, 9, remade=True)
+    with pytest.raises(RefusedError, match="behind the end of the log"):
+        make_plan("g", [gone], policies=replace(everything, recreated="committed"))
+    with pytest.raises(RefusedError, match="stands behind"):
+        make_plan("g", [PartitionFacts(T0, 3, 3, 0, 4, coverage=((0, 6),))], policies=Policies(disagreement="lake"))
+
+
+def test_what_is_said_of_missing_offsets_is_not_said_of_new_partitions() -> None:
+    """``--from latest`` and times would pass over messages of a new partition; the earliest passes over none."""
+    new = PartitionFacts(T0, None, None, 2, 9, fresh=True)
+    with pytest.raises(RefusedError, match="new to group g"):
+        make_plan("g", [replace(new, begin=9)])
+    assert make_plan("g", [replace(new, begin=2)]).partitions[0].start == 2
+    assert make_plan("g", [replace(new, begin=7, exact=True)]).partitions[0].start == 7
+
+
+def test_offsets_given_by_name_never_move_a_group() -> None:
+    """Where the group has offsets of its own, others are refused, and equal ones are no matter."""
+    fact = PartitionFacts(T0, 5, 3, 0, 9, begin=4, exact=True)
+    with pytest.raises(RefusedError, match="t-0 is at 5, not at 4"):
+        make_plan("g", [fact])
+    assert make_plan("g", [replace(fact, begin=5)]).partitions[0].start == 5
+    assert make_plan("g", [replace(fact, exact=False)]).partitions[0].start == 5
+
+
+@pytest.mark.parametrize("stands", [3, 12, 20])
+def test_a_group_at_an_end_of_what_was_exported_agrees_with_it(stands: int) -> None:
+    """Also below a later backfill, and where nothing was exported yet at all."""
+    coverage = ((3, 3), (5, 12), (15, 20))
+    plan = make_plan("g", [PartitionFacts(T0, stands, 3, 0, 30, coverage=coverage)])
+    assert plan.partitions[0].start == stands
+
+
+def test_a_plan_ends_where_it_is_told() -> None:
+    """At a place below the log's end, never below the start, never behind the end."""
+    for until, end in ((7, 7), (2, 5), (50, 9), (None, 9)):
+        assert make_plan("g", [replace(GOOD, until=until)]).partitions[0].end == end
+
+
+@given(st.lists(st.integers(0, 100), max_size=10), st.integers(0, 300))
+def test_a_limit_is_shared_out(wanted: list[int], most: int) -> None:
+    """All of it is used if it is wanted, nobody gets more than there is, and who gets less has as much as anybody."""
+    shares = share_out(wanted, most)
+    assert sum(shares) == min(most, sum(wanted))
+    assert all(0 <= share <= want for share, want in zip(shares, wanted, strict=True))
+    short = [share for share, want in zip(shares, wanted, strict=True) if share < want]
+    assert not short or max(shares) <= min(short) + 1
+
+
+def test_a_limit_keeps_the_parts_whole() -> None:
+    """Starts, versions and notes stay; only ends come nearer."""
+    facts = [PartitionFacts(T0, 1, 3, 4, 9), GOOD]
+    plan = make_plan("g", facts, policies=Policies(expired="earliest"), max_messages=3)
+    assert [(part.start, part.end, part.lost) for part in plan.partitions] == [(4, 6, 3), (5, 6, 0)]
+    assert plan.messages == 3
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.integers(1, 9)).map(lambda p: (p[0], p[0] + p[1])), max_size=5),
+    st.integers(0, 50),
+    st.integers(0, 50),
+    st.integers(0, 10),
+)
+def test_a_backfill_is_what_the_lake_lacks(coverage: list[tuple[int, int]], begin: int, until: int, start: int) -> None:
+    """Just that, of what the log still has; what it has not is noted; the group's offset is not touched."""
+    fact = PartitionFacts(T0, 3, 3, start, 50, begin=begin, until=until, coverage=tuple(coverage))
+    plan = make_backfill("g", [fact], policies=Policies(expired="earliest"))
+    lacking = subtract((begin, until), coverage)
+    wanted = {offset for low, high in lacking for offset in range(low, high)}
+    assert {offset for piece in plan.ranges for offset in range(piece.start, piece.end)} == {
+        offset for offset in wanted if offset >= start
+    }
+    noted = {offset for part in plan.partitions for gap in part.skipped for offset in range(gap.start, gap.end)}
+    assert noted == {offset for offset in wanted if offset < start}
+    assert not any(part.moves for part in plan.partitions)
+
+
+def test_a_backfill_of_what_is_gone_is_refused_by_default() -> None:
+    """Nobody takes it for complete."""
+    with pytest.raises(RefusedError, match="t-0 from 0 on, its log starts at 4: 4 offsets are lost"):
+        make_backfill("g", [PartitionFacts(T0, 3, 3, 4, 50, begin=0)])

@@ -1,0 +1,244 @@
+"""The protocol of an export, hurt at each of its points: then run again, and every message is there exactly once.
+
+Which points there are is found out by exporting and listening, not by a list. Tasks run in the tests' own process, with
+the function that Spark's executors run; the protocol around them is the very one.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from export_points import Export, Points, at, driven, points_of
+from exports import files_in, messages_in, published_in
+
+from zkgroup.errors import RefusedError
+from zkgroup.protocol import znodes
+from zkgroup.protocol.ops import Exists, Stat
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.sandbox.sessions import expire_session
+from zkgroup.sandbox.topics import Record, produce
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
+from zkgroup.servers.zookeeper import ZooKeeperSettings
+
+
+@pytest.fixture
+def export(brief: Export) -> Export:
+    """One export under a short session."""
+    return brief
+
+
+@pytest.fixture
+def topic(filled: str) -> str:
+    """A topic with a few messages."""
+    return filled
+
+
+def test_killed_at_every_point_and_run_again(
+    export: Export, topic: str, unique: Callable[[str], str], is_complete: Callable[..., None],
+    short: ZooKeeperSettings, kafka: KafkaSettings, tmp_path: Path,
+) -> None:  # fmt: skip
+    """SIGKILL as each point is passed, also those that only an export that goes on passes: the next one ends it all."""
+    clean: Points = []
+    group = unique("group")
+    export(group, topic, passed=clean.append)
+    is_complete(group, topic, tmp_path / "out")
+    assert len(clean) == len(set(clean)) > 10, clean
+
+    def kill_and_go_on(points: Sequence[str]) -> Points:
+        """Kill an export at each of ``points`` in turn, then let one go on; the points that this one passed."""
+        name = unique("killed")
+        wish = {"group": name, "topics": [topic], "out": tmp_path / name}
+        for point in points:
+            code, lines = driven(short, kafka, kill_at=point, **wish)
+            assert (code, lines[-1]) == (-9, point)
+        passed: Points = []
+        export(name, topic, root=tmp_path / name, passed=passed.append)
+        is_complete(name, topic, tmp_path / name)
+        return passed
+
+    with ThreadPoolExecutor(4) as pool:
+        went_on = list(pool.map(kill_and_go_on, [[point] for point in clean]))
+        others = sorted({point for passed in went_on for point in passed} - set(clean))
+        assert others  # points of those that go on
+        before = {
+            point: next(p for p, passed in zip(clean, went_on, strict=True) if point in passed) for point in others
+        }
+        list(pool.map(kill_and_go_on, [[before[point], point] for point in others]))
+    after = dict(zip(clean, went_on, strict=True))
+    assert "files written" in after["manifest written"]
+    assert "files written" not in after["decided"]
+
+
+def test_a_session_that_ends_at_any_point_is_replaced(
+    export: Export, topic: str, unique: Callable[[str], str], is_complete: Callable[..., None], cluster: Sandbox,
+    registry: Registry, tmp_path: Path,
+) -> None:  # fmt: skip
+    """ZooKeeper ends the session at each point: the export takes a new one, looks, and goes on by itself."""
+    points: Points = []
+    export(unique("group"), topic, root=tmp_path / "first", passed=points.append)
+    for number, point in enumerate(points):
+        group, out = unique("expired"), tmp_path / str(number)
+        ended: list[int] = []  # once: the commit is tried again, and passes its point again
+
+        def hurt(passed: str, group: str = group, point: str = point, ended: list[int] = ended) -> None:
+            (stat,) = registry.read([Exists(znodes.export_lock(group))])
+            if passed == point and isinstance(stat, Stat) and not ended:
+                ended.append(stat.owner)
+                expire_session(cluster.connect, stat.owner)
+
+        rows = export(group, topic, root=out, passed=hurt)
+        assert [(row.start, row.end, row.rows) for row in rows] == [(0, 20, 20)] * 2, point
+        is_complete(group, topic, out)
+
+
+class Paused:
+    """An export in a thread, held at one point until it is let go."""
+
+    def __init__(self, export: Callable[[Callable[[str], None]], object], point: str) -> None:
+        self._point = point
+        self._reached, self._go_on = threading.Event(), threading.Event()
+        self._pool = ThreadPoolExecutor(1)
+        self._export = self._pool.submit(export, self._passed)
+
+    def _passed(self, point: str) -> None:
+        if point == self._point:
+            self._reached.set()
+            assert self._go_on.wait(60)
+
+    def __enter__(self) -> Paused:
+        assert self._reached.wait(60)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._go_on.set()
+        self._pool.shutdown()
+
+    def finish(self) -> object:
+        """Let it go on; what it returns, or raises."""
+        self._go_on.set()
+        return self._export.result(60)
+
+
+def lose_session(registry: Registry, cluster: Sandbox, group: str) -> None:
+    """End the session of the group's export."""
+    (stat,) = registry.read([Exists(znodes.export_lock(group))])
+    assert isinstance(stat, Stat)
+    expire_session(cluster.connect, stat.owner)
+
+
+@pytest.mark.parametrize("point", ["files written", "manifest written", "decided", "published 1 of 4"])
+def test_one_that_was_given_up_for_dead_does_no_harm(
+    export: Export, topic: str, unique: Callable[[str], str], is_complete: Callable[..., None], cluster: Sandbox,
+    registry: Registry, tmp_path: Path, point: str,
+) -> None:  # fmt: skip
+    """An export stands still, its session ends, another one goes on and finishes; then the first one wakes up: before
+    the decision it is told off, after it there is nothing left to do for it."""
+    group = unique("zombie")
+    with Paused(lambda passed: export(group, topic, passed=passed), point) as first:
+        lose_session(registry, cluster, group)
+        export(group, topic)
+        is_complete(group, topic, tmp_path / "out")
+        if point in ("files written", "manifest written"):
+            with pytest.raises(RefusedError, match="another process took over"):
+                first.finish()
+        else:
+            first.finish()
+    is_complete(group, topic, tmp_path / "out")
+
+
+def test_a_second_export_waits_and_is_refused(
+    export: Export, topic: str, unique: Callable[[str], str], is_complete: Callable[..., None], tmp_path: Path
+) -> None:
+    """While one works, another one of the same group is refused by the first one's host and process; nothing is done
+    twice."""
+    group, told = unique("twice"), list[str]()
+    with Paused(lambda passed: export(group, topic, passed=passed), "checked") as first:
+        with pytest.raises(RefusedError, match=r"another export of group .* is running \(host .*, process \d+\)"):
+            export(group, topic, warn=told.append)
+        first.finish()
+    assert len(told) == 1
+    is_complete(group, topic, tmp_path / "out")
+
+
+@pytest.mark.parametrize("fsize", [100_000, 300])
+def test_a_file_that_cannot_grow_leaves_nothing(
+    make_topic: Callable[..., str], kafka: KafkaSettings, unique: Callable[[str], str],
+    short: ZooKeeperSettings, registry: Registry, tmp_path: Path, fsize: int,
+) -> None:  # fmt: skip
+    """A disk that is full for a task's file, or even for the plan: exit 1 with the name, no trace; then it works."""
+    topic, group = make_topic(), unique("group")
+    produce(kafka, topic, [Record(random.Random(i).randbytes(20_000), None, 0) for i in range(10)])
+    wish = {"group": group, "topics": [topic], "out": tmp_path / "out"}
+    code, lines = driven(short, kafka, fsize=fsize, **wish)
+    assert code == 1
+    assert "cannot write" in lines[-1]
+    assert "File too large" in lines[-1]
+    assert files_in(tmp_path) == []
+    assert registry.read([Exists(znodes.group(group))]) == [None]
+    assert driven(short, kafka, **wish)[0] == 0
+    assert len(messages_in(tmp_path / "out")) == 10
+
+
+def test_a_plan_is_finished_where_it_lies(
+    export: Export, topic: str, unique: Callable[[str], str], is_complete: Callable[..., None], registry: Registry,
+    short: ZooKeeperSettings, kafka: KafkaSettings, tmp_path: Path,
+) -> None:  # fmt: skip
+    """An unfinished run holds its group: another destination is refused by the run's, whatever is new there; under
+    another name of the folder it goes on; and where the folder is gone, the run can be forgotten."""
+    group = unique("moved")
+    wish = {"group": group, "topics": [topic], "out": tmp_path / "out"}
+    assert driven(short, kafka, kill_at="decided", **wish)[0] == -9
+    with pytest.raises(RefusedError, match=f"to {tmp_path}/out is not finished, and its plan is not in"):
+        export(group, topic, root=tmp_path / "elsewhere")
+    assert not (tmp_path / "elsewhere").exists()
+    (tmp_path / "out").rename(tmp_path / "mounted")
+    told: list[str] = []
+    export(group, topic, root=tmp_path / "mounted", warn=told.append)
+    assert "going on with run" in told[-1]
+    is_complete(group, topic, tmp_path / "mounted")
+
+    assert driven(short, kafka, kill_at="files written", **(wish | {"group": f"{group}-2"}))[0] == -9
+    shutil.rmtree(tmp_path / "out")
+    with pytest.raises(RefusedError, match="its plan is not in"):
+        export(f"{group}-2", topic)
+    export(f"{group}-2", topic, settle="forget")
+    assert [row.rows for row in export(f"{group}-2", topic)] == [20, 20]
+
+
+def test_a_plan_that_was_changed_is_not_carried_out(
+    topic: str, export: Export, unique: Callable[[str], str], registry: Registry, short: ZooKeeperSettings,
+    kafka: KafkaSettings, tmp_path: Path,
+) -> None:  # fmt: skip
+    """The pointer names the plan by its hash: another one in its place is refused, and nothing is exported by it."""
+    group = unique("forged")
+    assert driven(short, kafka, kill_at="plan in place", group=group, topics=[topic], out=tmp_path / "out")[0] == -9
+    (path,) = (tmp_path / "out").rglob("plan.json")
+    path.write_text(path.read_text().replace('"end": 20', '"end": 19'))
+    with pytest.raises(RefusedError, match="is not the one that group"):
+        export(group, topic)
+    assert published_in(tmp_path / "out") == []
+
+
+def test_a_failure_before_the_decision_leaves_no_trace(
+    topic: str, export: Export, unique: Callable[[str], str], registry: Registry, is_complete: Callable[..., None],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """Interrupted or failed in order at any point before the decision: no file, no node; after it the run waits."""
+    before, after = points_of(export, topic, unique, tmp_path)
+    for number, point in enumerate([*before, *after]):
+        group, out = unique("stopped"), tmp_path / str(number)
+        with pytest.raises(KeyboardInterrupt):
+            export(group, topic, root=out, passed=at(point, lambda: signal.raise_signal(signal.SIGINT)))
+        if point in before:
+            assert not out.exists()
+            assert registry.read([Exists(znodes.group(group))]) == [None]
+        export(group, topic, root=out)
+        is_complete(group, topic, out)

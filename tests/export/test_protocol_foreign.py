@@ -1,0 +1,151 @@
+"""Exports of a group that somebody else touches meanwhile: seen at every point, and never written over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from export_points import Export, at, points_of
+from exports import files_in, published_in
+
+from zkgroup.errors import NotFoundError, RefusedError
+from zkgroup.export.words import Policies
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import Children, Create, Delete, Ensure, Exists, Stat
+from zkgroup.sandbox.topics import create_topic, delete_topic
+from zkgroup.servers.registry import Registry
+from zkgroup.servers.zookeeper import ZooKeeperSettings
+
+
+@pytest.fixture
+def export(brief: Export) -> Export:
+    """One export under a short session."""
+    return brief
+
+
+@pytest.fixture
+def topic(filled: str) -> str:
+    """A topic with a few messages."""
+    return filled
+
+
+def test_a_foreign_commit_before_the_decision_drops_the_run(
+    export: Export, topic: str, unique: Callable[[str], str], commit: Callable[..., None],
+    committed: Callable[..., Any], registry: Registry, tmp_path: Path,
+) -> None:  # fmt: skip
+    """Somebody moves an offset at any point before the decision: exit 5, no trace, and the next export starts there."""
+    before, _ = points_of(export, topic, unique, tmp_path)
+    one = TopicPartition(topic, 1)
+    for number, point in enumerate(before[before.index("plan in place") :]):
+        group, out = unique("foreign"), tmp_path / str(number)
+        with pytest.raises(RefusedError, match=f"offset of {one} was moved.*it is 7"):
+            export(group, topic, root=out, passed=at(point, partial(commit, group, {one: 7})))
+        assert not out.exists()
+        assert registry.read([Children(znodes.group(group))]) == [("offsets",)]
+        assert [committed(group, topic, p) for p in range(2)] == [None, 7]
+        rows = export(group, topic, root=out)
+        assert [(row.start, row.end, row.rows) for row in rows] == [(0, 20, 20), (7, 20, 13)]
+
+
+@pytest.mark.parametrize("how", ["keep", "withdraw"])
+def test_a_foreign_commit_after_the_decision_waits_for_a_word(
+    export: Export, topic: str, unique: Callable[[str], str], commit: Callable[..., None],
+    committed: Callable[..., Any], registry: Registry, tmp_path: Path, how: str,
+) -> None:  # fmt: skip
+    """Somebody moves an offset between decision and commit: it stays, nothing is committed, and each export says so,
+    until ``settle`` says which of the two counts."""
+    _, after = points_of(export, topic, unique, tmp_path)
+    one = TopicPartition(topic, 1)
+    last = next(number for number, point in enumerate(after) if point.startswith("transaction"))
+    for number, point in enumerate(after[: last + 1]):
+        group, out = unique("foreign"), tmp_path / str(number)
+        said = f"is published and cannot be committed: the offset of {one} was moved.*it is 7.*--settle keep"
+        with pytest.raises(RefusedError, match=said):
+            export(group, topic, root=out, passed=at(point, partial(commit, group, {one: 7})))
+        with pytest.raises(RefusedError, match=said):
+            export(group, topic, root=out)
+        assert [committed(group, topic, p) for p in range(2)] == [None, 7]
+        assert len(published_in(out)) == 4
+        export(group, topic, root=out, settle=how)
+        assert registry.read([Children(znodes.group(group))]) == [("offsets",)]
+        each = [f"topic={topic}/partition={p}/{s}-{s + 10}.parquet" for p in range(2) for s in (0, 10)]
+        if how == "keep":
+            assert [committed(group, topic, p) for p in range(2)] == [20, 7]
+            assert published_in(out) == each
+            with pytest.raises(RefusedError, match="already holds offsets 0 to 9"):
+                export(group, topic, root=out)
+            commit(group, {one: 20})
+            assert [row.rows for row in export(group, topic, root=out)] == [0, 0]
+        else:
+            assert [committed(group, topic, p) for p in range(2)] == [None, 7]
+            assert published_in(out) == []
+            rows = export(group, topic, root=out)
+            assert [(row.start, row.end, row.rows) for row in rows] == [(0, 20, 20), (7, 20, 13)]
+        with pytest.raises(NotFoundError, match=r"no export of group .* is unfinished"):
+            export(group, topic, root=out, settle=how)
+
+
+def test_members_that_come_are_heard_before_the_decision_and_before_the_commit(
+    export: Export, topic: str, unique: Callable[[str], str], is_complete: Callable[..., None], registry: Registry,
+    tmp_path: Path, short: ZooKeeperSettings,
+) -> None:  # fmt: skip
+    """Before the decision the run is dropped; after it, it is finished as soon as they have gone."""
+    group = unique("joined")
+    with Registry(short) as member:
+
+        def join() -> None:
+            member.write(Ensure(znodes.ids(group)))
+            member.write(Create(znodes.member_id(group, f"{group}_m"), b"{}", ephemeral=True))
+
+        with pytest.raises(RefusedError, match=f"group {group} is live: {group}_m"):
+            export(group, topic, passed=at("files written", join))
+    assert files_in(tmp_path / "out") == []
+    with Registry(short) as member, pytest.raises(RefusedError, match=r"is live.*then run the same command again"):
+        export(group, topic, passed=at("decided", join))
+    assert len(published_in(tmp_path / "out")) == 4
+    registry.read([Children(znodes.ids(group))])
+    export(group, topic)
+    registry.write(Delete(znodes.ids(group)))
+    is_complete(group, topic, tmp_path / "out")
+
+
+def test_a_topic_made_again_is_never_committed_over(
+    export: Export, unique: Callable[[str], str], registry: Registry, fill: Callable[..., object],
+    committed: Callable[..., Any], tmp_path: Path,
+) -> None:  # fmt: skip
+    """Deleted and made again before the decision: the run is dropped. After it: nothing is committed, ``settle`` keeps
+    the files; the next export sees what it was, and writes the new log's messages beside the old ones."""
+    topic, group = unique("again"), unique("group")
+    create_topic(registry, topic)
+    fill(topic, 10)
+
+    def make_again() -> None:
+        delete_topic(registry, topic)
+        create_topic(registry, topic)
+        fill(topic, 10)
+
+    with pytest.raises(RefusedError, match=f"topic {topic} was deleted and made again"):
+        export(group, topic, passed=at("files written", make_again))
+    assert files_in(tmp_path / "out") == []
+    with pytest.raises(RefusedError, match=r"made again.*--settle keep"):
+        export(group, topic, passed=at("decided", make_again))
+    assert committed(group, topic) is None
+    export(group, topic, settle="keep")
+    assert committed(group, topic) is None
+    with pytest.raises(RefusedError, match=r"deleted and made again since .*--on-recreated earliest"):
+        export(group, topic)
+    fill(topic, 5)
+    (row,) = export(group, topic, policies=Policies(recreated="earliest"))
+    assert (row.start, row.end, row.rows) == (0, 15, 15)
+    names = published_in(tmp_path / "out")
+    (stat,) = registry.read([Exists(znodes.topic(topic))])
+    tag = f"{cast('Stat', stat).czxid:x}"
+    folder = f"topic={topic}/partition=0"
+    assert names == sorted([f"{folder}/0-10.parquet", f"{folder}/0-7.g{tag}.parquet", f"{folder}/7-15.g{tag}.parquet"])
+    fill(topic, 3)
+    (row,) = export(group, topic)
+    assert (row.start, row.end, row.rows) == (15, 18, 3)

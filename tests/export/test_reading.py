@@ -1,0 +1,343 @@
+"""What exports read of real logs, from where to where, and how they account for what is not there."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+from exports import messages_in, published_in
+from support import wait_until
+
+from zkgroup.errors import OffsetOutOfRangeError, RefusedError, UsageError
+from zkgroup.export.bounds import LATEST, Bound, parse_bound
+from zkgroup.export.documents import Manifest
+from zkgroup.export.lake import Lake
+from zkgroup.export.run import PartitionSummary
+from zkgroup.export.store import FolderStore
+from zkgroup.export.words import Policies
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import Create, Ensure
+from zkgroup.sandbox.topics import Record, add_partitions, produce
+from zkgroup.servers.kafka import KafkaSettings, KafkaTopicPartition, LogRange, admin_client, log_offsets, producer
+from zkgroup.servers.registry import Registry
+
+Export = Callable[..., list[PartitionSummary]]
+Committed = Callable[..., int | None]
+NOON = 1_600_000_000_000
+
+
+@pytest.fixture
+def export(in_process: Export) -> Export:
+    """One export without Spark."""
+    return in_process
+
+
+@pytest.fixture
+def manifest(tmp_path: Path) -> Callable[[str], Manifest]:
+    """``manifest(group)``: that of the group's last run."""
+
+    def read(group: str) -> Manifest:
+        lake = Lake(FolderStore(tmp_path / "out"))
+        run = lake.last(group).run
+        assert run is not None
+        found = lake.manifest(group, run)
+        assert found is not None
+        return found[0]
+
+    return read
+
+
+def log_of(kafka: KafkaSettings, topic: str, *, committed: bool = True) -> LogRange:
+    found = log_offsets(kafka, [TopicPartition(topic, 0)], 10, read_committed=committed)[TopicPartition(topic, 0)]
+    assert isinstance(found, LogRange)
+    return found
+
+
+def delete_records(kafka: KafkaSettings, topic: str, before: int) -> None:
+    """As retention does: the log begins at ``before``."""
+    admin = admin_client(kafka, 10)  # kept: its answers come through it
+    for future in admin.delete_records([KafkaTopicPartition(topic, 0, before)]).values():
+        future.result(10)
+    wait_until(lambda: log_of(kafka, topic).start == before)
+
+
+def transactions(kafka: KafkaSettings, topic: str, sizes: list[int]) -> int:
+    """Transactions of so many messages each, those of negative size aborted; how long the log is then."""
+    client = producer(kafka, transactional_id=topic)
+    client.init_transactions(30)
+    for size in sizes:
+        client.begin_transaction()
+        for _ in range(abs(size)):
+            client.produce(topic, b"aborted" if size < 0 else b"committed", partition=0)
+        client.flush(30)
+        (client.commit_transaction if size > 0 else client.abort_transaction)(30)
+    length = sum(abs(size) + 1 for size in sizes)
+    wait_until(lambda: log_of(kafka, topic).end == length, what="the last marker is written")
+    return length
+
+
+@pytest.mark.parametrize(
+    ("isolation", "rows", "gaps"), [("read_committed", 7, 309), ("read_uncommitted", 312, 4), (None, 7, 309)]
+)
+def test_transactions_are_accounted_for(
+    export: Export, make_topic: Callable[..., str], kafka: KafkaSettings, unique: Callable[[str], str],
+    manifest: Callable[[str], Manifest], tmp_path: Path, isolation: str | None, rows: int, gaps: int,
+) -> None:  # fmt: skip
+    """Markers and aborted messages, also more of them in a row than markers ever are, are explained; at the other level
+    the aborted ones are rows."""
+    topic, group = make_topic(), unique("group")
+    length = transactions(kafka, topic, [3, -300, 4, -5])
+    (row,) = export(group, topic, isolation=isolation)
+    assert (row.start, row.end, row.rows) == (0, length, rows)
+    (part,) = manifest(group).parts
+    assert (part.gaps, part.rows, part.undecodable) == ({"transactions": gaps}, rows, 0)
+    values = [message["value"] for message in messages_in(tmp_path / "out")]
+    assert values.count(b"committed") == 7
+    assert len(values) == rows
+    assert manifest(group).isolation == isolation or "read_committed"
+
+
+@pytest.fixture(scope="module")
+def compacted(registry: Registry, kafka: KafkaSettings) -> str:
+    """A compacted topic that was compacted: some offsets are gone from its middle."""
+    name = "compacted"
+    registry.write(Ensure("/config/topics"))
+    config = (
+        b'{"version":1,"config":{"cleanup.policy":"compact","segment.ms":"100","min.cleanable.dirty.ratio":"0.01"}}'
+    )
+    assert registry.write(Create(f"/config/topics/{name}", config)) is None
+    from zkgroup.sandbox.topics import create_topic
+
+    create_topic(registry, name)
+    written = 0
+
+    def shrunk() -> bool:
+        # A record now and then rolls the segment, and what is behind it may be compacted.
+        nonlocal written
+        produce(kafka, name, [Record(b"%d" % i, b"key", 0) for i in range(20)])
+        written += 20
+        return count(kafka, name) < written
+
+    wait_until(shrunk, 60, "the log is compacted")
+    return name
+
+
+def count(kafka: KafkaSettings, topic: str) -> int:
+    """The messages that are there."""
+    from zkgroup.servers.ranges import RangeReader, range_consumer
+
+    source = range_consumer(kafka)
+    try:
+        end = log_of(kafka, topic).end
+        return sum(map(len, RangeReader(source).batches(TopicPartition(topic, 0), 0, end)))
+    finally:
+        source.close()
+
+
+def test_compaction_is_accounted_for(
+    export: Export, compacted: str, unique: Callable[[str], str], manifest: Callable[[str], Manifest]
+) -> None:
+    """What compaction took is a gap of that name, known by the topic's policy."""
+    group = unique("group")
+    (row,) = export(group, compacted)
+    (part,) = manifest(group).parts
+    assert part.gaps == {"compaction": row.end - row.rows}
+    assert row.rows < row.end
+
+
+def test_what_nothing_explains_is_refused(
+    export: Export, compacted: str, unique: Callable[[str], str], manifest: Callable[[str], Manifest],
+    committed: Committed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Offsets missing from the middle of a topic that is not compacted: exit 5 with the stretch; recorded if told."""
+    from zkgroup.export import group as module
+
+    # The one thing that is not real here: what the brokers say of this topic's policy.
+    monkeypatch.setattr(module, "cleanup_policies", lambda _, topics, __: dict.fromkeys(topics, "delete"))
+    monkeypatch.setattr("zkgroup.export.accounting.MARKERS", 3)
+    group = unique("group")
+    with pytest.raises(RefusedError, match=r"neither transactions nor compaction explain it \(compacted-0: \d+ of"):
+        export(group, compacted)
+    assert committed(group, compacted) is None
+    assert not (tmp_path / "out").exists()
+    (row,) = export(group, compacted, record_unexplained=True)
+    (part,) = manifest(group).parts
+    assert part.gaps["unexplained"] > 3
+    assert part.balanced
+    assert committed(group, compacted) == row.end
+
+
+def test_retention_that_overtakes_the_plan_is_refused_or_recorded(
+    export: Export, make_topic: Callable[..., str], kafka: KafkaSettings, unique: Callable[[str], str],
+    manifest: Callable[[str], Manifest], committed: Committed, tmp_path: Path,
+) -> None:  # fmt: skip
+    """Messages deleted between plan and reading: the run is dropped with the range that is gone; with the policy to go
+    on it takes what is left, and the manifest has the gap."""
+    topic, group = make_topic(), unique("group")
+    produce(kafka, topic, [Record(b"%d" % i, None, 0) for i in range(100)])
+
+    def overtake(point: str) -> None:
+        if point == "plan in place":
+            delete_records(kafka, topic, 30)
+
+    with pytest.raises(OffsetOutOfRangeError, match=r"offsets 0 to 29 \(30 offsets\) were deleted from the log"):
+        export(group, topic, passed=overtake)
+    assert committed(group, topic) is None
+    assert not (tmp_path / "out").exists()
+
+    def again(point: str) -> None:
+        if point == "plan in place":
+            delete_records(kafka, topic, 60)
+
+    (row,) = export(group, topic, passed=again, skip_lost=True)
+    assert (row.start, row.end, row.rows) == (30, 100, 40)
+    assert manifest(group).parts[0].gaps == {"retention": 30}
+    assert [message["value"] for message in messages_in(tmp_path / "out")] == [b"%d" % i for i in range(60, 100)]
+
+
+def test_retention_that_overtook_the_group_is_refused_or_recorded(
+    export: Export, make_topic: Callable[..., str], kafka: KafkaSettings, unique: Callable[[str], str],
+    manifest: Callable[[str], Manifest], commit: Callable[..., None],
+) -> None:  # fmt: skip
+    """Before the plan: refused by name, or gone on with, and told on stderr and in the manifest."""
+    topic, group, told = make_topic(), unique("group"), list[str]()
+    produce(kafka, topic, [Record(b"%d" % i, None, 0) for i in range(50)])
+    commit(group, {TopicPartition(topic, 0): 10})
+    delete_records(kafka, topic, 20)
+    with pytest.raises(RefusedError, match="is at 10, its log starts at 20: 10 offsets are lost"):
+        export(group, topic)
+    (row,) = export(group, topic, policies=Policies(expired="earliest"), warn=told.append)
+    assert (row.start, row.rows) == (20, 30)
+    assert told == [f"{topic}-0: offsets 10 to 19 are not exported (retention)"]
+    assert [tuple(gap) for gap in manifest(group).parts[0].plan.skipped] == [("retention", 10, 20)]
+
+
+def test_limits_of_messages_and_bytes_take_several_runs(
+    export: Export, make_topic: Callable[..., str], kafka: KafkaSettings, unique: Callable[[str], str],
+    committed: Committed, tmp_path: Path,
+) -> None:  # fmt: skip
+    """Each run takes a share of each partition and commits it, the next one goes on there; then all is there once."""
+    topic, group = make_topic(2), unique("group")
+    sent = [Record(random.Random(i).randbytes(100), b"k" * 10, i % 2) for i in range(300)]
+    produce(kafka, topic, sent)
+    assert [(r.start, r.end) for r in export(group, topic, max_messages=61)] == [(0, 30), (0, 31)]
+    ends = [(row.end, row.rows) for row in export(group, topic, max_bytes=2 * 110 * 20 - 10)]
+    assert ends == [(50, 20), (51, 20)]
+    assert [committed(group, topic, p) for p in range(2)] == [50, 51]
+    assert [(r.end, r.rows) for r in export(group, topic, max_bytes=1)] == [(51, 1), (52, 1)]
+    export(group, topic)
+    found = [(m["partition"], m["offset"], m["value"]) for m in messages_in(tmp_path / "out")]
+    assert found == sorted((record.partition, i // 2, record.value) for i, record in enumerate(sent))
+
+
+def test_times_and_offsets_bound_an_export(
+    export: Export, make_topic: Callable[..., str], kafka: KafkaSettings, unique: Callable[[str], str],
+    committed: Committed, tmp_path: Path,
+) -> None:  # fmt: skip
+    """From the first message of a time to the first of another; an offset file and offsets by name; a partition that is
+    not named is left where it is."""
+    topic = make_topic(2)
+    produce(kafka, topic, [Record(b"%d" % i, None, i % 2, NOON + i * 1000) for i in range(40)])
+    at_ten, at_thirty = (Bound("time", NOON + second * 1000) for second in (10, 30))
+    group = unique("times")
+    rows = export(group, topic, begin=at_ten, until=at_thirty)
+    assert [(row.start, row.end) for row in rows] == [(5, 15), (5, 15)]
+    rows = export(group, topic, until=Bound("time", NOON + 10**9))
+    assert [(row.start, row.end) for row in rows] == [(15, 20), (15, 20)]
+
+    group = unique("named")
+    named = partial(export, group, topic, root=tmp_path / "named")
+    rows = named(begin=parse_bound(f"{topic}:0=3,{topic}:1=4", group, "--from"), max_messages=2)
+    assert [(row.start, row.end) for row in rows] == [(3, 4), (4, 5)]
+    rows = named(until=parse_bound(f"{topic}:1=7", group, "--until"))
+    assert [(row.start, row.end) for row in rows] == [(4, 4), (5, 7)]
+    with pytest.raises(RefusedError, match=f"{topic}-0 is at 4, not at 9"):
+        named(begin=parse_bound(f"{topic}:0=9", group, "--from"))
+
+    path = tmp_path / "checkpoint"
+    path.write_text("".join(f"/consumers/other/offsets/{topic}/{p}:{10 + p}\n" for p in range(2)))
+    group = unique("file")
+    rows = export(group, topic, root=tmp_path / "third", begin=parse_bound(str(path), group, "--from"))
+    assert [(row.start, row.end) for row in rows] == [(10, 20), (11, 20)]
+
+
+@pytest.mark.parametrize("text", ["nowhere", "@noon", "t:0=1,t:0=2", "t:0", "-1"])
+def test_bounds_that_mean_nothing_are_refused(text: str) -> None:
+    """With the ways to write one."""
+    with pytest.raises(UsageError):
+        parse_bound(text, "group", "--from")
+
+
+def test_a_backfill_fills_what_is_missing_and_moves_nobody(
+    export: Export, make_topic: Callable[..., str], fill: Callable[..., object], unique: Callable[[str], str],
+    commit: Callable[..., None], committed: Committed, tmp_path: Path,
+) -> None:  # fmt: skip
+    """A gap that the group left, and what lies before its first export; a second backfill finds nothing, and the next
+    export goes on where the group stands."""
+    topic, group = make_topic(), unique("group")
+    fill(topic, 100)
+    partition = TopicPartition(topic, 0)
+    commit(group, {partition: 20})
+    export(group, topic, until=parse_bound(f"{topic}:0=40", group, "--until"))
+    commit(group, {partition: 60})
+    with pytest.raises(RefusedError, match=r"stands ahead of what was exported .* is at 60, exported up to 40"):
+        export(group, topic)
+    rows = export(group, topic, backfill=True, until=Bound("committed"))
+    assert [(row.start, row.end, row.rows) for row in rows] == [(0, 20, 20), (40, 60, 20)]
+    assert committed(group, topic) == 60
+    assert export(group, topic, backfill=True, until=Bound("committed")) == []
+    (row,) = export(group, topic)
+    assert (row.start, row.end) == (60, 100)
+    assert [message["offset"] for message in messages_in(tmp_path / "out")] == list(range(100))
+    with pytest.raises(UsageError, match="--backfill needs a place to begin"):
+        export(group, topic, backfill=True, begin=None)
+
+
+def test_the_lake_and_the_group_must_agree(
+    export: Export, make_topic: Callable[..., str], fill: Callable[..., object], unique: Callable[[str], str],
+    commit: Callable[..., None], committed: Committed, manifest: Callable[[str], Manifest], tmp_path: Path,
+) -> None:  # fmt: skip
+    """A group set back or forward since its last export is seen before anything is written, also where nothing is new;
+    believed is whom one is told to believe."""
+    topic, group = make_topic(), unique("group")
+    fill(topic, 30)
+    export(group, topic, max_messages=10)
+    partition = TopicPartition(topic, 0)
+    commit(group, {partition: 4})
+    with pytest.raises(RefusedError, match=r"0-10\.parquet already holds"):
+        export(group, topic)
+    export(group, topic, max_messages=5, policies=Policies(disagreement="lake"))
+    assert committed(group, topic) == 15
+    commit(group, {partition: 30})
+    with pytest.raises(RefusedError, match="is at 30, exported up to 15"):
+        export(group, topic)
+    assert len(published_in(tmp_path / "out")) == 2
+    fill(topic, 5)
+    (row,) = export(group, topic, policies=Policies(disagreement="group"))
+    assert (row.start, row.end, row.rows) == (30, 35, 5)
+    assert [tuple(gap) for gap in manifest(group).parts[0].plan.skipped] == [("moved", 15, 30)]
+    assert [(row.start, row.rows) for row in export(group, topic)] == [(35, 0)]
+
+
+def test_a_new_partition_waits_for_a_word(
+    export: Export, make_topic: Callable[..., str], fill: Callable[..., object], unique: Callable[[str], str],
+    registry: Registry, tmp_path: Path,
+) -> None:  # fmt: skip
+    """A partition that was added since the last export: refused unless it begins at its start or one says where."""
+    topic, group = make_topic(), unique("group")
+    fill(topic, 10)
+    export(group, topic)
+    add_partitions(registry, topic, 2)
+    fill(topic, 10, 2)
+    for begin in (None, "latest"):
+        with pytest.raises(RefusedError, match=rf"new to group .* \({topic}-1\)"):
+            export(group, topic, begin=begin)
+    told: list[str] = []
+    rows = export(group, topic, begin=None, policies=Policies(new_partition="skip"), warn=told.append)
+    assert [(row.partition, row.start, row.end) for row in rows] == [(0, 10, 15)]
+    assert told == [f"{topic}-1 is left out: it has no committed offset"]
+    rows = export(group, topic, until=LATEST)
+    assert [(row.partition, row.start, row.end) for row in rows] == [(0, 15, 15), (1, 0, 5)]

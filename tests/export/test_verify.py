@@ -1,0 +1,163 @@
+"""Looking at exports: what was done, what is under way, and whether every offset is there once."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from zkgroup.export.claim import ExportClaim
+from zkgroup.export.documents import Pointer
+from zkgroup.export.group import read_committed
+from zkgroup.export.history import history, status
+from zkgroup.export.lake import Lake
+from zkgroup.export.run import PartitionSummary
+from zkgroup.export.store import FolderStore
+from zkgroup.export.verify import VerifyRow, verify
+from zkgroup.export.words import Policies
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import Ensure, SetData
+from zkgroup.servers.registry import Registry
+
+
+@pytest.fixture
+def exported(
+    in_process: Callable[..., list[PartitionSummary]], make_topic: Callable[..., str], fill: Callable[..., object],
+    unique: Callable[[str], str], commit: Callable[..., None], tmp_path: Path,
+) -> tuple[Lake, str, str]:  # fmt: skip
+    """Three runs of a group: 0 to 20 in two files, 20 to 30, and 35 to 40 behind a gap that was recorded."""
+    topic, group = make_topic(), unique("group")
+    fill(topic, 40)
+    in_process(group, topic, max_messages=20, range_messages=10)
+    in_process(group, topic, max_messages=10)
+    commit(group, {TopicPartition(topic, 0): 35})
+    in_process(group, topic, policies=Policies(disagreement="group"))
+    return Lake(FolderStore(tmp_path / "out")), group, topic
+
+
+def problems(lake: Lake, **options: Any) -> list[tuple[int, int, str]]:
+    """Start, end and words of each problem."""
+    return [(row.start, row.end, row.problem) for row in verify(lake, **options) if row.problem is not None]
+
+
+def file(lake: Lake, topic: str, name: str) -> Path:
+    assert isinstance(lake.store, FolderStore)
+    return lake.store.root / f"topic={topic}" / "partition=0" / f"{name}.parquet"
+
+
+def test_what_is_as_it_was_left_has_no_problems(exported: tuple[Lake, str, str], registry: Registry) -> None:
+    """One row for the partition, over all runs, with what was skipped knowingly; the group's offset agrees."""
+    lake, group, topic = exported
+    committed = {group: read_committed(registry, group, lake.last(group).coverage)}
+    assert verify(lake, committed) == [VerifyRow(topic, 0, 0, 40, 35, 0, 5, 4, None)]
+    assert [(row.state, row.rows, row.files, row.skipped, row.kind) for row in history(lake)] == [
+        ("exported", 20, 2, 0, "export"),
+        ("exported", 10, 1, 0, "export"),
+        ("exported", 5, 1, 5, "export"),
+    ]
+    assert [row.run[:8] for row in history(lake, [group])] == ["00000001", "00000002", "00000003"]
+
+
+def test_every_change_of_a_file_is_named(exported: tuple[Lake, str, str]) -> None:
+    """Missing, cut, replaced by another, renamed, foreign: each by its name and its offsets."""
+    lake, group, topic = exported
+    ten, twenty, thirty = (file(lake, topic, name) for name in ("0-10", "10-20", "20-30"))
+    content = ten.read_bytes()
+
+    ten.unlink()
+    assert problems(lake) == [
+        (0, 10, f"topic={topic}/partition=0/0-10.parquet of run {lake.runs(group)[0]} is missing")
+    ]
+
+    ten.write_bytes(content[:-20])
+    assert any("0-10.parquet cannot be read" in why for _, _, why in problems(lake))
+
+    shutil.copyfile(twenty, ten)
+    found = problems(lake)
+    assert (0, 10, f"topic={topic}/partition=0/0-10.parquet says that it is {topic}-0 10 to 20") in found
+    assert any("row group 0 has 10 rows, offsets 10 to 19" in why for _, _, why in found)
+
+    table = pq.ParquetFile(thirty).read()
+    pq.write_table(table.slice(0, 9), ten)
+    assert any("0-10.parquet has 9 rows" in why for _, _, why in problems(lake))
+
+    ten.write_bytes(content)
+    assert problems(lake) == []
+    shutil.copyfile(twenty, file(lake, topic, "5-8"))
+    assert any("5-8.parquet is in no run's manifest" in why for _, _, why in problems(lake))
+    pq.write_table(pa.table({"offset": [5]}), file(lake, topic, "5-8"))
+    assert any("5-8.parquet was not made by an export" in why for _, _, why in problems(lake))
+
+
+def test_gaps_and_repeats_between_runs_are_named(exported: tuple[Lake, str, str]) -> None:
+    """A run whose memory is gone leaves offsets in no run; one that claims another's offsets has them twice."""
+    lake, group, _ = exported
+    assert isinstance(lake.store, FolderStore)
+    first, second, third = (lake.store.root / lake.folder(group, run) for run in lake.runs(group))
+    kept = (second / "manifest.json").read_text()
+    (second / "manifest.json").unlink()
+    found = problems(lake)
+    assert (20, 30, f"in no run of group {group}") in found
+    assert any("20-30.parquet is in no run's manifest" in why for _, _, why in found)
+    (second / "manifest.json").write_text(kept)
+    (third / "manifest.json").write_text((first / "manifest.json").read_text())
+    assert (0, 20, "exported twice") in problems(lake)
+
+
+def test_a_group_that_was_moved_is_named(
+    exported: tuple[Lake, str, str], registry: Registry, commit: Callable[..., None]
+) -> None:
+    """Forward, back below a gap that nobody recorded, or gone."""
+    lake, group, topic = exported
+    for offset, interval in ((47, (40, 47)), (12, (12, 40))):
+        commit(group, {TopicPartition(topic, 0): offset})
+        committed = {group: read_committed(registry, group, lake.last(group).coverage)}
+        assert problems(lake, committed=committed) == [
+            (*interval, f"group {group} stands at {offset}, exported up to 40")
+        ]
+    assert problems(lake, committed={group: {}}) == [(40, 40, f"group {group} has no offset, exported up to 40")]
+
+
+def test_a_run_that_was_taken_back_counts_for_nothing(exported: tuple[Lake, str, str]) -> None:
+    """Its files may be gone; if one is still there, it is foreign."""
+    from zkgroup.export.documents import Settled, encode_settled
+
+    lake, group, topic = exported
+    last = lake.runs(group)[-1]
+    content = file(lake, topic, "35-40").read_bytes()
+    settled = Settled("withdraw", 1, (TopicPartition(topic, 0),), {})
+    lake.store.write(f"{lake.folder(group, last)}/settled.json", encode_settled(settled))
+    file(lake, topic, "35-40").unlink()
+    assert problems(lake) == []
+    assert [row.state for row in history(lake)][-1] == "withdrawn"
+    file(lake, topic, "35-40").write_bytes(content)
+    assert [interval[:2] for interval in problems(lake)] == [(35, 40)]
+
+
+def test_status_tells_what_runs_and_what_waits(registry: Registry, unique: Callable[[str], str]) -> None:
+    """Nothing for a group without exports; a claim is at work, a pointer without one waits, with what to do."""
+    group = unique("group")
+    assert status(registry, group) == []
+    pointer = Pointer("decided", "00000001-aaaaaaaa", "/out", "hash", "attempt", "hash")
+    with ExportClaim(registry, group, "attempt", lambda _: None) as claim:
+        (row,) = status(registry, group)
+        assert (row.state, row.step, row.run) == ("running", "planning", None)
+        claim.point(None, pointer)
+        (row,) = status(registry, group)
+        assert (row.state, row.step, row.run, row.output) == ("running", "decided", pointer.run, "/out")
+        assert row.pid is not None
+        assert row.since is not None
+    (row,) = [row for row in status(registry) if row.group == group]
+    assert (row.state, row.host, row.pid) == ("unfinished", None, None)
+    assert "run the same command again" in row.advice
+    registry.write(SetData(znodes.export_state(group), b"what"))
+    (row,) = status(registry, group)
+    assert (row.state, row.step) == ("unfinished", "unreadable")
+    registry.write(Ensure(znodes.export_state(unique("quiet"))))
+    assert status(registry, unique("nobody")) == []

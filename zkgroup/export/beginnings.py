@@ -1,0 +1,195 @@
+"""Where to begin with a partition, and what is said and refused where that is not plain. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from zkgroup.errors import RefusedError
+from zkgroup.export.words import Begin, Disagreement, PartitionFacts, Policies, Policy, RecreatedPolicy, Skipped
+from zkgroup.protocol.names import TopicPartition
+
+_SHOWN = 3  # partitions that a message names
+
+
+@dataclass
+class Troubles:
+    """What keeps partitions from being exported, by kind."""
+
+    group: str
+    found: dict[str, list[str]] = field(default_factory=dict)
+    left_out: list[tuple[TopicPartition, str]] = field(default_factory=list)
+
+    def add(self, kind: str, text: str) -> None:
+        self.found.setdefault(kind, []).append(text)
+
+    def leave_out(self, partition: TopicPartition, why: str) -> None:
+        self.left_out.append((partition, why))
+
+    def refuse(self) -> None:
+        for kind, (template, remedy) in _REFUSALS.items():
+            if texts := self.found.get(kind):
+                count = f"{len(texts)} partition{'s' * (len(texts) > 1)}"
+                raise RefusedError(template.format(group=self.group, count=count, few=_few(texts)), remedy)
+
+
+_REFUSALS: Mapping[str, tuple[str, str]] = {
+    "recreated": (
+        "topics were deleted and made again since group {group} read them ({few}): their offsets are of other logs",
+        "--on-recreated earliest exports the new log from its start; committed, latest or skip are the alternatives",
+    ),
+    "beyond": (
+        "offsets of group {group} lie behind the end of the log ({few})",
+        "the topic was truncated or made again: reset these offsets first",
+    ),
+    "ahead": (
+        "group {group} stands ahead of what was exported ({few}): somebody moved it, or exported elsewhere, or took "
+        "files away",
+        "--on-disagreement lake goes on where the export ended; group goes on where the group stands and notes the gap",
+    ),
+    "behind": (
+        "group {group} stands behind what was exported ({few}): it was set back, or its offsets are an older copy",
+        "--on-disagreement lake goes on where the export ended; to have the messages again choose another --to",
+    ),
+    "exact": (
+        "group {group} has offsets of its own where --from names others ({few})",
+        "leave --from out to go on, reset-offsets to move the group, or --backfill to export without moving it",
+    ),
+    "lost": (
+        "messages that group {group} has not read were deleted ({few})",
+        "--skip-lost goes on where the log starts (as --on-expired earliest does), --on-expired skip without them",
+    ),
+    "new": (
+        "topics have partitions that are new to group {group} ({few})",
+        "--on-new-partition earliest exports them from their start",
+    ),
+    "unknown": (
+        "group {group} has no committed offset for {count} ({few})",
+        "--from earliest or --from latest says where to begin",
+    ),
+}
+
+
+_Place: TypeAlias = tuple[int, tuple[Skipped, ...]]
+
+
+def begin_at(fact: PartitionFacts, begin: Begin | None, policies: Policies, troubles: Troubles) -> _Place | None:
+    """Where to begin with a partition and what is passed over; None where it cannot be said or is left out."""
+    name = str(fact.partition)
+    if fact.remade:
+        return _begin_remade(fact, policies.recreated, troubles)
+    if fact.committed is None:
+        return _begin_without_offset(fact, begin, policies, troubles)
+    if fact.exact and fact.begin is not None and fact.begin != fact.committed:
+        troubles.add("exact", f"{name} is at {fact.committed}, not at {fact.begin}")
+        return None
+    if fact.committed > fact.log_end:
+        troubles.add("beyond", f"{name} is at {fact.committed}, its log ends at {fact.log_end}")
+        return None
+    place = _agreed(fact, fact.committed, policies.disagreement, troubles)
+    return None if place is None else _readable(fact, *place, policies.expired, troubles)
+
+
+def _begin_remade(fact: PartitionFacts, policy: RecreatedPolicy, troubles: Troubles) -> _Place | None:
+    was = "nothing" if fact.committed is None else fact.committed
+    if policy == "fail":
+        troubles.add("recreated", f"{fact.partition}, committed: {was}, the log is {fact.log_start} to {fact.log_end}")
+        return None
+    if policy == "skip":
+        troubles.leave_out(fact.partition, "its topic was made again")
+        return None
+    start = {"earliest": fact.log_start, "latest": fact.log_end}.get(policy, fact.committed)
+    if start is None or not fact.log_start <= start <= fact.log_end:
+        troubles.add("beyond", f"{fact.partition} is at {was}, its log is {fact.log_start} to {fact.log_end}")
+        return None
+    skipped = [Skipped("recreated", start, start)]
+    if policy == "latest" and fact.log_start < start:
+        skipped.append(Skipped("latest", fact.log_start, start))
+    return start, tuple(skipped)
+
+
+def _begin_without_offset(
+    fact: PartitionFacts, begin: Begin | None, policies: Policies, troubles: Troubles
+) -> _Place | None:
+    name = str(fact.partition)
+    policy, kind = policies.no_offset, "unknown"
+    start = fact.begin
+    if start is None and begin is not None:
+        start = fact.log_start if begin == "earliest" else fact.log_end
+    if fact.fresh:
+        # What was said of partitions without an offset was not said of one that nobody knew: all of it is new.
+        policy, kind = policies.new_partition, "new"
+        if start is not None and start > fact.log_start and not fact.exact:
+            start = None
+    if start is None and fact.coverage and policies.disagreement == "lake":
+        start = fact.coverage[-1][1]
+    if start is None:
+        if policy == "fail":
+            troubles.add(kind, name)
+            return None
+        if policy == "skip":
+            troubles.leave_out(fact.partition, "it has no committed offset")
+            return None
+        start = fact.log_start if policy == "earliest" else fact.log_end
+    if start > fact.log_end:
+        troubles.add("beyond", f"{name} is to begin at {start}, its log ends at {fact.log_end}")
+        return None
+    place = _agreed(fact, start, policies.disagreement, troubles)
+    return None if place is None else _readable(fact, *place, policies.expired, troubles)
+
+
+def _agreed(fact: PartitionFacts, stands: int, policy: Disagreement, troubles: Troubles) -> _Place | None:
+    """Where to begin, given where the group stands and what the lake holds."""
+    if not fact.coverage:
+        return stands, ()
+    behind = next((high for low, high in fact.coverage if low <= stands < high), None)
+    if behind is not None:
+        text = f"{fact.partition} is at {stands}, exported up to {behind}"
+        if policy == "lake" and behind <= fact.log_end:
+            return behind, ()
+        _disagreed(fact, policy, "behind", text, troubles)
+        return None
+    ends = [high for _, high in fact.coverage if high <= stands]
+    if not ends or max(ends) == stands:
+        # Below everything that was exported (a backfill's gap), or just where the export ended.
+        return stands, ()
+    text = f"{fact.partition} is at {stands}, exported up to {max(ends)}"
+    if policy == "lake":
+        return max(ends), ()
+    if policy == "group":
+        return stands, (Skipped("moved", max(ends), stands),)
+    _disagreed(fact, policy, "ahead", text, troubles)
+    return None
+
+
+def _disagreed(fact: PartitionFacts, policy: Disagreement, kind: str, text: str, troubles: Troubles) -> None:
+    if policy == "skip":
+        troubles.leave_out(fact.partition, text)
+    else:
+        troubles.add(kind, text)
+
+
+def _readable(
+    fact: PartitionFacts, start: int, skipped: tuple[Skipped, ...], policy: Policy, troubles: Troubles
+) -> _Place | None:
+    """The place, or the log's start where that is behind it."""
+    missing = fact.log_start - start
+    if missing <= 0:
+        return start, skipped
+    if policy == "fail":
+        text = f"{fact.partition} is at {start}, its log starts at {fact.log_start}: {missing} offsets are lost"
+        troubles.add("lost", text)
+        return None
+    if policy == "skip":
+        troubles.leave_out(fact.partition, f"its log starts at {fact.log_start}, behind {start}")
+        return None
+    skipped = (*skipped, Skipped("retention", start, fact.log_start))
+    if policy == "latest" and fact.log_start < fact.log_end:
+        return fact.log_end, (*skipped, Skipped("latest", fact.log_start, fact.log_end))
+    return fact.log_start, skipped
+
+
+def _few(items: Sequence[str]) -> str:
+    more = len(items) - _SHOWN
+    return ", ".join(items[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

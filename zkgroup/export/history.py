@@ -1,0 +1,152 @@
+"""Looking at runs: what was exported, what is under way, what is unfinished and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from zkgroup.errors import MalformedZnodeError, ZkgroupError
+from zkgroup.export.accounting import total
+from zkgroup.export.claim import read_holder
+from zkgroup.export.documents import Manifest, Pointer, decode_pointer
+from zkgroup.export.group import names_of
+from zkgroup.export.lake import Lake
+from zkgroup.protocol import znodes
+from zkgroup.protocol.ops import Children, Get, Node
+from zkgroup.servers.registry import Registry
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """A run. ``state``: ``exported``; ``undecided`` (nothing of it counts); ``kept`` and ``withdrawn``: settled by
+    hand. ``gaps``: offsets that are no messages, ``skipped``: offsets that were left out knowingly, and were not read.
+    ``planned`` and ``decided`` are milliseconds since 1970."""
+
+    run: str
+    group: str
+    kind: str
+    state: Literal["exported", "undecided", "kept", "withdrawn"]
+    planned: int | None
+    decided: int | None
+    partitions: int
+    rows: int
+    bytes: int
+    files: int
+    gaps: int
+    skipped: int
+
+
+@dataclass(frozen=True, slots=True)
+class StatusRow:
+    """What is under way for a group. ``state``: ``running``, or ``unfinished``: nobody is at work on it. ``step``: the
+    pointer's. ``since``: when the work began, milliseconds since 1970."""
+
+    group: str
+    run: str | None
+    state: Literal["running", "unfinished"]
+    step: str
+    host: str | None
+    pid: int | None
+    since: int | None
+    output: str | None
+    advice: str
+
+
+_ADVICE = {
+    "planned": "run the same command again: it reads the planned ranges again; or --settle withdraw",
+    "decided": "run the same command again: it publishes and commits what was read; or --settle keep or withdraw",
+    "withdrawn": "run the same command again: it finishes taking the files back",
+}
+
+
+def history(lake: Lake, groups: Sequence[str] | None = None) -> Iterator[RunRow]:
+    """The runs that a lake keeps, of all groups or of these, the oldest first."""
+    for group in lake.groups() if groups is None else groups:
+        for run in lake.runs(group):
+            yield _run_row(lake, group, run)
+
+
+def _run_row(lake: Lake, group: str, run: str) -> RunRow:
+    found = lake.manifest(group, run)
+    if found is None:
+        try:
+            plan = lake.plan(group, run)
+        except ZkgroupError:
+            plan = None
+        if plan is None:
+            return RunRow(run, group, "export", "undecided", None, None, 0, 0, 0, 0, 0, 0)
+        return RunRow(
+            run, group, plan[0].kind, "undecided", plan[0].planned, None, len(plan[0].partitions), 0, 0, 0, 0, 0
+        )
+    manifest = found[0]
+    settled = lake.settled(group, run)
+    withdrawn = set(settled.left) if settled is not None and settled.how == "withdraw" else set()
+    counted = [part for part in manifest.parts if part.plan.partition not in withdrawn]
+    state: Literal["exported", "kept", "withdrawn"] = "exported"
+    if settled is not None:
+        state = "kept" if settled.how == "keep" else "withdrawn"
+    return RunRow(
+        run,
+        group,
+        manifest.kind,
+        state,
+        manifest.planned,
+        manifest.decided,
+        len(counted),
+        sum(part.rows for part in counted),
+        sum(file.bytes for part in counted for file in part.files),
+        sum(len(part.files) for part in counted),
+        sum(total(part.gaps for part in counted).values()),
+        sum(part.plan.lost for part in counted),
+    )
+
+
+def status(registry: Registry, group: str | None = None) -> list[StatusRow]:
+    """What is under way for a group, or for any."""
+    groups = [group] if group is not None else sorted(names_of(registry.read([Children(znodes.consumers())])[0]))
+    nodes = registry.read([Get(znodes.export_state(name)) for name in groups])
+    rows: list[StatusRow] = []
+    for name, node in zip(groups, nodes, strict=True):
+        if not isinstance(node, Node):
+            names_of(node)  # raises what is no absence
+            continue
+        holder = read_holder(registry, name)
+        pointer: Pointer | None = None
+        advice = "wait until it is done" if holder else ""
+        step = "planning"
+        try:
+            pointer = decode_pointer(znodes.export_state(name), node.data)
+        except (MalformedZnodeError, ZkgroupError) as error:
+            step, advice = "unreadable", str(error)
+        if pointer is not None:
+            step = pointer.state
+            advice = advice or _ADVICE[pointer.state]
+        if holder or pointer or step == "unreadable":
+            rows.append(
+                StatusRow(
+                    name,
+                    pointer.run if pointer else None,
+                    "running" if holder else "unfinished",
+                    step,
+                    str(holder["host"]) if holder else None,
+                    _number(holder.get("pid")) if holder else None,
+                    _number(holder.get("since")) if holder else None,
+                    pointer.output if pointer else None,
+                    advice,
+                )
+            )
+    return rows
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def decided(lake: Lake, group: str) -> Iterator[tuple[Manifest, set[object]]]:
+    """A group's decided runs, the oldest first, each with the partitions that were taken back."""
+    for run in lake.runs(group):
+        found = lake.manifest(group, run)
+        if found is not None:
+            settled = lake.settled(group, run)
+            yield found[0], set(settled.left) if settled is not None and settled.how == "withdraw" else set()

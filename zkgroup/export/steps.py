@@ -1,0 +1,373 @@
+"""A run's steps, in their order: the table in this package's docstring, in code.
+
+Each step may be repeated: by the same process after a lost session, or by another one that finds the run as it was
+left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, Protocol, Self, cast
+
+from zkgroup import __version__
+from zkgroup.errors import RefusedError, UnreachableError
+from zkgroup.export.assembling import assemble, ranges_of, refuse_unexplained
+from zkgroup.export.claim import ExportClaim, Moved
+from zkgroup.export.documents import (
+    Manifest,
+    ManifestPart,
+    Pointer,
+    RunPlan,
+    Settled,
+    TopicCoverage,
+    digest,
+    encode_manifest,
+    encode_plan,
+    encode_settled,
+)
+from zkgroup.export.group import ExportGroup
+from zkgroup.export.lake import MANIFEST, PLAN, SETTLED, Lake, extended
+from zkgroup.export.plan import pack
+from zkgroup.export.words import Compression, OffsetRange
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.servers.kafka import KafkaSettings
+
+if TYPE_CHECKING:
+    from zkgroup.export.task import DoneAnswer, TaskSettings
+
+
+class Runner(Protocol):
+    """What runs tasks: Spark, or in a test this very process."""
+
+    def run(
+        self,
+        settings: TaskSettings,
+        tasks: Sequence[Sequence[OffsetRange]],
+        done: Callable[[DoneAnswer], None],
+    ) -> list[DoneAnswer]:
+        """Run all of ``tasks``; ``done`` is told of ranges while it goes on. Raises the first failure."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far an export is: ``stage`` in words, and offsets done of all."""
+
+    stage: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a run is carried out with. ``passed`` is told of each point as it is passed."""
+
+    kafka: Callable[[], KafkaSettings]
+    runner: Callable[[], AbstractContextManager[Runner]]
+    patience: float
+    progress: Callable[[Progress], None]
+    warn: Callable[[str], None]
+    passed: Callable[[str], None]
+
+
+class ExportRun:
+    """One run, from wherever it stands. Made by ``planned`` or ``found``; used under its group's claim."""
+
+    def __init__(
+        self, claim: ExportClaim, lake: Lake, plan: RunPlan, pointer: Pointer, surroundings: Surroundings
+    ) -> None:
+        self._claim = claim
+        self._lake = lake
+        self._store = lake.store
+        self.plan = plan
+        self.pointer = pointer
+        self._with = surroundings
+        self._folder = lake.folder(plan.group, plan.run)
+
+    @classmethod
+    def planned(cls, claim: ExportClaim, lake: Lake, plan: RunPlan, surroundings: Surroundings) -> Self:
+        """A run that is about to begin."""
+        pointer = Pointer("planned", plan.run, lake.store.uri, digest(encode_plan(plan)), claim.attempt)
+        return cls(claim, lake, plan, pointer, surroundings)
+
+    @classmethod
+    def found(cls, claim: ExportClaim, lake: Lake, pointer: Pointer, surroundings: Surroundings) -> Self:
+        """The run that the group's pointer names, if its plan lies in this lake."""
+        here = lake.plan(claim.group, pointer.run)
+        if here is None:
+            raise RefusedError(
+                f"an export of group {claim.group} to {pointer.output} is not finished, and its plan is not in "
+                f"{lake.store.uri}",
+                f"finish it first: the same command with --to {pointer.output}, where that folder is; or end it there "
+                "with --settle withdraw",
+            )
+        plan, found = here
+        if found != pointer.plan:
+            raise RefusedError(
+                f"the plan of run {pointer.run} in {lake.store.uri} is not the one that group {claim.group} is held by",
+                "somebody changed or restored the folder: restore its plan.json",
+            )
+        return cls(claim, lake, plan, pointer, surroundings)
+
+    # --- going forward ----------------------------------------------------------------------------------------------
+
+    def carry_out(self, *, resumed: bool) -> Manifest:
+        """To the commit, from whatever state it is in. An orderly failure before the decision drops the run."""
+        if self.pointer.state == "withdrawn":
+            self.settle("withdraw")
+            raise RefusedError(f"run {self.plan.run} of group {self.plan.group} was being taken back, and now is")
+        if self.pointer.state == "planned":
+            try:
+                if resumed:
+                    self._take_over()
+                else:
+                    self._begin()
+                manifest = self._decide(self._write())
+            except BaseException:
+                # What keeps it from being dropped matters less than what went wrong; then it waits for the next export.
+                with contextlib.suppress(UnreachableError, RefusedError):
+                    self.abandon()
+                raise
+        else:
+            manifest = self._decided()
+        self._publish(manifest)
+        self._commit(manifest)
+        self._tidy()
+        return manifest
+
+    def _begin(self) -> None:
+        """(none) → planned: the plan in the store first, then the pointer."""
+        self._store.write(f"{self._folder}/{PLAN}", encode_plan(self.plan))
+        self._with.passed("plan written")
+        self._claim.point(None, self.pointer)
+        self._with.passed("plan in place")
+
+    def _take_over(self) -> None:
+        """Fence off whoever worked on the run before: only then may its files go."""
+        taken = replace(self.pointer, attempt=self._claim.attempt)
+        self._claim.point(self.pointer, taken)
+        self.pointer = taken
+        self._with.passed("taken over")
+        self._remove_attempts(but=self._claim.attempt)
+        self._refuse_if_changed()
+
+    def _write(self) -> list[ManifestPart]:
+        """Have the ranges read and written."""
+        total = sum(part.end - part.start for part in self.plan.partitions)
+        if not total:
+            return assemble(self.plan, [])
+        # Only now: pyarrow takes 0.1 s, and an export that finds nothing new does without.
+        from zkgroup.export.files import FileOptions
+        from zkgroup.export.task import TaskSettings
+
+        plan = self.plan
+        metadata = {"zkgroup.run": f"{plan.group}@{plan.run}", "zkgroup.group": plan.group}
+        metadata["zkgroup.version"] = __version__
+        folder = self._store.prepare(f"{self._folder}/{self._claim.attempt}")
+        self._with.passed("folder made")
+        options = FileOptions(folder, cast("Compression", plan.compression), plan.target_bytes, metadata)
+        kafka = self._with.kafka()
+        kafka = replace(kafka, properties={**kafka.properties, "isolation.level": plan.isolation})
+        ranges = ranges_of(plan)
+        share = None if plan.max_bytes is None else max(1, plan.max_bytes // max(1, len(ranges)))
+        cleanup = {topic: identity.cleanup for topic, identity in plan.topics.items()}
+        settings = TaskSettings(kafka, options, self._with.patience, cleanup, share, plan.skip_deleted)
+        done = 0
+
+        def tell(answer: DoneAnswer) -> None:
+            nonlocal done
+            done += answer[4] - answer[3]
+            self._with.progress(Progress("exporting", done, total))
+
+        self._with.progress(Progress("starting Spark", 0, total))
+        with self._with.runner() as runner:
+            self._with.passed("runner started")
+            self._with.progress(Progress("exporting", 0, total))
+            answers = runner.run(settings, pack(ranges, plan.range_messages), tell)
+        self._with.passed("files written")
+        return assemble(plan, answers)
+
+    def _decide(self, parts: list[ManifestPart]) -> Manifest:
+        """planned → decided: the point of no return."""
+        plan = self.plan
+        self._with.progress(Progress("publishing", 0, 0))
+        if not plan.record_unexplained:
+            refuse_unexplained(parts)
+        self._refuse_if_changed()
+        tags = {topic: identity.tag for topic, identity in plan.topics.items()}
+        self._lake.refuse_overlap([OffsetRange(p.plan.partition, p.plan.start, p.end) for p in parts if p.files], tags)
+        self._with.passed("checked")
+        previous = self._lake.last(plan.group)
+        manifest = Manifest(
+            plan.run,
+            plan.group,
+            plan.kind,
+            plan.cluster,
+            self.pointer.plan,
+            self._claim.attempt,
+            plan.planned,
+            _now(),
+            plan.isolation,
+            tuple(parts),
+            extended(previous.coverage, plan.topics, parts),
+            previous.run,
+        )
+        data = encode_manifest(manifest)
+        self._store.write(f"{self._folder}/{self._claim.attempt}/{MANIFEST}", data)
+        self._with.passed("manifest written")
+        decided = replace(self.pointer, state="decided", manifest=digest(data))
+        self._claim.point(self.pointer, decided, [part.plan for part in parts if part.moves])
+        self.pointer = decided
+        self._with.passed("decided")
+        return manifest
+
+    def _decided(self) -> Manifest:
+        """The manifest that the pointer names."""
+        for attempt in (self.pointer.attempt, None):
+            found = self._lake.manifest(self.plan.group, self.plan.run, attempt)
+            if found is not None and found[1] == self.pointer.manifest:
+                return found[0]
+        raise RefusedError(
+            f"the manifest of run {self.plan.run} is not in {self._store.uri}/{self._folder} as it was decided",
+            "somebody changed or restored the folder: restore it",
+        )
+
+    def _publish(self, manifest: Manifest) -> None:
+        """Give the files their final names, and the manifest its own."""
+        files = [file for part in manifest.parts for file in part.files]
+        for number, file in enumerate(files, 1):
+            self._store.publish(f"{self._folder}/{file.work}", file.name, file.bytes)
+            self._with.passed(f"published {number} of {len(files)}")
+        self._store.settle(file.name for file in files)
+        self._with.passed("published for good")
+        self._store.write(f"{self._folder}/{MANIFEST}", encode_manifest(manifest))
+        self._with.passed("manifest filed")
+
+    def _commit(self, manifest: Manifest) -> None:
+        """decided → (none)."""
+        try:
+            self._refuse_if_changed()
+            self._claim.commit(self.pointer, manifest.parts, passed=self._with.passed)
+        except (Moved, _Remade, _Live) as error:
+            raise RefusedError(
+                f"run {self.plan.run} of group {self.plan.group} is published and cannot be committed: {error.message}",
+                error.again,
+            ) from None
+        self._with.passed("committed")
+
+    def _refuse_if_changed(self) -> None:
+        """Raise where members came, an offset that is to move was touched, or a topic is not the planned one."""
+
+        def look() -> None:
+            found_pointer, _ = self._claim.pointer()
+            if found_pointer != self.pointer:
+                if self.pointer.state == "planned":
+                    raise self._claim.taken_over(found_pointer)
+                return  # whoever goes on with it tells, or has committed
+            group = ExportGroup(self._claim.registry, self.plan.group, self._with.warn)
+            if self.plan.kind == "export":
+                try:
+                    group.refuse_if_live()
+                except RefusedError as error:
+                    raise _Live(error.message, error.remedy) from None
+            found = group.identities(self.plan.topics)
+            for topic, planned in self.plan.topics.items():
+                if topic in found and not found[topic].same(planned):
+                    raise _Remade(f"topic {topic} was deleted and made again", "export again")
+                if topic not in found and self.pointer.state == "planned":
+                    raise _Remade(f"topic {topic} was deleted", "export again, without it")
+            if self.pointer.state == "planned":
+                self._claim.refuse_if_moved([part for part in self.plan.partitions if part.moves])
+
+        self._claim.persist(look)
+
+    def _tidy(self) -> None:
+        self._remove_attempts()
+        self._with.passed("tidied up")
+
+    def _remove_attempts(self, but: str | None = None) -> None:
+        for name in self._store.names(self._folder):
+            if name not in (PLAN, MANIFEST, SETTLED, but):
+                self._store.remove(f"{self._folder}/{name}")
+
+    # --- ending otherwise -------------------------------------------------------------------------------------------
+
+    def abandon(self) -> None:
+        """Drop a run that is not decided. One that is, or that somebody else took over, is left alone."""
+        if self.pointer.state != "planned" or not self._claim.drop(self.pointer):
+            return
+        if MANIFEST not in self._store.names(self._folder):  # there: another process has finished the run
+            self._store.remove(self._folder)
+
+    def settle(self, how: Literal["keep", "withdraw"]) -> Manifest | None:
+        """End a run that cannot be committed. ``keep``: its files stay, offsets that somebody else moved stay, too.
+        ``withdraw``: files of what is not committed go. None where it had not been decided: then nothing is left."""
+        if self.pointer.state == "planned":
+            self.abandon()
+            return None
+        manifest = self._decided()
+        if how == "keep" and self.pointer.state == "decided":
+            self._publish(manifest)
+            left = self._claim.persist(lambda: self._left(manifest))
+            self._file_settled(Settled("keep", _now(), tuple(sorted(left)), manifest.coverage))
+            self._claim.commit(self.pointer, manifest.parts, leave=frozenset(left), passed=self._with.passed)
+        else:
+            self._withdraw(manifest)
+        self._tidy()
+        return manifest
+
+    def _left(self, manifest: Manifest) -> set[TopicPartition]:
+        """The partitions whose offset is not ours to move any more."""
+        group = ExportGroup(self._claim.registry, self.plan.group, self._with.warn)
+        found = group.identities(self.plan.topics)
+        remade = {
+            topic for topic, planned in self.plan.topics.items() if topic in found and not found[topic].same(planned)
+        }
+        moved = {part.plan.partition for part, _ in self._claim.conflicts(manifest.parts)}
+        return moved | {p.plan.partition for p in manifest.parts if p.moves and p.plan.partition.topic in remade}
+
+    def _withdraw(self, manifest: Manifest) -> None:
+        withdrawn = replace(self.pointer, state="withdrawn")
+        self._claim.point(self.pointer, withdrawn)
+        self.pointer = withdrawn
+        settled = self._lake.settled(self.plan.group, self.plan.run)
+        if settled is None or settled.how != "withdraw":
+            open_parts = self._claim.persist(lambda: self._claim.unmoved(manifest.parts))
+            if self.plan.kind == "backfill":
+                open_parts = {part.plan.partition for part in manifest.parts}
+            kept = [part for part in manifest.parts if part.plan.partition not in open_parts]
+            before = self._lake.settled_coverage(self.plan.group, manifest.previous)
+            coverage: Mapping[str, TopicCoverage] = extended(before, self.plan.topics, kept) if kept else before
+            settled = Settled("withdraw", _now(), tuple(sorted(open_parts)), coverage)
+            self._file_settled(settled)
+        for part in manifest.parts:
+            if part.plan.partition in settled.left:
+                for file in part.files:
+                    self._store.unpublish(file.name)
+        self._with.passed("files taken back")
+        self._store.write(f"{self._folder}/{MANIFEST}", encode_manifest(manifest))
+        self._claim.drop(withdrawn)
+
+    def _file_settled(self, settled: Settled) -> None:
+        self._store.write(f"{self._folder}/{SETTLED}", encode_settled(settled))
+        self._with.passed("settlement filed")
+
+
+class _Remade(RefusedError):
+    """A topic is not the one that was planned with."""
+
+    again = "the files hold what was read: --settle keep leaves them and the offset, --settle withdraw takes them back"
+
+
+class _Live(RefusedError):
+    """The group has members."""
+
+    again = "stop the members, then run the same command again"
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,244 @@
+"""Where an export writes: the few things it asks of a place for files, and how a folder does them.
+
+Names are relative to the destination, with ``/`` between their parts. The protocol needs no more than this of a store,
+and in particular no conditional write: what decides is in ZooKeeper.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import shutil
+import time
+import uuid
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import unquote, urlsplit
+
+from zkgroup.errors import RefusedError, UsageError, ZkgroupError
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://?", re.ASCII)
+
+
+class Store(Protocol):
+    """A place for files."""
+
+    @property
+    def uri(self) -> str:
+        """The destination, for people."""
+        ...
+
+    def check(self) -> None:
+        """Raise ``UsageError`` unless one can write here. Changes nothing."""
+        ...
+
+    def read(self, name: str) -> bytes | None:
+        """A whole file; None where there is none."""
+        ...
+
+    def write(self, name: str, data: bytes) -> None:
+        """A whole file, at once and lasting; what was there is replaced."""
+        ...
+
+    def names(self, folder: str) -> list[str]:
+        """The names in a folder, sorted; none where there is no folder."""
+        ...
+
+    def size(self, name: str) -> int | None:
+        """Of a file, in bytes; None where there is none."""
+        ...
+
+    def address(self, name: str) -> str:
+        """How a file is opened by pyarrow."""
+        ...
+
+    def prepare(self, folder: str) -> str:
+        """Make a folder for tasks to write to, and tell how they address it."""
+        ...
+
+    def publish(self, work: str, final: str, size: int) -> None:
+        """Let a finished file have its final name. May be repeated; never replaces another file."""
+        ...
+
+    def unpublish(self, final: str) -> None:
+        """Take a final name back, if it is there."""
+        ...
+
+    def settle(self, finals: Iterable[str]) -> None:
+        """Make final names last."""
+        ...
+
+    def remove(self, folder: str) -> None:
+        """A folder with all that is in it, and those above it that are then empty (the destination itself included)."""
+        ...
+
+
+def parse_destination(uri: str) -> Path:
+    """The absolute folder that ``uri`` (a path, or ``file:``) names. Raises ``UsageError`` for any other scheme."""
+    scheme = _SCHEME.match(uri)
+    if not uri.strip() or "\0" in uri:
+        raise UsageError("the destination is empty", "--to FOLDER, or --to file:///FOLDER")
+    if scheme is None:
+        return Path(uri).expanduser().absolute()
+    if scheme[1].lower() != "file":
+        raise UsageError(
+            f"cannot write to {scheme[1]}: destinations ({uri})", "give a folder, on a file system that all tasks share"
+        )
+    parts = urlsplit(uri)
+    if parts.netloc not in ("", "localhost"):
+        raise UsageError(f"{uri} names a host ({parts.netloc})", "a local folder is file:///FOLDER, with three slashes")
+    return Path(unquote(parts.path)).absolute()
+
+
+class FolderStore:
+    """A folder, on a file system that the tasks share."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @property
+    def uri(self) -> str:
+        return str(self.root)
+
+    def check(self) -> None:
+        there = self.root
+        while not there.exists() and there != there.parent:
+            there = there.parent
+        if not there.is_dir():
+            raise UsageError(f"cannot write to {self.root}: {there} is no folder", "choose another --to")
+        if not os.access(there, os.W_OK | os.X_OK):
+            raise UsageError(f"cannot write to {self.root}: no permission in {there}", "choose another --to")
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return (self.root / name).read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise ZkgroupError(f"cannot read {self.root / name}: {error.strerror}") from None
+
+    def write(self, name: str, data: bytes) -> None:
+        path = self.root / name
+        part = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with part.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(path)
+            _sync_folder(path.parent)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
+            raise ZkgroupError(f"cannot write {path}: {error.strerror}", "make room, or mend the folder") from None
+
+    def names(self, folder: str) -> list[str]:
+        try:
+            return sorted(path.name for path in (self.root / folder).iterdir())
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise ZkgroupError(f"cannot list {self.root / folder}: {error.strerror}") from None
+
+    def size(self, name: str) -> int | None:
+        try:
+            return (self.root / name).stat().st_size
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def address(self, name: str) -> str:
+        return str(self.root / name)
+
+    def prepare(self, folder: str) -> str:
+        try:
+            (self.root / folder).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"cannot write to {self.root}: {error.strerror}", "choose another --to") from None
+        return str(self.root / folder)
+
+    def publish(self, work: str, final: str, size: int) -> None:
+        source, target = self.root / work, self.root / final
+        try:
+            found = _size_of(source)
+            if found is None and _size_of(target) == size:
+                return  # renamed already, where there are no hard links
+            if found is None:
+                raise ZkgroupError(
+                    f"{source} was written by a task and is not here",
+                    "the tasks and this process must share the folder",
+                )
+            if found != size:
+                raise ZkgroupError(f"{source} has {found} bytes, not {size} as written")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            _link(source, target)
+        except OSError as error:
+            raise ZkgroupError(f"cannot write {target}: {error.strerror}", "make room, or mend the folder") from None
+
+    def unpublish(self, final: str) -> None:
+        path = self.root / final
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise ZkgroupError(f"cannot remove {path}: {error.strerror}") from None
+        self._remove_empty(path.parent)
+
+    def settle(self, finals: Iterable[str]) -> None:
+        folders: set[Path] = set()
+        for final in finals:
+            path = self.root / final
+            while path != self.root:
+                path = path.parent
+                folders.add(path)
+        for folder in folders:
+            _sync_folder(folder)
+
+    def remove(self, folder: str) -> None:
+        path = self.root / folder
+        for _ in range(20):  # a task that was cancelled may still write its last
+            shutil.rmtree(path, ignore_errors=True)
+            if not path.exists():
+                break
+            time.sleep(0.1)
+        self._remove_empty(path.parent)
+
+    def _remove_empty(self, folder: Path) -> None:
+        with contextlib.suppress(OSError):  # not empty, or not ours to remove
+            while folder != self.root.parent:
+                folder.rmdir()
+                folder = folder.parent
+
+
+def _size_of(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        if not source.samefile(target):
+            raise RefusedError(f"{target} exists already", "another export writes there: choose another --to") from None
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK):
+            raise
+        # A file system without hard links. The look before is not atomic, but the group's lock keeps others away.
+        if target.exists():
+            raise RefusedError(f"{target} exists already", "another export writes there: choose another --to") from None
+        source.rename(target)
+
+
+def _sync_folder(folder: Path) -> None:
+    # Some network file systems know no fsync of folders; they write names through.
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
