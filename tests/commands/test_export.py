@@ -275,7 +275,7 @@ def test_the_same_command_goes_on(
     group, out = unique("group"), tmp_path / "out"
     arguments = ["export", topic, "--group", group, "--from", "earliest", "--to", str(out), "--output", "json"]
     killed = subprocess.run(
-        [sys.executable, "-c", _KILLED_AT, point, *arguments], env=environment(env), capture_output=True, timeout=120,
+        [sys.executable, "-c", _KILLED_AT, point, *arguments], env=environment(env), capture_output=True, timeout=240,
         check=False,
     )  # fmt: skip
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
