@@ -105,6 +105,8 @@ def change_members(scenario: Scenario, changes: Changes, group: str) -> Scenario
         scenario = without_member(scenario, find_member(name, group, scenario.registrations))
     for name, registration in changes.members.items():
         scenario = with_member(scenario, name, registration)
+        for streams in registration.subscription.values():
+            with_streams(scenario, name, streams)  # refuses what is no sensible number
     for name, streams in changes.streams.items():
         scenario = with_streams(scenario, find_member(name, group, scenario.registrations), streams)
     return scenario

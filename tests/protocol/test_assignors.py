@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkgroup.errors import AssignmentRefusedError, UsageError
+from zkgroup.protocol import assignors
 from zkgroup.protocol.assignors import (
     Assignment,
     Compat,
@@ -174,10 +175,24 @@ def test_other_releases_have_none(release: str) -> None:
         strategies_of(release)
 
 
-def test_absurd_numbers_of_streams_are_refused() -> None:
-    """Two thousand million streams are an error at once, not a machine out of memory."""
-    with pytest.raises(AssignmentRefusedError, match="2147483647 streams"):
-        assign("range", "1.1", {"c": {"t": 2**31 - 1}}, {"t": [0]})
+def test_absurd_numbers_of_streams() -> None:
+    """Two thousand million streams: roundrobin is refused at once, and range makes no more threads than it needs."""
+    members, partitions = {"c": {"t": 2**31 - 1}, "b": {"t": 1}}, {"t": range(5)}
+    with pytest.raises(AssignmentRefusedError, match="2147483648 streams"):
+        assign("roundrobin", "1.1", members, partitions)
+    plan = assign("range", "1.1", members, partitions)
+    # As strings: 0, 1, 10, 100, 1000.
+    expected = {"b-0": ["t-0"], "c-0": ["t-1"], "c-1": ["t-2"], "c-10": ["t-3"], "c-100": ["t-4"]}
+    assert by_thread(plan) == expected
+
+
+@given(members=MEMBERS, partitions=PARTITIONS)
+def test_range_of_many_streams_is_range(members: dict[str, dict[str, int]], partitions: dict[str, list[int]]) -> None:
+    """With few threads made, the plan is what it is with all of them."""
+    plan = assign("range", "1.1", members, partitions)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(assignors, "MAX_THREADS", -1)
+        assert assign("range", "1.1", members, partitions) == plan
 
 
 # --- what a registration asks for

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from zkgroup.groups.explain import Variant
 from zkgroup.groups.findings_kinds import Finding
 from zkgroup.groups.findings_scene import Scene, count, finding, listed
 from zkgroup.groups.members import stops_everyone
@@ -184,7 +185,7 @@ def _disagreement(scene: Scene) -> Iterator[Finding]:
     if explanation is None or scene.settling:
         return
     why = next((text for (name, compat), text in explanation.refused.items() if (name, compat) == _STRICT), None)
-    if why is None or any(strategy == "range" for strategy, _ in explanation.refused):
+    if why is None or _LENIENT in explanation.refused:
         return
     held = any(partition.member is not None for partition in scene.partitions)
     running = explanation.best is not None and explanation.best[0] == "roundrobin"
@@ -204,7 +205,9 @@ def _disagreement(scene: Scene) -> Iterator[Finding]:
     )
 
 
+# What the first refuses alone is subscriptions that differ; what the second refuses too is the number of streams.
 _STRICT: Final = ("roundrobin", "0.8.2")
+_LENIENT: Final = Variant("roundrobin", "1.1")
 
 
 def _surplus(scene: Scene) -> Iterator[Finding]:
@@ -221,7 +224,7 @@ def _surplus(scene: Scene) -> Iterator[Finding]:
     if not beyond:
         return
     refused = scene.explanation.refused if scene.explanation is not None else {}
-    too_many = next((text for (strategy, _), text in refused.items() if strategy == "range"), None)
+    too_many = refused.get(_LENIENT)
     if too_many is not None:
         yield finding(
             "surplus-streams", scene.snapshot.group, too_many, "correct the registration with so many streams"

@@ -15,7 +15,7 @@ from zkgroup.errors import AssignmentRefusedError, NotFoundError, UsageError
 from zkgroup.groups.explain import Variant, known_partitions
 from zkgroup.groups.mixes import holder_sets
 from zkgroup.groups.model import GroupSnapshot
-from zkgroup.protocol.assignors import Assignment, assign, resolve_all
+from zkgroup.protocol.assignors import MAX_THREADS, Assignment, assign, count_threads, resolve_all
 from zkgroup.protocol.names import INTERNAL_TOPICS, ConsumerThreadId, TopicPartition, spans
 from zkgroup.protocol.znodes import Registration
 
@@ -75,7 +75,9 @@ def without_member(scenario: Scenario, member: str) -> Scenario:
 
 
 def with_streams(scenario: Scenario, member: str, streams: int) -> Scenario:
-    """A member that reads each of its topics with ``streams`` streams."""
+    """A member that reads each of its topics with ``streams`` streams; UsageError for more than a group may have."""
+    if not 0 < streams <= MAX_THREADS:
+        raise UsageError(f"member {member} with {streams} streams", f"give a number from 1 to {MAX_THREADS}")
     registration = scenario.registrations[member]
     changed = replace(registration, subscription=dict.fromkeys(registration.subscription, streams))
     return with_member(scenario, member, changed)
@@ -102,6 +104,18 @@ def find_member(name: str, group: str, members: Collection[str]) -> str:
             return known
     listed = ", ".join(sorted(members)[:_LISTED]) + (" …" if len(members) > _LISTED else "")
     raise NotFoundError(f"group {group} has no member {name!r}", f"its members: {listed or 'none'}")
+
+
+def check_size(scenario: Scenario, choices: Iterable[Choice]) -> None:
+    """Raise UsageError where somebody would go round more threads than are planned for: no plan is not their plan."""
+    for choice in choices:
+        total = count_threads(scenario.streams(choice.internal))
+        if choice.variant.strategy != "range" and total > MAX_THREADS:
+            raise UsageError(
+                f"the group's members ask for {total} streams, and {choice.variant.text} is planned for at most"
+                f" {MAX_THREADS}",
+                "look for a member with a wrong number, or plan with --strategy range",
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,15 +7,23 @@ come to the same one, so every order below is part of the protocol.
 
 from __future__ import annotations
 
+import heapq
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Final, Literal
 
 from zkgroup.errors import AssignmentRefusedError, FilterSyntaxError, UsageError
 from zkgroup.protocol.javahash import extend_hash, signed
-from zkgroup.protocol.names import INTERNAL_TOPICS, ConsumerThreadId, TopicPartition, parse_release, thread_order
+from zkgroup.protocol.names import (
+    INTERNAL_TOPICS,
+    ConsumerThreadId,
+    TopicPartition,
+    parse_release,
+    thread_order,
+    utf16_order,
+)
 from zkgroup.protocol.znodes import Registration
 
 Strategy = Literal["range", "roundrobin"]
@@ -25,7 +33,8 @@ Strategy = Literal["range", "roundrobin"]
 #: "1.1" (1.0 and 1.1): hashes ``topic-partition``, refuses nothing.
 Compat = Literal["0.8.2", "0.10.2", "1.1"]
 
-#: More consumer threads than this in one group are a mistake in a registration, and would only eat the memory.
+#: More consumer threads than this in one group are a mistake in a registration, and would only eat the memory:
+#: roundrobin, which goes round all of them, is not computed then; range needs no more threads than partitions.
 MAX_THREADS: Final = 1_000_000
 
 
@@ -135,8 +144,17 @@ def assign(
     """Compute the plan of a group.
 
     ``members``: consumer id → topic → streams, filters already resolved. ``partitions``: topic → its partitions, in any
-    order; a topic that is missing has none. Raises AssignmentRefusedError where members of that variant would refuse.
+    order; a topic that is missing has none. Raises AssignmentRefusedError where members of that variant would refuse,
+    and for roundrobin among more than ``MAX_THREADS`` threads.
     """
+    total = count_threads(members)
+    if total > MAX_THREADS:
+        if strategy == "range":
+            return _range_of_many(members, partitions)
+        raise AssignmentRefusedError(
+            f"the group's members ask for {total} streams",
+            f"look for a registration with a wrong number; roundrobin is planned for at most {MAX_THREADS}",
+        )
     threads = _threads_by_topic(members)
     if strategy == "range":
         return _range(threads, partitions)
@@ -145,19 +163,17 @@ def assign(
     return _round_robin(compat, threads, partitions)
 
 
+def count_threads(members: Mapping[str, Mapping[str, int]]) -> int:
+    """How many threads a group has: a member's streams serve all of its topics."""
+    return sum(max(topics.values(), default=0) for topics in members.values())
+
+
 def _threads_by_topic(members: Mapping[str, Mapping[str, int]]) -> dict[str, list[ConsumerThreadId]]:
     """Topic → the sorted threads subscribed to it. Topics with equal sets of threads share one list."""
     streams_of: dict[str, dict[str, int]] = {}
-    total = 0
     for consumer_id in sorted(members):
-        total += max(members[consumer_id].values(), default=0)
         for topic, streams in members[consumer_id].items():
             streams_of.setdefault(topic, {})[consumer_id] = streams
-    if total > MAX_THREADS:
-        raise AssignmentRefusedError(
-            f"the group's members ask for {total} streams",
-            f"look for a registration with a wrong number; at most {MAX_THREADS} are planned for",
-        )
     sorted_threads: dict[tuple[tuple[str, int], ...], list[ConsumerThreadId]] = {}
     threads: dict[str, list[ConsumerThreadId]] = {}
     for topic in sorted(streams_of):
@@ -168,6 +184,32 @@ def _threads_by_topic(members: Mapping[str, Mapping[str, int]]) -> dict[str, lis
             )
         threads[topic] = sorted_threads[shape]
     return threads
+
+
+def _range_of_many(members: Mapping[str, Mapping[str, int]], partitions: Mapping[str, Sequence[int]]) -> Assignment:
+    """``_range``, without making threads beyond those that get a partition."""
+    first: dict[str, list[ConsumerThreadId]] = {}
+    for topic in sorted({topic for topics in members.values() for topic in topics}):
+        each = [_in_order(name, topics[topic]) for name, topics in members.items() if topic in topics]
+        merged = heapq.merge(*each, key=lambda thread: utf16_order(str(thread)))
+        # One more than there are partitions tells that nobody gets two.
+        first[topic] = list(islice(merged, len(set(partitions.get(topic, ()))) + 1))
+    return _range(first, partitions)
+
+
+def _in_order(consumer_id: str, streams: int) -> Iterator[ConsumerThreadId]:
+    """A member's threads in the order of their ids as strings: 0, 1, 10, 11, 2."""
+    if streams > 0:
+        yield ConsumerThreadId(consumer_id, 0)
+    index = 1
+    for _ in range(streams - 1):
+        yield ConsumerThreadId(consumer_id, index)
+        if index * 10 < streams:
+            index *= 10
+        else:
+            while index % 10 == 9 or index + 1 >= streams:
+                index //= 10
+            index += 1
 
 
 def _range(threads: Mapping[str, list[ConsumerThreadId]], partitions: Mapping[str, Sequence[int]]) -> Assignment:
