@@ -11,6 +11,7 @@ from zkgroup.errors import UsageError, VerificationError
 
 from ._changing import ConfirmOption, DryRunOption, is_wanted
 from ._context import connection, open_registry
+from ._looking import brokers_of
 from ._options import GroupArgument, OutputOption
 from ._plan_view import View, show
 from ._render import Output
@@ -114,14 +115,12 @@ def assign(
         what = "--dry-run" if dry_run else "an option that says what would be"
         raise UsageError(f"--execute beside {what}", "a group can only be made to rebalance as it is")
     from zkgroup.groups.planning import choice_of, choose, read_ground, with_topics_read  # these bring kazoo
-    from zkgroup.groups.whatif import find_member, plan_all
-    from zkgroup.protocol import znodes
+    from zkgroup.groups.whatif import check_size, find_member, plan_all
 
     choice_of(strategy or "range", compat)  # wrong ones are refused before anything is opened
-    znodes.group(group)
     settings = connection(ctx)
     with open_registry(settings) as registry:
-        ground = read_ground(registry, group, must_exist=not changes.members)
+        ground = read_ground(registry, group, must_exist=not changes.members, kafka=brokers_of(settings, registry))
         base = choose(ground.explanation, strategy, compat)
         if execute:
             _check_harmless(ground, base)
@@ -136,6 +135,7 @@ def assign(
     gone = sorted(scenario.subscribed([base, *choices.values()]) - scenario.names)
     problems += [f"topic {topic} does not exist: nothing of it is planned" for topic in gone]
     problems += _strange_ids(group, ground, changes.members)
+    check_size(scenario, [choices.get(name, base) for name in scenario.registrations])
     plan = plan_all(scenario, base, choices, max_outcomes=outcomes)
     show(ctx, View(group, ground.snapshot, ground.explanation, base, plan), output, problems)
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from assigning import COLUMNS, Build, assigned, builder
 from cli import run
+from grouping import joined
 
 from zkgroup.commands._whatif import parse_changes
 from zkgroup.errors import UsageError
@@ -17,6 +18,7 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Children, Ensure
 from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry
 
 
@@ -279,6 +281,13 @@ def test_options_that_can() -> None:
         (("--execute", "--dry-run"), 2, "--execute beside --dry-run"),
         (("--execute", "--without", "c1"), 2, "--execute beside an option that says what would be"),
         (("--without", "nobody"), 4, "has no member 'nobody': its members: "),
+        (("--streams", "G_a=99999999"), 2, "G_a with 99999999 streams: give a number from 1 to 1000000"),
+        (("--member", "c=t:99999999"), 2, "c with 99999999 streams: give a number from 1 to 1000000"),
+        (
+            ("--strategy", "roundrobin", "--streams", "G_a=1000000", "--member", "c=t:1"),
+            2,
+            "ask for 1000001 streams, and roundrobin of 1.0 and 1.1 is planned for at most 1000000",
+        ),
     ],
 )
 def test_wrong_options(
@@ -286,9 +295,9 @@ def test_wrong_options(
 ) -> None:
     """One line that names the option or the member, and the exit code of it."""
     group = build({"G_a": {"t": 1}}, {})
-    result = run("assign", group, *options, "-z", cluster.connect)
+    result = run("assign", group, *(option.replace("G", group) for option in options), "-z", cluster.connect)
     assert (result.returncode, result.stdout) == (code, "")
-    assert words in result.stderr
+    assert words.replace("G", group) in result.stderr
     assert len(result.stderr.splitlines()) == 1
 
 
@@ -298,3 +307,15 @@ def test_no_such_group(options: tuple[str, ...], cluster: Sandbox, unique: Calla
     result = run("assign", unique("nogroup"), *options, "-z", cluster.connect)
     assert (result.returncode, result.stdout) == (4, "")
     assert "no group" in result.stderr
+
+
+def test_a_group_that_lives_in_kafka(
+    cluster: Sandbox, kafka: KafkaSettings, make_topic: Callable[..., str], unique: Callable[[str], str]
+) -> None:
+    """Kafka assigns partitions itself: that is said, instead of a group that has another name."""
+    group = unique("in-kafka")
+    with joined(kafka, group, [make_topic(1)]):
+        result = run("assign", group, "-z", cluster.connect)
+    assert (result.returncode, result.stdout) == (4, "")
+    assert f"group {group} lives in Kafka, where its members share out the partitions themselves" in result.stderr
+    assert "meant?" not in result.stderr

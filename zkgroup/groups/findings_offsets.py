@@ -19,12 +19,12 @@ from zkgroup.groups.findings_scene import (
     finding,
     listed,
     per_topic,
-    quoted,
     stopped,
     topic_option,
     unsubscribe,
 )
 from zkgroup.groups.model import GroupPartition, GroupTopic, StoredOffset
+from zkgroup.groups.shell import quoted
 from zkgroup.protocol.names import TopicPartition
 
 _QUIETER: Final[dict[Severity, Severity]] = {"critical": "warning", "warning": "info", "info": "info"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from zkgroup.groups.findings_kinds import KINDS, Finding, Severity
 from zkgroup.groups.model import GroupMember, GroupPartition, GroupSnapshot
+from zkgroup.groups.shell import command_line, quoted
 from zkgroup.protocol.names import TopicPartition, spans
 
 if TYPE_CHECKING:
@@ -142,10 +142,8 @@ class Scene:
         return self.snapshot.partitions
 
     def command(self, name: str, options: str = "") -> str:
-        """A command line about the group, as a shell takes it; after ``--`` where its name looks like an option."""
-        group = quoted(self.snapshot.group)
-        words = [options, "--", group] if self.snapshot.group.startswith("-") else [group, options]
-        return " ".join(word for word in ("zkgroup", name, *words) if word)
+        """A command line about the group, as a shell takes it."""
+        return command_line(name, self.snapshot.group, options)
 
     def concerns_readers(self, partition: GroupPartition) -> bool:
         """Whether a member reads the partition, or would on its own account."""
@@ -234,25 +232,6 @@ def ago(millis: int) -> str:
         if seconds >= 2 * size:
             return f"{seconds // size} {unit}"
     return f"{seconds} s"
-
-
-def quoted(text: str) -> str:
-    """A word for a shell. What a terminal would not show, or obey, is written as ``$'\\x1b'``, byte by byte."""
-    if text.isprintable():
-        return shlex.quote(text)
-    plain = {"\\": "\\\\", "'": "\\'"}
-    # Lone surrogates stand for bytes that were no UTF-8.
-    bytes_of = (
-        plain.get(one) or (one if one.isprintable() else "".join(f"\\x{byte:02x}" for byte in _encoded(one)))
-        for one in text
-    )
-    return f"$'{''.join(bytes_of)}'"
-
-
-def _encoded(character: str) -> bytes:
-    if "\udc80" <= character <= "\udcff":
-        return character.encode("utf-8", "surrogateescape")
-    return character.encode("utf-8", "surrogatepass")
 
 
 def topic_option(keys: Sequence[TopicPartition]) -> str:

@@ -9,7 +9,8 @@ from zkgroup.errors import NotFoundError, UsageError, ZkgroupError
 from zkgroup.groups.beside import Row, owned_now, rows_of, standing_conflicts
 from zkgroup.groups.explain import VARIANTS, Explanation, Variant, compare, explain, live_claims
 from zkgroup.groups.model import GroupSnapshot
-from zkgroup.groups.snapshot import read_group
+from zkgroup.groups.shell import command_line
+from zkgroup.groups.snapshot import Brokers, read_group
 from zkgroup.groups.whatif import Choice, Outcome, Plan, Scenario, plan_all, scenario_of
 from zkgroup.protocol import znodes
 from zkgroup.protocol.assignors import Strategy, compat_of, strategies_of
@@ -28,17 +29,33 @@ class Ground:
     scenario: Scenario
 
 
-def read_ground(registry: Registry, group: str, *, must_exist: bool = True) -> Ground:
-    """Read a group and explain it. Raises ``NotFoundError`` where there is none and there must be."""
+def read_ground(registry: Registry, group: str, *, must_exist: bool = True, kafka: Brokers | None = None) -> Ground:
+    """Read a group and explain it. Raises ``NotFoundError`` where there is none in ZooKeeper and there must be.
+
+    ``kafka``: the brokers that are asked then whether it is a group of theirs.
+    """
     try:
         snapshot = read_group(registry, group)
-    except NotFoundError:
-        if must_exist:
+    except (NotFoundError, UsageError) as missing:  # UsageError: no znode can be called so, but Kafka takes any name
+        if must_exist or isinstance(missing, UsageError):
+            if kafka is not None and _is_in_kafka(registry, group, kafka):
+                raise NotFoundError(
+                    f"group {group} lives in Kafka, where its members share out the partitions themselves",
+                    f"who has which: {command_line('owners', group)}",
+                ) from None
             raise
         (topics,) = registry.read([Children(znodes.topics())])
         names = frozenset(topics) if isinstance(topics, tuple) else frozenset()
         return Ground(None, Explanation(), Scenario(names=names))
     return Ground(snapshot, explain(snapshot), scenario_of(snapshot))
+
+
+def _is_in_kafka(registry: Registry, group: str, kafka: Brokers) -> bool:
+    try:
+        read_group(registry, group, kafka=kafka, logs=False)
+    except ZkgroupError:  # it is nowhere, or who knows does not answer: what was said of ZooKeeper stays
+        return False
+    return True
 
 
 def with_topics_read(registry: Registry, scenario: Scenario, topics: Iterable[str]) -> tuple[Scenario, list[str]]:
