@@ -92,7 +92,7 @@ class TcpProxy:
         done = threading.Event()
         with self._lock:
             self._commands.append((command, done))
-        self._waker.send(b"!")
+            self._waker.send(b"!")  # under the lock: once "close" is obeyed there is nobody to wake
         if not done.wait(10.0):
             raise TimeoutError(f"proxy did not {command}")
 
