@@ -25,7 +25,7 @@ from ._changing import (
     is_wanted,
 )
 from ._context import connection, open_registry, warn
-from ._looking import brokers_of
+from ._looking import brokers_of, keep_everything
 from ._options import GroupArgument, OutputOption
 from ._render import print_rows
 
@@ -165,6 +165,7 @@ def reset_offsets(
     if export and execute:
         raise UsageError("--export and --execute contradict each other", "export first, then --from-file")
     check_choice(execute, dry_run, backup)
+    keep_everything()
     settings = connection(ctx)
     from zkgroup.groups.files import read_offsets
     from zkgroup.groups.scope import parse_scope

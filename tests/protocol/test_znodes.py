@@ -37,6 +37,18 @@ REGISTRATIONS = st.one_of(
 # --- paths
 
 
+@given(st.lists(st.builds(TopicPartition, st.sampled_from(["t", "u.v", "/", ""]), st.integers(-1, 9)), max_size=8))
+def test_paths_of_many_offsets_are_those_of_each(partitions: list[TopicPartition]) -> None:
+    """Names and numbers that cannot be are refused here as there."""
+    try:
+        expected = {partition: znodes.offset("g", partition) for partition in partitions}
+    except UsageError:
+        with pytest.raises(UsageError):
+            znodes.offset_paths("g", partitions)
+    else:
+        assert list(znodes.offset_paths("g", partitions).items()) == list(expected.items())
+
+
 def test_paths() -> None:
     """Every path of the registry, relative to the chroot."""
     partition = TopicPartition("t.a-b_c", 3)

@@ -253,11 +253,11 @@ class Resetter:
             finally:
                 offsets.close()
         assert self._registry is not None, "offsets in ZooKeeper were read from it"
-        paths = [znodes.offset(self._group, key) for key in keys]
-        nodes = self._registry.read([Get(path) for path in paths])
+        paths = znodes.offset_paths(self._group, keys)
+        nodes = self._registry.read([Get(path) for path in paths.values()])
         return {
             key: stored_offset(path, node).offset if isinstance(node, Node) else None
-            for key, path, node in zip(keys, paths, nodes, strict=True)
+            for (key, path), node in zip(paths.items(), nodes, strict=True)
         }
 
 

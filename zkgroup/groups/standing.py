@@ -7,11 +7,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from zkgroup.errors import NotFoundError, UsageError, ZkgroupError
 from zkgroup.groups.joining import stored_offset
-from zkgroup.groups.model import GroupPartition, Store, StoredOffset
+from zkgroup.groups.model import GroupPartition, KafkaOffset, Store, StoredOffset
 from zkgroup.groups.reading import Nodes, below, topic_path
 from zkgroup.groups.scope import Scope, check_topics, no_partition
 from zkgroup.protocol import znodes
@@ -97,11 +97,11 @@ class Surveyor:
                     raise
                 warnings.append(f"log offsets are not known: {error.message}")
         kept = side.offsets if side is not None and store != "zookeeper" else {}
-        found = {
-            key: replace(one, stored=stored.get(key), kafka=kept.get(key), **fields_of(logs.get(key)))
-            for key, one in found.items()
+        partitions = {
+            key: _partition(key, missing, stored.get(key), kept.get(key), logs.get(key))
+            for key, missing in found.items()
         }
-        return Standing(self._group, store, exists, found, unreadable, side, tuple(warnings))
+        return Standing(self._group, store, exists, partitions, unreadable, side, tuple(warnings))
 
     # --- the group --------------------------------------------------------------------------------------------------
 
@@ -158,7 +158,8 @@ class Surveyor:
 
     def _partitions(
         self, selection: Selection, store: Store, side: KafkaSide | None
-    ) -> dict[TopicPartition, GroupPartition]:
+    ) -> dict[TopicPartition, str | None]:
+        """The partitions that are meant, each with why it does not exist, None where it does."""
         committed = side.offsets if side is not None else {}
         if selection.listed is not None:
             keys = [key for key in sorted(selection.listed) if selection.scope is None or selection.scope.has(key)]
@@ -175,7 +176,7 @@ class Surveyor:
             if not keys:
                 raise NotFoundError(f"group {self._group} has no offsets", "name the topics with --topic")
         there = {topic: frozenset(numbers) for topic, numbers in self._topics.items()}
-        return {key: _partition(key, there) for key in keys}
+        return {key: _missing(key, there.get(key.topic)) for key in keys}
 
     def _check(self, keys: Iterable[TopicPartition]) -> None:
         """Raise ``NotFoundError`` for partitions that do not exist."""
@@ -226,7 +227,7 @@ class Surveyor:
     ) -> dict[TopicPartition, StoredOffset]:
         if self._registry is None:
             raise UsageError("no ZooKeeper was named", "give --zookeeper, or --store kafka")
-        paths = {key: znodes.offset(self._group, key) for key in keys}
+        paths = znodes.offset_paths(self._group, keys)
         self._nodes.ask(self._registry, nodes=paths.values())
         result = {}
         for key, path in paths.items():
@@ -241,14 +242,14 @@ class Surveyor:
 
     def _ask_logs(
         self,
-        found: Mapping[TopicPartition, GroupPartition],
+        found: Mapping[TopicPartition, str | None],
         beside: ThreadPoolExecutor,
         warnings: list[str],
         *,
         needed: bool,
     ) -> Future[dict[TopicPartition, Log]] | None:
         """Begin to ask the brokers; None where there is nothing to ask, or nobody."""
-        existing = [key for key, partition in found.items() if partition.exists]
+        existing = [key for key, missing in found.items() if missing is None]
         if not existing:
             return None
         try:
@@ -261,13 +262,26 @@ class Surveyor:
         return beside.submit(log_offsets, settings, existing, patience(self._timeout, len(existing)))
 
 
-def _partition(key: TopicPartition, there: Mapping[str, frozenset[int]]) -> GroupPartition:
-    numbers = there.get(key.topic)
+def _missing(key: TopicPartition, numbers: frozenset[int] | None) -> str | None:
+    """Why a partition does not exist; None where it is one of its topic's."""
     if numbers is None:
-        return GroupPartition(*key, exists=False, log_error=f"topic {key.topic} does not exist")
-    if key.partition not in numbers:
-        return GroupPartition(*key, exists=False, log_error=f"topic {key.topic} has no partition {key.partition}")
-    return GroupPartition(*key)
+        return f"topic {key.topic} does not exist"
+    return None if key.partition in numbers else f"topic {key.topic} has no partition {key.partition}"
+
+
+def _partition(
+    key: TopicPartition, missing: str | None, stored: StoredOffset | None, kafka: KafkaOffset | None, log: Log | None
+) -> GroupPartition:
+    start, end, error = _of_log(log)
+    return GroupPartition(
+        *key,
+        exists=missing is None,
+        stored=stored,
+        kafka=kafka,
+        log_start=start,
+        log_end=end,
+        log_error=missing if log is None else error,
+    )
 
 
 def patience(timeout: float, partitions: int) -> float:
@@ -279,13 +293,18 @@ def with_logs(
     found: Mapping[TopicPartition, GroupPartition], logs: Mapping[TopicPartition, Log]
 ) -> dict[TopicPartition, GroupPartition]:
     """The same partitions with these logs."""
-    return {key: replace(one, **fields_of(logs[key])) if key in logs else one for key, one in found.items()}
+    return {key: _with_log(one, logs[key]) if key in logs else one for key, one in found.items()}
 
 
-def fields_of(log: Log | None) -> dict[str, Any]:
-    """What a broker's answer says of a partition; nothing where it was not asked."""
+def _with_log(partition: GroupPartition, log: Log) -> GroupPartition:
+    start, end, error = _of_log(log)
+    if (partition.log_start, partition.log_end, partition.log_error) == (start, end, error):
+        return partition
+    return replace(partition, log_start=start, log_end=end, log_error=error)
+
+
+def _of_log(log: Log | None) -> tuple[int | None, int | None, str | None]:
+    """First offset, end and error of a broker's answer; nothing where it was not asked."""
     if log is None:
-        return {}
-    if isinstance(log, LogRange):
-        return {"log_start": log.start, "log_end": log.end, "log_error": None}
-    return {"log_start": None, "log_end": None, "log_error": log.message}
+        return None, None, None
+    return (log.start, log.end, None) if isinstance(log, LogRange) else (None, None, log.message)

@@ -139,7 +139,7 @@ class _Writing:
         self._prune = prune
         # In their order, so that a piece can be told in few words.
         self._todo = {write.partition: write for write in sorted(writes, key=lambda write: write.partition)}
-        self._paths = {partition: znodes.offset(group, partition) for partition in self._todo}
+        self._paths = znodes.offset_paths(group, self._todo)
         self._written: list[TopicPartition] = []
         self._already: list[TopicPartition] = []
         self._attempts = 0

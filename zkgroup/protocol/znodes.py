@@ -8,7 +8,7 @@ and raises nothing but MalformedZnodeError.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -76,6 +76,18 @@ def offset_topic(group_id: str, topic_name: str) -> str:
 def offset(group_id: str, partition: TopicPartition) -> str:
     """The node that holds the group's next offset to read."""
     return f"{offset_topic(group_id, partition.topic)}/{_number(partition.partition)}"
+
+
+def offset_paths(group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, str]:
+    """``offset`` of many partitions, in their order; names are checked once a topic."""
+    parents: dict[str, str] = {}
+    paths = {}
+    for partition in partitions:
+        parent = parents.get(partition.topic)
+        if parent is None:
+            parent = parents[partition.topic] = offset_topic(group_id, partition.topic)
+        paths[partition] = f"{parent}/{_number(partition.partition)}"
+    return paths
 
 
 def broker_ids() -> str:
