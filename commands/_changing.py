@@ -15,6 +15,7 @@ import typer
 from zkgroup.config import ConnectionSettings
 from zkgroup.errors import RefusedError, UsageError
 
+from ._context import warn
 from ._errors import say
 from ._options import Given
 from ._text import one_line
@@ -42,6 +43,18 @@ ConfirmOption: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
+NoMembersOption: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--no-zookeeper-members",
+        help="Where only brokers are named: vouch that no member is registered in ZooKeeper, which they cannot tell.",
+    ),
+]
+#: What remains open where Kafka is changed; ``{done}`` and ``{lost}`` say in which way.
+KAFKA_WINDOW = (
+    "Kafka has no compare-and-set: offsets there are read again just before they are {done}, but a commit in the "
+    "milliseconds between would be {lost}"
+)
 
 
 def check_choice(execute: bool, dry_run: bool, backup: Path | None) -> None:
@@ -50,6 +63,17 @@ def check_choice(execute: bool, dry_run: bool, backup: Path | None) -> None:
         raise UsageError("--execute and --dry-run contradict each other", "give one")
     if backup is not None and (backup.exists() or backup.is_symlink()):
         raise RefusedError(f"--backup {backup} exists: it may be the only copy of something", "choose another file")
+
+
+def check_vouched(ctx: typer.Context, *, registry: object, vouched: bool, execute: bool) -> None:
+    """Where there is no ``registry`` to ask, nobody sees the members that keep their offsets in Kafka and register in
+    ZooKeeper: raise ``RefusedError``, or say so beside a plan, unless the operator has vouched that there are none."""
+    if registry is not None or vouched:
+        return
+    why = "members may be registered in ZooKeeper, which was not named: brokers do not know them"
+    if execute:
+        raise RefusedError(why, "give --zookeeper, or --no-zookeeper-members if there are surely none")
+    warn(ctx, [f"--execute would be refused without --zookeeper or --no-zookeeper-members: {why}"])
 
 
 def is_wanted(

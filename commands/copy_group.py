@@ -9,12 +9,15 @@ import typer
 from zkgroup.errors import UsageError
 
 from ._changing import (
+    KAFKA_WINDOW,
     BackupOption,
     ConfirmOption,
     DryRunOption,
     ExecuteOption,
+    NoMembersOption,
     backed_up,
     check_choice,
+    check_vouched,
     done,
     is_wanted,
 )
@@ -44,6 +47,7 @@ def copy_group(
         bool, typer.Option("--overwrite", help="Also replace offsets that the other group has, and that differ.")
     ] = False,
     backup: BackupOption = None,
+    no_zookeeper_members: NoMembersOption = False,
     execute: ExecuteOption = False,
     dry_run: DryRunOption = False,
     confirm: ConfirmOption = None,
@@ -53,8 +57,9 @@ def copy_group(
 
     The group itself is only read, and may be at work: what is copied are its offsets as they are at that moment. The
     other group, which need not exist, must have no members; what it has already and differs is replaced only with
-    --overwrite. In ZooKeeper nothing is overwritten that has changed since the plan. A backup of what the other group
-    had is written before; 'reset-offsets TO --undo BACKUP' puts that back.
+    --overwrite. In ZooKeeper nothing is overwritten that has changed since the plan; in Kafka a window of some
+    milliseconds remains. A backup of what the other group had is written before; 'reset-offsets TO --undo BACKUP' puts
+    that back.
 
     \b
     zkgroup copy-group billing billing-test
@@ -78,6 +83,9 @@ def copy_group(
         show_copy(rows, output)
         warn(ctx, [*source.warnings, *target.warnings, *_of_life(source)])
         warn_if_refused(ctx, manager, [target], execute=execute)
+        if any(row.store == "kafka" and row.moves for row in rows):
+            warn(ctx, [KAFKA_WINDOW.format(done="written", lost="overwritten")])
+            check_vouched(ctx, registry=manager.registry, vouched=no_zookeeper_members, execute=execute)
         refused = None if overwrite else conflict(to, rows, "copy to another group, or give --overwrite")
         if refused and not execute:
             warn(ctx, [f"--execute would be refused: {refused.message}"])

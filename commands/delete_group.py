@@ -13,17 +13,21 @@ from zkgroup.config import ConnectionSettings
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 
 from ._changing import (
+    KAFKA_WINDOW,
     BackupOption,
     ConfirmOption,
     DryRunOption,
     ExecuteOption,
+    NoMembersOption,
     backed_up,
     check_choice,
+    check_vouched,
     done,
     is_wanted,
 )
 from ._completing import complete_group
 from ._context import connection, open_registry, warn
+from ._looking import brokers_of
 from ._managing import (
     SomeTopicsOption,
     StoreChoice,
@@ -39,6 +43,7 @@ from ._render import Output, print_rows, time_column
 
 if TYPE_CHECKING:
     from zkgroup.groups.managing import Found
+    from zkgroup.servers.registry import Registry
 
 DEBRIS_COLUMNS = (
     "group", "state", "members", "partitions", "znodes", time_column("last_change"), "action", "note",
@@ -84,6 +89,7 @@ def delete_group(
     ] = None,
     store: StoreOption = None,
     backup: BackupOption = None,
+    no_zookeeper_members: NoMembersOption = False,
     execute: ExecuteOption = False,
     dry_run: DryRunOption = False,
     confirm: ConfirmOption = None,
@@ -92,9 +98,11 @@ def delete_group(
     """Delete a group; without --execute only show what would be done.
 
     The group must have no members, in any store. All its nodes go at one go, those that others have put there too; a
-    member that registers meanwhile wins, and so does whoever writes an offset. With --topic only the offsets of these
-    topics go, in ZooKeeper ('unsubscribe' does that beside members that read other topics). A backup is written before;
-    with --undo it makes all nodes again, and 'reset-offsets GROUP --undo BACKUP' the offsets alone, in both stores.
+    member that registers meanwhile wins, and so does whoever writes an offset. Kafka deletes without comparing: offsets
+    there are read again just before, and a commit in the milliseconds between would be lost. With --topic only the
+    offsets of these topics go, in ZooKeeper ('unsubscribe' does that beside members that read other topics). A backup
+    is written before; --undo makes again all that it holds, nodes and offsets in Kafka (--store zookeeper leaves those
+    alone), and 'reset-offsets GROUP --undo BACKUP' the offsets only, in both stores.
 
     With --pattern every group is judged by itself, and one row is shown for each: those with members, and those that
     were written more recently than --older-than says, are kept.
@@ -105,8 +113,8 @@ def delete_group(
     zkgroup delete-group --pattern 'console-consumer-*' --older-than 30d --execute
     zkgroup delete-group --undo BACKUP --execute
     """
-    if undo is not None and (topic or pattern or store or older_than or backup):
-        raise UsageError("--undo goes with a group at most", "leave the other options out")
+    if undo is not None and (topic or pattern or store in ("kafka", "both") or older_than or backup):
+        raise UsageError("--undo goes with a group and --store zookeeper at most", "leave the other options out")
     if undo is None and (group is None) == (not pattern):
         raise UsageError("give a group or --pattern, not both" if group else "no group is given", "see --help")
     if older_than is not None and not pattern:
@@ -117,9 +125,9 @@ def delete_group(
         raise UsageError("Kafka deletes groups as a whole only", "leave --topic out, or give --store zookeeper")
     check_choice(execute, dry_run, backup)
     settings = connection(ctx)
-    change = _Change(ctx, settings, execute, confirm, backup, output)
+    change = _Change(ctx, settings, execute, confirm, backup, output, no_zookeeper_members)
     if undo is not None:
-        _undo(change, group, undo)
+        _undo(change, group, undo, store)
     elif pattern:
         _delete_debris(change, pattern, older_than)
     elif topic:
@@ -139,6 +147,7 @@ class _Change:
         confirm: str | None,
         backup: Path | None,
         output: Output,
+        vouched: bool,
     ) -> None:
         self.ctx = ctx
         self.settings = settings
@@ -146,6 +155,7 @@ class _Change:
         self.confirm = confirm
         self.backup = backup
         self.output = output
+        self.vouched = vouched
 
     def is_wanted(self, changes: int) -> bool:
         """Whether to go on, now that the plan is shown."""
@@ -162,7 +172,10 @@ def _delete_one(change: _Change, group: str, store: StoreChoice) -> None:
         foreign = foreign_nodes(found.tree) if found.tree is not None else []
         others = [f"{counted(len(foreign), 'node')} of others go with it: {', '.join(foreign[:SHOWN])}"]
         warn(change.ctx, [*found.warnings, *(others if foreign else [])])
+        if "kafka" in found.stores:
+            warn(change.ctx, [KAFKA_WINDOW.format(done="deleted", lost="lost")])
         warn_if_refused(change.ctx, manager, [found], execute=change.execute)
+        check_vouched(change.ctx, registry=manager.registry, vouched=change.vouched, execute=change.execute)
         if not change.is_wanted(1):
             return
         backed_up(write_backup(manager, "delete-group", group, [found], change.backup))
@@ -211,21 +224,61 @@ def _delete_debris(change: _Change, patterns: Sequence[str], older_than: str | N
     _conclude(change, outcome, "deleted")
 
 
-def _undo(change: _Change, group: str | None, path: Path) -> None:
+def _undo(change: _Change, group: str | None, path: Path, store: StoreChoice) -> None:
     from zkgroup.groups import backup as backups
-    from zkgroup.groups.restoring import lost_groups, plan_restore, restore
+    from zkgroup.groups.restoring import beside, lost_groups, plan_restore, restore
 
     saved = backups.read(path)
-    lost = lost_groups(saved, group)
+    in_kafka = store != "zookeeper" and any(offset.store == "kafka" for offset in saved.offsets)
+    lost = lost_groups(saved, group, in_kafka=in_kafka)
     with open_registry(change.settings) as registry:
         backups.check_cluster(saved, backups.read_cluster(registry), path)
         rows = plan_restore(registry, lost)
-        print_rows(rows, DEBRIS_COLUMNS, change.output)
         making = {row.group for row in rows if row.action == "make"}
-        if not change.is_wanted(len(making)):
+        kafka = _InKafka(change, registry, saved.group, path) if in_kafka else None
+        count = kafka.count if kafka is not None else 0
+        print_rows(beside(rows, saved.group, count) if in_kafka else rows, DEBRIS_COLUMNS, change.output)
+        if kafka is not None:
+            kafka.warn()
+        if not change.is_wanted(len(making) + count):
             return
+        if kafka is not None:
+            kafka.check()
         outcome = restore(registry, [one for one in lost if one.group in making])
-    _conclude(change, outcome, "made again")
+        if kafka is not None and outcome.get(saved.group) is None:
+            kafka.write()
+    _conclude(change, outcome, "made again" + (f", {counted(count, 'offset')} in Kafka" if count else ""))
+
+
+class _InKafka:
+    """The half of an undone deletion that is in Kafka: offsets of one group."""
+
+    def __init__(self, change: _Change, registry: Registry, group: str, path: Path) -> None:
+        from zkgroup.groups.resetting import Resetter
+
+        self._change = change
+        settings = change.settings
+        self._resetter = Resetter(registry, brokers_of(settings, registry), group, settings.timeout)
+        self._plan = self._resetter.plan_undo(path, store="kafka", nodes_too=True)
+        self.count = self._plan.changes
+
+    def warn(self) -> None:
+        refused = [f"--execute would be refused: {self._conflict().message}"] if self._plan.conflicts else []
+        warn(self._change.ctx, [*self._plan.warnings, *([] if self._change.execute else refused)])
+
+    def check(self) -> None:
+        if self._plan.conflicts:
+            raise self._conflict()
+        self._resetter.refuse_if_active(self._plan)
+
+    def write(self) -> None:
+        self._resetter.write(self._plan)
+        warn(self._change.ctx, self._resetter.verify(self._plan))
+
+    def _conflict(self) -> RefusedError:
+        more = len(self._plan.conflicts) - SHOWN
+        named = "; ".join(self._plan.conflicts[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
+        return RefusedError(f"the group has offsets in Kafka: {named}", "--store zookeeper leaves them alone")
 
 
 def _conclude(change: _Change, outcome: dict[str, ZkgroupError | None], what: str) -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import typer
 
-from zkgroup.errors import NotFoundError, RefusedError, UsageError
+from zkgroup.errors import NotFoundError, RefusedError, UsageError, ZkgroupError
 
 from ._changing import (
+    KAFKA_WINDOW,
     BackupOption,
     ConfirmOption,
     DryRunOption,
     ExecuteOption,
+    NoMembersOption,
     backed_up,
     check_choice,
+    check_vouched,
     done,
     is_wanted,
 )
@@ -27,6 +30,7 @@ def rename_group(
     to: OtherGroupArgument,
     store: StoreOption = None,
     backup: BackupOption = None,
+    no_zookeeper_members: NoMembersOption = False,
     execute: ExecuteOption = False,
     dry_run: DryRunOption = False,
     confirm: ConfirmOption = None,
@@ -35,9 +39,10 @@ def rename_group(
     """Rename a group; without --execute only show what would be done.
 
     Its offsets are copied to the other name, read again to see that they are there, and only then the group is
-    deleted. Neither of the two may have members. Where the other group has offsets of its own for the same partitions,
-    which differ, nothing is done. Interrupted at any point, run it again: it goes on. A backup of the whole group is
-    written before; 'reset-offsets GROUP --undo BACKUP' makes its offsets again.
+    deleted, if it is still as it was. Neither of the two may have members. Where the other group has offsets of its own
+    for the same partitions, which differ, nothing is done. Interrupted at any point, run it again: it goes on. Kafka
+    deletes without comparing: offsets there are read again just before, and a commit in the milliseconds between would
+    be lost. A backup of the whole group is written before; 'reset-offsets GROUP --undo BACKUP' makes its offsets again.
 
     \b
     zkgroup rename-group billing billing-v2
@@ -65,7 +70,10 @@ def rename_group(
         foreign = foreign_nodes(source.tree) if source.tree is not None else []
         lost = [f"{path} is not copied, only deleted: the backup has it" for path in foreign]
         warn(ctx, [*source.warnings, *target.warnings, *lost])
+        if "kafka" in source.stores:
+            warn(ctx, [KAFKA_WINDOW.format(done="copied and deleted", lost="lost")])
         warn_if_refused(ctx, manager, [source, target], execute=execute)
+        check_vouched(ctx, registry=manager.registry, vouched=no_zookeeper_members, execute=execute)
         refused = conflict(to, rows, "choose another name, or delete these offsets first")
         if unreadable := [f"{row.key} in {row.store}" for row in rows if row.unreadable]:
             refused = RefusedError(
@@ -83,9 +91,14 @@ def rename_group(
         manager.verify_copy(to, rows)
         try:
             manager.delete(source)
-        except RefusedError as error:
-            error.message += f"; its offsets are copied to {to}, it is not deleted"
-            error.remedy = f"{error.remedy}; then run it again: it goes on" if error.remedy else "run it again"
+        except ZkgroupError as error:
+            error.message += f"; its offsets are copied to {to}"
+            if isinstance(error, RefusedError):
+                error.message += ", it is not deleted"
+                error.remedy = (
+                    f"find out who works for {group}; once it rests, 'copy-group {group} {to} --overwrite --execute' "
+                    "takes over what has moved, and then rename it again"
+                )
             raise
         copied = sum(row.target is not None for row in rows)
         done(ctx, f"group {group} is now {to}: {counted(copied, 'offset')} copied and verified, {group} deleted")

@@ -15,12 +15,15 @@ from zkgroup.config import ConnectionSettings
 from zkgroup.errors import RefusedError, UsageError
 
 from ._changing import (
+    KAFKA_WINDOW,
     BackupOption,
     ConfirmOption,
     DryRunOption,
     ExecuteOption,
+    NoMembersOption,
     backed_up,
     check_choice,
+    check_vouched,
     done,
     is_wanted,
 )
@@ -39,10 +42,6 @@ BOTH_COLUMNS = ("topic", "partition", "store", "current", "target", "change", "n
 TARGETS = "Where to (one of these)"
 SCOPE = "Which partitions"
 SHOWN = 5
-WINDOW = (
-    "Kafka has no compare-and-set: offsets there are read again just before they are written, but a commit in the "
-    "milliseconds between would be overwritten"
-)
 
 
 def _target(*names: str, help: str, metavar: str | None = None) -> Any:
@@ -126,6 +125,7 @@ def reset_offsets(
         bool, typer.Option("--export", help="Print the plan as Kafka's tools read it: topic,partition,offset.")
     ] = False,
     backup: BackupOption = None,
+    no_zookeeper_members: NoMembersOption = False,
     execute: ExecuteOption = False,
     dry_run: DryRunOption = False,
     confirm: ConfirmOption = None,
@@ -178,6 +178,8 @@ def reset_offsets(
         plan = _plan(resetter, wanted, scope, settled, undo)
         _show(plan, output, export=export)
         warn(ctx, _warnings(resetter, plan, execute=execute))
+        if plan.moving("kafka") and not export:
+            check_vouched(ctx, registry=settings.zookeeper, vouched=no_zookeeper_members, execute=execute)
         if export or not is_wanted(ctx, settings, execute=execute, confirm=confirm, changes=plan.changes):
             return
         if plan.conflicts:
@@ -272,7 +274,7 @@ def _warnings(resetter: Resetter, plan: ResetPlan, *, execute: bool) -> list[str
     """What should be known of a plan besides its rows."""
     warnings = list(plan.warnings)
     if plan.moving("kafka"):
-        warnings.append(WINDOW)
+        warnings.append(KAFKA_WINDOW.format(done="written", lost="overwritten"))
     if execute:
         return warnings
     if plan.conflicts:

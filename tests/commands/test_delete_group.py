@@ -109,10 +109,48 @@ def test_a_group_in_kafka(
     assert coordinators.sides([group])[group].group is None
     other = make_group({P(topic, 0): 5})
     in_kafka(other, {P(topic, 0): 6})
-    assert run("delete-group", other, "--bootstrap-server", cluster.bootstrap, "--execute").returncode == 0
+    brokers = ("delete-group", other, "--bootstrap-server", cluster.bootstrap, "--execute")
+    refused = run(*brokers)
+    assert (refused.returncode, "members may be registered in ZooKeeper" in refused.stderr) == (5, True)
+    assert run(*brokers, "--no-zookeeper-members").returncode == 0
     assert values(registry, other, P(topic, 0)) == [5]
     result = run("delete-group", other, "-z", cluster.connect, "--store", "kafka", "--execute")
     assert (result.returncode, f"there is no group {other} in Kafka" in result.stderr) == (4, True)
+
+
+def test_a_group_in_both_stores_comes_back_in_both(
+    cluster: Sandbox,
+    registry: Registry,
+    make_group: Build,
+    make_topic: Callable[..., str],
+    in_kafka: Callable[..., GroupOffsets],
+    tmp_path: Path,
+) -> None:
+    """--undo puts back nodes and offsets in Kafka, metadata too; with --store zookeeper the nodes alone; and where the
+    group has moved on in Kafka, nothing."""
+    one, file = P(make_topic(1), 0), tmp_path / "backup.json"
+    group = make_group({one: 5})
+    offsets = in_kafka(group)
+    offsets.commit({one: 6}, 20.0, {one: "a note"})
+    result = run("delete-group", group, "-z", cluster.connect, "--execute", "--backup", str(file))
+    assert result.returncode == 0, result.stderr
+    undo = ("delete-group", "--undo", str(file), "-z", cluster.connect)
+    offsets.commit({one: 9}, 20.0)
+    refused = run(*undo, "--execute")
+    assert (refused.returncode, exists(registry, group)) == (5, False)
+    assert f"the group has offsets in Kafka: {one} is 9 in Kafka" in refused.stderr
+    assert run(*undo, "--execute", "--store", "zookeeper").returncode == 0
+    assert (values(registry, group, one), offsets.fetch([one], 20.0)) == ([5], {one: 9})
+    again = run("delete-group", group, "-z", cluster.connect, "--execute")
+    assert again.returncode == 0, again.stderr
+    (row,) = json.loads(run(*undo, "--output", "json").stdout)
+    assert (row["action"], row["note"]) == ("make", "also 1 offset in Kafka")
+    undone = run(*undo, "--execute")
+    assert undone.returncode == 0, undone.stderr
+    assert "1 group made again, 1 offset in Kafka" in undone.stderr
+    assert values(registry, group, one) == [5]
+    kept = Coordinators(offsets.settings, 20.0).sides([group])[group].offsets[one]
+    assert (kept.offset, kept.metadata) == (6, "a note")
 
 
 def test_debris(cluster: Sandbox, registry: Registry, second: Registry, unique: Callable[[str], str]) -> None:

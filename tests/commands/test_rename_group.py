@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from cli import run
+from cli import environment, run
 from writing import Build, P, register, values
 
 from zkgroup.groups import backup
@@ -105,6 +107,54 @@ def test_neither_group_may_be_at_work(
         assert f"group {active} is active: member {active}_m" in result.stderr
         second.write(Delete(znodes.member_id(active, f"{active}_m")))
     assert values(registry, group, P("t", 0)) == [5]
+
+
+MEDDLING = """
+import sys
+from zkgroup.__main__ import main
+from zkgroup.groups.managing import Manager
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.servers.group_offsets import GroupOffsets
+
+group, topic = sys.argv[2], sys.argv.pop()
+copy = Manager.copy
+
+def then_commit(self, *args, **options):
+    copied = copy(self, *args, **options)
+    offsets = GroupOffsets(self.brokers, group)
+    offsets.commit({TopicPartition(topic, 0): 77}, 20.0)
+    offsets.close()
+    return copied
+
+Manager.copy = then_commit
+main()
+"""
+
+
+def test_what_moves_while_it_is_renamed(
+    cluster: Sandbox,
+    unique: Callable[[str], str],
+    make_topic: Callable[..., str],
+    in_kafka: Callable[..., GroupOffsets],
+) -> None:
+    """A commit to Kafka after the copy keeps the old group; what the message says to do finishes the rename."""
+    one, group, other = P(make_topic(1), 0), unique("old"), unique("new")
+    in_kafka(group, {one: 10})
+    connected = ("-z", cluster.connect, "--execute")
+    refused = subprocess.run(
+        [sys.executable, "-c", MEDDLING, "rename-group", group, other, *connected, one.topic],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert refused.returncode == 5, refused.stderr
+    assert f"{one} (was 10, is 77); its offsets are copied to {other}, it is not deleted" in refused.stderr
+    assert f"'copy-group {group} {other} --overwrite --execute' takes over what has moved" in refused.stderr
+    assert run("copy-group", group, other, "--overwrite", *connected).returncode == 0
+    assert run("rename-group", group, other, *connected).returncode == 0
+    assert in_kafka(other).fetch([one], 20.0) == {one: 77}
 
 
 def test_a_group_in_both_stores(

@@ -261,14 +261,21 @@ def test_both_stores(cluster: Sandbox, in_zookeeper: Kept, topic: str) -> None:
 def test_without_zookeeper(
     cluster: Sandbox, kafka: KafkaSettings, registry: Registry, unique: Callable[[str], str], topic: str
 ) -> None:
-    """Offsets in Kafka need brokers alone; offsets in ZooKeeper need ZooKeeper, and say so."""
+    """Offsets in Kafka need brokers alone, and somebody who vouches that nobody is registered in ZooKeeper; offsets in
+    ZooKeeper need ZooKeeper, and say so."""
     kept = Kept(registry, kafka, unique("alone"), "kafka")
     kept.put({P(topic, 0): 10})
-    args = ("reset-offsets", kept.group, "--topic", topic, "--to-latest", "--execute")
+    plan = ("reset-offsets", kept.group, "--topic", topic, "--to-latest", "--bootstrap-server", cluster.bootstrap)
+    shown, refused = run(*plan), run(*plan, "--execute")
+    assert (shown.returncode, refused.returncode, offsets_of(kept, topic)) == (0, 5, [10, None, None])
+    assert "--execute would be refused without --zookeeper or --no-zookeeper-members" in shown.stderr
+    assert "members may be registered in ZooKeeper, which was not named" in refused.stderr
+    args = ("reset-offsets", kept.group, "--topic", topic, "--to-latest", "--execute", "--no-zookeeper-members")
     result = run(*args, "--bootstrap-server", cluster.bootstrap)
     assert (result.returncode, offsets_of(kept, topic)) == (0, [100, 100, 100])
     backup = re.search(r"backup: (.*)$", result.stderr, re.MULTILINE)[1]  # type: ignore[index]
-    undone = run("reset-offsets", kept.group, "--undo", backup, "--execute", "--bootstrap-server", cluster.bootstrap)
+    undo = ("--undo", backup, "--execute", "--no-zookeeper-members")
+    undone = run("reset-offsets", kept.group, *undo, "--bootstrap-server", cluster.bootstrap)
     assert (undone.returncode, offsets_of(kept, topic)) == (0, [10, 100, 100])
     result = run(*args, "--bootstrap-server", cluster.bootstrap, "--store", "zookeeper")
     assert result.returncode == 2

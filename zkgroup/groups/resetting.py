@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -51,7 +51,8 @@ from zkgroup.servers.registry import Registry
 
 @dataclass(frozen=True, slots=True)
 class ResetPlan:
-    """What is to be written, and what that is based on. ``conflicts``: why an undo is refused."""
+    """What is to be written, and what that is based on. ``conflicts``: why an undo is refused. ``metadata``: what is
+    kept beside offsets in Kafka, and is to be."""
 
     group: str
     store: Store
@@ -60,6 +61,7 @@ class ResetPlan:
     warnings: tuple[str, ...] = ()
     conflicts: tuple[str, ...] = ()
     undone: Path | None = None
+    metadata: Mapping[TopicPartition, str] = field(default_factory=dict)
 
     def moving(self, store: OneStore) -> list[ResetRow]:
         """The rows that are to be written to one store."""
@@ -102,10 +104,16 @@ class Resetter:
             waiting = patience(self._timeout, len(existing))
             times = find_offsets(self._brokers(), existing, target.value, waiting)
         rows = plan_reset(target, standing.partitions.values(), standing.store, times)
-        return ResetPlan(self._group, standing.store, rows, standing, (*standing.warnings, *_of_new(standing)))
+        warnings = (*standing.warnings, *_of_new(standing))
+        kept = standing.side.offsets if standing.side is not None else {}
+        metadata = {key: one.metadata for key, one in kept.items()}
+        return ResetPlan(self._group, standing.store, rows, standing, warnings, metadata=metadata)
 
-    def plan_undo(self, path: Path, scope: Scope | None = None, store: Store | None = None) -> ResetPlan:
+    def plan_undo(
+        self, path: Path, scope: Scope | None = None, store: Store | None = None, *, nodes_too: bool = False
+    ) -> ResetPlan:
         """What it takes to put back what a backup holds, or only what of it is in ``scope`` and ``store``.
+        ``nodes_too``: the caller makes its nodes.
 
         Raises ``UsageError`` for what is no backup, ``RefusedError`` for one of another group or cluster.
         """
@@ -127,10 +135,12 @@ class Resetter:
         )
         rows = plan_undo(offsets, standing.partitions)
         warnings = [*standing.warnings, *_of_new(standing)]
-        if backup.nodes:
-            warnings.append(f"{path} also holds {len(backup.nodes)} nodes: only offsets are put back")
+        if backup.nodes and not nodes_too:
+            count = f"{len(backup.nodes)} node{'' if len(backup.nodes) == 1 else 's'}"
+            warnings.append(f"{path} also holds {count}: only offsets are put back; see delete-group --undo")
         conflicts = tuple(moved_since(offsets, standing.partitions))
-        return ResetPlan(self._group, standing.store, rows, standing, tuple(warnings), conflicts, path)
+        metadata = {offset.partition: offset.metadata for offset in offsets if offset.store == "kafka"}
+        return ResetPlan(self._group, standing.store, rows, standing, tuple(warnings), conflicts, path, metadata)
 
     # --- doing ------------------------------------------------------------------------------------------------------
 
@@ -176,7 +186,11 @@ class Resetter:
             OffsetWrite(row.key, row.target, plan.standing.partitions[row.key].stored)
             for row in plan.moving("zookeeper")
         ]
-        kafka = [KafkaWrite(row.key, row.target, row.current) for row in plan.moving("kafka") if row.target is not None]
+        kafka = [
+            KafkaWrite(row.key, row.target, row.current, plan.metadata.get(row.key, ""))
+            for row in plan.moving("kafka")
+            if row.target is not None
+        ]
         if zookeeper:
             assert self._registry is not None, "offsets in ZooKeeper were read from it"
             write_offsets(self._registry, self._group, zookeeper, prune=plan.undone is not None)

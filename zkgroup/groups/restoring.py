@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from zkgroup.errors import NotFoundError, UnreachableError, UsageError, ZkgroupError
@@ -30,8 +30,9 @@ class Lost:
     nodes: tuple[SavedNode, ...]
 
 
-def lost_groups(backup: Backup, group: str | None) -> list[Lost]:
-    """What the backup has of each group, or only of ``group``.
+def lost_groups(backup: Backup, group: str | None, *, in_kafka: bool = False) -> list[Lost]:
+    """What the backup has of each group, or only of ``group``; ``in_kafka``: it may be nothing, as offsets in Kafka are
+    meant as well.
 
     Raises ``UsageError`` where it holds no nodes, or one that lies outside its group; ``NotFoundError`` where it has
     nothing of the group.
@@ -39,7 +40,9 @@ def lost_groups(backup: Backup, group: str | None) -> list[Lost]:
     found: dict[str, list[SavedNode]] = {}
     for node in backup.nodes:
         found.setdefault(_group_of(node.path), []).append(node)
-    if not found:
+    if in_kafka and not found and group in (None, backup.group):
+        return []
+    if not found and not in_kafka:
         raise UsageError("the backup holds no nodes", "'reset-offsets --undo' puts offsets back")
     if group is not None and group not in found:
         raise NotFoundError(f"the backup has nothing of group {group}", f"it has {len(found)} others")
@@ -87,6 +90,21 @@ def _row(lost: Lost, tree: GroupTree) -> DebrisRow:
         "make" if missing else "keep",
         note,
     )
+
+
+def beside(rows: Sequence[DebrisRow], group: str, offsets: int) -> list[DebrisRow]:
+    """The same rows; that of ``group`` also tells that so many offsets are put back in Kafka."""
+    told = f"{offsets} offset{'' if offsets == 1 else 's'} in Kafka" if offsets else "in Kafka it is as it was"
+    if not any(row.group == group for row in rows):
+        return [*rows, DebrisRow(group, "inactive", 0, 0, 0, None, "make" if offsets else "keep", told)]
+    return [
+        row
+        if row.group != group
+        else replace(
+            row, action="make" if offsets else row.action, note=f"{row.note}; {told}" if row.note else f"also {told}"
+        )
+        for row in rows
+    ]
 
 
 def restore(registry: Registry, lost: Sequence[Lost]) -> dict[str, ZkgroupError | None]:
