@@ -24,6 +24,8 @@ Output: TypeAlias = Literal["table", "json", "csv"]
 Row: TypeAlias = Mapping[str, Any] | object
 
 GAP = "  "
+# Sentences: what comes after them does not stand below each other, or most of the table would be blanks.
+UNPADDED = frozenset({"message"})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -174,7 +176,8 @@ def _table_lines(rows: Sequence[Sequence[Any]], names: Sequence[str]) -> Iterato
         parts = []
         for index, (text, room, right) in enumerate(zip(line, widths, numeric, strict=True)):
             fill = " " * (room - width(text))
-            parts.append(fill + text if right else text if index == last else text + fill)
+            loose = index == last or names[index] in UNPADDED
+            parts.append(fill + text if right else text if loose else text + fill)
         yield GAP.join(parts) + "\n"
 
 

@@ -30,7 +30,8 @@ def list_groups(
 
     store: where the group keeps itself: zookeeper, kafka, or both. state: active with members, inactive without, broken
     where a registration or another of its nodes cannot be read. topics and partitions: all that it subscribes to, owns,
-    or has an offset for. lag: the sum over the partitions where it is known.
+    or has an offset for. lag: the sum over the partitions where it is known, of which one with an offset
+    beyond its log's end counts as 0.
 
     \b
     zkgroup list-groups

@@ -213,7 +213,13 @@ def make_broken(m: Maker) -> list[Broken]:
     add("unexplained-owners", "warning", m.group(mixed, {(orders, 0): "@_b-0", (orders, 1): "@_a-0"}, m.sane), "@")
     add("persistent-owner", "critical", m.group(m.one(), m.both, m.sane, owner_session=None), f"{orders}-0..1")
     add("owner-of-former-session", "warning", m.group(m.one(), m.both, m.sane, owner_session=1), f"{orders}-0..1")
-    add("unreadable-node", "warning", owning({(orders, "x"): "@_a-0"}), "@", "not named by a partition")
+    add(
+        "unreadable-node",
+        "warning",
+        owning({(orders, "x"): "@_a-0"}),
+        f"/consumers/@/owners/{orders}/x",
+        "not named by",
+    )
 
     # offsets
     add("unreadable-offset", "critical", reading({(orders, 1): b"abc"}), second, "'abc' is no offset")

@@ -150,7 +150,7 @@ CASES: list[tuple[str, Case]] = [
         GONE, partitions=GONE.partitions[1:], topics={"orders": topic("orders", 0, exists=False)}))),
     ("offset-of-missing-partition", ("warning", "orders-1", "has 1 partition", replace(
         GONE, topics={"orders": topic("orders", 1)}))),
-    ("unreadable-node", ("warning", GROUP, "not authorised", replace(
+    ("unreadable-node", ("warning", "/consumers/g/offsets", "not authorised", replace(
         ALONE, problems=("znode /consumers/g/offsets cannot be read: not authorised",)))),
     ("unreadable-node", ("warning", "g_b", "not authorised", replace(ALONE, members=(*ALONE.members, broken(
         "znode /consumers/g/ids/g_b cannot be read: not authorised"))))),

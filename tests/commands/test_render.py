@@ -161,6 +161,15 @@ def test_table_columns_line_up(rows: list[list[str | int | None]]) -> None:
             assert width(line) - width(cell) == width(heads[0])
 
 
+def test_sentences_are_not_padded() -> None:
+    """What stands after a message follows it at once: a table of findings is not made of blanks."""
+    rows = [{"code": "a", "message": "m" * 50, "remedy": "r"}, {"code": "bb", "message": "short", "remedy": "r"}]
+    assert shown(rows, ["code", "message", "remedy"], "table").split("\n")[::2] == [
+        "code  message  remedy",
+        "bb    short  r",
+    ]
+
+
 def test_text_that_is_no_unicode() -> None:
     """Bytes that were no UTF-8 arrive as lone surrogates: JSON shows them escaped instead of failing."""
     assert json.loads(shown([{"a": "x\udcff", "b": ["\udcfe"]}], ["a", "b"], "json")) == [

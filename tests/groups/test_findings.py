@@ -283,6 +283,28 @@ def test_an_offset_of_zero_survives_a_new_topic() -> None:
     assert "recreated-topic" not in codes(having(having(snapshot, 1, stored=stored(0)), 0, stored=stored(0)))
 
 
+def test_an_offset_of_a_former_topic_is_told_of_once() -> None:
+    """That it is beyond the end, or before the start, of the new log comes from the topic, and adds nothing."""
+    snapshot = replace(ALONE, topics={"orders": topic("orders", 2, czxid=900)})
+    for offset in (500, 3):
+        told = codes(having(having(snapshot, 1, stored=stored(offset)), 0, stored=stored(50, mzxid=901)))
+        assert "recreated-topic" in told
+        assert told.isdisjoint({"offset-beyond-end", "offset-before-start"})
+
+
+def test_nodes_with_the_same_trouble_are_one_finding() -> None:
+    """A node that is alone is the subject; of several the group is, and the message lists them."""
+    denied = [f"znode /consumers/g/owners/orders/{n} is not named by a partition" for n in "xyzt"]
+    finding = found(replace(ALONE, problems=tuple(denied)), "unreadable-node")
+    assert (finding.subject, finding.message) == (
+        GROUP,
+        "4 nodes, of which each is not named by a partition: /consumers/g/owners/orders/x,"
+        " /consumers/g/owners/orders/y, /consumers/g/owners/orders/z, and 1 more",
+    )
+    finding = found(replace(ALONE, problems=tuple(denied[:1])), "unreadable-node")
+    assert (finding.subject, finding.message) == ("/consumers/g/owners/orders/x", "is not named by a partition")
+
+
 def test_old_groups_are_told_of_more_quietly() -> None:
     """Offsets of a group that nobody has used for a week are a warning, those of debris a note."""
     lost = having(inactive(), 1, stored=stored(3))

@@ -140,7 +140,7 @@ def exists(finding: Finding, snapshot: GroupSnapshot) -> bool:
     named.update(partition.topic for partition in snapshot.partitions)
     known = {partition.key for partition in snapshot.partitions}
     known.update(TopicPartition(name, n) for name, one in snapshot.topics.items() for n in one.partitions)
-    if finding.subject in named:
+    if finding.subject in named or any(f"znode {finding.subject} " in problem for problem in snapshot.problems):
         return True
     for part in finding.subject.removesuffix(" …").split(", "):
         name, _, numbers = part.rpartition("-")

@@ -39,7 +39,7 @@ def snapshot(*partitions: GroupPartition, members: tuple[GroupMember, ...] = (),
 
 
 def test_lag_is_summed_where_it_is_known() -> None:
-    """Negative lags count; a partition without a commit, or without a known end, does not; none at all is None."""
+    """Negative lags hide no others; without a commit, or a known end, there is none; none at all is None."""
     partitions = [
         GroupPartition("t", 0, stored=stored(3), log_end=10),
         GroupPartition("t", 1, stored=stored(12), log_end=10),
@@ -48,7 +48,7 @@ def test_lag_is_summed_where_it_is_known() -> None:
         GroupPartition("u", 0, stored=stored(None, "bad"), log_end=10),
     ]
     row = group_row(snapshot(*partitions))
-    assert (row.topics, row.partitions, row.lag) == (2, 5, 5)
+    assert (row.topics, row.partitions, row.lag) == (2, 5, 7)
     assert group_row(snapshot(*partitions[2:])).lag is None
     assert group_row(snapshot(GroupPartition("t", 0, stored=stored(10), log_end=10))).lag == 0
 

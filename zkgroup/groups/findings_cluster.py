@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -11,6 +12,7 @@ from zkgroup.groups.model import GroupPartition
 from zkgroup.groups.ownership import read_twice
 from zkgroup.protocol.names import TopicPartition, spans
 
+_ABOUT_NODE: Final = re.compile(r"znode (/\S*) (.+)", re.DOTALL)
 #: So many single problems are told of one by one.
 MOST: Final = 20
 
@@ -106,7 +108,7 @@ def _split(scene: Scene) -> Iterator[Finding]:
 
 def _problems(scene: Scene) -> Iterator[Finding]:
     snapshot = scene.snapshot
-    problems = list(snapshot.problems)
+    problems = list(dict.fromkeys(snapshot.problems))
     told = set(problems)
     for name, topic in sorted(snapshot.topics.items()):
         if topic.exists and topic.error is not None and topic.error not in told:
@@ -115,10 +117,19 @@ def _problems(scene: Scene) -> Iterator[Finding]:
         "look at the node with a ZooKeeper client: correct or delete it, or connect with the credentials that its"
         " access list asks for"
     )
-    for problem in problems[:MOST]:
-        yield finding("unreadable-node", snapshot.group, problem, remedy)
-    if len(problems) > MOST:
-        more = f"and {len(problems) - MOST} more nodes that cannot be read, or should not be there"
+    alike: dict[str, list[str]] = {}
+    for problem in problems:
+        node = _ABOUT_NODE.fullmatch(problem)
+        path, why = node.groups() if node is not None else ("", problem)
+        alike.setdefault(why, []).append(path)
+    for why, paths in list(alike.items())[:MOST]:
+        if len(paths) > 1 and all(paths):
+            message = f"{len(paths)} nodes, of which each {why}: {listed(paths)}"
+            yield finding("unreadable-node", snapshot.group, message, remedy)
+        else:
+            yield finding("unreadable-node", paths[0] or snapshot.group, why, remedy)
+    if len(alike) > MOST:
+        more = f"and {len(alike) - MOST} more kinds of nodes that cannot be read, or should not be there"
         yield finding("unreadable-node", snapshot.group, more, remedy)
 
 

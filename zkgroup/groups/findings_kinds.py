@@ -18,8 +18,8 @@ class Finding:
 
     ``critical``: messages are not read, are lost, or will be as soon as a member starts; ``warning``: it may come to
     that, or could not be judged; ``info``: good to know. ``subject`` is what it is about: the group, a member, a topic,
-    or partitions of one topic (``orders-3``, ``orders-0..2, orders-5``); ``message`` is said of it, and does not name
-    it again. ``remedy`` says what to do, with the command wherever there is one.
+    a node (its path), or partitions of one topic (``orders-3``, ``orders-0..2, orders-5``); ``message`` is said of it,
+    and does not name it again. ``remedy`` says what to do, with the command wherever there is one.
     """
 
     code: str

@@ -82,7 +82,10 @@ def _out_of_range(scene: Scene) -> Iterator[Finding]:
     before: Said = []
     beyond: Said = []
     for p in scene.partitions:
+        of_former_log = _is_stale(scene, p)
         for where, offset in _offsets(p):
+            if of_former_log and where != " in Kafka":
+                continue  # that it is out of range comes from what is told of the topic
             if p.log_start is not None and offset < p.log_start:
                 lost = count(p.log_start - offset, "message")
                 before.append((p.key, f"is committed at {offset}{where}, the log starts at {p.log_start}: {lost} lost"))
@@ -110,8 +113,7 @@ def _recreated(scene: Scene) -> Iterator[Finding]:
     """An offset of 0 does no harm: it is where the new topic begins as well."""
     topics: dict[str, list[GroupPartition]] = {}
     for p in scene.partitions:
-        topic = scene.snapshot.topics.get(p.topic)
-        if topic is not None and topic.exists and p.stored is not None and p.stored.offset and _older(p.stored, topic):
+        if _is_stale(scene, p):
             topics.setdefault(p.topic, []).append(p)
     for name, stale in topics.items():
         keys = [p.key for p in stale]
@@ -123,6 +125,13 @@ def _recreated(scene: Scene) -> Iterator[Finding]:
             " messages of its predecessor",
             _reset(scene, keys, "--to-earliest"),
         )
+
+
+def _is_stale(scene: Scene, p: GroupPartition) -> bool:
+    topic = scene.snapshot.topics.get(p.topic)
+    if topic is None or not topic.exists or p.stored is None or not p.stored.offset:
+        return False
+    return _older(p.stored, topic)
 
 
 def _older(stored: StoredOffset, topic: GroupTopic) -> bool:

@@ -15,7 +15,8 @@ from zkgroup.protocol.names import TopicPartition, spans
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """A group at a glance. ``lag``: the sum over all partitions where it is known, None where it is for none.
+    """A group at a glance. ``lag``: the sum over all partitions where it is known, None where it is for none; an offset
+    beyond its log's end counts as nothing, so that it hides no messages that wait elsewhere.
 
     ``partitions`` are all that concern the group: subscribed to, owned, or with an offset.
     """
@@ -89,7 +90,7 @@ def group_row(snapshot: GroupSnapshot) -> GroupRow:
         len(snapshot.members) + len(in_kafka),
         len({partition.topic for partition in snapshot.partitions} | snapshot.subscribed),
         len(snapshot.partitions),
-        sum(lags) if lags else None,
+        sum(max(lag, 0) for lag in lags) if lags else None,
     )
 
 
