@@ -74,7 +74,7 @@ def delete_group(
         typer.Option(
             "--older-than",
             metavar="AGE",
-            help="With --pattern: only those of which no node was written for that long: 30d, 12h.",
+            help="With --pattern: only those in which nothing has changed for that long: 30d, 12h.",
             show_default=False,
         ),
     ] = None,
@@ -105,7 +105,8 @@ def delete_group(
     alone), and 'reset-offsets GROUP --undo BACKUP' the offsets only, in both stores.
 
     With --pattern every group is judged by itself, and one row is shown for each: those with members, and those that
-    were written more recently than --older-than says, are kept.
+    changed more recently than --older-than says, are kept. When a member left, ZooKeeper does not tell: what was
+    written next anywhere in the cluster dates it, and as long as nothing was, the group is kept.
 
     \b
     zkgroup delete-group billing

@@ -5,16 +5,20 @@ from __future__ import annotations
 import csv
 import io
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from cli import run
+from support import wait_until
 from writing import Build, P, register, values
 
 from zkgroup.groups import backup
+from zkgroup.groups.debris import look_for_debris
+from zkgroup.groups.tree import read_tree
 from zkgroup.protocol import znodes
-from zkgroup.protocol.ops import Create, Ensure, Exists, Failure, Stat
+from zkgroup.protocol.ops import Create, Delete, Ensure, Exists, Failure, Stat
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.servers.coordinator import Coordinators
 from zkgroup.servers.group_offsets import GroupOffsets
@@ -198,6 +202,23 @@ def test_debris(cluster: Sandbox, registry: Registry, second: Registry, unique: 
     assert not exists(registry, names[1])
     nothing = run("delete-group", "--pattern", f"{stem}-nothing*", "-z", cluster.connect)
     assert (nothing.returncode, "no group matches" in nothing.stderr) == (4, True)
+
+
+def test_a_member_that_has_just_left(registry: Registry, second: Registry, make_group: Build) -> None:
+    """A group that was written long ago is no debris if somebody left it since; what is written next dates that."""
+    group = make_group({P("t", 0): 5})
+    written = read_tree(registry, group).last_change or 0
+    wait_until(lambda: time.time() * 1000 > written + 20, what="the clock")
+    register(second, group)
+    second.write(Delete(znodes.member_id(group, f"{group}_m")))
+    after = read_tree(registry, make_group()).last_change or 0
+    rows, _ = look_for_debris(registry, [group], after + 10, 20)
+    assert [(row.action, row.note) for row in rows] == [
+        ("keep", "somebody may have left it too recently: when is not known")
+    ]
+    assert written < (rows[0].last_change or 0) <= after
+    rows, _ = look_for_debris(registry, [group], after + 20, 20)
+    assert rows[0].action == "delete"
 
 
 @pytest.mark.parametrize(

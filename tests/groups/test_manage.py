@@ -156,6 +156,22 @@ def test_only_debris_goes() -> None:
     assert find_debris([replace(old, unreadable=("x",))], NOW, 0)[0].action == "keep"
 
 
+def test_members_that_came_and_left_count() -> None:
+    """Only the transaction tells of them: it is as late as the next thing that was written anywhere, and it may have
+    been just now where nothing was."""
+    ids = replace(node("/consumers/g/ids").stat, pzxid=70)
+    group = tree("g", TreeNode("/consumers/g/ids", b"", ids))
+    earlier, later = Stat(60, 65, 1, NOW - 9 * DAY, NOW - 8 * DAY, 0), Stat(75, 90, 1, NOW - 5 * DAY, NOW, 0)
+    (row,) = find_debris([group], NOW, 6 * DAY, [earlier, later])
+    assert (row.action, row.last_change) == ("keep", NOW - 5 * DAY)
+    assert row.note == "somebody may have left it too recently: when is not known"
+    assert find_debris([group], NOW, 5 * DAY, [earlier, later])[0].action == "delete"
+    assert find_debris([group], NOW, 1, [earlier])[0].action == "keep"
+    assert find_debris([group], NOW, 0, [earlier])[0].action == "delete"
+    same = Stat(70, 70, 0, NOW - 7 * DAY, NOW - 7 * DAY, 0)
+    assert find_debris([group], NOW, 7 * DAY, [same, later])[0].action == "delete"
+
+
 @given(st.integers(0, 10 * DAY), st.integers(0, 10 * DAY))
 def test_age_is_that_of_the_newest_node(age: int, limit: int) -> None:
     """A group is as old as the last write of any of its nodes."""

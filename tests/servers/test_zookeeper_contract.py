@@ -166,7 +166,8 @@ def _shape(result: Result, sessions: Sequence[int]) -> Any:
             return result.data, _shape(result.stat, sessions)
         case Stat():
             owner = f"session {sessions.index(result.owner)}" if result.owner in sessions else result.owner
-            return result.version, owner, result.children, result.czxid == result.mzxid
+            children_changed = result.pzxid == result.czxid, result.pzxid > result.mzxid
+            return result.version, owner, result.children, result.czxid == result.mzxid, children_changed
         case Failure():
             return result.code, result.index
         case tuple():

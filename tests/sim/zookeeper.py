@@ -48,12 +48,14 @@ class Znode:
     ctime: int
     mtime: int
     owner: int
+    pzxid: int
     children: dict[str, None] = field(default_factory=dict)
     acl: tuple[Acl, ...] = OPEN  # kept and told, not enforced
 
     @property
     def stat(self) -> Stat:
-        return Stat(self.czxid, self.mzxid, self.version, self.ctime, self.mtime, self.owner, len(self.children))
+        children = len(self.children)
+        return Stat(self.czxid, self.mzxid, self.version, self.ctime, self.mtime, self.owner, children, self.pzxid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ class ModelZooKeeper:
     """``tell`` gets watch events; ``observe`` every change, in order."""
 
     def __init__(self, clock: Callable[[], float] = lambda: 0.0) -> None:
-        self.nodes = {"/": Znode(b"", 0, 0, 0, 0, 0, 0)}
+        self.nodes = {"/": Znode(b"", 0, 0, 0, 0, 0, 0, 0)}
         self.sessions: dict[int, None] = {}
         self.tell: Callable[[int, Changed], None] = lambda session, event: None
         self.observe: Callable[[Change], None] = lambda change: None
@@ -199,14 +201,16 @@ class ModelZooKeeper:
     def _add(
         self, session: int, path: str, data: bytes, owner: int, acl: tuple[Acl, ...], undo: list[Callable[[], None]]
     ) -> Change:
-        node = Znode(data, self._zxid, self._zxid, 0, self._now(), self._now(), owner, acl=acl)
+        node = Znode(data, self._zxid, self._zxid, 0, self._now(), self._now(), owner, self._zxid, acl=acl)
         parent, name = self.nodes[parent_of(path)], path.rpartition("/")[2]
         self.nodes[path] = node
         parent.children[name] = None
+        before, parent.pzxid = parent.pzxid, self._zxid
 
         def back() -> None:
             del self.nodes[path]
             del parent.children[name]
+            parent.pzxid = before
 
         undo.append(back)
         return Change(session, path, None, node)
@@ -222,10 +226,12 @@ class ModelZooKeeper:
         before = self.nodes.pop(path)
         parent, name = self.nodes[parent_of(path)], path.rpartition("/")[2]
         del parent.children[name]
+        changed, parent.pzxid = parent.pzxid, self._zxid
 
         def back() -> None:
             self.nodes[path] = before
             parent.children[name] = None
+            parent.pzxid = changed
 
         undo.append(back)
         return Change(session, path, before, None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from zkgroup.errors import NotFoundError, ZkgroupError
 from zkgroup.groups.backup import Backup, SavedNode, read_cluster
@@ -10,7 +10,7 @@ from zkgroup.groups.manage import DebrisRow, find_debris, matching
 from zkgroup.groups.removing import BATCH, acls_of, remove_groups
 from zkgroup.groups.tree import GroupTree, read_trees
 from zkgroup.protocol import znodes
-from zkgroup.protocol.ops import Children
+from zkgroup.protocol.ops import Children, Exists, Stat
 from zkgroup.servers.registry import Registry
 
 
@@ -28,7 +28,23 @@ def look_for_debris(
     trees: dict[str, GroupTree] = {}
     for start in range(0, len(names), BATCH):
         trees |= read_trees(registry, {name: [znodes.group(name)] for name in names[start : start + BATCH]})
-    return find_debris(trees.values(), now, older_than), trees
+    # Without a limit nobody asks when.
+    others = _stats(registry, listed if isinstance(listed, tuple) else ()) if older_than else []
+    return find_debris(trees.values(), now, older_than, others), trees
+
+
+def _stats(registry: Registry, groups: Iterable[str]) -> list[Stat]:
+    """Nodes that are written once, or seldom, all over the cluster: what tells when a transaction was."""
+    parents = [znodes.broker_ids(), znodes.topics()]
+    lists = registry.read([Children(path) for path in parents])
+    paths = [f"{znodes.consumers()}/{group}" for group in groups]
+    paths += [
+        f"{parent}/{name}"
+        for parent, names in zip(parents, lists, strict=True)
+        for name in (names if isinstance(names, tuple) else ())
+    ]
+    found = registry.read([Exists(path) for path in [*paths, znodes.controller()]])
+    return [stat for stat in found if isinstance(stat, Stat)]
 
 
 def backup_of_debris(registry: Registry, patterns: Sequence[str], trees: Sequence[GroupTree], now: int) -> Backup:

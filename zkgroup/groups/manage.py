@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final, Literal
@@ -14,6 +15,7 @@ from zkgroup.groups.model import KafkaOffset, StoredOffset
 from zkgroup.groups.tree import GroupTree
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import Stat
 
 _AGE: Final = re.compile(r"([0-9]{1,9})\s*([smhdw])", re.ASCII | re.IGNORECASE)
 _MILLIS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
@@ -131,7 +133,7 @@ def foreign_nodes(tree: GroupTree) -> list[str]:
 @dataclass(frozen=True, slots=True)
 class DebrisRow:
     """A group that a pattern or a backup means. ``znodes``: how many it has, or is to get; ``last_change``: in
-    milliseconds since 1970."""
+    milliseconds since 1970; where that is not known, the earliest moment by which it had surely happened."""
 
     group: str
     state: Literal["active", "inactive", "broken"]
@@ -161,15 +163,29 @@ def matching(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
     return sorted(name for name in set(names) if any(fnmatchcase(name, pattern) for pattern in wanted))
 
 
-def find_debris(trees: Iterable[GroupTree], now: int, older_than: int) -> list[DebrisRow]:
-    """Which of these groups may go: those that nobody works for, and whose nodes were all written more than
-    ``older_than`` milliseconds before ``now``."""
-    return [_debris(tree, now, older_than) for tree in trees if tree.nodes or tree.unreadable]
+def find_debris(trees: Iterable[GroupTree], now: int, older_than: int, others: Iterable[Stat] = ()) -> list[DebrisRow]:
+    """Which of these groups may go: those that nobody works for, and whose nodes all changed last more than
+    ``older_than`` milliseconds before ``now``.
+
+    When a member left, or an owner let go, no node tells, only in which transaction (``pzxid``). ``others`` are stats
+    of any nodes of the cluster: the first one written after that transaction tells by when it had happened. Where there
+    is none, it may have been just now.
+    """
+    wanted = [tree for tree in trees if tree.nodes or tree.unreadable]
+    stats = [*others, *(node.stat for tree in wanted for node in tree.nodes)]
+    clock = sorted({pair for stat in stats for pair in ((stat.czxid, stat.ctime), (stat.mzxid, stat.mtime))})
+    return [_debris(tree, now, older_than, clock) for tree in wanted]
 
 
-def _debris(tree: GroupTree, now: int, older_than: int) -> DebrisRow:
+def _debris(tree: GroupTree, now: int, older_than: int, clock: Sequence[tuple[int, int]]) -> DebrisRow:
     state: Literal["active", "inactive", "broken"] = "inactive"
     note = None
+    changed = tree.last_change
+    left_at: int | None = None
+    if tree.last_transaction > tree.last_dated:
+        after = bisect_left(clock, (tree.last_transaction, 0))
+        left_at = clock[after][1] if after < len(clock) else now
+        changed = clock[after][1] if after < len(clock) else changed
     if tree.members or tree.held:
         state = "active"
         note = "it has members" if tree.members else f"somebody holds {tree.held[0]}"
@@ -177,13 +193,15 @@ def _debris(tree: GroupTree, now: int, older_than: int) -> DebrisRow:
         state, note = "broken", f"cannot be read: {tree.unreadable[0]}"
     elif tree.last_change is not None and now - tree.last_change < older_than:
         note = "changed too recently"
+    elif left_at is not None and now - left_at < older_than:
+        note = "somebody may have left it too recently: when is not known"
     return DebrisRow(
         tree.group,
         state,
         len(tree.members),
         len(tree.offsets),
         len(tree.nodes),
-        tree.last_change,
+        changed,
         "keep" if note else "delete",
         note,
     )

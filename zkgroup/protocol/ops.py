@@ -26,7 +26,10 @@ class Code(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """What matters of a znode's stat. Times are milliseconds since 1970; ``owner`` is 0 for a persistent node."""
+    """What matters of a znode's stat. Times are milliseconds since 1970; ``owner`` is 0 for a persistent node.
+
+    ``pzxid``: the transaction in which a child came or went last, or else the node itself came; it has no time.
+    """
 
     czxid: int
     mzxid: int
@@ -35,6 +38,7 @@ class Stat:
     mtime: int
     owner: int
     children: int = 0
+    pzxid: int = 0
 
 
 @dataclass(frozen=True, slots=True)

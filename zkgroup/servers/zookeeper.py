@@ -118,7 +118,16 @@ def _failure(error: BaseException) -> Failure:
 
 
 def _stat(stat: ZnodeStat) -> Stat:
-    return Stat(stat.czxid, stat.mzxid, stat.version, stat.ctime, stat.mtime, stat.ephemeralOwner, stat.numChildren)
+    return Stat(
+        stat.czxid,
+        stat.mzxid,
+        stat.version,
+        stat.ctime,
+        stat.mtime,
+        stat.ephemeralOwner,
+        stat.numChildren,
+        stat.pzxid,
+    )
 
 
 def _kazoo_acl(acl: Sequence[Acl]) -> list[Any]:
