@@ -133,7 +133,7 @@ def test_the_overview(cluster: Sandbox, ill: str, healthy: str, topic: str) -> N
     shown = run("inspect-group", ill, "-z", cluster.connect).stdout
     head, members, partitions, findings = (block.splitlines() for block in shown.rstrip("\n").split("\n\n"))
     assert head[0].split() == ["group", "store", "state", "strategy", "members", "topics", "partitions", "lag"]
-    assert head[1].split() == [ill, "zookeeper", "active", "range", "1", "1", "2", "1"]
+    assert head[1].split() == [ill, "zookeeper", "active", "range", "1", "1", "2", "6"]
     assert members[:2] == ["members", members[1]]
     assert members[1].split() == ["owned", "streams", "subscription", "host", "member"]
     assert members[2].split() == ["2", "1", f"{topic}=1", "box", ONE.replace("@", ill)]
