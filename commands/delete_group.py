@@ -230,6 +230,7 @@ def _undo(change: _Change, group: str | None, path: Path, store: StoreChoice) ->
     from zkgroup.groups.restoring import beside, lost_groups, plan_restore, restore
 
     saved = backups.read(path)
+    backups.check_nodes(saved, path)
     in_kafka = store != "zookeeper" and any(offset.store == "kafka" for offset in saved.offsets)
     lost = lost_groups(saved, group, in_kafka=in_kafka)
     with open_registry(change.settings) as registry:

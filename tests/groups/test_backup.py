@@ -55,7 +55,8 @@ clusters = st.builds(
 )
 backups = st.builds(
     Backup, st.just("delete-group"), text, st.integers(0, 2**41), clusters,
-    st.lists(offsets, max_size=3).map(tuple), st.lists(nodes, max_size=3).map(tuple),
+    st.lists(offsets, max_size=3, unique_by=lambda one: (one.store, one.partition)).map(tuple),
+    st.lists(nodes, max_size=3).map(tuple),
 )  # fmt: skip
 
 
@@ -66,6 +67,20 @@ def test_what_is_written_is_read(tmp_path: Path, saved: Backup) -> None:
     path = tmp_path / "backup.json"
     path.unlink(missing_ok=True)
     assert backup.read(backup.write(saved, path)) == saved
+
+
+def test_what_was_tampered_with(tmp_path: Path) -> None:
+    """A partition that is there twice in one store, or a node that is none of the group's, is refused, exit code 2:
+    which of them should count is anybody's guess."""
+    twice = replace(SAVED, offsets=(*SAVED.offsets, SavedOffset("zookeeper", TopicPartition("t", 0), 1, 7)))
+    path = backup.write(twice, tmp_path / "twice")
+    with pytest.raises(UsageError, match="is no backup: t-0 in zookeeper is there twice"):
+        backup.read(path)
+    for foreign in ("/brokers/ids/9", "/consumers/other/ids", "/consumers/gg"):
+        path = backup.write(replace(SAVED, nodes=(SavedNode(foreign, b""),)), tmp_path / foreign.replace("/", "-"))
+        with pytest.raises(UsageError, match=f"'{foreign}', which is no node of group g"):
+            backup.check_fits(backup.read(path), HERE, "g", path)
+    backup.check_fits(SAVED, HERE, "g", path)
 
 
 def test_a_backup_is_private_and_in_the_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from zkgroup.groups.standing import Selection
 from zkgroup.groups.writing import WriteRefusedError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Children, Create, Exists, SetData
+from zkgroup.protocol.ops import Acl, Children, Create, Exists, SetData
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import Record, create_topic, delete_topic, produce
 from zkgroup.servers.brokers import Brokers
@@ -304,6 +304,22 @@ def test_unreadable_offsets_are_mended(
     resetter.write(plan)
     assert resetter.verify(plan) == []
     assert kept.get(P(topic, 0), P(topic, 1)) == [7, 7]
+
+
+def test_offsets_that_nobody_may_read(
+    registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], topic: str
+) -> None:
+    """What cannot be read cannot be backed up either: refused before anything is written, and the plan can say so."""
+    kept = Kept(registry, kafka, unique("closed"), "zookeeper")
+    kept.put({P(topic, 0): 1})
+    closed = Acl("digest", "app:B6mHBfPTG7OxD/NTlRVOPMWQ4V4=", 31)
+    path = znodes.offset(kept.group, P(topic, 1))
+    assert registry.write(Create(path, b"6", acl=(closed,))) is None
+    resetter = kept.resetter()
+    plan = resetter.plan(Target("offset", 7), selection(f"{topic}:0-1"))
+    with pytest.raises(RefusedError, match=f"in ZooKeeper cannot be read: {topic}-1"):
+        resetter.refuse_if_active(plan)
+    resetter.refuse_if_active(resetter.plan(Target("offset", 7), selection(f"{topic}:0")))
 
 
 def test_half_built_groups(registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], topic: str) -> None:

@@ -231,7 +231,7 @@ def test_a_node_that_may_not_be_changed(registry: Registry, cluster: Sandbox, ma
     with Registry(settings) as owner:
         path = znodes.offset(group, P("t", 1))
         assert owner.write(Create(path, b"6", acl=(digest("app", "secret"), Acl("world", "anyone", 1)))) is None
-        with pytest.raises(WriteFailedError, match=f"cannot change {path}: not authorised") as caught:
+        with pytest.raises(WriteFailedError, match=f"cannot change {path}: not authorised; ") as caught:
             write_offsets(registry, group, plan(registry, group, {P("t", 0): 1, P("t", 1): 1}))
     assert caught.value.exit_code == 1
     assert values(registry, group, P("t", 0), P("t", 1)) == [5, 6]

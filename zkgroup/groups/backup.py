@@ -108,10 +108,23 @@ def read_cluster(registry: Registry) -> Cluster:
 
 
 def check_fits(backup: Backup, cluster: Cluster, group: str, path: Path) -> None:
-    """Raise ``RefusedError`` where the backup was made of another group or cluster."""
+    """Raise ``RefusedError`` where the backup was made of another group or cluster, ``UsageError`` where it was
+    tampered with."""
     if backup.group != group:
         raise RefusedError(f"{path} was made of group {backup.group}, not of {group}", "name that group")
+    check_nodes(backup, path)
     check_cluster(backup, cluster, path)
+
+
+def check_nodes(backup: Backup, path: Path) -> None:
+    """Raise ``UsageError`` where a backup of one group's offsets holds nodes of something else."""
+    root = f"{znodes.consumers()}/{backup.group}"
+    for node in backup.nodes if backup.offsets else ():
+        if node.path != root and not node.path.startswith(f"{root}/"):
+            raise UsageError(
+                f"{path} holds {node.path[:120]!r}, which is no node of group {backup.group}",
+                "the backup was tampered with",
+            )
 
 
 def check_cluster(backup: Backup, cluster: Cluster, path: Path) -> None:
@@ -282,6 +295,12 @@ def _decode(found: Any) -> Backup:
     if found["zkgroup_backup"] != VERSION:
         raise ValueError(f"its version is {str(found['zkgroup_backup'])[:20]}, this zkgroup reads {VERSION}")
     made = found["consumers_made"]
+    offsets = tuple(_decode_offset(entry) for entry in _list(found, "offsets"))
+    seen: set[tuple[str, TopicPartition]] = set()
+    for offset in offsets:
+        if (offset.store, offset.partition) in seen:
+            raise ValueError(f"{offset.partition} in {offset.store} is there twice")
+        seen.add((offset.store, offset.partition))
     return Backup(
         command=_text(found, "command"),
         group=_text(found, "group"),
@@ -291,7 +310,7 @@ def _decode(found: Any) -> Backup:
             _optional_text(found, "cluster_id"),
             None if made is None else (_number(made, "czxid"), _number(made, "ctime")),
         ),
-        offsets=tuple(_decode_offset(entry) for entry in _list(found, "offsets")),
+        offsets=offsets,
         nodes=tuple(_decode_node(entry) for entry in _list(found, "nodes")),
     )
 

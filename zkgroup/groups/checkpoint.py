@@ -34,5 +34,8 @@ def checkpoint_of(group: str, partitions: Iterable[GroupPartition], store: Store
             "mend them with reset-offsets, or leave them out with --topic",
         )
     if not found:
-        raise NotFoundError(f"group {group} has no committed offsets that are meant", "see --topic and --store")
+        raise NotFoundError(
+            f"group {group} has no committed offsets that are meant",
+            f"nothing was saved: 'offsets {group}' shows what it has, --topic and --store what is meant",
+        )
     return found

@@ -188,8 +188,8 @@ class _Removal:
             self._steady.registry.transaction([*guard, *deletions])
         except TransactionRefused as refused:
             if refused.failure.code not in CHANGED:
-                why = f"{refused.failure.code.value} ({refused.failure.detail})"
-                raise ZkgroupError(f"cannot remove {refused.path}: {why}", CREDENTIALS) from None
+                why = f"cannot remove {refused.path}: {refused.failure.words}"
+                raise ZkgroupError(why, CREDENTIALS) from None
             self._count(ZkgroupError(f"{refused.message}, again and again", "find out who changes the group"))
             return False
         except UnreachableError as lost:

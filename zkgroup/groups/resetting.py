@@ -145,13 +145,21 @@ class Resetter:
     # --- doing ------------------------------------------------------------------------------------------------------
 
     def refuse_if_active(self, plan: ResetPlan) -> None:
-        """Raise ``RefusedError``, naming the members, if somebody works for the group."""
+        """Raise ``RefusedError``, naming the members, if somebody works for the group; and where an offset that is to
+        be written cannot even be read, so that nobody can tell what would be overwritten."""
         # Members that keep their offsets in Kafka are registered in ZooKeeper all the same.
         if self._registry is not None and (plan.store != "kafka" or plan.standing.exists):
             read_guard(self._registry, self._group)
         if plan.store != "zookeeper":
             side = Coordinators(self._brokers(), self._timeout).sides([self._group])[self._group]
             refuse_if_active(self._group, side)
+        seen = plan.standing.unreadable
+        hidden = [row.key for row in plan.moving("zookeeper") if not row.legible and row.key not in seen]
+        if hidden:
+            raise RefusedError(
+                f"offsets of group {self._group} in ZooKeeper cannot be read: {listed([str(key) for key in hidden])}",
+                "connect with credentials that may read and write them, or leave them out with --topic",
+            )
 
     def backup(self, plan: ResetPlan, command: str) -> Backup:
         """What the plan overwrites."""

@@ -141,8 +141,8 @@ def _restore_one(steady: Steady, lost: Lost) -> None:
             steady.registry.transaction(operations)
         except TransactionRefused as refused:
             if refused.failure.code not in CHANGED:
-                why = f"{refused.failure.code.value} ({refused.failure.detail})"
-                raise ZkgroupError(f"cannot make {refused.path}: {why}", CREDENTIALS) from None
+                why = f"cannot make {refused.path}: {refused.failure.words}"
+                raise ZkgroupError(why, CREDENTIALS) from None
             attempts += 1
             if attempts >= _ATTEMPTS:
                 raise ZkgroupError(f"{refused.message}, again and again", "find out who changes the group") from None

@@ -174,7 +174,10 @@ class Surveyor:
         else:
             keys = self._all(store, committed)
             if not keys:
-                raise NotFoundError(f"group {self._group} has no offsets", "name the topics with --topic")
+                raise NotFoundError(
+                    f"group {self._group} has no offsets",
+                    "there is nothing to save or to move; --topic names new topics",
+                )
         there = {topic: frozenset(numbers) for topic, numbers in self._topics.items()}
         return {key: _missing(key, there.get(key.topic)) for key in keys}
 

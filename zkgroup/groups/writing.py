@@ -239,8 +239,8 @@ class _Writing:
             self._steady.registry.transaction(self._operations(piece, look))
         except TransactionRefused as refused:
             if refused.failure.code not in CHANGED:
-                why = f"{refused.failure.code.value} ({refused.failure.detail})"
-                raise ZkgroupError(f"cannot change {refused.path}: {why}", CREDENTIALS) from None
+                why = f"cannot change {refused.path}: {refused.failure.words}"
+                raise ZkgroupError(why, CREDENTIALS) from None
             # Somebody made, changed or deleted what was just read: the next look tells whether that matters.
             self._count(ZkgroupError(f"{refused.message}, again and again", "find out who changes the group"))
             return

@@ -237,4 +237,4 @@ class OffsetBook:
 
 
 def _refusal(path: str, failure: Failure, what: str) -> CommitError:
-    return CommitError(f"{path} cannot be {what}: {failure.code.value} {failure.detail}".rstrip())
+    return CommitError(f"{path} cannot be {what}: {failure.words}")

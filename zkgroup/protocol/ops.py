@@ -178,6 +178,11 @@ class Failure:
     detail: str = ""
     index: int | None = None
 
+    @property
+    def words(self) -> str:
+        """The reason for people; the detail only where the code does not say it already."""
+        return f"{self.code.value} ({self.detail})" if self.code is Code.OTHER and self.detail else self.code.value
+
 
 Result: TypeAlias = Node | Stat | Acls | tuple[str, ...] | Failure | None
 
