@@ -14,6 +14,7 @@ from zkgroup.groups.managing import Manager
 from zkgroup.groups.writing import WriteRefusedError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.ops import Create, Delete, Ensure, Exists, SetData
+from zkgroup.servers.coordinator import Coordinators
 from zkgroup.servers.group_offsets import GroupOffsets
 from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry
@@ -83,7 +84,7 @@ def test_members_in_kafka(
     unique: Callable[[str], str],
     in_kafka: Callable[..., GroupOffsets],
 ) -> None:
-    """They are named; and where they come after the look, their coordinator itself refuses the deletion."""
+    """They are named; and where they come after the last look, their coordinator itself refuses the deletion."""
     topic, active = make_topic(1), unique("active")
     offsets = in_kafka(active, {P(topic, 0): 6})
     found = manager.find(active, None)
@@ -95,8 +96,10 @@ def test_members_in_kafka(
     with joined(kafka, active, [topic]):
         with pytest.raises(RefusedError, match=f"group {active} is active in Kafka: member tester"):
             manager.refuse_if_active(found)
-        with pytest.raises(RefusedError, match=f"group {active} is active in Kafka: it has members"):
+        with pytest.raises(RefusedError, match=f"group {active} is active in Kafka: member tester"):
             manager.delete(found)
+        with pytest.raises(RefusedError, match=f"group {active} is active in Kafka: it has members"):
+            Coordinators(kafka, 20.0).delete(active)
         with pytest.raises(WriteRefusedError, match=f"group {active} is active in Kafka: member tester"):
             manager.copy(target, rows)
     assert offsets.fetch([P(topic, 0)], 20.0) == {P(topic, 0): 6}
