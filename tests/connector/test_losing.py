@@ -14,7 +14,7 @@ from tcp_proxy import TcpProxy
 
 from zkgroup.errors import RebalanceFailedError
 from zkgroup.protocol import znodes
-from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
 from zkgroup.protocol.ops import Create, Delete, Ensure, Exists, Failure, Stat
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.sessions import expire_session
@@ -373,6 +373,9 @@ def test_servers_that_restart_are_survived(make_sandbox: Callable[..., Sandbox],
     settings = KafkaSettings(sandbox.bootstrap)
     with sandbox.registry(30.0) as registry:
         create_topic(registry, topic, 2)
+        # librdkafka's look for a coordinator makes the broker create this topic. Without ZooKeeper the broker would
+        # hang in that, and answer nothing that comes behind it on the reader's connection.
+        create_topic(registry, OFFSETS_TOPIC, 4)
     with ReadMember(sandbox.connect, group, {topic: 1}, session_timeout=10.0) as member:
         produce(settings, topic, numbered(10, 2))
         member.wait_for(values(numbered(10)))
