@@ -38,7 +38,7 @@ from zkgroup.errors import RefusedError, UnreachableError
         (["-z", "a", "owners", "g", "-z", "b"], "two different ZooKeepers on one command line, a:2181"),
         (["-c", "nowhere", "owners", "g"], "no cluster profile 'nowhere' in /dev/null: known: sandbox"),
         (["owners", "g", "-X", "secret"], "--property wants KEY=VALUE"),
-        (["owners", "a/b", "-z", "localhost:1"], "'a/b' cannot be the name of a znode"),
+        (["unsubscribe", "a/b", "--topic", "t", "-z", "localhost:1"], "'a/b' cannot be the name of a znode"),
         (["version", "extra"], "got unexpected extra argument(s) (extra)"),
     ],
 )
@@ -76,7 +76,7 @@ def test_a_flag_before_the_name_beats_the_environment() -> None:
 
 def test_control_characters_never_reach_the_terminal() -> None:
     """A name with an escape sequence is shown as text."""
-    result = run("owners", "g\x1b[2J", "-z", "localhost:1")
+    result = run("unsubscribe", "g\x1b[2J", "--topic", "t", "-z", "localhost:1")
     assert result.returncode == 2
     assert "\x1b" not in result.stderr
     assert "\\x1b[2J" in result.stderr
