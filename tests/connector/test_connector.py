@@ -266,10 +266,11 @@ def test_leaving_from_another_thread_ends_the_streams(
 
 
 def test_an_idle_member_does_next_to_nothing(cluster: Sandbox, make_topic: Make, unique: Unique) -> None:
-    """Waiting costs no processor: a member with streams that have nothing to read takes less than 4 % of one core."""
+    """Waiting costs no processor: a member with streams that have nothing to read takes less than a tenth of
+    one core, on a busy machine too (2 to 4 % were seen); a loop that does not wait would take all of it."""
     topic = make_topic(1)
     with ReadMember(cluster.connect, unique("group"), {topic: 3}) as member:
         wait_until(lambda: member.owned, 10, "its share")
         before, began = time.process_time(), time.monotonic()
         threading.Event().wait(3.0)  # the time that is measured
-        assert (time.process_time() - before) / (time.monotonic() - began) < 0.04
+        assert (time.process_time() - before) / (time.monotonic() - began) < 0.1
