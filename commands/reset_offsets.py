@@ -29,6 +29,7 @@ from ._changing import (
 )
 from ._context import connection, open_registry, warn
 from ._looking import brokers_of, keep_everything
+from ._managing import StoreChoice, counted
 from ._options import GroupArgument, OutputOption
 from ._render import print_rows
 
@@ -229,9 +230,7 @@ def _read_target(kind: str, value: Any) -> Target:
 
 
 @contextmanager
-def _resetter(
-    settings: ConnectionSettings, group: str, store: Literal["zookeeper", "kafka", "both"] | None
-) -> Iterator[tuple[Resetter, Literal["zookeeper", "kafka", "both"] | None]]:
+def _resetter(settings: ConnectionSettings, group: str, store: StoreChoice) -> Iterator[tuple[Resetter, StoreChoice]]:
     """Through ZooKeeper, or without it where only brokers are named."""
     from zkgroup.groups.resetting import Resetter
     from zkgroup.protocol import znodes
@@ -248,7 +247,7 @@ def _plan(
     resetter: Resetter,
     target: Target | None,
     scope: Scope | None,
-    store: Literal["zookeeper", "kafka", "both"] | None,
+    store: StoreChoice,
     undo: Path | None,
 ) -> ResetPlan:
     from zkgroup.groups.standing import Selection
@@ -303,5 +302,4 @@ def _execute(ctx: typer.Context, resetter: Resetter, plan: ResetPlan, path: Path
     backed_up(backup.write(resetter.backup(plan, "reset-offsets"), path))
     resetter.write(plan)
     warn(ctx, resetter.verify(plan))
-    count = plan.changes
-    done(ctx, f"{count} offset{'' if count == 1 else 's'} of group {plan.group} written and verified")
+    done(ctx, f"{counted(plan.changes, 'offset')} of group {plan.group} written and verified")
