@@ -295,6 +295,5 @@ def test_an_idle_member_does_next_to_nothing(
         done, seconds = counts - before, time.monotonic() - began
     # One of the streams has the partition; the two others sleep IDLE long. Of the machine's events in a second one is a
     # commit (a tick, what is consumed) and one at most a sign of life, with its answer.
-    print(seconds, done)
     assert 0 < done["fetch"] <= seconds * (1 / SLICE + 2 / IDLE) + 3
     assert 0 < done["handle"] <= seconds * 5 + 3
