@@ -9,6 +9,8 @@ INSTALLED := $(VENV)/.installed
 # The releases that the demo and the usual tests run; the other ones are downloaded by test-all.
 DEMO_RELEASES := 1.1.1
 TEST_RELEASES := 1.1.1 0.8.2.2 0.10.2.2 3.9.1
+# Side by side, each with servers of its own; worksteal keeps a file's tests together as long as it can.
+PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 ALL_RELEASES := $(TEST_RELEASES) 0.9.0.1 0.10.1.1 0.11.0.3 2.8.2
 
 .DEFAULT_GOAL := help
@@ -25,11 +27,11 @@ demo: setup ## real servers, members of two kinds in one group, an export: in tw
 
 test: setup lint ## style, types, and all tests but the long ones
 	@$(BIN)/python scripts/prepare_servers.py $(TEST_RELEASES)
-	@$(BIN)/python -m pytest
+	@$(PYTEST)
 
 test-all: setup lint ## every test, with every release of Kafka
 	@$(BIN)/python scripts/prepare_servers.py $(ALL_RELEASES)
-	@$(BIN)/python -m pytest --long
+	@$(PYTEST) --long
 
 lint: $(INSTALLED) ## style and types
 	@$(BIN)/ruff check .
