@@ -18,6 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from zkgroup.errors import NotFoundError, UsageError
 from zkgroup.protocol.brokers import BrokerRegistration, Endpoint
 from zkgroup.protocol.names import TopicPartition
+from zkgroup.servers.group_offsets import GroupOffsets
 from zkgroup.servers.kafka import (
     KafkaError,
     KafkaSettings,
@@ -59,6 +60,30 @@ def test_every_partition_has_its_own_answer(
     assert time.monotonic() - started < 5
     assert answers[TopicPartition(topic, 0)] == answers[TopicPartition(topic, 1)] == LogRange(0, 3)
     assert all(isinstance(answers[partition], NotFoundError) for partition in unknown)
+
+
+@pytest.mark.parametrize("piece", [2, 3, 5])
+def test_more_partitions_than_one_request_takes(
+    kafka: KafkaSettings,
+    make_topic: Callable[..., str],
+    fill: Callable[..., object],
+    in_kafka: Callable[..., GroupOffsets],
+    unique: Callable[[str], str],
+    monkeypatch: pytest.MonkeyPatch,
+    piece: int,
+) -> None:
+    """Logs and committed offsets are asked for in pieces, the last of which may be short: no answer is missing."""
+    monkeypatch.setattr("zkgroup.servers.kafka.PIECE", piece)
+    monkeypatch.setattr("zkgroup.servers.group_offsets.PIECE", piece)
+    topic = make_topic(5)
+    fill(topic, 12, 5)
+    partitions = [TopicPartition(topic, number) for number in range(5)]
+    counts = [3, 3, 2, 2, 2]
+    assert log_offsets(kafka, partitions, 10) == {
+        partition: LogRange(0, count) for partition, count in zip(partitions, counts, strict=True)
+    }
+    offsets = in_kafka(unique("group"), dict(zip(partitions, counts, strict=True)))
+    assert offsets.fetch(partitions, 10) == dict(zip(partitions, counts, strict=True))
 
 
 def test_who_can_be_asked(kafka: KafkaSettings) -> None:

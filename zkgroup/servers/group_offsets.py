@@ -8,7 +8,9 @@ from typing import Any
 
 from zkgroup.errors import UnreachableError, ZkgroupError
 from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.procedures import batched
 from zkgroup.servers.kafka import (
+    PIECE,
     UNREACHABLE,
     Consumer,
     KafkaError,
@@ -44,18 +46,18 @@ class GroupOffsets:
 
     def fetch(self, partitions: Iterable[TopicPartition], timeout: float) -> dict[TopicPartition, int | None]:
         """The committed offsets, None where there is none. Raises ``ZkgroupError`` if any could not be read."""
-        wanted = [KafkaTopicPartition(*partition) for partition in partitions]
-        if not wanted:
-            return {}
-        try:
-            answers = self._open().committed(wanted, timeout=timeout)
-        except KafkaException as error:
-            raise self._failed("read", error.args[0]) from None
+        deadline = time.monotonic() + timeout
         result: dict[TopicPartition, int | None] = {}
-        for answer in answers:
-            if answer.error is not None:
-                raise self._failed("read", answer.error)
-            result[TopicPartition(answer.topic, answer.partition)] = answer.offset if answer.offset >= 0 else None
+        for piece in batched(partitions, PIECE):
+            wanted = [KafkaTopicPartition(*partition) for partition in piece]
+            try:
+                answers = self._open().committed(wanted, timeout=max(0.1, deadline - time.monotonic()))
+            except KafkaException as error:
+                raise self._failed("read", error.args[0]) from None
+            for answer in answers:
+                if answer.error is not None:
+                    raise self._failed("read", answer.error)
+                result[TopicPartition(answer.topic, answer.partition)] = answer.offset if answer.offset >= 0 else None
         return result
 
     def commit(
