@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.measure import ZKGROUP, Row, in_turn, run
+from zkgroup.java import find_java
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.configuration import LOG4J1
 from zkgroup.sandbox.jars import kafka_class_path
-from zkgroup.sandbox.java import find_java
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import create_topic
 from zkgroup.servers.kafka import KafkaSettings, LogRange, log_offsets, producer

@@ -299,8 +299,8 @@ def _check_filter(expression: str) -> None:
 
 
 def _run_in_foreground(options: MemberOptions, name: str, verbosity: int) -> int:
+    from zkgroup.guard import Guard
     from zkgroup.sandbox.lifecycle import member_folder, running
-    from zkgroup.sandbox.processes import Guard
 
     folder = member_folder(running(name), options)
     command = options.command(folder, level="INFO" if verbosity else "WARN")

@@ -14,7 +14,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from zkgroup.errors import UsageError  # the checkout comes first on the path
-from zkgroup.sandbox.java import find_java, install_command, needs_sudo
+from zkgroup.java import find_java, install_command, needs_sudo
 
 
 def main() -> int:

@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 
 from zkgroup.errors import ZkgroupError
+from zkgroup.java import find_java
 from zkgroup.sandbox import classdata
 from zkgroup.sandbox.jars import is_fetched, kafka_class_path, kafka_jars, zookeeper_class_path
-from zkgroup.sandbox.java import find_java
 from zkgroup.sandbox.member import member_class_path
 
 

@@ -15,12 +15,14 @@ ROOT = Path(__file__).resolve().parents[1]
 ALLOWED = {
     "errors": {"errors"},
     "config": {"config", "errors"},
+    "guard": {"guard"},
+    "java": {"java", "errors"},
     "protocol": {"protocol", "config", "errors"},
     "servers": {"servers", "protocol", "config", "errors"},
     "connector": {"connector", "servers", "protocol", "config", "errors"},
     "groups": {"groups", "servers", "protocol", "config", "errors"},
-    "export": {"export", "connector", "groups", "servers", "protocol", "config", "errors"},
-    "sandbox": {"sandbox", "connector", "groups", "servers", "protocol", "config", "errors"},
+    "export": {"export", "guard", "java", "connector", "groups", "servers", "protocol", "config", "errors"},
+    "sandbox": {"sandbox", "guard", "java", "connector", "groups", "servers", "protocol", "config", "errors"},
 }
 
 #: Foreign package → where alone it may be imported.

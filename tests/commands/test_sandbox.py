@@ -15,7 +15,7 @@ import pytest
 from cli import ZKGROUP, environment, run
 from support import numbered, wait_until
 
-from zkgroup.sandbox.guard import start_token
+from zkgroup.guard.script import start_token
 from zkgroup.sandbox.lifecycle import stop as stop_recorded
 from zkgroup.sandbox.paths import STATE_VARIABLE, sandbox_folder
 from zkgroup.sandbox.probe import HOST, port_is_free

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from zkgroup.java import find_java
 from zkgroup.sandbox.classdata import archive_of, jvm, record
 from zkgroup.sandbox.jars import pyspark_class_path
-from zkgroup.sandbox.java import find_java
 from zkgroup.sandbox.paths import CACHE_VARIABLE
 
 

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from zkgroup.sandbox.java import QUICK, UNDER_LOAD
+from zkgroup.java import QUICK, UNDER_LOAD
 from zkgroup.sandbox.paths import cache_dir
 
 

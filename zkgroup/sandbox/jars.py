@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zkgroup.errors import UsageError, ZkgroupError
-from zkgroup.sandbox.java import QUICK, find_java
+from zkgroup.java import QUICK, find_java
 from zkgroup.sandbox.paths import CACHE_VARIABLE, cache_dir
 
 IVY_SETTINGS_VARIABLE = "ZKGROUP_IVY_SETTINGS"

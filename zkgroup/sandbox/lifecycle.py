@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
-from zkgroup.sandbox.guard import is_paused
+from zkgroup.guard.script import is_paused
 from zkgroup.sandbox.member import MemberOptions, ReferenceMember
 from zkgroup.sandbox.paths import sandbox_folder
 from zkgroup.sandbox.processes import POLL, ProcessId

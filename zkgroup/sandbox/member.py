@@ -13,12 +13,13 @@ from types import TracebackType
 from typing import Literal, NamedTuple, Self
 
 from zkgroup.errors import UsageError, ZkgroupError
+from zkgroup.guard import Guard
+from zkgroup.java import find_java
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.classdata import jvm
 from zkgroup.sandbox.configuration import LOG4J1, properties_file
 from zkgroup.sandbox.jars import DEFAULT_RELEASE, RELEASES, kafka_class_path, pyspark_class_path, release
-from zkgroup.sandbox.java import find_java
-from zkgroup.sandbox.processes import POLL, Guard, Process, ProcessId, spawn
+from zkgroup.sandbox.processes import POLL, Process, ProcessId, spawn
 from zkgroup.sandbox.server import telling_line
 
 PROGRAM = Path(__file__).with_name("ReferenceMember.java")

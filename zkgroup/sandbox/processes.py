@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
-from zkgroup.sandbox import guard
-from zkgroup.sandbox.guard import start_token
+from zkgroup.guard import REPORT, Guard
+from zkgroup.guard.script import start_token
 
 POLL = 0.02  # seconds between looks at something that is about to happen
 
@@ -60,57 +57,6 @@ class ProcessId:
         """End the process at once, and wait until it is gone."""
         if self.signal(signal.SIGKILL):
             self.wait_gone(10.0)
-
-
-class Guard:
-    """The owner's end of the guard's pipe: see ``zkgroup.sandbox.guard``."""
-
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[str] | None = None
-
-    def start(self) -> None:
-        """Start the guard's process, in a session of its own: Ctrl-C is not for it."""
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", guard.__file__, str(os.getpid())],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            text=True,
-        )
-
-    def _pipe(self) -> IO[str]:
-        if self._process is None or self._process.stdin is None:
-            raise RuntimeError("the guard is not started")
-        return self._process.stdin
-
-    def fileno(self) -> int:
-        """The pipe's file descriptor, for a child that reports itself."""
-        return self._pipe().fileno()
-
-    def say(self, word: str) -> None:
-        """Send one line. One that was killed or closed hears nothing, which changes nothing for a living owner."""
-        if self._process is None:
-            return
-        with contextlib.suppress(BrokenPipeError):
-            self._pipe().write(word + "\n")
-            self._pipe().flush()
-
-    def close(self, *, release: bool = False) -> None:
-        """Let the guard end what is left, or with ``release`` leave it running."""
-        if self._process is None:
-            return
-        if release:
-            self.say("release")
-        with contextlib.suppress(BrokenPipeError):
-            self._pipe().close()
-        self._process.wait(timeout=30)
-        self._process = None
-
-
-# Before it becomes the server, the child tells the guard its id: an owner that dies right here leaves nothing behind.
-# What was its standard output until then is the guard's pipe.
-_REPORT = 'out=$1; shift; echo "+$$"; exec "$@" >>"$out"'
 
 
 class Process:
@@ -169,7 +115,7 @@ def spawn(
     output = output or log
     with log.open("ab") as errors, output.open("ab") as printed:
         child = subprocess.Popen(
-            list(command) if guard is None else ["sh", "-c", _REPORT, "sh", str(output), *command],
+            list(command) if guard is None else ["sh", "-c", REPORT, "sh", str(output), *command],
             cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=printed if guard is None else guard.fileno(),

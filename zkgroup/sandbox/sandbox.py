@@ -12,15 +12,16 @@ from types import TracebackType
 from typing import Any, Self
 
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
+from zkgroup.guard import Guard
+from zkgroup.java import find_java
 from zkgroup.protocol import znodes
 from zkgroup.protocol.ops import Exists, Stat
 from zkgroup.sandbox import configuration
 from zkgroup.sandbox.jars import DEFAULT_RELEASE, kafka_class_path, release, zookeeper_class_path
-from zkgroup.sandbox.java import find_java
 from zkgroup.sandbox.member import MemberOptions, ReferenceMember
 from zkgroup.sandbox.paths import sandbox_folder
 from zkgroup.sandbox.probe import HOST, known_brokers, zookeeper_data
-from zkgroup.sandbox.processes import POLL, Guard, current_process
+from zkgroup.sandbox.processes import POLL, current_process
 from zkgroup.sandbox.server import Server
 from zkgroup.sandbox.state import SandboxState, ServerState, lock_file, locked, read_state, write_state
 from zkgroup.servers.registry import Registry

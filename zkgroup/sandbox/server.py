@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from zkgroup.errors import ZkgroupError
-from zkgroup.sandbox.guard import is_paused
+from zkgroup.guard import Guard
+from zkgroup.guard.script import is_paused
 from zkgroup.sandbox.probe import free_port, port_is_free
-from zkgroup.sandbox.processes import POLL, Guard, Process, ProcessId, spawn
+from zkgroup.sandbox.processes import POLL, Process, ProcessId, spawn
 
 _TAKEN = "Address already in use"
 _TELLING = (" FATAL ", " ERROR ", "Exception", "Error:", "Could not", "Unrecognized")

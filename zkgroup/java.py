@@ -1,4 +1,4 @@
-"""Finding a Java that can run the servers, and the line to type where there is none."""
+"""Finding a Java that can run Spark and the servers, and the line to type where there is none."""
 
 from __future__ import annotations
 
