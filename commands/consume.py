@@ -112,7 +112,10 @@ def consume(
         timeout_ms = config.consumer_timeout_ms
     _consuming.load()
     from zkgroup.connector import parse_start
+    from zkgroup.protocol.names import validate_group_id
 
+    if member:
+        validate_group_id(config.group_id)
     selection = _selection(topics or [], whitelist, blacklist)
     where = "earliest" if from_beginning else offset
     if where is None and not member:

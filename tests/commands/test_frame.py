@@ -38,6 +38,7 @@ from zkgroup.errors import RefusedError, UnreachableError
         (["-z", "a", "owners", "g", "-z", "b"], "two different ZooKeepers on one command line, a:2181"),
         (["-c", "nowhere", "owners", "g"], "no cluster profile 'nowhere' in /dev/null: known: sandbox"),
         (["owners", "g", "-X", "secret"], "--property wants KEY=VALUE"),
+        (["consume", "t", "--group", "a/b", "-z", "localhost:1"], "group name 'a/b' has a character that"),
         (["unsubscribe", "a/b", "--topic", "t", "-z", "localhost:1"], "'a/b' cannot be the name of a znode"),
         (["version", "extra"], "got unexpected extra argument(s) (extra)"),
     ],
