@@ -1,24 +1,28 @@
 """What all commands share that change a group: the plan first, then ``--execute``, a backup, and what was done.
 
-A command shows its plan as rows on stdout, asks ``is_wanted`` whether to go on, tells ``backed_up`` and ``done``. What
-is said besides the rows goes to stderr.
+A command shows its plan as rows on stdout and asks its ``Change`` whether to go on. What is said besides the rows goes
+to stderr.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
 from zkgroup.config import ConnectionSettings
 from zkgroup.errors import RefusedError, UsageError
 
-from ._context import warn
+from ._context import connection, done, warn
 from ._errors import say
-from ._options import Given
 from ._text import one_line
+
+if TYPE_CHECKING:
+    from zkgroup.groups.backup import Backup
 
 ExecuteOption: TypeAlias = Annotated[
     bool, typer.Option("--execute", help="Do it. Without this, the plan is shown and nothing is changed.")
@@ -57,45 +61,77 @@ KAFKA_WINDOW = (
 )
 
 
-def check_choice(execute: bool, dry_run: bool, backup: Path | None) -> None:
-    """Raise ``UsageError`` for options that contradict each other. To be called before anything is opened."""
+@dataclass(frozen=True, slots=True)
+class Change:
+    """How far a command that changes something is to go, as its command line says."""
+
+    ctx: typer.Context
+    settings: ConnectionSettings
+    execute: bool
+    confirm: str | None = None
+    backup: Path | None = None
+    vouched: bool = False
+
+    def is_wanted(self, changes: int) -> bool:
+        """Whether to change anything now that the plan is shown; ``changes`` is how much there is to do.
+
+        A protected profile is asked for by its name, on the terminal, unless ``--confirm`` gives it. Raises
+        ``RefusedError`` where that is not the name.
+        """
+        if not changes:
+            self.done("there is nothing to do")
+            return False
+        if not self.execute:
+            self.done("nothing was changed: this is the plan, --execute does it")
+            return False
+        if self.settings.protected:
+            _confirm(self.settings.cluster or "", self.confirm)
+        return True
+
+    def check_vouched(self, registry: object) -> None:
+        """Where there is no ``registry`` to ask, nobody sees the members that keep their offsets in Kafka and register
+        in ZooKeeper: that is refused, unless the operator has vouched that there are none."""
+        if registry is None and not self.vouched:
+            why = "members may be registered in ZooKeeper, which was not named: brokers do not know them"
+            self.refuse(RefusedError(why, "give --zookeeper, or --no-zookeeper-members if there are surely none"))
+
+    def refuse(self, error: RefusedError) -> None:
+        """Raise ``error``; beside a plan only say that it would be raised."""
+        if self.execute:
+            raise error
+        self.warn([f"--execute would be refused: {error}"])
+
+    def warn(self, texts: Iterable[str]) -> None:
+        """Say what should be known besides the rows."""
+        warn(self.ctx, texts)
+
+    def back_up(self, backup: Backup) -> None:
+        """Write a backup, and say where it is; ``--quiet`` does not hide that."""
+        from zkgroup.groups import backup as backups
+
+        say(f"backup: {backups.write(backup, self.backup)}")
+
+    def done(self, what: str) -> None:
+        """Say what was done, unless ``--quiet``."""
+        done(self.ctx, what)
+
+
+def change_of(
+    ctx: typer.Context,
+    *,
+    execute: bool,
+    dry_run: bool,
+    confirm: str | None,
+    backup: Path | None = None,
+    vouched: bool = False,
+) -> Change:
+    """What the command line says. Opens nothing. Raises ``UsageError`` for options that contradict each other, and
+    ``RefusedError`` where the backup's file exists."""
     if execute and dry_run:
         raise UsageError("--execute and --dry-run contradict each other", "give one")
     if backup is not None and (backup.exists() or backup.is_symlink()):
         raise RefusedError(f"--backup {backup} exists: it may be the only copy of something", "choose another file")
-
-
-def check_vouched(ctx: typer.Context, *, registry: object, vouched: bool, execute: bool) -> None:
-    """Where there is no ``registry`` to ask, nobody sees the members that keep their offsets in Kafka and register in
-    ZooKeeper: raise ``RefusedError``, or say so beside a plan, unless the operator has vouched that there are none."""
-    if registry is not None or vouched:
-        return
-    why = "members may be registered in ZooKeeper, which was not named: brokers do not know them"
-    if execute:
-        raise RefusedError(why, "give --zookeeper, or --no-zookeeper-members if there are surely none")
-    warn(ctx, [f"--execute would be refused without --zookeeper or --no-zookeeper-members: {why}"])
-
-
-def is_wanted(
-    ctx: typer.Context, settings: ConnectionSettings, *, execute: bool, confirm: str | None, changes: int
-) -> bool:
-    """Whether to change anything now that the plan is shown; ``changes`` is how much there is to do.
-
-    A protected profile is asked for by its name, on the terminal, unless ``confirm`` gives it. Raises ``RefusedError``
-    where that is not the name.
-    """
-    quiet = ctx.ensure_object(Given).quiet
-    if not changes:
-        if not quiet:
-            say("there is nothing to do")
-        return False
-    if not execute:
-        if not quiet:
-            say("nothing was changed: this is the plan, --execute does it")
-        return False
-    if settings.protected:
-        _confirm(settings.cluster or "", confirm)
-    return True
+    return Change(ctx, connection(ctx), execute, confirm, backup, vouched)
 
 
 def _confirm(cluster: str, given: str | None) -> None:
@@ -107,14 +143,3 @@ def _confirm(cluster: str, given: str | None) -> None:
         raise RefusedError(
             f"cluster {cluster} is protected; nothing was changed", f"confirm the change with --confirm {cluster}"
         )
-
-
-def backed_up(path: Path) -> None:
-    """Say where the backup is; ``--quiet`` does not hide that."""
-    say(f"backup: {path}")
-
-
-def done(ctx: typer.Context, what: str) -> None:
-    """Say what was done, unless ``--quiet``."""
-    if not ctx.ensure_object(Given).quiet:
-        say(what)

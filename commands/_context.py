@@ -42,6 +42,12 @@ def warn(ctx: typer.Context, warnings: Iterable[str]) -> None:
             say(warning, kind="warning")
 
 
+def done(ctx: typer.Context, what: str) -> None:
+    """Say on stderr what was done, unless ``--quiet``."""
+    if not ctx.ensure_object(Given).quiet:
+        say(what)
+
+
 def _sandbox_zookeeper(name: str) -> str:
     from zkgroup.sandbox import state  # only who asks for a sandbox needs it
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
@@ -12,8 +11,9 @@ import typer
 from zkgroup.config import ConnectionSettings
 from zkgroup.errors import RefusedError
 
+from ._changing import Change
 from ._completing import complete_group
-from ._context import open_registry, warn
+from ._context import open_registry
 from ._looking import brokers_of
 from ._render import Output, print_rows, time_column
 
@@ -74,24 +74,15 @@ def show_removal(rows: Sequence[DeleteRow], output: Output) -> None:
     print_rows(rows, DELETE_COLUMNS, output)
 
 
-def warn_if_refused(ctx: typer.Context, manager: Manager, groups: Iterable[Found], *, execute: bool) -> None:
-    """Say beside a plan that it would be refused as things are; with ``--execute`` refuse."""
+def check_at_rest(change: Change, manager: Manager, groups: Iterable[Found]) -> None:
+    """Refuse to change groups that somebody works for."""
     for found in groups:
         try:
             manager.refuse_if_active(found)
         except RefusedError as refused:
-            if execute:
-                raise
-            warn(ctx, [f"--execute would be refused as things are: {refused.message}"])
+            change.refuse(refused)
 
 
 def counted(count: int, what: str) -> str:
     """``1 offset``, ``2 offsets``."""
     return f"{count} {what}{'' if count == 1 else 's'}"
-
-
-def write_backup(manager: Manager, command: str, group: str, found: Iterable[Found], path: Path | None) -> Path:
-    """A backup of all that is to be removed."""
-    from zkgroup.groups import backup
-
-    return backup.write(manager.backup_of_removal(command, group, found), path)

@@ -9,8 +9,7 @@ import typer
 
 from zkgroup.config import ConnectionSettings
 
-from ._changing import done
-from ._context import connection, open_registry
+from ._context import connection, done, open_registry
 
 if TYPE_CHECKING:
     from zkgroup.groups.model import GroupSnapshot, Store

@@ -9,8 +9,8 @@ import typer
 
 from zkgroup.errors import UsageError, VerificationError
 
-from ._changing import ConfirmOption, DryRunOption, is_wanted
-from ._context import connection, open_registry
+from ._changing import ConfirmOption, DryRunOption, change_of
+from ._context import open_registry
 from ._looking import brokers_of
 from ._options import GroupArgument, OutputOption
 from ._plan_view import View, show
@@ -118,14 +118,15 @@ def assign(
     from zkgroup.groups.whatif import check_size, find_member, plan_all
 
     choice_of(strategy or "range", compat)  # wrong ones are refused before anything is opened
-    settings = connection(ctx)
-    with open_registry(settings) as registry:
-        ground = read_ground(registry, group, must_exist=not changes.members, kafka=brokers_of(settings, registry))
+    change = change_of(ctx, execute=execute, dry_run=dry_run, confirm=confirm)
+    with open_registry(change.settings) as registry:
+        kafka = brokers_of(change.settings, registry)
+        ground = read_ground(registry, group, must_exist=not changes.members, kafka=kafka)
         base = choose(ground.explanation, strategy, compat)
         if execute:
             _check_harmless(ground, base)
-            is_wanted(ctx, settings, execute=True, confirm=confirm, changes=1)
-            _execute(ctx, registry, ground, base, strategy, compat, timeout, output)
+            if change.is_wanted(1):
+                _execute(ctx, registry, ground, base, strategy, compat, timeout, output)
             return
         scenario = change_members(ground.scenario, changes, group)
         choices = {find_member(name, group, scenario.registrations): one for name, one in changes.mix.items()}

@@ -15,21 +15,16 @@ from ._changing import (
     DryRunOption,
     ExecuteOption,
     NoMembersOption,
-    backed_up,
-    check_choice,
-    check_vouched,
-    done,
-    is_wanted,
+    change_of,
 )
-from ._context import connection, warn
 from ._managing import (
     OtherGroupArgument,
     SomeTopicsOption,
     StoreOption,
+    check_at_rest,
     counted,
     open_manager,
     show_copy,
-    warn_if_refused,
 )
 from ._options import GroupArgument, OutputOption
 
@@ -67,37 +62,34 @@ def copy_group(
     """
     if group == to:
         raise UsageError(f"group {group} cannot be copied to itself", "name another group")
-    check_choice(execute, dry_run, backup)
-    settings = connection(ctx)
-    from zkgroup.groups import backup as backups
+    change = change_of(
+        ctx, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup, vouched=no_zookeeper_members
+    )
     from zkgroup.groups.managing import conflict
     from zkgroup.groups.scope import parse_scope
     from zkgroup.protocol.names import validate_group_id
 
     scope = parse_scope(topic) if topic else None
-    with open_manager(settings, [group, to], store) as (manager, store):
+    with open_manager(change.settings, [group, to], store) as (manager, store):
         source = manager.find(group, store)
         rows, target = manager.plan_copy(source, to, scope)
         if not target.stores:
             validate_group_id(to)  # members could not join it
         show_copy(rows, output)
-        warn(ctx, [*source.warnings, *target.warnings, *_of_life(source)])
-        warn_if_refused(ctx, manager, [target], execute=execute)
+        change.warn([*source.warnings, *target.warnings, *_of_life(source)])
+        check_at_rest(change, manager, [target])
         if any(row.store == "kafka" and row.moves for row in rows):
-            warn(ctx, [KAFKA_WINDOW.format(done="written", lost="overwritten")])
-            check_vouched(ctx, registry=manager.registry, vouched=no_zookeeper_members, execute=execute)
-        refused = None if overwrite else conflict(to, rows, "copy to another group, or give --overwrite")
-        if refused and not execute:
-            warn(ctx, [f"--execute would be refused: {refused.message}"])
+            change.warn([KAFKA_WINDOW.format(done="written", lost="overwritten")])
+            change.check_vouched(manager.registry)
+        if not overwrite and (refused := conflict(to, rows, "copy to another group, or give --overwrite")):
+            change.refuse(refused)
         changes = sum(row.moves for row in rows)
-        if not is_wanted(ctx, settings, execute=execute, confirm=confirm, changes=changes):
+        if not change.is_wanted(changes):
             return
-        if refused:
-            raise refused
-        backed_up(backups.write(manager.backup_of_copy("copy-group", target, rows), backup))
+        change.back_up(manager.backup_of_copy("copy-group", target, rows))
         manager.copy(target, rows)
         manager.verify_copy(to, rows)
-        done(ctx, f"{counted(changes, 'offset')} of group {group} copied to {to} and verified")
+        change.done(f"{counted(changes, 'offset')} of group {group} copied to {to} and verified")
 
 
 def _of_life(source: Found) -> list[str]:

@@ -9,34 +9,29 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from zkgroup.config import ConnectionSettings
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 
 from ._changing import (
     KAFKA_WINDOW,
     BackupOption,
+    Change,
     ConfirmOption,
     DryRunOption,
     ExecuteOption,
     NoMembersOption,
-    backed_up,
-    check_choice,
-    check_vouched,
-    done,
-    is_wanted,
+    change_of,
 )
 from ._completing import complete_group
-from ._context import connection, open_registry, warn
+from ._context import open_registry, warn
 from ._looking import brokers_of
 from ._managing import (
     SomeTopicsOption,
     StoreChoice,
     StoreOption,
+    check_at_rest,
     counted,
     open_manager,
     show_removal,
-    warn_if_refused,
-    write_backup,
 )
 from ._options import OutputOption
 from ._render import Output, print_rows, time_column
@@ -124,67 +119,41 @@ def delete_group(
         raise UsageError("--pattern deletes whole groups, in ZooKeeper alone", "leave --topic and --store out")
     if topic and store in ("kafka", "both"):
         raise UsageError("Kafka deletes groups as a whole only", "leave --topic out, or give --store zookeeper")
-    check_choice(execute, dry_run, backup)
-    settings = connection(ctx)
-    change = _Change(ctx, settings, execute, confirm, backup, output, no_zookeeper_members)
+    change = change_of(
+        ctx, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup, vouched=no_zookeeper_members
+    )
     if undo is not None:
-        _undo(change, group, undo, store)
+        _undo(change, group, undo, store, output)
     elif pattern:
-        _delete_debris(change, pattern, older_than)
+        _delete_debris(change, pattern, older_than, output)
     elif topic:
-        _delete_topics(change, group or "", topic)
+        _delete_topics(change, group or "", topic, output)
     else:
-        _delete_one(change, group or "", store)
+        _delete_one(change, group or "", store, output)
 
 
-class _Change:
-    """What all three ways of deleting are told."""
-
-    def __init__(
-        self,
-        ctx: typer.Context,
-        settings: ConnectionSettings,
-        execute: bool,
-        confirm: str | None,
-        backup: Path | None,
-        output: Output,
-        vouched: bool,
-    ) -> None:
-        self.ctx = ctx
-        self.settings = settings
-        self.execute = execute
-        self.confirm = confirm
-        self.backup = backup
-        self.output = output
-        self.vouched = vouched
-
-    def is_wanted(self, changes: int) -> bool:
-        """Whether to go on, now that the plan is shown."""
-        return is_wanted(self.ctx, self.settings, execute=self.execute, confirm=self.confirm, changes=changes)
-
-
-def _delete_one(change: _Change, group: str, store: StoreChoice) -> None:
+def _delete_one(change: Change, group: str, store: StoreChoice, output: Output) -> None:
     from zkgroup.groups.manage import foreign_nodes, plan_delete
 
     with open_manager(change.settings, [group], store) as (manager, store):
         found = manager.find(group, store)
         rows = plan_delete(found.tree, found.kept)
-        show_removal(rows, change.output)
+        show_removal(rows, output)
         foreign = foreign_nodes(found.tree) if found.tree is not None else []
         others = [f"{counted(len(foreign), 'node')} of others go with it: {', '.join(foreign[:SHOWN])}"]
-        warn(change.ctx, [*found.warnings, *(others if foreign else [])])
+        change.warn([*found.warnings, *(others if foreign else [])])
         if "kafka" in found.stores:
-            warn(change.ctx, [KAFKA_WINDOW.format(done="deleted", lost="lost")])
-        warn_if_refused(change.ctx, manager, [found], execute=change.execute)
-        check_vouched(change.ctx, registry=manager.registry, vouched=change.vouched, execute=change.execute)
+            change.warn([KAFKA_WINDOW.format(done="deleted", lost="lost")])
+        check_at_rest(change, manager, [found])
+        change.check_vouched(manager.registry)
         if not change.is_wanted(1):
             return
-        backed_up(write_backup(manager, "delete-group", group, [found], change.backup))
+        change.back_up(manager.backup_of_removal("delete-group", group, [found]))
         manager.delete(found)
-        done(change.ctx, f"group {group} deleted {_where(found)}: {counted(len(rows), 'offset')}{_nodes(found)}")
+        change.done(f"group {group} deleted {_where(found)}: {counted(len(rows), 'offset')}{_nodes(found)}")
 
 
-def _delete_topics(change: _Change, group: str, topics: Sequence[str]) -> None:
+def _delete_topics(change: Change, group: str, topics: Sequence[str], output: Output) -> None:
     from zkgroup.groups.manage import plan_delete
     from zkgroup.groups.managing import Found, check_has, read_scope
     from zkgroup.groups.removing import remove_tree
@@ -197,18 +166,17 @@ def _delete_topics(change: _Change, group: str, topics: Sequence[str]) -> None:
         tree, roots = read_scope(manager.registry, group, scope)
         check_has(whole, scope, tree)
         rows = plan_delete(tree, {})
-        show_removal(rows, change.output)
+        show_removal(rows, output)
         found = Found(group, tree)
-        warn_if_refused(change.ctx, manager, [found], execute=change.execute)
+        check_at_rest(change, manager, [found])
         if not change.is_wanted(len(tree.nodes)):
             return
-        backed_up(write_backup(manager, "delete-group", group, [found], change.backup))
+        change.back_up(manager.backup_of_removal("delete-group", group, [found]))
         remove_tree(manager.registry, tree, roots=roots)
-        done(change.ctx, f"{counted(len(rows), 'offset')} of group {group} deleted")
+        change.done(f"{counted(len(rows), 'offset')} of group {group} deleted")
 
 
-def _delete_debris(change: _Change, patterns: Sequence[str], older_than: str | None) -> None:
-    from zkgroup.groups import backup as backups
+def _delete_debris(change: Change, patterns: Sequence[str], older_than: str | None, output: Output) -> None:
     from zkgroup.groups.debris import backup_of_debris, delete_debris, look_for_debris
     from zkgroup.groups.manage import parse_age
 
@@ -216,16 +184,16 @@ def _delete_debris(change: _Change, patterns: Sequence[str], older_than: str | N
     with open_registry(change.settings) as registry:
         now = int(time.time() * 1000)
         rows, trees = look_for_debris(registry, patterns, now, age)
-        print_rows(rows, DEBRIS_COLUMNS, change.output)
+        print_rows(rows, DEBRIS_COLUMNS, output)
         doomed = [trees[row.group] for row in rows if row.action == "delete"]
         if not change.is_wanted(len(doomed)):
             return
-        backed_up(backups.write(backup_of_debris(registry, patterns, doomed, now), change.backup))
+        change.back_up(backup_of_debris(registry, patterns, doomed, now))
         outcome = delete_debris(registry, doomed)
     _conclude(change, outcome, "deleted")
 
 
-def _undo(change: _Change, group: str | None, path: Path, store: StoreChoice) -> None:
+def _undo(change: Change, group: str | None, path: Path, store: StoreChoice, output: Output) -> None:
     from zkgroup.groups import backup as backups
     from zkgroup.groups.restoring import beside, lost_groups, plan_restore, restore
 
@@ -239,13 +207,11 @@ def _undo(change: _Change, group: str | None, path: Path, store: StoreChoice) ->
         making = {row.group for row in rows if row.action == "make"}
         kafka = _InKafka(change, registry, saved.group, path) if in_kafka else None
         count = kafka.count if kafka is not None else 0
-        print_rows(beside(rows, saved.group, count) if in_kafka else rows, DEBRIS_COLUMNS, change.output)
-        if kafka is not None:
-            kafka.warn()
-        if not change.is_wanted(len(making) + count):
-            return
+        print_rows(beside(rows, saved.group, count) if in_kafka else rows, DEBRIS_COLUMNS, output)
         if kafka is not None:
             kafka.check()
+        if not change.is_wanted(len(making) + count):
+            return
         outcome = restore(registry, [one for one in lost if one.group in making])
         if kafka is not None and outcome.get(saved.group) is None:
             kafka.write()
@@ -255,7 +221,7 @@ def _undo(change: _Change, group: str | None, path: Path, store: StoreChoice) ->
 class _InKafka:
     """The half of an undone deletion that is in Kafka: offsets of one group."""
 
-    def __init__(self, change: _Change, registry: Registry, group: str, path: Path) -> None:
+    def __init__(self, change: Change, registry: Registry, group: str, path: Path) -> None:
         from zkgroup.groups.resetting import Resetter
 
         self._change = change
@@ -264,28 +230,26 @@ class _InKafka:
         self._plan = self._resetter.plan_undo(path, store="kafka", nodes_too=True)
         self.count = self._plan.changes
 
-    def warn(self) -> None:
-        refused = [f"--execute would be refused: {self._conflict().message}"] if self._plan.conflicts else []
-        warn(self._change.ctx, [*self._plan.warnings, *([] if self._change.execute else refused)])
-
     def check(self) -> None:
+        from zkgroup.groups.guard import listed
+
+        self._change.warn(self._plan.warnings)
         if self._plan.conflicts:
-            raise self._conflict()
-        self._resetter.refuse_if_active(self._plan)
+            what = f"the group has offsets in Kafka: {listed(self._plan.conflicts)}"
+            self._change.refuse(RefusedError(what, "--store zookeeper leaves them alone"))
+        try:
+            self._resetter.refuse_if_active(self._plan)
+        except RefusedError as refused:
+            self._change.refuse(refused)
 
     def write(self) -> None:
         self._resetter.write(self._plan)
         warn(self._change.ctx, self._resetter.verify(self._plan))
 
-    def _conflict(self) -> RefusedError:
-        more = len(self._plan.conflicts) - SHOWN
-        named = "; ".join(self._plan.conflicts[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
-        return RefusedError(f"the group has offsets in Kafka: {named}", "--store zookeeper leaves them alone")
 
-
-def _conclude(change: _Change, outcome: dict[str, ZkgroupError | None], what: str) -> None:
+def _conclude(change: Change, outcome: dict[str, ZkgroupError | None], what: str) -> None:
     failed = {group: error for group, error in outcome.items() if error is not None}
-    done(change.ctx, f"{counted(len(outcome) - len(failed), 'group')} {what}")
+    change.done(f"{counted(len(outcome) - len(failed), 'group')} {what}")
     if failed:
         raise _of_many(failed, len(outcome), what)
 

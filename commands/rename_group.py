@@ -13,14 +13,9 @@ from ._changing import (
     DryRunOption,
     ExecuteOption,
     NoMembersOption,
-    backed_up,
-    check_choice,
-    check_vouched,
-    done,
-    is_wanted,
+    change_of,
 )
-from ._context import connection, warn
-from ._managing import OtherGroupArgument, StoreOption, counted, open_manager, show_copy, warn_if_refused, write_backup
+from ._managing import OtherGroupArgument, StoreOption, check_at_rest, counted, open_manager, show_copy
 from ._options import GroupArgument, OutputOption
 
 
@@ -50,13 +45,14 @@ def rename_group(
     """
     if group == to:
         raise UsageError(f"group {group} has that name already", "name another")
-    check_choice(execute, dry_run, backup)
-    settings = connection(ctx)
+    change = change_of(
+        ctx, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup, vouched=no_zookeeper_members
+    )
     from zkgroup.groups.manage import foreign_nodes
     from zkgroup.groups.managing import conflict
     from zkgroup.protocol.names import validate_group_id
 
-    with open_manager(settings, [group, to], store) as (manager, store):
+    with open_manager(change.settings, [group, to], store) as (manager, store):
         try:
             source = manager.find(group, store)
         except NotFoundError as error:
@@ -69,24 +65,22 @@ def rename_group(
         show_copy(rows, output)
         foreign = foreign_nodes(source.tree) if source.tree is not None else []
         lost = [f"{path} is not copied, only deleted: the backup has it" for path in foreign]
-        warn(ctx, [*source.warnings, *target.warnings, *lost])
+        change.warn([*source.warnings, *target.warnings, *lost])
         if "kafka" in source.stores:
-            warn(ctx, [KAFKA_WINDOW.format(done="copied and deleted", lost="lost")])
-        warn_if_refused(ctx, manager, [source, target], execute=execute)
-        check_vouched(ctx, registry=manager.registry, vouched=no_zookeeper_members, execute=execute)
+            change.warn([KAFKA_WINDOW.format(done="copied and deleted", lost="lost")])
+        check_at_rest(change, manager, [source, target])
+        change.check_vouched(manager.registry)
         refused = conflict(to, rows, "choose another name, or delete these offsets first")
         if unreadable := [f"{row.key} in {row.store}" for row in rows if row.unreadable]:
             refused = RefusedError(
                 f"offsets of group {group} that nobody can read would be lost: {', '.join(unreadable[:5])}",
                 "reset them, or delete them, first",
             )
-        if refused and not execute:
-            warn(ctx, [f"--execute would be refused: {refused.message}"])
-        if not is_wanted(ctx, settings, execute=execute, confirm=confirm, changes=1):
-            return
         if refused:
-            raise refused
-        backed_up(write_backup(manager, "rename-group", group, [source], backup))
+            change.refuse(refused)
+        if not change.is_wanted(1):
+            return
+        change.back_up(manager.backup_of_removal("rename-group", group, [source]))
         manager.copy(target, rows, moved=source)
         manager.verify_copy(to, rows)
         try:
@@ -101,4 +95,4 @@ def rename_group(
                 )
             raise
         copied = sum(row.target is not None for row in rows)
-        done(ctx, f"group {group} is now {to}: {counted(copied, 'offset')} copied and verified, {group} deleted")
+        change.done(f"group {group} is now {to}: {counted(copied, 'offset')} copied and verified, {group} deleted")

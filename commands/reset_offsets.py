@@ -17,17 +17,14 @@ from zkgroup.errors import RefusedError, UsageError
 from ._changing import (
     KAFKA_WINDOW,
     BackupOption,
+    Change,
     ConfirmOption,
     DryRunOption,
     ExecuteOption,
     NoMembersOption,
-    backed_up,
-    check_choice,
-    check_vouched,
-    done,
-    is_wanted,
+    change_of,
 )
-from ._context import connection, open_registry, warn
+from ._context import open_registry
 from ._looking import brokers_of, keep_everything
 from ._managing import StoreChoice, counted
 from ._options import GroupArgument, OutputOption
@@ -42,7 +39,6 @@ COLUMNS = ("topic", "partition", "current", "target", "change", "note")
 BOTH_COLUMNS = ("topic", "partition", "store", "current", "target", "change", "note")
 TARGETS = "Where to (one of these)"
 SCOPE = "Which partitions"
-SHOWN = 5
 
 
 def _target(*names: str, help: str, metavar: str | None = None) -> Any:
@@ -165,9 +161,10 @@ def reset_offsets(
         raise UsageError("--file-format and --from-group are about --from-file", "leave them out")
     if export and execute:
         raise UsageError("--export and --execute contradict each other", "export first, then --from-file")
-    check_choice(execute, dry_run, backup)
+    change = change_of(
+        ctx, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup, vouched=no_zookeeper_members
+    )
     keep_everything()
-    settings = connection(ctx)
     from zkgroup.groups.files import read_offsets
     from zkgroup.groups.scope import parse_scope
 
@@ -175,17 +172,14 @@ def reset_offsets(
     if from_file is not None:
         value = read_offsets(from_file, file_format).offsets_of(from_group or group)
     wanted = None if undo is not None else _read_target(kind, value)
-    with _resetter(settings, group, store) as (resetter, settled):
+    with _resetter(change.settings, group, store) as (resetter, settled):
         plan = _plan(resetter, wanted, scope, settled, undo)
         _show(plan, output, export=export)
-        warn(ctx, _warnings(resetter, plan, execute=execute))
+        _check(change, resetter, plan)
         if plan.moving("kafka") and not export:
-            check_vouched(ctx, registry=settings.zookeeper, vouched=no_zookeeper_members, execute=execute)
-        if export or not is_wanted(ctx, settings, execute=execute, confirm=confirm, changes=plan.changes):
-            return
-        if plan.conflicts:
-            raise _conflict(plan)
-        _execute(ctx, resetter, plan, backup)
+            change.check_vouched(change.settings.zookeeper)
+        if not export and change.is_wanted(plan.changes):
+            _execute(change, resetter, plan)
 
 
 def _only_one(targets: Mapping[str, Any]) -> tuple[str, Any]:
@@ -269,37 +263,31 @@ def _show(plan: ResetPlan, output: Literal["table", "json", "csv"], *, export: b
     sys.stdout.write(format_offsets("csv", plan.group, targets))
 
 
-def _warnings(resetter: Resetter, plan: ResetPlan, *, execute: bool) -> list[str]:
-    """What should be known of a plan besides its rows."""
-    warnings = list(plan.warnings)
+def _check(change: Change, resetter: Resetter, plan: ResetPlan) -> None:
+    """What should be known of a plan besides its rows, and whether it may be carried out as things are."""
+    change.warn(plan.warnings)
     if plan.moving("kafka"):
-        warnings.append(KAFKA_WINDOW.format(done="written", lost="overwritten"))
-    if execute:
-        return warnings
+        change.warn([KAFKA_WINDOW.format(done="written", lost="overwritten")])
     if plan.conflicts:
-        warnings.append(f"--execute would be refused: {_conflict(plan).message}")
+        change.refuse(_conflict(plan))
     if plan.changes:
         try:
             resetter.refuse_if_active(plan)
         except RefusedError as refused:
-            warnings.append(f"--execute would be refused as things are: {refused.message}")
-    return warnings
+            change.refuse(refused)
 
 
 def _conflict(plan: ResetPlan) -> RefusedError:
-    more = len(plan.conflicts) - SHOWN
-    named = "; ".join(plan.conflicts[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
+    from zkgroup.groups.guard import listed
+
     return RefusedError(
-        f"offsets have moved since {plan.undone} was written: {named}",
+        f"offsets have moved since {plan.undone} was written: {listed(plan.conflicts)}",
         "undo the others with --topic, and set these with --to-offset if they are to be set",
     )
 
 
-def _execute(ctx: typer.Context, resetter: Resetter, plan: ResetPlan, path: Path | None) -> None:
-    from zkgroup.groups import backup
-
-    resetter.refuse_if_active(plan)  # before a backup that nobody needs
-    backed_up(backup.write(resetter.backup(plan, "reset-offsets"), path))
+def _execute(change: Change, resetter: Resetter, plan: ResetPlan) -> None:
+    change.back_up(resetter.backup(plan, "reset-offsets"))
     resetter.write(plan)
-    warn(ctx, resetter.verify(plan))
-    done(ctx, f"{counted(plan.changes, 'offset')} of group {plan.group} written and verified")
+    change.warn(resetter.verify(plan))
+    change.done(f"{counted(plan.changes, 'offset')} of group {plan.group} written and verified")

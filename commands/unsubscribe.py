@@ -6,18 +6,8 @@ from typing import Annotated
 
 import typer
 
-from ._changing import (
-    BackupOption,
-    ConfirmOption,
-    DryRunOption,
-    ExecuteOption,
-    backed_up,
-    check_choice,
-    done,
-    is_wanted,
-)
-from ._context import connection, warn
-from ._managing import counted, open_manager, show_removal, write_backup
+from ._changing import BackupOption, ConfirmOption, DryRunOption, ExecuteOption, change_of
+from ._managing import counted, open_manager, show_removal
 from ._options import GroupArgument, OutputOption
 
 
@@ -49,8 +39,7 @@ def unsubscribe(
     zkgroup unsubscribe billing --topic old-orders
     zkgroup unsubscribe billing --topic old-orders --topic orders:7 --execute
     """
-    check_choice(execute, dry_run, backup)
-    settings = connection(ctx)
+    change = change_of(ctx, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup)
     from zkgroup.errors import RefusedError
     from zkgroup.groups.manage import plan_delete
     from zkgroup.groups.managing import Found, check_has, read_scope
@@ -59,7 +48,7 @@ def unsubscribe(
     from zkgroup.groups.unsubscribing import unsubscribe_guard
 
     scope = parse_scope(topic)
-    with open_manager(settings, [group], "zookeeper") as (manager, _):
+    with open_manager(change.settings, [group], "zookeeper") as (manager, _):
         assert manager.registry is not None, "ZooKeeper is meant"
         whole = manager.find(group, "zookeeper")
         tree, roots = read_scope(manager.registry, group, scope)
@@ -70,11 +59,9 @@ def unsubscribe(
         try:
             guard(manager.registry)
         except RefusedError as refused:
-            if execute:
-                raise
-            warn(ctx, [f"--execute would be refused as things are: {refused.message}"])
-        if not is_wanted(ctx, settings, execute=execute, confirm=confirm, changes=len(tree.nodes)):
+            change.refuse(refused)
+        if not change.is_wanted(len(tree.nodes)):
             return
-        backed_up(write_backup(manager, "unsubscribe", group, [Found(group, tree)], backup))
+        change.back_up(manager.backup_of_removal("unsubscribe", group, [Found(group, tree)]))
         remove_tree(manager.registry, tree, roots=roots, guarding=guard, check_after=True)
-        done(ctx, f"{counted(len(rows), 'offset')} of group {group} removed")
+        change.done(f"{counted(len(rows), 'offset')} of group {group} removed")

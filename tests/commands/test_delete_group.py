@@ -75,7 +75,7 @@ def test_a_group_that_is_at_work(cluster: Sandbox, registry: Registry, second: R
     plan, result = run(*args), run(*args, "--execute")
     assert (plan.returncode, result.returncode) == (0, 5)
     why = f"group {group} is active: member {group}_host-1411294187842-ab12cd34 on host"
-    assert f"zkgroup: warning: --execute would be refused as things are: {why}" in plan.stderr
+    assert f"zkgroup: warning: --execute would be refused: {why}" in plan.stderr
     assert result.stderr == f"zkgroup: {why}: stop whoever works for it, then try again\n"
     assert values(registry, group, P("t", 0)) == [5]
 

@@ -273,8 +273,8 @@ def test_leaving_from_another_thread_ends_the_streams(
 def test_an_idle_member_does_next_to_nothing(
     cluster: Sandbox, make_topic: Make, unique: Unique, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Waiting is waiting: a member with streams that have nothing to read fetches once a slice, and its machine is woken
-    by its timers alone. Turns are counted, since a clock would measure the machine that runs the test."""
+    """A member with streams that have nothing to read fetches once a slice, and its machine is woken by its timers
+    alone. Turns are counted, since a clock would measure the machine that runs the test."""
     topic, counts = make_topic(1), collections.Counter[str]()
 
     def counted(owner: type, name: str) -> None:
