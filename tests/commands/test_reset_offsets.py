@@ -251,11 +251,16 @@ def test_both_stores(cluster: Sandbox, in_zookeeper: Kept, topic: str) -> None:
     assert [(row["store"], row["current"], row["target"]) for row in rows] == [("zookeeper", 10, 50), ("kafka", 12, 50)]
     assert (offsets_of(in_zookeeper, topic)[0], offsets_of(in_kafka, topic)[0]) == (50, 50)
     args = (in_zookeeper.group, "--topic", f"{topic}:0", "--to-earliest", "--execute", "--store")
-    code, rows, _ = reset(cluster, *args, "kafka")
+    code, rows, stderr = reset(cluster, *args, "kafka")
     assert (code, list(rows[0])) == (0, ["topic", "partition", "current", "target", "change", "note"])
+    assert f"warning: ZooKeeper has larger offsets of {topic}-0, where members that commit to both" in stderr
     assert (offsets_of(in_zookeeper, topic)[0], offsets_of(in_kafka, topic)[0]) == (50, 0)
-    assert reset(cluster, *args, "zookeeper")[0] == 0
+    code, _, stderr = reset(cluster, *args, "zookeeper")
+    assert (code, "larger offsets" in stderr) == (0, False)
     assert (offsets_of(in_zookeeper, topic)[0], offsets_of(in_kafka, topic)[0]) == (0, 0)
+    in_kafka.put({P(topic, 0): 12})
+    _, _, stderr = reset(cluster, *args[:-2], "--store", "zookeeper")
+    assert f"warning: Kafka has larger offsets of {topic}-0, where members that commit to both" in stderr
 
 
 def test_without_zookeeper(

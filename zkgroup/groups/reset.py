@@ -16,7 +16,7 @@ from zkgroup.groups.backup import SavedOffset
 from zkgroup.groups.file_entries import Wanted
 from zkgroup.groups.model import GroupPartition, KafkaOffset, Store, StoredOffset
 from zkgroup.groups.targets import TimeOffsets
-from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.names import TopicPartition, spans
 
 #: One of the two places where a group keeps its offsets.
 OneStore: TypeAlias = Literal["zookeeper", "kafka"]
@@ -229,6 +229,17 @@ def out_of_range(rows: Iterable[ResetRow], partitions: Mapping[TopicPartition, G
         elif row.target > partition.log_end:
             found.append(f"{row.key}: the log now ends at {partition.log_end}, before {row.target}")
     return list(dict.fromkeys(found))
+
+
+def overruled(rows: Iterable[ResetRow], elsewhere: Mapping[TopicPartition, int], store: Store) -> list[str]:
+    """A warning where one store is set back and the other is not: a member that commits to both
+    (``dual.commit.enabled``) starts from the larger offset (Kafka 1.1.1, ``ZookeeperConsumerConnector``)."""
+    held = [row.key for row in rows if row.target is not None and elsewhere.get(row.key, -1) > row.target]
+    if not held:
+        return []
+    other = "Kafka" if store == "zookeeper" else "ZooKeeper"
+    what = f"{other} has larger offsets of {spans(held)}, where members that commit to both would start"
+    return [f"{what}: see --store both"]
 
 
 def check_bounds(target: Target) -> Target:

@@ -32,6 +32,7 @@ from zkgroup.groups.reset import (
     Target,
     moved_since,
     out_of_range,
+    overruled,
     plan_reset,
     plan_undo,
     stores_of,
@@ -105,6 +106,8 @@ class Resetter:
             times = find_offsets(self._brokers(), existing, target.value, waiting)
         rows = plan_reset(target, standing.partitions.values(), standing.store, times)
         warnings = (*standing.warnings, *_of_new(standing))
+        if store is not None:
+            warnings += tuple(overruled(rows, surveyor.elsewhere(store, standing.partitions), store))
         kept = standing.side.offsets if standing.side is not None else {}
         metadata = {key: one.metadata for key, one in kept.items()}
         return ResetPlan(self._group, standing.store, rows, standing, warnings, metadata=metadata)

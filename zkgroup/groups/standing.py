@@ -154,6 +154,20 @@ class Surveyor:
             side = coordinators.sides([self._group], by_partition=True)[self._group]
         return side
 
+    def elsewhere(self, store: Store, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """The offsets that the group has in the store that is not ``store``, of these partitions, as far as that store
+        can be asked without leaving a trace."""
+        if store == "kafka":
+            found = {} if self._registry is None else self._read_stored(partitions, {})
+            return {key: stored.offset for key, stored in found.items() if stored.offset is not None}
+        if store == "both" or not self._nodes.exists(znodes.topic(OFFSETS_TOPIC)):
+            return {}
+        try:
+            kept = self._ask_coordinator().offsets
+        except ZkgroupError:  # what is to be written can be written all the same
+            return {}
+        return {key: one.offset for key, one in kept.items() if one.offset is not None}
+
     # --- partitions -------------------------------------------------------------------------------------------------
 
     def _partitions(
