@@ -6,7 +6,7 @@ import collections
 import itertools
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,7 +20,7 @@ from zkgroup.errors import UnreachableError, UsageError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.filters import TopicFilter
 from zkgroup.protocol.member import Member
-from zkgroup.protocol.names import ConsumerThreadId, TopicPartition
+from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Exists, Get, Node, Stat
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import Record
@@ -96,46 +96,6 @@ def test_members_share_partitions_and_hand_them_over(
         for member in members:
             member.close()
     assert owners(registry, group) == {}
-
-
-class Listener:
-    """Notes its calls, and on which thread."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[str, Mapping[TopicPartition, ConsumerThreadId]]] = []
-        self.threads: set[str] = set()
-        self.fail = False
-
-    def before_releasing(self, partitions: Mapping[TopicPartition, ConsumerThreadId]) -> None:
-        self._note("releasing", partitions)
-
-    def before_starting(self, assignment: Mapping[TopicPartition, ConsumerThreadId]) -> None:
-        self._note("starting", assignment)
-
-    def _note(self, what: str, partitions: Mapping[TopicPartition, ConsumerThreadId]) -> None:
-        self.calls.append((what, partitions))
-        self.threads.add(threading.current_thread().name)
-        if self.fail:
-            raise RuntimeError("listener")
-
-
-def test_a_listener_is_told_and_may_fail(
-    cluster: Sandbox, registry: Registry, make_topic: Make, unique: Unique, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Before releasing: our share, committed already. Before starting: everybody's. Its failure is logged, no more."""
-    topic, group, listener = make_topic(2), unique("group"), Listener()
-    p0, p1 = TopicPartition(topic, 0), TopicPartition(topic, 1)
-    with ReadMember(cluster.connect, group, {topic: 1}, consumer_id="a", listener=listener) as first:
-        me = ConsumerThreadId(first.id, 0)
-        assert listener.calls == [("starting", {p0: me, p1: me})]
-        listener.fail = True
-        with ReadMember(cluster.connect, group, {topic: 1}, consumer_id="b") as second:
-            wait_for_rest(registry, group, 2)
-            other = ConsumerThreadId(second.id, 0)
-            assert listener.calls[1:3] == [("releasing", {p0: me, p1: me}), ("starting", {p0: me, p1: other})]
-            assert "rebalance listener failed" in caplog.text
-        assert len(listener.threads) == 1
-        assert threading.current_thread().name not in listener.threads
 
 
 def test_a_reader_that_works_long_is_waited_for_and_one_that_hangs_is_not(

@@ -15,7 +15,9 @@ from zkgroup.errors import (
 )
 from zkgroup.protocol import events as ev
 from zkgroup.protocol import znodes
+from zkgroup.protocol.member import Phase
 from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.offsets import CommitError
 
 T = [TopicPartition("t", number) for number in range(4)]
 
@@ -241,3 +243,118 @@ def test_who_leaves_without_committing_releases_all_the_same() -> None:
     world.run(2.0)
     assert (member.finished, member.error, world.owners()) == (True, None, {})
     assert [world.offset(partition) for partition in T] == before != [20] * 4
+
+
+# --- commits by the listener ------------------------------------------------------------------------------------------
+
+MANUAL = {"auto_commit": False, "listener_commits": True}
+
+
+def test_a_listener_commits_what_is_released() -> None:
+    """Without auto-commit the listener's commit before the release is written then and there, so that nothing is read
+    twice; before reading begins there is nothing to commit, and it is answered at once."""
+    world = World(1)
+    every(T, world, 20)
+    first = world.join("m1", **MANUAL)
+    world.come_to_rest()
+    assert first.committed == dict.fromkeys(first.asked)
+    world.read_all()
+    world.run(0.5)
+    assert [world.offset(partition) for partition in T] == [None] * 4
+    second = world.join("m2", **MANUAL)
+    world.come_to_rest(2.0)
+    assert [world.offset(partition) for partition in T] == [20] * 4
+    for member in (first, second):
+        member.leave()
+    world.run(2.0)
+    assert [member.error for member in world.members] == [None, None]
+    assert len(first.notices) == 4
+    for member in (first, second):
+        assert member.committed == dict.fromkeys(member.asked)
+    assert world.repeated == 0
+
+
+def test_a_listener_s_commit_to_kafka_is_made_while_the_share_is_ours() -> None:
+    """It goes to the brokers while the member waits for the listener, and the release waits for it."""
+    world = World(1)
+    every(T, world, 20)
+    member = world.join("m1", storage="kafka", **MANUAL)
+    world.come_to_rest()
+    world.read_all()
+    world.run(0.5)
+    assert world.brokers.stored == {}
+    member.leave()
+    world.run(1.0)
+    assert (member.finished, member.error) == (True, None)
+    assert world.brokers.stored == dict.fromkeys(T, 20)
+
+
+def test_a_listener_that_has_returned_does_not_cut_off_a_commit() -> None:
+    """A commit that another thread has asked for meanwhile ends before the owner nodes are deleted."""
+    world = World(1)
+    every(T, world, 20)
+    member = world.join("m1", auto_commit=False, listener_takes=1.0)
+    world.come_to_rest()
+    world.read_all()
+    world.run(0.5)
+    member.leave()
+    assert world.clock.run(1.0, lambda: member.member.phase is Phase.NOTIFYING)
+    world.run(0.999)
+    member.commit(7)
+    world.run(1.0)
+    assert (member.finished, member.committed) == (True, {7: None})
+    assert [world.offset(partition) for partition in T] == [20] * 4
+
+
+def test_a_listener_s_commit_after_its_session_is_refused_at_once() -> None:
+    """The share it would commit may be somebody else's, and the member, which has joined again, waits for nobody."""
+    world = World(1)
+    every(T, world, 20)
+    member = world.join("m1", listener_takes=3.0, **MANUAL)
+    world.come_to_rest()
+    world.read_all()
+    world.run(0.5)
+    world.join("m2", auto_commit=False)
+    assert world.clock.run(5.0, lambda: member.member.phase is Phase.NOTIFYING)
+    asked = set(member.asked)
+    world.end_early(member)
+    assert world.clock.run(3.5, lambda: member.asked > asked)
+    (token,) = member.asked - asked
+    assert world.clock.run(0.01, lambda: token in member.committed)
+    assert isinstance(member.committed[token], SessionLostError)
+    assert [world.offset(partition) for partition in T] == [None] * 4
+    world.come_to_rest()
+
+
+def test_a_listener_commits_nothing_of_a_member_that_leaves_without() -> None:
+    """Who leaves without committing is told so at once by a commit, which would otherwise wait for itself."""
+    world = World(1)
+    every(T, world, 20)
+    member = world.join("m1", **MANUAL)
+    world.come_to_rest()
+    world.read_all()
+    asked = set(member.asked)
+    member.post(ev.Leave(commit=False))
+    world.run(1.0)
+    assert (member.finished, member.error) == (True, None)
+    (token,) = member.asked - asked
+    assert isinstance(member.committed[token], CommitError)
+    assert [world.offset(partition) for partition in T] == [None] * 4
+
+
+def test_a_listener_s_commit_leaves_out_what_was_taken_from_us() -> None:
+    """Claims are looked at before: the offset of a partition that somebody else has claimed stays as it is."""
+    world = World(1)
+    every(T, world, 20)
+    world.join("m1", storage="kafka", **MANUAL)
+    world.come_to_rest()
+    world.read_all()
+    world.run(0.5)
+    path = znodes.owner(GROUP, T[2])
+    world.delete(path)
+    world.write(path, b"x-0", ephemeral=True)
+    world.run(1.0)
+    assert T[2] not in world.brokers.stored
+    assert world.brokers.stored[T[0]] == 20
+    world.delete(path)
+    world.come_to_rest()

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sim.member import CheckedMember
-from sim.schedule import FAULTS, LENGTHS, OPTIONS, WAITS, Event, Play, random_play
+from sim.schedule import COMMITTERS, FAULTS, LENGTHS, OPTIONS, WAITS, Event, Play, random_play
 from sim.world import GROUP, World
 
 from zkgroup.protocol import lease, member, offsets, procedures, znodes
@@ -45,7 +45,7 @@ def _small_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
     seed=st.integers(0, 2**32),
     strategy=st.sampled_from(["range", "roundrobin"]),
     partitions=st.integers(1, 5),
-    members=st.lists(st.sampled_from(OPTIONS), min_size=1, max_size=3),
+    members=st.lists(st.sampled_from(OPTIONS + COMMITTERS), min_size=1, max_size=3),
     events=st.lists(EVENTS, max_size=12),
 )
 def test_a_group_stands_any_schedule(
@@ -57,6 +57,33 @@ def test_a_group_stands_any_schedule(
     for options in members:
         play.join(**options)
     play.happen_all(events)
+
+
+CALM = st.builds(
+    Event,
+    st.sampled_from(WAITS),
+    st.sampled_from(["join", "leave", "reset", "lose request", "lose reply", "more partitions", "produce", "commit"]),
+    st.integers(0, 99),
+    st.just(0.5),
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    seed=st.integers(0, 2**32),
+    members=st.lists(st.sampled_from(COMMITTERS), min_size=1, max_size=3),
+    events=st.lists(CALM, max_size=10),
+)
+def test_listeners_that_commit_have_nothing_read_twice(
+    seed: int, members: list[dict[str, object]], events: list[Event]
+) -> None:
+    """Where nobody dies, and nobody is cut off for long, members that commit only in their listeners hand on all that
+    they have read."""
+    play = Play(World(seed))
+    for options in members:
+        play.join(**options)
+    play.happen_all(events)
+    assert play.world.repeated == 0
 
 
 def test_every_way_in_the_table_is_gone_and_no_other() -> None:

@@ -56,6 +56,7 @@ class SimMember:
         self.notices: list[tuple[str, tuple[TopicPartition, ...]]] = []
         self.grants: list[ev.Grant] = []
         self.listener_delay = 0.0
+        self.listener_commits = False  # it commits, and waits for that
         self.up = True
         self._clock = clock
         self._random = random
@@ -64,6 +65,7 @@ class SimMember:
         self._inbox: list[Callable[[], ev.Event]] = []
         self._wake_at = float("inf")
         self._noisy = False
+        self._listening: dict[int, int] = {}  # tokens that a listener waits for, and the request it was called with
         self.reader = SimReader(
             clock,
             random,
@@ -184,10 +186,12 @@ class SimMember:
                 self._ask(request, lambda: self._brokers.commit(offsets) or {})
             case ev.Notify(request, what, threads):
                 self.notices.append((what, tuple(sorted(threads))))
-                self._clock.after(self.listener_delay, lambda: self.post(ev.Answered(request, {})))
+                self._clock.after(self.listener_delay, lambda: self._listen(request))
             case ev.Committed(token, error):
                 assert token not in self.committed, "answered twice"
                 self.committed[token] = error
+                if (listening := self._listening.pop(token, None)) is not None:
+                    self.post(ev.Answered(listening, {}))
             case ev.Log(_, text):
                 self.log.append(text)
             case ev.Finished(error):
@@ -202,6 +206,16 @@ class SimMember:
         self.session = SimSession(self._clock, self._random, self._server, tell, self.member.settings.session_timeout)
         self.session.up = self.up
         self.session.start()
+
+    def _listen(self, request: int) -> None:
+        """The listener has done what it does beside commits."""
+        if not self.listener_commits or self.finished:
+            self.post(ev.Answered(request, {}))
+            return
+        token = -request
+        self.asked.add(token)
+        self._listening[token] = request
+        self.post(ev.CommitAsked(token, request))
 
     def _ask(self, request: int, work: Callable[[], dict[TopicPartition, int | None]]) -> None:
         def answer() -> None:

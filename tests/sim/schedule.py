@@ -38,6 +38,11 @@ WAITS = (0.0, 0.01, 0.05, 0.3, 1.0, 3.0, 8.0)
 LENGTHS = (0.5, 2.0, 5.0, 7.0, 10.0)
 #: Kinds of members.
 OPTIONS: tuple[dict[str, object], ...] = ({}, {"storage": "kafka", "dual_commit": True}, {"listener_takes": 0.3})
+#: More kinds, apart, so that seeds stay the runs they were: those whose listeners commit.
+COMMITTERS: tuple[dict[str, object], ...] = (
+    {"listener_takes": 0.3, "listener_commits": True, "auto_commit": False},
+    {"listener_commits": True, "auto_commit": False, "storage": "kafka", "dual_commit": True},
+)
 #: Who is paused for nearly a time-out and then dies is in the way for two: longer than the default lets others try.
 PATIENT = {"max_retries": 8}
 TRICKLE = 0.2  # seconds between two messages to each partition

@@ -72,8 +72,10 @@ class World:
         return MemberSettings(**(defaults | options))
 
     def join(self, name: str, **options: Any) -> SimMember:
-        """A new member, started. ``listener_takes``: seconds that its rebalance listener needs."""
+        """A new member, started. ``listener_takes``: seconds that its rebalance listener needs; ``listener_commits``:
+        it commits then, and waits for that."""
         listener_takes = options.pop("listener_takes", 0.0)
+        listener_commits = options.pop("listener_commits", False)
         member = SimMember(
             self.clock,
             self.random,
@@ -84,6 +86,7 @@ class World:
             consumed=self._consumed,
         )
         member.listener_delay = listener_takes
+        member.listener_commits = listener_commits
         self.members.append(member)
         member.start()
         return member

@@ -245,7 +245,8 @@ class Connector:
     # ------------------------------------------------------------ what users ask
 
     def commit(self, timeout: float = 10.0) -> None:
-        """Commit what is consumed now, and wait for it.
+        """Commit what is consumed now, and wait for it. May be called by any thread, in a rebalance listener, too
+        (``RebalanceListener`` tells what is committed there).
 
         Raises CommitError where it was refused, SessionLostError where the session ended before, or the member has
         left; UnreachableError after ``timeout`` seconds.
@@ -286,10 +287,15 @@ class Connector:
 
     def close(self) -> None:
         """Commit what is consumed (with auto-commit), release the share, leave the group. Raises the error that made
-        the member leave by itself, or that kept it from leaving cleanly."""
+        the member leave by itself, or that kept it from leaving cleanly; UsageError inside a rebalance listener, which
+        leaving waits for."""
         driver = self._driver
         if driver is None:
             return
+        if driver.in_listener:
+            raise UsageError(
+                "close() inside a rebalance listener would wait for itself", "call leave() there, and close() outside"
+            )
         for stream in self._streams:
             stream.forsake()
         driver.post(ev.Leave())

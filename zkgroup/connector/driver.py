@@ -48,13 +48,22 @@ _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class RebalanceListener(Protocol):
-    """Told about rebalances, on a thread of its own; the rebalance waits until it returns."""
+    """Told about rebalances, on a thread of its own; the rebalance waits until it returns. Peers give up after some 8 s
+    of waiting for what we own.
+
+    ``Connector.commit()`` may be called in both; ``Connector.close()`` would wait for itself and raises UsageError
+    (``leave()`` does not wait).
+    """
 
     def before_releasing(self, partitions: Mapping[TopicPartition, ConsumerThreadId]) -> None:
-        """Our share is about to be given up. What was consumed is committed already (if auto-commit is on)."""
+        """Our share is about to be given up, and is ours until this returns; nothing more of it is handed out. What was
+        consumed is committed already (if auto-commit is on). Without auto-commit this is the place for ``commit()``:
+        it commits what was consumed of this share; what is not committed here is read again. Where the session ends
+        meanwhile, ``commit()`` raises SessionLostError."""
 
     def before_starting(self, assignment: Mapping[TopicPartition, ConsumerThreadId]) -> None:
-        """The whole group's new assignment. Our share is claimed, and reading is about to begin."""
+        """The whole group's new assignment. Our share is claimed, and reading is about to begin. Nothing of it is
+        consumed yet: ``commit()`` returns at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +108,9 @@ class Driver:
         self._thread = threading.Thread(target=self._run, name=f"zkgroup-{settings.group}", daemon=True)
         self._ended = threading.Event()  # of the thread; a join that a signal interrupts would take it for ended
         self._helper = Helper(f"zkgroup-helper-{settings.group}")
+        # Apart from the helper: a listener may wait for a commit, which may go to the brokers.
+        self._telling = Helper(f"zkgroup-listener-{settings.group}")
+        self._heard_by: tuple[int, int] | None = None  # the listener's thread while it is called, and the request
         self._offsets: GroupOffsets | None = None  # the helper's
         self._offsets_properties = dict(offsets_properties)
         self._session: Session | None = None
@@ -135,8 +147,17 @@ class Driver:
             self._tokens += 1
             token = self._tokens
             self._commits[token] = future
-        self.post(ev.CommitAsked(token))
+        self.post(ev.CommitAsked(token, self._listener_request()))
         return future
+
+    @property
+    def in_listener(self) -> bool:
+        """Whether the calling thread is inside the rebalance listener, which the member waits for."""
+        return self._listener_request() is not None
+
+    def _listener_request(self) -> int | None:
+        heard_by = self._heard_by
+        return heard_by[1] if heard_by is not None and heard_by[0] == threading.get_ident() else None
 
     def read(self, ops: Sequence[Op]) -> list[Result]:
         """Read from ZooKeeper under the member's session, from another thread than the member's."""
@@ -154,10 +175,13 @@ class Driver:
         """Wait until the member has left, for at most ``timeout`` seconds, and end the helper."""
         if self._thread.ident is not None:
             self._ended.wait(timeout)
+        deadline = time.monotonic() + BROKER_TIMEOUT + 1.0
         if self._helper.close(BROKER_TIMEOUT + 1.0):
             self._drop_offsets()
         else:
-            log.warning("the rebalance listener, or a broker, keeps a thread busy: left behind")
+            log.warning("a broker that does not answer keeps a thread busy: left behind")
+        if not self._telling.close(max(0.0, deadline - time.monotonic())):
+            log.warning("the rebalance listener does not return: its thread is left behind")
 
     # ------------------------------------------------------------ the member's thread
 
@@ -322,14 +346,17 @@ class Driver:
             return
 
         def run() -> None:
+            self._heard_by = threading.get_ident(), request
             try:
                 getattr(listener, what)(partitions)
             except Exception:
                 # As in the reference, a listener's own failure does not keep the member from its group.
                 log.exception("the rebalance listener failed in %s", what)
+            finally:
+                self._heard_by = None
             self._events.put(ev.Answered(request, {}))
 
-        self._helper.submit(run)
+        self._telling.submit(run)
 
     def _group_offsets(self) -> GroupOffsets:
         if self._offsets is None:

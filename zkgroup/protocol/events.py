@@ -66,9 +66,11 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class CommitAsked:
-    """The user wants a commit now; ``Committed`` with the same token answers."""
+    """The user wants a commit now; ``Committed`` with the same token answers. ``during``: the request of the ``Notify``
+    whose listener asks, and waits for it."""
 
     token: int
+    during: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

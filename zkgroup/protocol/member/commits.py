@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
+from zkgroup.errors import SessionLostError
 from zkgroup.protocol import events as ev
 from zkgroup.protocol import procedures as do
 from zkgroup.protocol.member.ground import Ground
@@ -28,6 +29,22 @@ class Commits:
     def ask(self, token: int) -> None:
         """Somebody wants what is consumed now to be committed."""
         self._asked.append(token)
+
+    def ask_during(self, request: int, token: int) -> None:
+        """A listener that was called with ``request`` wants that. Where the session that it was called under is over,
+        what it would commit may be somebody else's."""
+        if self._ground.awaits(request):
+            self.ask(token)
+        else:
+            lost = "the session ended while the rebalance listener was at work"
+            self._ground.do(ev.Committed(token, SessionLostError(lost, "what is not committed will be read again")))
+
+    def nothing(self) -> None:
+        """Nothing is consumed that could be committed: so much for those who wait."""
+        self.dropped()
+        waiting, self._asked = self._asked, []
+        for token in waiting:
+            self._ground.do(ev.Committed(token, None))
 
     def dropped(self) -> None:
         """A commit was given up in the middle: those who wait for it are served by the next one."""

@@ -131,6 +131,10 @@ class Ground:
         if (then := self._answers.pop(event.request, None)) is not None:
             then(event)
 
+    def awaits(self, request: int) -> bool:
+        """Whether the answer to this request is still waited for."""
+        return request in self._answers
+
     @property
     def idle(self) -> bool:
         """Whether nothing is under way."""

@@ -131,8 +131,10 @@ class Member:
                 self._releasing.quieted(event)
             case ev.Collected():
                 self._owning.collected(event)
-            case ev.CommitAsked(token):
+            case ev.CommitAsked(token, None):
                 self._commits.ask(token)
+            case ev.CommitAsked(token, int(during)):
+                self._commits.ask_during(during, token)
             case ev.StreamFailed(error):
                 self._begin_leaving(error)
             case ev.Leave(at_once, commit):
@@ -151,6 +153,10 @@ class Member:
             self._give_up()
         elif g.phase is Phase.BACKING_OFF and (g.dirty or g.unsure):
             self._acquiring.retry_soon()
+        elif g.phase is Phase.NOTIFYING:
+            self._releasing.advance()
+        elif g.phase is Phase.STARTING and self._commits.asked:
+            self._commits.nothing()  # whoever asks may be the listener that is waited for
         elif g.phase is Phase.OWNING and g.idle and g.talk.connected:
             if g.dirty:
                 g.log(logging.INFO, f"rebalancing: {g.dirty}")

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from zkgroup.protocol import events as ev
 from zkgroup.protocol import procedures as do
 from zkgroup.protocol.member.commits import Commits
 from zkgroup.protocol.member.ground import Ground
 from zkgroup.protocol.member.phases import Phase
-from zkgroup.protocol.names import spans
-from zkgroup.protocol.offsets import Procedure
+from zkgroup.protocol.names import TopicPartition, spans
+from zkgroup.protocol.offsets import CommitError, Procedure
 
 
 class Releasing:
@@ -30,6 +30,9 @@ class Releasing:
         self._done = done
         self._failed = failed
         self._uncommitted = uncommitted
+        self._consumed: Mapping[TopicPartition, int] = {}  # of the generation that is given up
+        self._serving = False  # a commit is under way that somebody asked for while the listener is at work
+        self._told = False  # the listener has returned
 
     def begin(self) -> None:
         """Give up the share. What was under way is dropped."""
@@ -59,13 +62,18 @@ class Releasing:
         g.timers.cancel("quiet")
         g.granted = False
         g.enter(Phase.COMMITTING)
+        self._consumed = event.consumed
         if (g.settings.auto_commit or self._commits.asked) and not g.discarding:
-            # Peers give up after some 8 s of waiting for our release: what is tried again must not take that long.
-            # When leaving, leave_timeout is the limit.
-            patience = float("inf") if g.leaving else g.settings.quiet_timeout
-            self._commits.commit(event.consumed, self._committed, until=g.now + patience)
+            self._commit(self._committed)
         else:
             self._committed(None)
+
+    def _commit(self, then: Callable[[Exception | None], None]) -> None:
+        g = self._ground
+        # Peers give up after some 8 s of waiting for our release: what is tried again must not take that long.
+        # When leaving, leave_timeout is the limit.
+        patience = float("inf") if g.leaving else g.settings.quiet_timeout
+        self._commits.commit(self._consumed, then, until=g.now + patience)
 
     def _committed(self, error: Exception | None) -> None:
         g = self._ground
@@ -73,7 +81,31 @@ class Releasing:
             g.log(logging.ERROR, f"not committed before the release: {error}")
             self._uncommitted(error)
         g.enter(Phase.NOTIFYING)
-        g.notify("before_releasing", g.holdings.share, self.release)
+        self._serving = self._told = False
+        g.notify("before_releasing", g.holdings.share, self._returned)
+
+    def _returned(self) -> None:
+        self._told = True
+
+    def advance(self) -> None:
+        """The listener is at work, or was: commit where it (or anybody) asks for that, and go on when it has returned.
+        What the streams held is still ours until then."""
+        g = self._ground
+        while g.phase is Phase.NOTIFYING and not self._serving:
+            if self._commits.asked and g.discarding:
+                self._commits.refuse(CommitError("the member leaves without committing"))
+            elif self._commits.asked:
+                self._serving = True
+                self._commit(self._served)
+            elif self._told:
+                self.release()
+            else:
+                return
+
+    def _served(self, error: Exception | None) -> None:
+        self._serving = False
+        if error is not None:
+            self._ground.log(logging.ERROR, f"not committed before the release: {error}")
 
     def release(self) -> None:
         """Delete our owner nodes. Nothing of them is read."""
