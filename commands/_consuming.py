@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
@@ -93,16 +94,15 @@ def as_member(
 ) -> int:
     """Join the group, print until it is time to leave, leave; returns the exit code."""
     from zkgroup.connector import Connector
-    from zkgroup.servers.zookeeper import ZooKeeperSettings
 
-    zookeeper = ZooKeeperSettings(
-        str(settings.require_zookeeper()),
-        session_timeout=config.zookeeper_session_timeout_ms / 1000,
-        connect_timeout=settings.timeout,
+    config = dataclasses.replace(
+        config,
+        zookeeper_connect=str(settings.require_zookeeper()),
+        zookeeper_connection_timeout_ms=max(1, int(settings.timeout * 1000)),
     )
     with StopRequest() as stop:
         ends = stop.unless(lambda: _look_around(settings, config, selection, limits))
-        connector = Connector(config, zookeeper, start=start, kafka=_given_brokers(settings))
+        connector = Connector(config, start=start, kafka=_given_brokers(settings))
 
         def at_end() -> bool:
             look = connector.statistics()

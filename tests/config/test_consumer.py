@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from zkgroup.config import ConsumerConfig, librdkafka_properties, load_consumer_config, parse_properties
 from zkgroup.config.consumer import LoadedConfig
@@ -236,11 +238,11 @@ def test_secrets_do_not_show() -> None:
 
 def test_the_configuration_is_frozen() -> None:
     """Settings do not change under a running member, and can be sent to another process."""
-    given = {"a": "1"}
-    config = ConsumerConfig(group_id="g", kafka=given)
+    raw = {"a": "1"}
+    config = ConsumerConfig(group_id="g", kafka=raw)
     with pytest.raises(dataclasses.FrozenInstanceError):
         config.group_id = "other"  # type: ignore[misc]
-    given["a"] = "2"
+    raw["a"] = "2"
     assert config.kafka == {"a": "1"}
     assert pickle.loads(pickle.dumps(config)) == config
 
@@ -264,3 +266,77 @@ def test_an_empty_group_is_no_group() -> None:
     """An unset variable in a script does not turn a member into a plain reader."""
     with pytest.raises(UsageError, match="--group names no group"):
         load("", group="")
+
+
+# --- what code says ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"offsets_storage": "x"}, "offsets_storage='x' is unknown: use zookeeper or kafka"),
+        (
+            {"partition_assignment_strategy": "sticky"},
+            "partition_assignment_strategy='sticky' is unknown: use range or",
+        ),
+        ({"auto_offset_reset": "none"}, "auto_offset_reset='none' is unknown: use smallest or largest"),
+        ({"zookeeper_session_timeout_ms": -5}, "zookeeper_session_timeout_ms='-5' is too small: at least 100"),
+        ({"zookeeper_connection_timeout_ms": 0}, "zookeeper_connection_timeout_ms='0' is too small: at least 1"),
+        ({"auto_commit_interval_ms": 0}, "auto_commit_interval_ms='0' is too small: at least 1"),
+        ({"rebalance_max_retries": 0}, "rebalance_max_retries='0' is too small: at least 1"),
+        ({"consumer_timeout_ms": -2}, "consumer_timeout_ms='-2' is too small: at least -1"),
+        ({"auto_commit_interval_ms": "1000"}, "auto_commit_interval_ms='1000' is no 32-bit integer"),
+        ({"auto_commit_interval_ms": 2**31}, "is no 32-bit integer"),
+        ({"auto_commit_interval_ms": True}, "is no 32-bit integer"),
+        ({"auto_commit_enable": "false"}, "auto_commit_enable='false' is neither true nor false"),
+        ({"consumer_id": "a/b"}, "consumer_id='a/b' is not a legal name: use letters"),
+        ({"consumer_id": ""}, "consumer_id='' is not a legal name"),
+        ({"client_id": "a b"}, "client_id='a b' is not a legal name"),
+        ({"compat": "new"}, "compat='new' is no Kafka release"),
+        ({"fetch_wait_max_ms": 40000}, "fetch_wait_max_ms=40000 > socket_timeout_ms=30000: lower"),
+        ({"kafka": {"group.id": "x"}}, r"kafka\['group.id'\] cannot be set: use --group"),
+        ({"kafka": {"": "x"}}, "cannot be set: name the property"),
+        ({"kafka": {"check.crcs": True}}, r"kafka\['check.crcs'\] is no text"),
+        ({"kafka": {"socket.timeout.ms": "5"}, "socket_timeout_ms": 900}, r"contradicts socket_timeout_ms: set one"),
+        ({"explicit": frozenset({"fetch.min"})}, "explicit names 'fetch.min', which is no key"),
+    ],
+)
+def test_code_can_say_no_more_than_a_file(fields: dict[str, Any], message: str) -> None:
+    """The dataclass has the checks that files have, at its construction; the error names field, value and remedy."""
+    with pytest.raises(UsageError, match=message):
+        ConsumerConfig(**({"group_id": "g"} | fields))
+
+
+def test_code_may_use_the_later_words_as_a_file_may() -> None:
+    """earliest starts where smallest does; kafka is kafka in any case."""
+    config = ConsumerConfig(auto_offset_reset="earliest", offsets_storage="KAFKA")  # type: ignore[arg-type]
+    assert (config.auto_offset_reset, config.offsets_storage, config.dual_commit_enabled) == ("smallest", "kafka", True)
+    assert ConsumerConfig(auto_offset_reset="latest").auto_offset_reset == "largest"  # type: ignore[arg-type]
+
+
+def test_what_code_sets_reaches_librdkafka_without_being_named() -> None:
+    """A field that differs from its default was set by somebody."""
+    config = ConsumerConfig(fetch_min_bytes=7, offsets_channel_backoff_ms=50)
+    assert librdkafka_properties(config) == {"fetch.min.bytes": "7"}
+    assert librdkafka_properties(config, "offsets") == {"retry.backoff.ms": "50"}
+    assert dataclasses.replace(config, fetch_min_bytes=8).explicit == config.explicit
+
+
+@given(fields=st.fixed_dictionaries({}, optional={k.field: st.integers() for k in BY_NAME.values() if k.kind == "int"}))
+def test_a_file_and_code_take_the_same_numbers(fields: dict[str, int]) -> None:
+    """Whatever a file is refused, code is refused, and the other way round; what both take is the same. (In code -1
+    stands for a default that is derived.)"""
+    derived = {"zookeeper_connection_timeout_ms", "rebalance_backoff_ms"}
+    assume(not any(fields.get(name) == -1 for name in derived))
+    names = {key.field: key.name for key in BY_NAME.values()}
+    text = "\n".join(f"{names[field]}={number}" for field, number in fields.items())
+    try:
+        by_file: ConsumerConfig | None = load(text, "g").config
+    except UsageError:
+        by_file = None
+    try:
+        explicit = frozenset(names[field] for field in fields)
+        by_code: ConsumerConfig | None = ConsumerConfig("g", explicit=explicit, **fields)  # type: ignore[arg-type]
+    except UsageError:
+        by_code = None
+    assert by_code == by_file

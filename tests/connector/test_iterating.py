@@ -40,6 +40,23 @@ def test_records_are_decoded(cluster: Sandbox, make_topic: Make, unique: Unique,
         assert (second.key, second.value, second.offset, second.headers) == ("-", None, 1, [])
 
 
+def test_the_configured_time_out_ends_an_iteration(
+    cluster: Sandbox, make_topic: Make, unique: Unique, fill: Fill
+) -> None:
+    """``consumer_timeout_ms`` counts where no other time-out is given; the member stays, and reading may go on."""
+    topic = make_topic(1)
+    fill(topic, 5)
+    with connector(cluster.connect, unique("group"), consumer_timeout_ms=700) as member:
+        (stream,) = member.streams({topic: 1})[topic]
+        assert len(list(stream)) == 5
+        began = time.monotonic()
+        assert stream.batch() is None
+        assert time.monotonic() - began >= 0.7
+        assert not stream.ended
+        fill(topic, 1)
+        assert len(list(stream.messages(2))) == 1
+
+
 def test_a_decoder_that_fails_stops_the_reader_at_its_message(
     cluster: Sandbox, registry: Registry, make_topic: Make, unique: Unique, fill: Fill
 ) -> None:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Final, Literal
 
+from zkgroup.config.checks import LATER_RESETS, check_fields, check_raw, complaint
 from zkgroup.config.keys import BY_NAME, LATER_NAMES, RESERVED, Key, Status
 from zkgroup.config.properties import Property
 from zkgroup.errors import UsageError
 
 KAFKA_PREFIX: Final = "kafka."
-_NAME = re.compile(r"[A-Za-z0-9._-]*", re.ASCII)
-_INT32 = range(-(2**31), 2**31)
 
 
 @dataclass(frozen=True)
@@ -23,6 +22,9 @@ class ConsumerConfig:
 
     Where the reference derives a default from another key, leaving the field at None (or empty) does the same; after
     construction all fields but ``auto_offset_reset`` and ``consumer_id`` hold a value.
+
+    Raises UsageError, naming field, value and remedy, for what a file could not say either (``docs/configuration.md``).
+    As there, ``earliest`` and ``latest`` are taken for the older names, and ``num_consumer_fetchers`` has no effect.
     """
 
     group_id: str = ""
@@ -76,8 +78,28 @@ class ConsumerConfig:
         derive("client_id", "", self.group_id)
         derive("zookeeper_connection_timeout_ms", -1, self.zookeeper_session_timeout_ms)
         derive("rebalance_backoff_ms", -1, self.zookeeper_sync_time_ms)
+
+        def replace(name: str, value: object) -> None:
+            object.__setattr__(self, name, value)
+
+        if isinstance(self.offsets_storage, str):
+            replace("offsets_storage", self.offsets_storage.lower())
+        replace("auto_offset_reset", LATER_RESETS.get(str(self.auto_offset_reset), self.auto_offset_reset))
         derive("dual_commit_enabled", None, self.offsets_storage == "kafka")
-        object.__setattr__(self, "kafka", dict(self.kafka))
+        replace("kafka", dict(self.kafka))
+        check_fields({each.name: getattr(self, each.name) for each in fields(self)})
+        replace("explicit", self._explicit())
+        mapped = [BY_NAME[name] for name in self.explicit]
+        check_raw(self.kafka, {k.target.name: k for k in mapped if k.target is not None and k.target.client == "fetch"})
+
+    def _explicit(self) -> frozenset[str]:
+        """What somebody set, also without saying so: else it would never reach librdkafka."""
+        unknown = sorted(self.explicit - BY_NAME.keys())
+        if unknown:
+            raise UsageError(f"explicit names {unknown[0]!r}, which is no key", "name keys as in consumer.properties")
+        defaults = {each.name: each.default for each in fields(self)}
+        numbers = [key for key in BY_NAME.values() if key.target is not None and key.kind == "int"]
+        return self.explicit | {key.name for key in numbers if getattr(self, key.field) != defaults[key.field]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,25 +171,21 @@ class _Reader:
             case "auto.offset.reset":
                 return self._reset(prop)
             case "offsets.storage":
-                return _choice(prop, text.lower(), ("zookeeper", "kafka"))
-            case "partition.assignment.strategy":
-                return _choice(prop, text, ("range", "roundrobin"))
-            case "zkgroup.compat":
-                if not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}", text, re.ASCII):
-                    raise _bad(prop, "is no Kafka release", "write it like 0.8.2 or 1.1")
-            case "group.id" | "consumer.id" | "client.id":
-                if not _NAME.fullmatch(text) or (not text and key.name != "client.id"):
-                    raise _bad(prop, "is not a legal name", "use letters, digits, '.', '_' and '-'")
-            case _ if not text:
+                text = text.lower()
+            case "zookeeper.connect" if not text:
                 raise _bad(prop, "is empty", "give a value or remove the line")
+        if (wrong := complaint(key, text)) is not None:
+            raise _bad(prop, *wrong)
         return text
 
     def _reset(self, prop: Property) -> str:
-        later = {"earliest": "smallest", "latest": "largest"}.get(prop.value)
-        if later is not None:
-            self.warnings.append(f"{prop.origin}: auto.offset.reset={prop.value} is taken as {later}")
-            return later
-        return _choice(prop, prop.value, ("smallest", "largest"))
+        text = prop.value
+        if (older := LATER_RESETS.get(text)) is not None:
+            self.warnings.append(f"{prop.origin}: auto.offset.reset={text} is taken as {older}")
+            text = older
+        if (wrong := complaint(BY_NAME[prop.key], text)) is not None:
+            raise _bad(prop, *wrong)
+        return text
 
     def set_group(self, group: str) -> None:
         """Take the command line's group."""
@@ -182,9 +200,8 @@ class _Reader:
 
     def check_relations(self) -> None:
         """What contradicts is an error; what is accepted but surely not meant is a warning."""
+        self._check_waits()
         config = ConsumerConfig(**self.values)  # type: ignore[arg-type]
-        if config.fetch_wait_max_ms > config.socket_timeout_ms:
-            raise self._contradiction("fetch.wait.max.ms", ">", "socket.timeout.ms", config)
         for name in sorted(self._kafka_given.keys() & self._mapped_names()):
             raise UsageError(
                 f"{self._kafka_given[name].origin}: kafka.{name} contradicts {self._mapped_names()[name].key} "
@@ -228,10 +245,15 @@ class _Reader:
         prop = self.given.get(name)
         self.warnings.append(f"{prop.origin + ': ' if prop else ''}{name} {text}")
 
-    def _contradiction(self, left: str, sign: str, right: str, config: ConsumerConfig) -> UsageError:
-        shown = [f"{name}={getattr(config, BY_NAME[name].field)}" for name in (left, right)]
-        origins = [self.given[name].origin for name in (left, right) if name in self.given]
-        return UsageError(f"{origins[0]}: {shown[0]} {sign} {shown[1]}", f"lower {left} or raise {right}")
+    def _check_waits(self) -> None:
+        names = ("fetch.wait.max.ms", "socket.timeout.ms")
+        given = {name: self.given[name].value if name in self.given else BY_NAME[name].default for name in names}
+        wait, patience = map(int, given.values())
+        if wait > patience:
+            origin = next(self.given[name].origin for name in names if name in self.given)
+            raise UsageError(
+                f"{origin}: {names[0]}={wait} > {names[1]}={patience}", f"lower {names[0]} or raise {names[1]}"
+            )
 
 
 _PATIENCE = ("zookeeper.session.timeout.ms", "rebalance.max.retries", "rebalance.backoff.ms", "zookeeper.sync.time.ms")
@@ -264,18 +286,12 @@ def _wanted(key: Key, config: ConsumerConfig) -> int:
 
 def _integer(key: Key, prop: Property) -> int:
     # Integer.parseInt takes a sign and decimal digits, nothing else.
-    if not re.fullmatch(r"[+-]?[0-9]{1,10}", prop.value, re.ASCII) or int(prop.value) not in _INT32:
+    if not re.fullmatch(r"[+-]?[0-9]{1,10}", prop.value, re.ASCII):
         raise _bad(prop, "is no 32-bit integer", "write decimal digits only")
     number = int(prop.value)
-    if number < key.lowest:
-        raise _bad(prop, "is too small", f"at least {key.lowest}")
+    if (wrong := complaint(key, number)) is not None:
+        raise _bad(prop, *wrong)
     return number
-
-
-def _choice(prop: Property, value: str, allowed: tuple[str, ...]) -> str:
-    if value not in allowed:
-        raise _bad(prop, "is unknown", f"use {' or '.join(allowed)}")
-    return value
 
 
 def _bad(prop: Property, why: str, remedy: str) -> UsageError:

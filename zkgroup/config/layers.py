@@ -28,6 +28,8 @@ ENV_CLUSTER: Final = "ZKGROUP_CLUSTER"
 ENV_TIMEOUT: Final = "ZKGROUP_CONNECT_TIMEOUT"
 SANDBOX: Final = "sandbox"
 COMMAND_LINE: Final = "--property"
+CONNECTION_TIMEOUT: Final = "zookeeper.connection.timeout.ms"
+LONGEST_TIMEOUT: Final = 3600  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +168,10 @@ def _timeout(
     if profile.connect_timeout is not None:
         return _seconds(str(profile.connect_timeout), profile.origin), profile.origin
     for prop in reversed(properties):
-        if prop.key == "zookeeper.connection.timeout.ms" and prop.value.isascii() and prop.value.isdigit():
+        if prop.key == CONNECTION_TIMEOUT and prop.value.isascii() and prop.value.isdigit():
+            if not 0 < int(prop.value) <= 1000 * LONGEST_TIMEOUT:
+                why, remedy = ("small", "at least 1") if int(prop.value) == 0 else ("large", "at most an hour, 3600000")
+                raise UsageError(f"{prop.origin}: {prop.key}={prop.value[:40]} is too {why}", remedy)
             return _seconds(str(int(prop.value) / 1000), prop.origin), prop.origin
     return DEFAULT_TIMEOUT, "default"
 
@@ -176,7 +181,7 @@ def _seconds(text: str, origin: str) -> float:
         value = float(text)
     except ValueError:
         value = -1.0
-    if not 0 < value <= 3600:
+    if not 0 < value <= LONGEST_TIMEOUT:
         raise UsageError(f"{origin}: {text[:40]!r} is no time to wait", "give seconds, more than 0 and at most 3600")
     return value
 

@@ -14,18 +14,19 @@ from typing import Any, Literal, Self, TypeVar, cast
 
 from zkgroup.config import ConsumerConfig, librdkafka_properties
 from zkgroup.connector.driver import Driver, RebalanceListener, boot_clock
+from zkgroup.connector.joining import member_settings, zookeeper_settings
 from zkgroup.connector.start import StartAt
 from zkgroup.connector.stream import Feed, Stream, StreamStatistics
 from zkgroup.errors import UnreachableError, UsageError, ZkgroupError
 from zkgroup.protocol import events as ev
 from zkgroup.protocol.assignors import compat_of
 from zkgroup.protocol.filters import TopicFilter
-from zkgroup.protocol.member import Counters, MemberSettings, Phase
+from zkgroup.protocol.member import Counters, Phase
 from zkgroup.protocol.names import (
     ConsumerThreadId,
     TopicPartition,
-    internal_topics,
     make_consumer_id,
+    validate_group_id,
     validate_topic,
 )
 from zkgroup.protocol.ops import Op, Result
@@ -68,6 +69,8 @@ class Connector:
     One of ``streams``, ``streams_by_filter`` and ``merged_streams`` is called, once: it joins the group and returns
     when the member has its share, or raises what kept it from it. ``close()`` commits, releases and leaves.
 
+    ``zookeeper``: where ZooKeeper is, if ``config.zookeeper_connect`` does not say it. What both say must be the same;
+    time-outs that it leaves at their defaults are the configuration's. UsageError otherwise.
     ``start``: where to begin in partitions without a stored offset, instead of ``auto.offset.reset``. ``kafka``: how to
     reach the brokers, instead of what they have registered in ZooKeeper.
     """
@@ -75,7 +78,7 @@ class Connector:
     def __init__(
         self,
         config: ConsumerConfig,
-        zookeeper: ZooKeeperSettings,
+        zookeeper: ZooKeeperSettings | None = None,
         *,
         listener: RebalanceListener | None = None,
         start: StartAt | None = None,
@@ -85,6 +88,8 @@ class Connector:
     ) -> None:
         if not config.group_id:
             raise UsageError("a consumer group needs a name", "set group.id")
+        validate_group_id(config.group_id)
+        compat_of(config.compat)
         self.config = config
         self.consumer_id = make_consumer_id(
             config.group_id,
@@ -93,7 +98,7 @@ class Connector:
             millis=int(time.time() * 1000),
             uuid_high64=uuid.uuid4().int >> 64,
         )
-        self._zookeeper = zookeeper
+        self._zookeeper = zookeeper_settings(config, zookeeper)
         self._listener = listener
         self._start = start
         self._clock = clock
@@ -111,8 +116,10 @@ class Connector:
         value_decoder: Callable[[bytes | None], V] = cast("Any", lambda data: data),
     ) -> dict[str, list[Stream[K, V]]]:
         """Subscribe to topics, with so many streams each, and join the group."""
-        for topic in topics:
+        for topic, count in topics.items():
             validate_topic(topic)
+            if count < 1:
+                raise UsageError(f"{count} streams of topic {topic}", "ask for one or more, or leave the topic out")
         starts: dict[str, int] = {}
         total = 0
         for topic, count in topics.items():
@@ -177,6 +184,7 @@ class Connector:
                 value_decoder=value_decoder,
                 properties=properties,
                 tell_ends=tell_ends,
+                timeout=None if self.config.consumer_timeout_ms < 0 else self.config.consumer_timeout_ms / 1000,
             )
             for _ in range(count)
         ]
@@ -190,28 +198,8 @@ class Connector:
         stream_of: Callable[[TopicPartition, ConsumerThreadId], int],
     ) -> None:
         config = self.config
-        settings = MemberSettings(
-            group=config.group_id,
-            consumer_id=self.consumer_id,
-            registration=Registration(pattern, dict(subscription), int(time.time() * 1000)),
-            strategy=config.partition_assignment_strategy,
-            compat=compat_of(config.compat),
-            exclude_internal=config.exclude_internal_topics,
-            internal=internal_topics(config.compat),
-            auto_commit=config.auto_commit_enable,
-            auto_commit_interval=config.auto_commit_interval_ms / 1000,
-            storage=config.offsets_storage,
-            dual_commit=config.dual_commit_enabled,
-            reset=config.auto_offset_reset or "largest",
-            max_retries=config.rebalance_max_retries,
-            backoff=config.rebalance_backoff_ms / 1000,
-            keep_trying=config.keep_trying,
-            session_timeout=self._zookeeper.session_timeout,
-            connect_timeout=self._zookeeper.connect_timeout,
-            quiet_timeout=config.quiesce_timeout_ms / 1000,
-            commit_retries=config.offsets_commit_max_retries,
-            commit_backoff=config.offsets_channel_backoff_ms / 1000,
-        )
+        registration = Registration(pattern, dict(subscription), int(time.time() * 1000))
+        settings = member_settings(config, self.consumer_id, registration, self._zookeeper)
         driver = self._driver = Driver(
             settings,
             self._zookeeper,

@@ -60,7 +60,9 @@ class Stream(Generic[K, V]):
         value_decoder: Callable[[bytes | None], V],
         properties: Mapping[str, Any],
         tell_ends: bool = False,
+        timeout: float | None = None,
     ) -> None:
+        self._timeout = timeout
         self._may_hand_out = may_hand_out
         self._failed = failed
         self._decode_key = key_decoder
@@ -155,10 +157,12 @@ class Stream(Generic[K, V]):
 
     def batch(self, timeout: float | None = None) -> Batch | None:
         """The next batch; what was handed out before counts as consumed now. None after ``timeout`` seconds without a
-        message, and when the member has left (then ``ended`` is true).
+        message, and when the member has left (then ``ended`` is true). Without ``timeout`` it is
+        ``consumer_timeout_ms`` of the configuration that counts: for ever, unless that is set.
 
         Raises the error that made the member leave.
         """
+        timeout = self._timeout if timeout is None else timeout
         self._reader = threading.get_ident()
         self.mark()
         if (rest := self._rest()) is not None:
@@ -229,8 +233,9 @@ class Stream(Generic[K, V]):
     # ------------------------------------------------------------ single messages
 
     def messages(self, timeout: float | None = None) -> Iterator[Record[K, V]]:
-        """Iterate single messages. Ends when the member has left, or after ``timeout`` seconds without a message; it
-        may be called again then, and after a ``break``, and goes on where it was. A message counts as consumed when the
+        """Iterate single messages. Ends when the member has left, or after ``timeout`` seconds without a message (if
+        that is not given, ``consumer_timeout_ms``, where the reference raises ConsumerTimeoutException); it may be
+        called again then, and after a ``break``, and goes on where it was. A message counts as consumed when the
         next one is asked for."""
         while (cursor := self._next_cursor(timeout)) is not None:
             messages = cursor.batch.messages

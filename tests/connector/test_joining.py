@@ -1,0 +1,66 @@
+"""What a connector makes of its configuration before it asks any server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from zkgroup.config import ConsumerConfig
+from zkgroup.connector import Connector
+from zkgroup.connector.joining import zookeeper_settings
+from zkgroup.errors import UsageError
+from zkgroup.servers.zookeeper import ZooKeeperSettings
+
+HERE = "h1:2181,h2:2181/a"
+
+
+@pytest.mark.parametrize(
+    ("config", "given", "expected"),
+    [
+        ({"zookeeper_connect": HERE}, None, (HERE, 6.0, 6.0)),
+        ({"zookeeper_connect": "h1/a", "zookeeper_session_timeout_ms": 900}, None, ("h1:2181/a", 0.9, 0.9)),
+        ({}, (HERE,), (HERE, 6.0, 5.0)),
+        ({}, (HERE, 3.0, 1.0), (HERE, 3.0, 1.0)),
+        ({"zookeeper_session_timeout_ms": 9000}, (HERE,), (HERE, 9.0, 5.0)),
+        ({"zookeeper_session_timeout_ms": 9000}, (HERE, 9.0), (HERE, 9.0, 5.0)),
+        ({"zookeeper_connection_timeout_ms": 700}, (HERE,), (HERE, 6.0, 0.7)),
+        ({"zookeeper_connect": "h2:2181,h1:2181/a/"}, (HERE,), (HERE, 6.0, 5.0)),
+    ],
+)
+def test_zookeeper_is_where_either_says_it_is(
+    config: dict[str, Any], given: tuple[Any, ...] | None, expected: tuple[Any, ...]
+) -> None:
+    """The configuration's words hold where ``ZooKeeperSettings`` are not given, or leave a default as it is."""
+    settings = None if given is None else ZooKeeperSettings(*given)
+    found = zookeeper_settings(ConsumerConfig(group_id="g", **config), settings)
+    assert (found.hosts, found.session_timeout, found.connect_timeout) == expected
+
+
+@pytest.mark.parametrize(
+    ("config", "given", "message"),
+    [
+        ({}, None, "no ZooKeeper was named: set zookeeper_connect"),
+        ({"zookeeper_connect": "h:x"}, None, "zookeeper_connect: 'h:x' is no address"),
+        ({"zookeeper_connect": "h3"}, (HERE,), "zookeeper_connect=h3:2181 contradicts .*: name one"),
+        ({"zookeeper_session_timeout_ms": 9000}, (HERE, 3.0), "zookeeper_session_timeout_ms=9000 contradicts .* 3 s"),
+        ({"zookeeper_connection_timeout_ms": 700}, (HERE, 6.0, 1.0), "zookeeper_connection_timeout_ms=700 contradicts"),
+        ({"group_id": "a/b"}, (HERE,), "group name 'a/b'"),
+        ({"compat": "9.9"}, (HERE,), "Kafka 9.9"),
+    ],
+)
+def test_contradictions_are_refused_when_the_connector_is_made(
+    config: dict[str, Any], given: tuple[Any, ...] | None, message: str
+) -> None:
+    """Two words for one thing, or none, or one that no member can follow: said before anything is begun."""
+    settings = None if given is None else ZooKeeperSettings(*given)
+    with pytest.raises(UsageError, match=message):
+        Connector(ConsumerConfig(**({"group_id": "g"} | config)), settings)
+
+
+@pytest.mark.parametrize("count", [0, -1])
+def test_a_topic_wants_a_stream(count: int) -> None:
+    """No topic is subscribed to with no streams, beside others with some."""
+    member = Connector(ConsumerConfig(group_id="g"), ZooKeeperSettings(HERE))
+    with pytest.raises(UsageError, match=f"{count} streams of topic orders: ask for one or more, or leave"):
+        member.streams({"orders": count, "other": 3})
