@@ -16,7 +16,8 @@ from zkgroup.sandbox.configuration import LOG4J1
 from zkgroup.sandbox.jars import kafka_class_path
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import create_topic
-from zkgroup.servers.kafka import KafkaSettings, LogRange, log_offsets, producer
+from zkgroup.servers.kafka import KafkaSettings, producer
+from zkgroup.servers.logs import LogRange, log_offsets
 
 PARTITIONS = 4
 TOPIC = "bench"

@@ -273,7 +273,8 @@ def _what_is_new(
 ) -> Mapping[TopicPartition, int]:
     """Partitions that have come, and where they begin. One that cannot be asked yet is left for the next time."""
     from zkgroup.protocol.names import TopicPartition
-    from zkgroup.servers.kafka import LogRange, log_offsets, topics
+    from zkgroup.servers.kafka import topics
+    from zkgroup.servers.logs import LogRange, log_offsets
 
     known = topics(kafka, timeout)
     chosen = selection.still_among(known, config)

@@ -23,7 +23,8 @@ from zkgroup.sandbox.processes import spawn
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import create_topic, produce
 from zkgroup.servers.brokers import Brokers
-from zkgroup.servers.kafka import KafkaSettings, LogRange, log_offsets
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.logs import LogRange, log_offsets
 from zkgroup.servers.registry import Registry
 
 from ._demo_checks import Ranges, export_defects, judge_reading, messages, parse_printed

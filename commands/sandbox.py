@@ -19,7 +19,7 @@ from ._signals import StopRequest, nothing_begun
 if TYPE_CHECKING:
     from zkgroup.protocol.names import TopicPartition
     from zkgroup.sandbox.member import MemberOptions
-    from zkgroup.servers.kafka import LogRange
+    from zkgroup.servers.logs import LogRange
 
 app = typer.Typer(
     add_completion=False, help="Real ZooKeeper and Kafka servers on this machine.", subcommand_metavar="COMMAND …"

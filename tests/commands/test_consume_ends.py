@@ -20,7 +20,8 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Create, Ensure
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import Record, produce
-from zkgroup.servers.kafka import KafkaSettings, LogRange, log_offsets, producer
+from zkgroup.servers.kafka import KafkaSettings, producer
+from zkgroup.servers.logs import LogRange, log_offsets
 from zkgroup.servers.registry import Registry
 
 MakeTopic = Callable[..., str]

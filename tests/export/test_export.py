@@ -28,7 +28,8 @@ from zkgroup.export.words import PartitionPlan
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import Record, produce
-from zkgroup.servers.kafka import KafkaSettings, LogRange, log_offsets, producer
+from zkgroup.servers.kafka import KafkaSettings, producer
+from zkgroup.servers.logs import LogRange, log_offsets
 
 Export = Callable[..., list[PartitionSummary]]
 Committed = Callable[..., int | None]

@@ -21,7 +21,8 @@ from zkgroup.export.words import Policies
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Create, Ensure
 from zkgroup.sandbox.topics import Record, add_partitions, produce
-from zkgroup.servers.kafka import KafkaSettings, KafkaTopicPartition, LogRange, admin_client, log_offsets, producer
+from zkgroup.servers.kafka import KafkaSettings, KafkaTopicPartition, admin_client, producer
+from zkgroup.servers.logs import LogRange, log_offsets
 from zkgroup.servers.registry import Registry
 
 Export = Callable[..., list[PartitionSummary]]

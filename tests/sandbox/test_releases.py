@@ -12,7 +12,8 @@ from zkgroup.sandbox.jars import DEFAULT_RELEASE, RELEASES
 from zkgroup.sandbox.lifecycle import process_rows
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import create_topic, produce
-from zkgroup.servers.kafka import KafkaSettings, LogRange, log_offsets
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.logs import LogRange, log_offsets
 from zkgroup.servers.registry import Registry
 
 # The releases that other tests need the jars of anyway run always; the others take downloads of their own.

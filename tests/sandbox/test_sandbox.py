@@ -28,7 +28,8 @@ from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.server import ServerFailedError, telling_line
 from zkgroup.sandbox.state import all_states, find, lock_file, read_state, write_state
 from zkgroup.sandbox.topics import add_partitions, create_topic, delete_topic, produce
-from zkgroup.servers.kafka import KafkaSettings, LogRange, log_offsets
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.logs import LogRange, log_offsets
 
 OWNER = """
 import sys, time

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.servers.kafka import KafkaSettings, LogRange, log_offsets
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.logs import LogRange, log_offsets
 
 
 def test_shared_cluster_takes_messages(

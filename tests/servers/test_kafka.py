@@ -19,23 +19,16 @@ from zkgroup.errors import NotFoundError, UsageError
 from zkgroup.protocol.brokers import BrokerRegistration, Endpoint
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.servers.group_offsets import GroupOffsets
-from zkgroup.servers.kafka import (
-    KafkaError,
-    KafkaSettings,
-    LogRange,
-    consumer,
-    leaderless,
-    log_offsets,
-    offsets_for_time,
-    settings_from_brokers,
-)
+from zkgroup.servers.kafka import KafkaError, KafkaSettings, consumer, settings_from_brokers
+from zkgroup.servers.logs import LogRange, leaderless, log_offsets, offsets_for_time
 
 #: Many clients, each asked at once for what none of them has looked up yet.
 HAMMER = """
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.servers.kafka import KafkaError, KafkaSettings, LogRange, leaderless, log_offsets
+from zkgroup.servers.kafka import KafkaError, KafkaSettings
+from zkgroup.servers.logs import LogRange, leaderless, log_offsets
 settings = KafkaSettings(sys.argv[1])
 wanted = [TopicPartition(sys.argv[2], p) for p in range(4)]
 with ThreadPoolExecutor(4) as pool:
@@ -73,7 +66,7 @@ def test_more_partitions_than_one_request_takes(
     piece: int,
 ) -> None:
     """Logs and committed offsets are asked for in pieces, the last of which may be short: no answer is missing."""
-    monkeypatch.setattr("zkgroup.servers.kafka.PIECE", piece)
+    monkeypatch.setattr("zkgroup.servers.logs.PIECE", piece)
     monkeypatch.setattr("zkgroup.servers.group_offsets.PIECE", piece)
     topic = make_topic(5)
     fill(topic, 12, 5)

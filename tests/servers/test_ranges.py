@@ -13,15 +13,8 @@ from support import wait_until
 from zkgroup.errors import NotFoundError, OffsetOutOfRangeError, UnreachableError, ZkgroupError
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.topics import Record, produce
-from zkgroup.servers.kafka import (
-    KafkaError,
-    KafkaSettings,
-    KafkaTopicPartition,
-    LogRange,
-    Message,
-    log_offsets,
-    producer,
-)
+from zkgroup.servers.kafka import KafkaError, KafkaSettings, KafkaTopicPartition, Message, producer
+from zkgroup.servers.logs import LogRange, log_offsets
 from zkgroup.servers.ranges import Hole, RangeReader, range_consumer
 
 Reader = Callable[..., list[tuple[int, bytes | None]]]

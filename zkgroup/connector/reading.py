@@ -11,7 +11,8 @@ from typing import Any, Final, Literal
 from zkgroup.errors import OffsetOutOfRangeError, UnreachableError, ZkgroupError
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.servers.fetch import Fetched, Fetcher
-from zkgroup.servers.kafka import KafkaError, KafkaSettings, LogRange, log_offsets
+from zkgroup.servers.kafka import KafkaError, KafkaSettings
+from zkgroup.servers.logs import LogRange, log_offsets
 
 log = logging.getLogger(__name__)
 

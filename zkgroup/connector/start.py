@@ -11,7 +11,8 @@ from typing import Literal, TypeAlias
 from zkgroup.connector.reading import out_of_range
 from zkgroup.errors import OffsetOutOfRangeError, UsageError
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.servers.kafka import KafkaSettings, LogRange, log_offsets, offsets_for_time
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.logs import LogRange, log_offsets, offsets_for_time
 
 Reset: TypeAlias = Literal["smallest", "largest"]
 

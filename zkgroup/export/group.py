@@ -17,7 +17,8 @@ from zkgroup.protocol.brokers import decode_topic
 from zkgroup.protocol.filters import TopicFilter
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Children, Code, Exists, Failure, Get, Node, Result, Stat
-from zkgroup.servers.kafka import KafkaSettings, LogRange, log_offsets, offsets_for_time
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.logs import LogRange, log_offsets, offsets_for_time
 from zkgroup.servers.registry import Registry
 from zkgroup.servers.topic_settings import cleanup_policies
 

@@ -70,7 +70,7 @@ class Asker:
         wanted = sorted(partitions)
         if not wanted:
             return {}
-        from zkgroup.servers.kafka import LogRange, log_offsets  # as above
+        from zkgroup.servers.logs import LogRange, log_offsets  # as above
 
         nothing: Mapping[TopicPartition, LogRange | ZkgroupError] = {}
         answers = self._ask(

@@ -46,7 +46,8 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Get, Node
 from zkgroup.servers.coordinator import Coordinators
 from zkgroup.servers.group_offsets import GroupOffsets
-from zkgroup.servers.kafka import KafkaSettings, log_offsets
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.logs import log_offsets
 from zkgroup.servers.registry import Registry
 
 

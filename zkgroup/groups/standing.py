@@ -18,7 +18,8 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.brokers import decode_topic
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
 from zkgroup.servers.answers import KafkaSide
-from zkgroup.servers.kafka import KafkaSettings, LogRange, log_offsets, topics
+from zkgroup.servers.kafka import KafkaSettings, topics
+from zkgroup.servers.logs import LogRange, log_offsets
 from zkgroup.servers.registry import Registry
 
 #: Finds out how to reach the brokers. Called when they are needed.

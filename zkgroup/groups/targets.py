@@ -81,7 +81,7 @@ def find_offsets(
     settings: KafkaSettings, partitions: Iterable[TopicPartition], millis: int, timeout: float
 ) -> TimeOffsets:
     """Ask the brokers, for all partitions in one round. Raises ``ZkgroupError`` where one cannot be asked."""
-    from zkgroup.servers.kafka import offsets_for_time  # librdkafka: 60 ms
+    from zkgroup.servers.logs import offsets_for_time  # librdkafka: 60 ms
 
     return TimeOffsets(offsets_for_time(settings, partitions, millis, timeout), has_no_time_index(settings))
 

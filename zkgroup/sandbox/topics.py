@@ -15,7 +15,8 @@ from zkgroup.protocol.ops import Children, Code, Create, Ensure, Exists, Failure
 from zkgroup.sandbox.probe import led_partitions
 from zkgroup.sandbox.processes import POLL
 from zkgroup.servers.brokers import Brokers
-from zkgroup.servers.kafka import KafkaError, KafkaSettings, LogRange, Message, log_offsets, producer
+from zkgroup.servers.kafka import KafkaError, KafkaSettings, Message, producer
+from zkgroup.servers.logs import LogRange, log_offsets
 from zkgroup.servers.registry import Registry
 
 

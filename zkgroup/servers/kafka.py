@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -29,10 +28,8 @@ from confluent_kafka import (
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource, OffsetSpec  # type: ignore[attr-defined]
 
-from zkgroup.errors import NotFoundError, UnreachableError, UsageError, ZkgroupError
+from zkgroup.errors import UnreachableError, UsageError, ZkgroupError
 from zkgroup.protocol.brokers import BrokerRegistration
-from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.procedures import batched
 from zkgroup.servers.kafka_log import ClientLog
 
 __all__ = [
@@ -42,23 +39,23 @@ __all__ = [
     "TIMESTAMP_NOT_AVAILABLE",
     "UNREACHABLE",
     "AdminClient",
+    "ClusterMetadata",
     "ConfigResource",
     "Consumer",
     "ConsumerGroupTopicPartitions",
+    "IsolationLevel",
     "KafkaError",
     "KafkaException",
     "KafkaSettings",
     "KafkaTopicPartition",
-    "LogRange",
     "Message",
+    "OffsetSpec",
     "Producer",
     "admin_client",
     "consumer",
-    "leaderless",
     "libversion",
-    "log_offsets",
+    "metadata_of",
     "no_answer",
-    "offsets_for_time",
     "producer",
     "settings_from_brokers",
     "topics",
@@ -110,18 +107,6 @@ class KafkaSettings:
         if self.legacy_release is not None:
             conf |= {"api.version.request": False, "broker.version.fallback": self.legacy_release}
         return conf
-
-
-@dataclass(frozen=True, slots=True)
-class LogRange:
-    """A partition's log: ``start`` is its first offset, ``end`` the next one to be written (the high watermark).
-
-    ``leader`` is the broker that told it, where that is known.
-    """
-
-    start: int
-    end: int
-    leader: int | None = field(default=None, compare=False)
 
 
 def settings_from_brokers(
@@ -243,7 +228,7 @@ def admin_client(settings: KafkaSettings, timeout: float) -> AdminClient:
     return admin
 
 
-def _metadata(admin: AdminClient, settings: KafkaSettings, timeout: float) -> ClusterMetadata:
+def metadata_of(admin: AdminClient, settings: KafkaSettings, timeout: float) -> ClusterMetadata:
     """All topics: asking for one by its name would make brokers create it (0.8 to 0.10 always, if they are so set)."""
     try:
         return admin.list_topics(timeout=timeout)
@@ -256,121 +241,6 @@ def _metadata(admin: AdminClient, settings: KafkaSettings, timeout: float) -> Cl
         raise ZkgroupError(f"brokers at {settings.bootstrap}: {error.args[0].str()}") from None
 
 
-def leaderless(
-    metadata: ClusterMetadata, partitions: Iterable[TopicPartition], settings: KafkaSettings
-) -> dict[TopicPartition, ZkgroupError]:
-    """Partitions that nobody can be asked about, each with the reason."""
-    errors: dict[TopicPartition, ZkgroupError] = {}
-    for partition in partitions:
-        topic = metadata.topics.get(partition.topic)
-        known = None if topic is None else topic.partitions.get(partition.partition)
-        if topic is not None and topic.error is not None:
-            errors[partition] = partition_error(partition, topic.error, settings)
-        elif known is None:
-            errors[partition] = partition_error(partition, KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), settings)
-        elif known.leader not in metadata.brokers:
-            errors[partition] = partition_error(partition, KafkaError(KafkaError.LEADER_NOT_AVAILABLE), settings)
-    return errors
-
-
-def _list_offsets(
-    settings: KafkaSettings,
-    partitions: Sequence[TopicPartition],
-    specs: Sequence[OffsetSpec],
-    timeout: float,
-    level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
-) -> tuple[list[dict[TopicPartition, int | ZkgroupError]], dict[TopicPartition, int]]:
-    """For each of ``specs`` the offset in every partition, or why there is none; and the leaders that were asked.
-
-    Only partitions with a leader are asked about, and only after all leaders have been read: librdkafka (2.16) crashes
-    now and then where ``list_offsets`` has to look them up first. The look-up goes on in librdkafka's own thread, which
-    frees the request when the brokers answer; if that is at once, the calling thread is still at work on it.
-    """
-    deadline = time.monotonic() + timeout
-    admin = admin_client(settings, timeout)
-    metadata = _metadata(admin, settings, max(0.1, deadline - time.monotonic()))
-    errors = leaderless(metadata, partitions, settings)
-    asked = [partition for partition in partitions if partition not in errors]
-    answers = [
-        [
-            admin.list_offsets(
-                {KafkaTopicPartition(*partition): spec for partition in piece},
-                isolation_level=level,
-                request_timeout=max(1.0, deadline - time.monotonic()),
-            )
-            for piece in batched(asked, PIECE)
-        ]
-        for spec in specs
-    ]
-    results: list[dict[TopicPartition, int | ZkgroupError]] = [dict(errors) for _ in specs]
-    for found, pieces in zip(results, answers, strict=True):
-        for key, future in (item for futures in pieces for item in futures.items()):
-            partition = TopicPartition(key.topic, key.partition)
-            try:
-                found[partition] = future.result(max(0.1, deadline + 1 - time.monotonic())).offset
-            except KafkaException as error:
-                found[partition] = partition_error(partition, error.args[0], settings)
-            except TimeoutError:
-                found[partition] = no_answer(settings, timeout)
-    return results, {p: metadata.topics[p.topic].partitions[p.partition].leader for p in asked}
-
-
-def log_offsets(
-    settings: KafkaSettings,
-    partitions: Iterable[TopicPartition],
-    timeout: float,
-    *,
-    read_committed: bool = False,
-) -> dict[TopicPartition, LogRange | ZkgroupError]:
-    """First and end offsets of many partitions, in two requests a broker.
-
-    A partition that the brokers do not know, that has no leader, or whose leader does not answer within ``timeout``
-    seconds, gets its own error instead of a range. Raises ``UnreachableError`` when no partition could be asked at all.
-    """
-    wanted = list(dict.fromkeys(partitions))
-    if not wanted:
-        return {}
-    level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
-    specs = (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
-    (starts, ends), leaders = _list_offsets(settings, wanted, specs, timeout, level)
-    result: dict[TopicPartition, LogRange | ZkgroupError] = {}
-    for partition in wanted:
-        start, end = starts[partition], ends[partition]
-        if isinstance(start, ZkgroupError):
-            result[partition] = start
-        elif isinstance(end, ZkgroupError):
-            result[partition] = end
-        else:
-            result[partition] = LogRange(start, end, leaders[partition])
-    failures = list(result.values())
-    if isinstance(failures[0], UnreachableError) and all(isinstance(f, UnreachableError) for f in failures):
-        raise failures[0]
-    return result
-
-
-def offsets_for_time(
-    settings: KafkaSettings, partitions: Iterable[TopicPartition], millis: int, timeout: float
-) -> dict[TopicPartition, int | None]:
-    """The first offset whose message is not older than ``millis`` (since 1970), for many partitions in one round.
-
-    None where there is none: on 0.10 and later that means behind the last message. 0.8 and 0.9 have no time index: they
-    answer with the start of a segment, and None means before the first one (so: the log's start).
-
-    Raises ``ZkgroupError`` where a partition cannot be asked.
-    """
-    wanted = list(dict.fromkeys(partitions))
-    if not wanted:
-        return {}
-    (answers,), _ = _list_offsets(settings, wanted, [OffsetSpec.for_timestamp(millis)], timeout)
-    found: dict[TopicPartition, int | None] = {}
-    for partition in wanted:
-        offset = answers[partition]
-        if isinstance(offset, ZkgroupError):
-            raise offset
-        found[partition] = offset if offset >= 0 else None
-    return found
-
-
 def topics(settings: KafkaSettings, timeout: float) -> dict[str, tuple[int, ...]]:
     """All topics that the brokers know, and their partitions in numeric order.
 
@@ -379,21 +249,8 @@ def topics(settings: KafkaSettings, timeout: float) -> dict[str, tuple[int, ...]
     admin = admin_client(
         settings, timeout
     )  # list_topics() alone takes half a second with a client that knows no broker
-    metadata = _metadata(admin, settings, timeout)
+    metadata = metadata_of(admin, settings, timeout)
     return {name: tuple(sorted(topic.partitions)) for name, topic in metadata.topics.items() if topic.error is None}
-
-
-def partition_error(partition: TopicPartition, error: KafkaError, settings: KafkaSettings) -> ZkgroupError:
-    """What went wrong with one partition, in words."""
-    code = error.code()
-    if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC):
-        return NotFoundError(
-            f"the brokers know no partition {partition}",
-            "it may be deleted, not created yet, or not to be seen by this user",
-        )
-    if code in UNREACHABLE:
-        return UnreachableError(f"broker of {partition} at {settings.bootstrap}: {error.str()}", "check the brokers")
-    return ZkgroupError(f"partition {partition}: {error.str()}")
 
 
 def no_answer(settings: KafkaSettings, timeout: float) -> UnreachableError:

@@ -1,0 +1,165 @@
+"""What the brokers' logs hold: where they begin and end, and the first offset at a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from zkgroup.errors import NotFoundError, UnreachableError, ZkgroupError
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.procedures import batched
+from zkgroup.servers.kafka import (
+    PIECE,
+    UNREACHABLE,
+    ClusterMetadata,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    KafkaSettings,
+    KafkaTopicPartition,
+    OffsetSpec,
+    admin_client,
+    metadata_of,
+    no_answer,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LogRange:
+    """A partition's log: ``start`` is its first offset, ``end`` the next one to be written (the high watermark).
+
+    ``leader`` is the broker that told it, where that is known.
+    """
+
+    start: int
+    end: int
+    leader: int | None = field(default=None, compare=False)
+
+
+def leaderless(
+    metadata: ClusterMetadata, partitions: Iterable[TopicPartition], settings: KafkaSettings
+) -> dict[TopicPartition, ZkgroupError]:
+    """Partitions that nobody can be asked about, each with the reason."""
+    errors: dict[TopicPartition, ZkgroupError] = {}
+    for partition in partitions:
+        topic = metadata.topics.get(partition.topic)
+        known = None if topic is None else topic.partitions.get(partition.partition)
+        if topic is not None and topic.error is not None:
+            errors[partition] = partition_error(partition, topic.error, settings)
+        elif known is None:
+            errors[partition] = partition_error(partition, KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), settings)
+        elif known.leader not in metadata.brokers:
+            errors[partition] = partition_error(partition, KafkaError(KafkaError.LEADER_NOT_AVAILABLE), settings)
+    return errors
+
+
+def _list_offsets(
+    settings: KafkaSettings,
+    partitions: Sequence[TopicPartition],
+    specs: Sequence[OffsetSpec],
+    timeout: float,
+    level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+) -> tuple[list[dict[TopicPartition, int | ZkgroupError]], dict[TopicPartition, int]]:
+    """For each of ``specs`` the offset in every partition, or why there is none; and the leaders that were asked.
+
+    Only partitions with a leader are asked about, and only after all leaders have been read: librdkafka (2.16) crashes
+    now and then where ``list_offsets`` has to look them up first. The look-up goes on in librdkafka's own thread, which
+    frees the request when the brokers answer; if that is at once, the calling thread is still at work on it.
+    """
+    deadline = time.monotonic() + timeout
+    admin = admin_client(settings, timeout)
+    metadata = metadata_of(admin, settings, max(0.1, deadline - time.monotonic()))
+    errors = leaderless(metadata, partitions, settings)
+    asked = [partition for partition in partitions if partition not in errors]
+    answers = [
+        [
+            admin.list_offsets(
+                {KafkaTopicPartition(*partition): spec for partition in piece},
+                isolation_level=level,
+                request_timeout=max(1.0, deadline - time.monotonic()),
+            )
+            for piece in batched(asked, PIECE)
+        ]
+        for spec in specs
+    ]
+    results: list[dict[TopicPartition, int | ZkgroupError]] = [dict(errors) for _ in specs]
+    for found, pieces in zip(results, answers, strict=True):
+        for key, future in (item for futures in pieces for item in futures.items()):
+            partition = TopicPartition(key.topic, key.partition)
+            try:
+                found[partition] = future.result(max(0.1, deadline + 1 - time.monotonic())).offset
+            except KafkaException as error:
+                found[partition] = partition_error(partition, error.args[0], settings)
+            except TimeoutError:
+                found[partition] = no_answer(settings, timeout)
+    return results, {p: metadata.topics[p.topic].partitions[p.partition].leader for p in asked}
+
+
+def log_offsets(
+    settings: KafkaSettings,
+    partitions: Iterable[TopicPartition],
+    timeout: float,
+    *,
+    read_committed: bool = False,
+) -> dict[TopicPartition, LogRange | ZkgroupError]:
+    """First and end offsets of many partitions, in two requests a broker.
+
+    A partition that the brokers do not know, that has no leader, or whose leader does not answer within ``timeout``
+    seconds, gets its own error instead of a range. Raises ``UnreachableError`` when no partition could be asked at all.
+    """
+    wanted = list(dict.fromkeys(partitions))
+    if not wanted:
+        return {}
+    level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
+    specs = (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
+    (starts, ends), leaders = _list_offsets(settings, wanted, specs, timeout, level)
+    result: dict[TopicPartition, LogRange | ZkgroupError] = {}
+    for partition in wanted:
+        start, end = starts[partition], ends[partition]
+        if isinstance(start, ZkgroupError):
+            result[partition] = start
+        elif isinstance(end, ZkgroupError):
+            result[partition] = end
+        else:
+            result[partition] = LogRange(start, end, leaders[partition])
+    failures = list(result.values())
+    if isinstance(failures[0], UnreachableError) and all(isinstance(f, UnreachableError) for f in failures):
+        raise failures[0]
+    return result
+
+
+def offsets_for_time(
+    settings: KafkaSettings, partitions: Iterable[TopicPartition], millis: int, timeout: float
+) -> dict[TopicPartition, int | None]:
+    """The first offset whose message is not older than ``millis`` (since 1970), for many partitions in one round.
+
+    None where there is none: on 0.10 and later that means behind the last message. 0.8 and 0.9 have no time index: they
+    answer with the start of a segment, and None means before the first one (so: the log's start).
+
+    Raises ``ZkgroupError`` where a partition cannot be asked.
+    """
+    wanted = list(dict.fromkeys(partitions))
+    if not wanted:
+        return {}
+    (answers,), _ = _list_offsets(settings, wanted, [OffsetSpec.for_timestamp(millis)], timeout)
+    found: dict[TopicPartition, int | None] = {}
+    for partition in wanted:
+        offset = answers[partition]
+        if isinstance(offset, ZkgroupError):
+            raise offset
+        found[partition] = offset if offset >= 0 else None
+    return found
+
+
+def partition_error(partition: TopicPartition, error: KafkaError, settings: KafkaSettings) -> ZkgroupError:
+    """What went wrong with one partition, in words."""
+    code = error.code()
+    if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC):
+        return NotFoundError(
+            f"the brokers know no partition {partition}",
+            "it may be deleted, not created yet, or not to be seen by this user",
+        )
+    if code in UNREACHABLE:
+        return UnreachableError(f"broker of {partition} at {settings.bootstrap}: {error.str()}", "check the brokers")
+    return ZkgroupError(f"partition {partition}: {error.str()}")
