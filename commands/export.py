@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
@@ -12,12 +13,12 @@ import typer
 from zkgroup.errors import NotFoundError, UsageError, VerificationError
 
 from ._context import connection, open_registry, warn
+from ._export_progress import ProgressBar
 from ._options import Given, OutputOption
 from ._render import Output, print_rows, time_column
 
 if TYPE_CHECKING:
     from zkgroup.config import ConnectionSettings
-    from zkgroup.export.run import Progress
 
 COLUMNS = ("topic", "partition", "start", "end", "rows", "bytes", "files")
 STATUS = ("group", "run", "state", "step", "host", "pid", time_column("since"), "output", "advice")
@@ -28,6 +29,7 @@ HISTORY = (
 VERIFY = ("topic", "partition", "start", "end", "rows", "gaps", "skipped", "files", "problem")
 TROUBLE = "What to do with partitions in trouble"
 LOOKING = "Looking at exports"
+SPARK = "Spark"
 # As in zkgroup.export.words, which --help does without.
 Policy: TypeAlias = Literal["fail", "earliest", "latest", "skip"]
 RecreatedPolicy: TypeAlias = Literal["fail", "earliest", "latest", "skip", "committed"]
@@ -142,10 +144,44 @@ def export(
     ] = False,
     master: Annotated[
         str | None,
-        typer.Option("--master", metavar="URL", help="Spark's master. All cores of this machine by default."),
+        typer.Option(
+            "--master",
+            metavar="URL",
+            help="Spark's master. All cores of this machine by default.",
+            rich_help_panel=SPARK,
+        ),
     ] = None,
     conf: Annotated[
-        list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A Spark property; repeatable.")
+        list[str] | None,
+        typer.Option("--conf", metavar="KEY=VALUE", help="A Spark property; repeatable.", rich_help_panel=SPARK),
+    ] = None,
+    properties_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--properties-file",
+            metavar="FILE",
+            help="Spark properties; --conf comes before them.",
+            rich_help_panel=SPARK,
+        ),
+    ] = None,
+    spark_timeout: Annotated[
+        float,
+        typer.Option(
+            "--spark-timeout",
+            metavar="SECONDS",
+            help="How long Spark may take to start, and then a cluster to begin with a task.",
+            min=1.0,
+            rich_help_panel=SPARK,
+        ),
+    ] = 120.0,
+    spark_log: Annotated[
+        Path | None,
+        typer.Option(
+            "--log",
+            metavar="FILE",
+            help="Append Spark's own words to this file; else it is quiet.",
+            rich_help_panel=SPARK,
+        ),
     ] = None,
     compression: Annotated[
         Literal["zstd", "snappy", "gzip", "lz4", "none"], typer.Option("--compression", help="Of the Parquet files.")
@@ -167,7 +203,7 @@ def export(
     zkgroup export --group lake --to /data/lake --verify
     zkgroup export orders --group lake --to /data/lake --backfill --from @2024-05-01 --until @2024-05-02
     """
-    spark = dict(_key_value(item) for item in conf or ())
+    spark = _spark_properties(properties_file, conf or ())
     target_bytes = _size(target_file_size, "--target-file-size")
     if sum((status, history, verify, backfill, settle is not None)) > 1:
         raise UsageError("--status, --history, --verify, --backfill and --settle exclude each other", "choose one")
@@ -206,13 +242,15 @@ def export(
         settle=settle,
         master=master,
         conf=spark,
+        spark_timeout=spark_timeout,
+        log=spark_log,
         compression=compression,
         target_bytes=target_bytes,
     )
     properties = dict(settings.kafka)
     if isolation is not None:
         properties["isolation.level"] = isolation
-    line = _ProgressLine(shown=sys.stderr.isatty() and not ctx.ensure_object(Given).quiet)
+    line = ProgressBar(shown=sys.stderr.isatty() and not ctx.ensure_object(Given).quiet)
     with open_registry(settings) as registry:
         brokers: Callable[[], KafkaSettings]
         if settings.bootstrap:
@@ -279,30 +317,10 @@ def _show_lake(ctx: typer.Context, to: str, group: str | None, output: Output, *
         )
 
 
-class _ProgressLine:
-    """One line on stderr that is written over; nothing at all where ``shown`` is false."""
+def _spark_properties(file: Path | None, given: Sequence[str]) -> dict[str, str]:
+    from zkgroup.export.master import read_spark_properties
 
-    def __init__(self, *, shown: bool) -> None:
-        self._shown = shown
-        self._dirty = False
-
-    def show(self, progress: Progress) -> None:
-        """Write how far it is."""
-        if not self._shown:
-            return
-        share = (
-            f" {progress.done:,} of {progress.total:,} ({progress.done / progress.total:.0%})" if progress.done else ""
-        )
-        sys.stderr.write(f"\r\x1b[K{progress.stage}{share}")
-        sys.stderr.flush()
-        self._dirty = True
-
-    def clear(self) -> None:
-        """Wipe the line."""
-        if self._dirty:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
-            self._dirty = False
+    return {**({} if file is None else read_spark_properties(file)), **dict(map(_key_value, given))}
 
 
 def _key_value(text: str) -> tuple[str, str]:

@@ -138,16 +138,21 @@ def test_what_cannot_be_done_is_one_line_with_its_code(
     assert [path for path in files_in(tmp_path) if not path.startswith("zkgroup-spark-")] == []
 
 
-def test_without_java_it_says_what_to_install(env: dict[str, str], topic: str, at_end: str, tmp_path: Path) -> None:
-    """There is something to export, and no Java: one line, exit 2, before anything is written."""
+def test_without_a_recent_java_it_says_what_to_install(
+    env: dict[str, str], topic: str, at_end: str, tmp_path: Path
+) -> None:
+    """There is something to export, and no Java, or an old one: one line, exit 2, before anything is written."""
     path = os.pathsep.join(p for p in os.environ["PATH"].split(os.pathsep) if not Path(p, "java").exists())
+    (tmp_path / "old" / "bin").mkdir(parents=True)
+    (tmp_path / "old" / "bin" / "java").touch(0o755)
+    (tmp_path / "old" / "release").write_text('JAVA_VERSION="1.8.0_392"\n')
     arguments = ("export", topic, "--group", f"{at_end}-new", "--from", "earliest", "--to", str(tmp_path / "out"))
-    for variables in ({"PATH": path or "/nowhere", "JAVA_HOME": ""}, {"JAVA_HOME": str(tmp_path)}):
-        done = run(*arguments, env=env | variables)
+    for home, said in (("", "Java 17 or later"), (str(tmp_path), "Java 17"), (str(tmp_path / "old"), "is Java 8")):
+        done = run(*arguments, env=env | {"PATH": path or "/nowhere", "JAVA_HOME": home})
         assert done.returncode == 2
-        assert "Java" in done.stderr
+        assert said in done.stderr
         assert done.stderr.count("\n") == 1
-    assert files_in(tmp_path) == []
+    assert not (tmp_path / "out").exists()
 
 
 class Running:

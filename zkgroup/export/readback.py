@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from zkgroup.errors import ZkgroupError
-from zkgroup.export.spark import DEFAULT_MASTER, SparkJobs
+from zkgroup.export.spark import SparkJobs
 from zkgroup.protocol.names import TopicPartition
 
 _SETTINGS: Final = {
@@ -34,7 +34,7 @@ class Found:
     last: int
 
 
-def read_back(roots: Sequence[Path], *, master: str = DEFAULT_MASTER) -> list[dict[TopicPartition, Found]]:
+def read_back(roots: Sequence[Path], *, master: str | None = None) -> list[dict[TopicPartition, Found]]:
     """Count what each of the folders holds, with a Spark that is started and stopped here (or that runs already).
 
     Raises ``UsageError`` where Spark does not start and ``ZkgroupError`` where a folder cannot be read.

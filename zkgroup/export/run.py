@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-import os
-import shutil
 import socket
 import time
 import uuid
@@ -27,10 +25,12 @@ from zkgroup.export.claim import ExportClaim
 from zkgroup.export.documents import Manifest, RunPlan, TopicIdentity, decode_pointer
 from zkgroup.export.group import ExportGroup
 from zkgroup.export.lake import Lake, LastRun, tag_for
+from zkgroup.export.master import choose_master, refuse_if_silent
 from zkgroup.export.plan import RANGE_MESSAGES, make_backfill, make_plan
 from zkgroup.export.steps import ExportRun, Progress, Runner, Surroundings
 from zkgroup.export.store import FolderStore
 from zkgroup.export.words import Begin, Compression, ExportPlan, OffsetRange, PartitionFacts, Policies
+from zkgroup.java import find_java
 from zkgroup.protocol import znodes
 from zkgroup.protocol.filters import TopicFilter
 from zkgroup.protocol.names import validate_group_id, validate_topic
@@ -56,7 +56,8 @@ class ExportRequest:
     ``begin``: where partitions without a committed offset begin, or, in a ``backfill``, all. ``until``: where to stop.
     ``max_messages`` and ``max_bytes`` (of keys and values): what a run takes at most; shared by the partitions.
     ``policies``, ``skip_lost``: see ``make_plan``; ``record_unexplained``: see ``accounting``. ``settle``: end an
-    unfinished run that way, and do nothing else. ``master`` None: all cores of this machine. ``patience``: seconds
+    unfinished run that way, and do nothing else. ``master`` None: that of ``conf``, else all cores of this machine.
+    ``conf``: Spark's properties; ``spark_timeout``, ``log``: see ``SparkJobs``. ``patience``: seconds
     without a message after which a task asks what is wrong. ``range_messages``: about how many one task reads.
     """
 
@@ -75,6 +76,8 @@ class ExportRequest:
     settle: Settle | None = None
     master: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
+    spark_timeout: float = 120.0
+    log: Path | None = None
     compression: Compression = "zstd"
     target_bytes: int = DEFAULT_TARGET_BYTES
     patience: float = 30.0
@@ -331,17 +334,15 @@ class _Export:
         missing = [name for name in ("pyspark", "pyarrow") if importlib.util.find_spec(name) is None]
         if missing:
             raise UsageError(f"export needs {' and '.join(missing)}", "pip install 'zkgroup[export]'")
-        home = os.environ.get("JAVA_HOME")
-        java = Path(home, "bin", "java") if home else shutil.which("java")
-        if java is None or not os.access(java, os.X_OK):
-            where = f"JAVA_HOME ({home})" if home else "PATH"
-            raise UsageError(f"export runs on Spark, which needs Java: none in {where}", "install Java 17 or later")
+        find_java()
+        refuse_if_silent(choose_master(self._request.master, self._request.conf))
 
     def _spark(self) -> SparkJobs:
         # pyspark takes 0.1 s, and an export that finds nothing new does without.
-        from zkgroup.export.spark import DEFAULT_MASTER, SparkJobs
+        from zkgroup.export.spark import SparkJobs
 
-        return SparkJobs(self._request.master or DEFAULT_MASTER, self._request.conf)
+        request = self._request
+        return SparkJobs(request.master, request.conf, timeout=request.spark_timeout, log=request.log)
 
 
 def _is_covered(last: LastRun, partition: tuple[str, int]) -> bool:

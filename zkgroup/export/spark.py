@@ -9,54 +9,64 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import threading
+import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.accumulators import AccumulatorParam
 from pyspark.conf import SparkConf
 from pyspark.core.context import SparkContext
 from pyspark.errors import PySparkException
-from pyspark.java_gateway import launch_gateway
 
 import zkgroup
 from zkgroup.errors import UsageError, ZkgroupError
+from zkgroup.export import failures
+from zkgroup.export.gateway import PORT, SparkJvm, environment_variables
+from zkgroup.export.master import choose_master, is_cluster
 from zkgroup.export.scratch import ScratchFolder
 from zkgroup.export.task import Answer, DoneAnswer, TaskSettings, done_or_raise, run_task
 from zkgroup.export.words import OffsetRange
 
-#: All cores, and a failed task is tried again: ``local[*]`` never does that.
-DEFAULT_MASTER = "local[*,4]"
-
 _LOG4J = """\
-rootLogger.level = warn
+rootLogger.level = {level}
 rootLogger.appenderRef.console.ref = console
 appender.console.type = Console
 appender.console.name = console
 appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex
+appender.console.layout.pattern = %d{{yy/MM/dd HH:mm:ss}} %p %c{{1}}: %m%n%ex
 """
-_POLL = 0.1
-_STOP = 15.0  # seconds for Spark to cancel or stop
+_POLL: Final = 0.1
+_STOP: Final = 15.0  # seconds for Spark to cancel or stop
+_LOG_END: Final = 1 << 20  # bytes
+_FAILURES = (PySparkException, Py4JError, OSError)
 
 
 class SparkJobs:
-    """A running Spark: a context manager. A SparkContext that this process already has is used, and left running."""
+    """A running Spark: a context manager. A SparkContext that this process already has is used, and left running.
 
-    def __init__(self, master: str, conf: Mapping[str, str]) -> None:
-        self._master = master
+    ``timeout``: seconds that it may take to start, and then on a cluster until an executor begins with a task.
+    ``log``: the file that Spark's own words are appended to; without it they are kept only if Spark fails.
+    """
+
+    def __init__(
+        self, master: str | None, conf: Mapping[str, str], *, timeout: float = 120.0, log: Path | None = None
+    ) -> None:
+        self._master = choose_master(master, conf)
+        self._named = master is not None or "spark.master" in conf
         self._conf = dict(conf)
+        self._timeout = timeout
+        self._log = log
+        self._log_start = 0
         self._context: Any = None
-        self._gateway: Any = None
+        self._jvm: SparkJvm | None = None
         self._scratch: ScratchFolder | None = None
         self._failure: Exception | None = None
         self._started = threading.Event()
@@ -67,89 +77,139 @@ class SparkJobs:
             self._context = active
             return self
         self._scratch = ScratchFolder.make()
-        # In a thread of its own, which nothing interrupts: pyspark, interrupted while its JVM starts, forgets that JVM,
-        # and the JVM then never ends. It also keeps pyspark from taking SIGINT for itself.
-        starter = threading.Thread(
-            target=self._start, args=(self._scratch.path,), name="zkgroup-spark-start", daemon=True
-        )
+        folder = self._scratch.path
         try:
-            starter.start()
-            # No join: one that a signal interrupts takes the thread for ended from then on (seen with Python 3.11).
-            while not self._started.wait(_POLL):
-                pass
-            if isinstance(self._failure, (PySparkException, Py4JError, OSError)):
-                raise self._start_failure(self._failure) from None
-            if self._failure is not None:
-                raise self._failure
+            if self._log is not None:
+                self._log_start = _size_for_appending(self._log)
+            self._jvm = SparkJvm(folder, self._log_file(folder))
+            self._start(folder, self._jvm)
         except BaseException:
-            self._started.wait(_STOP)
             self.__exit__()
             raise
         return self
+
+    def _start(self, folder: Path, jvm: SparkJvm) -> None:
+        # In a thread of its own, which nothing interrupts; it also keeps pyspark from taking SIGINT for itself.
+        starter = threading.Thread(
+            target=self._start_context, args=(folder, jvm), name="zkgroup-spark-start", daemon=True
+        )
+        starter.start()
+        deadline = time.monotonic() + self._timeout
+        try:
+            # No join: one that a signal interrupts takes the thread for ended from then on (seen with Python 3.11).
+            while not self._started.wait(_POLL):
+                if time.monotonic() > deadline:
+                    raise failures.silent_master(self._master, self._timeout, self._keep_log())
+        except BaseException:
+            jvm.kill()
+            self._started.wait(_STOP)
+            raise
+        if isinstance(self._failure, _FAILURES):
+            why = str(self._failure).splitlines() or ["no reason was given"]
+            raise failures.start_failure(self._master, self._log_text(), why[0], self._keep_log()) from None
+        if self._failure is not None:
+            raise self._failure
+
+    def _start_context(self, folder: Path, jvm: SparkJvm) -> None:
+        try:
+            defaults, wanted = self._properties(folder)
+            python = self._conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
+            with environment_variables({"PYSPARK_PYTHON": python}):
+                gateway = jvm.start({**defaults, **wanted}, {"PYSPARK_PYTHON": python})
+                # All that spark-submit and the installation's defaults have set is in it.
+                settings = SparkConf(_jvm=gateway.jvm)
+                for key, value in defaults.items():
+                    settings.setIfMissing(key, value)
+                for key, value in wanted.items():
+                    settings.set(key, value)
+                SparkContext._ensure_initialized(gateway=gateway)
+                self._context = SparkContext(conf=settings, gateway=gateway)
+        except Exception as error:  # noqa: BLE001  # raised again in the caller's thread
+            self._failure = error
+        finally:
+            self._started.set()
+
+    def _properties(self, folder: Path) -> tuple[dict[str, str], dict[str, str]]:
+        """Spark's properties: what is set unless somebody has said otherwise, and what is set in any case."""
+        log4j = folder / "log4j2.properties"
+        log4j.write_text(_LOG4J.format(level="warn" if self._log is None else "info"), encoding="utf-8")
+        defaults = {
+            "spark.app.name": "zkgroup export",
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            # Arrow's own allocators keep what they once had: 50 to 100 MB more at a task's peak, and no faster here.
+            "spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL": "system",
+            # glibc raises this limit once it has freed a large block, and then keeps large blocks for good: with
+            # messages of 10 MB a task's peak was 203 MB, and is 147 MB so.
+            "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(4 << 20),
+        }
+        if self._master.startswith("local"):
+            # A host that cannot resolve its own name must not matter here.
+            defaults |= {
+                "spark.driver.host": "127.0.0.1",
+                "spark.driver.bindAddress": "127.0.0.1",
+                "spark.local.dir": str(folder / "local"),
+            }
+        wanted = dict(self._conf)
+        if PORT in os.environ:  # spark-submit's JVM runs already, with its own settings for logs
+            if self._named:
+                wanted["spark.master"] = self._master
+            return defaults | {"spark.master": self._master}, wanted
+        # A run of seconds never pays for the JVM's best compiler: half a second less.
+        options = f"-XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile=file:{log4j}"
+        wanted["spark.driver.extraJavaOptions"] = f"{options} {wanted.get('spark.driver.extraJavaOptions', '')}".strip()
+        wanted["spark.master"] = self._master
+        return defaults, wanted
 
     def __exit__(self, *exception: object) -> None:
         scratch, self._scratch = self._scratch, None
         if scratch is None:  # not ours
             return
+        context, self._context = self._context, None
+        jvm, self._jvm = self._jvm, None
         try:
-            if self._context is not None:
-                with contextlib.suppress(Py4JError, OSError):
-                    _wake_accumulators(self._context)
-                with contextlib.suppress(Py4JError, OSError):
-                    self._context.stop()
-            if self._gateway is not None:
-                with contextlib.suppress(Py4JError, OSError):
-                    self._gateway.shutdown()
-                _end_process(self._gateway.proc)
+            if context is not None:
+                _stop_context(context, jvm)
+        finally:
+            if jvm is not None:
+                jvm.stop()
                 # pyspark keeps the gateway for the next context of the process: this one is gone.
                 SparkContext._gateway = SparkContext._jvm = None
-        finally:
-            self._context = self._gateway = None
             scratch.remove()
-
-    @property
-    def _folder(self) -> Path | None:
-        return None if self._scratch is None else self._scratch.path
 
     @property
     def context(self) -> Any:
         """The SparkContext, while open."""
         return self._context
 
-    def _start(self, folder: Path) -> None:
-        try:
-            settings = _settings(self._master, self._conf, folder)
-            with _environment(settings), (folder / "spark.log").open("wb") as log:
-                self._gateway = launch_gateway(settings, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
-                self._context = SparkContext(conf=settings, gateway=self._gateway)
-        except Exception as error:  # noqa: BLE001  # raised again in the caller's thread
-            self._failure = error
-        finally:
-            self._started.set()
+    # --- its log ----------------------------------------------------------------------------------------------------
 
-    def _start_failure(self, error: Exception) -> ZkgroupError:
-        log = self._log_text()
-        if "UnsupportedClassVersionError" in log or "Unrecognized option: --add-opens" in log:
-            return UsageError("Java is too old for Spark", "install Java 17 or later, or set JAVA_HOME to it")
-        said = re.search(r"(?:Exception|Error)[^:\n]*: (.+)", log)
-        why = said[1] if said else str(error).splitlines()[0]
-        return UsageError(f"Spark does not start on {self._master}: {why}", f"its log: {self._keep_log()}")
+    def _log_file(self, folder: Path) -> Path:
+        return folder / "spark.log" if self._log is None else self._log
 
     def _log_text(self) -> str:
-        if self._folder is None:
+        """The end of the log, of what this run has written."""
+        if self._scratch is None:
             return ""
         try:
-            return (self._folder / "spark.log").read_text(encoding="utf-8", errors="replace")
+            with self._log_file(self._scratch.path).open("rb") as file:
+                file.seek(max(self._log_start, file.seek(0, os.SEEK_END) - _LOG_END))
+                return file.read().decode("utf-8", errors="replace")
         except OSError:
             return ""
 
     def _keep_log(self) -> str:
-        if self._folder is None:
+        """Where the log can be read."""
+        if self._scratch is None:
             return "where this Spark writes it"
-        kept = f"{self._folder}.log"
+        if self._log is not None:
+            return str(self._log)
+        kept = f"{self._scratch.path}.log"
         with contextlib.suppress(OSError):
-            shutil.copyfile(self._folder / "spark.log", kept)
+            shutil.copyfile(self._log_file(self._scratch.path), kept)
         return kept
+
+    # --- jobs -------------------------------------------------------------------------------------------------------
 
     def run(
         self,
@@ -176,14 +236,21 @@ class SparkJobs:
         seen = 0
         try:
             job.start()
+            deadline: float | None = time.monotonic() + self._timeout if self._is_cluster else None
             while not job.finished(_POLL):
+                if deadline is not None and time.monotonic() > deadline:
+                    if not job.has_begun():
+                        raise failures.no_executor(context.master, self._timeout, self._keep_log())
+                    deadline = None
                 answers = told.value
                 for answer in answers[seen:]:
                     done(done_or_raise(answer))
                 seen = len(answers)
             answers = job.result()
         except (PySparkException, Py4JError) as error:
-            raise self._job_failure(error) from None
+            if self._jvm is not None and not self._jvm.alive:
+                raise ZkgroupError(f"Spark's JVM {self._jvm.end_of_life}", f"its log: {self._keep_log()}") from None
+            raise failures.job_failure(str(error), self._log_text(), self._keep_log()) from None
         finally:
             job.cancel()
         finished: list[DoneAnswer] = []
@@ -191,23 +258,19 @@ class SparkJobs:
             finished.append(done_or_raise(answer))
         return finished
 
+    @property
+    def _is_cluster(self) -> bool:
+        return is_cluster(self._context.master)
+
     def _ship(self) -> None:
         """On a cluster nobody has installed zkgroup, or just this version: our code travels with the job."""
-        if re.match(r"local(\[|$)", self._context.master):
+        if not self._is_cluster:
             return
-        folder = self._folder
+        folder = None if self._scratch is None else self._scratch.path
         if folder is None:  # a context that outlives this object hands the file to every new executor
             folder = Path(tempfile.mkdtemp(prefix="zkgroup-code-"))
             atexit.register(shutil.rmtree, folder, ignore_errors=True)
         self._context.addPyFile(str(pack_code(folder / f"{folder.name}.zip")))
-
-    def _job_failure(self, error: Exception) -> ZkgroupError:
-        text = str(error)
-        # The last line of a Python traceback from a task, else the first line of what the JVM says.
-        raised = re.findall(r"^(?:: |Caused by: )?((?:\w+\.)*\w+(?:Error|Exception): .+)$", text, re.MULTILINE)
-        inner = [line for line in raised if not line.startswith(("org.apache.spark", "py4j.", "java."))]
-        why = (inner or raised or text.splitlines() or ["no reason was given"])[0]
-        return ZkgroupError(f"Spark's job failed: {why[:500]}", f"its log: {self._keep_log()}")
 
 
 def pack_code(target: Path) -> Path:
@@ -256,6 +319,17 @@ class _Job:
         finally:
             self._done.set()
 
+    def has_begun(self) -> bool:
+        """Whether any executor has taken a task, or is done with one."""
+        tracker = self._context.statusTracker()
+        for job in tracker.getJobIdsForGroup(self._name):
+            found = tracker.getJobInfo(job)
+            for stage in () if found is None else found.stageIds:
+                told = tracker.getStageInfo(stage)
+                if told is not None and (told.numActiveTasks or told.numCompletedTasks or told.numFailedTasks):
+                    return True
+        return False
+
     def finished(self, timeout: float) -> bool:
         return self._done.wait(timeout)
 
@@ -272,54 +346,12 @@ class _Job:
             self._done.wait(_STOP)
 
 
-def _settings(master: str, conf: Mapping[str, str], folder: Path) -> Any:
-    log4j = folder / "log4j2.properties"
-    log4j.write_text(_LOG4J, encoding="utf-8")
-    # A run of seconds never pays for the JVM's best compiler: half a second less.
-    options = f"-XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile=file:{log4j}"
-    wanted = {
-        "spark.app.name": "zkgroup export",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        # Arrow's own allocators keep what they once had: 50 to 100 MB more at a task's peak, and no faster here.
-        "spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL": "system",
-        # glibc raises this limit once it has freed a large block, and then keeps large blocks for good: with messages
-        # of 10 MB a task's peak was 203 MB, and is 147 MB so.
-        "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(4 << 20),
-    }
-    if master.startswith("local"):
-        # A host that cannot resolve its own name must not matter here.
-        wanted |= {
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.local.dir": str(folder / "local"),
-        }
-    wanted |= conf
-    given = conf.get("spark.driver.extraJavaOptions", "")
-    wanted["spark.driver.extraJavaOptions"] = f"{options} {given}".strip()
-    wanted["spark.master"] = master
-    settings = SparkConf(loadDefaults=False)
-    for key, value in wanted.items():
-        settings.set(key, value)
-    return settings
-
-
-@contextlib.contextmanager
-def _environment(settings: Any) -> Iterator[None]:
-    """Tasks run this very Python unless somebody has said otherwise. pyspark looks for that in the environment only."""
-    if "PYSPARK_PYTHON" in os.environ or settings.get("spark.pyspark.python"):
-        python = os.environ.get("PYSPARK_PYTHON") or settings.get("spark.pyspark.python")
-    else:
-        python = sys.executable
-    before = os.environ.get("PYSPARK_PYTHON")
-    os.environ["PYSPARK_PYTHON"] = python
+def _size_for_appending(log: Path) -> int:
     try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["PYSPARK_PYTHON"]
-        else:
-            os.environ["PYSPARK_PYTHON"] = before
+        with log.open("ab") as file:
+            return file.tell()
+    except OSError as error:
+        raise UsageError(f"cannot write {log}: {error.strerror or error}", "check --log") from None
 
 
 def _wake_accumulators(context: Any) -> None:
@@ -333,14 +365,16 @@ def _wake_accumulators(context: Any) -> None:
         java.merge(java)
 
 
-def _end_process(process: Any) -> None:
-    if process is None:  # a gateway that somebody else started
-        return
-    if process.stdin is not None:
-        with contextlib.suppress(OSError):
-            process.stdin.close()
+def _stop_context(context: Any, jvm: SparkJvm | None) -> None:
+    """Stop it, by force where it takes too long: a cluster that is gone, a JVM that is stuck."""
+    force = threading.Timer(_STOP, jvm.kill if jvm is not None else lambda: None)
+    force.daemon = True
+    force.start()
     try:
-        process.wait(_STOP)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait(_STOP)
+        with contextlib.suppress(Py4JError, OSError):
+            _wake_accumulators(context)
+        with contextlib.suppress(Py4JError, OSError):
+            context.stop()
+    finally:
+        force.cancel()
+        force.join()

@@ -55,11 +55,12 @@ class Runner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far an export is: ``stage`` in words, and offsets done of all."""
+    """How far an export is: ``stage`` in words, offsets done of all, and the bytes of the files written so far."""
 
     stage: str
     done: int
     total: int
+    bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,12 +177,14 @@ class ExportRun:
         share = None if plan.max_bytes is None else max(1, plan.max_bytes // max(1, len(ranges)))
         cleanup = {topic: identity.cleanup for topic, identity in plan.topics.items()}
         settings = TaskSettings(kafka, options, self._with.patience, cleanup, share, plan.skip_deleted)
-        done = 0
+        done = size = 0
 
         def tell(answer: DoneAnswer) -> None:
-            nonlocal done
-            done += answer[4] - answer[3]
-            self._with.progress(Progress("exporting", done, total))
+            nonlocal done, size
+            # An executor that is lost after its task makes Spark repeat it, and tell of it twice.
+            done = min(total, done + answer[4] - answer[3])
+            size += sum(file[4] for file in answer[5])
+            self._with.progress(Progress("exporting", done, total, size))
 
         self._with.progress(Progress("starting Spark", 0, total))
         with self._with.runner() as runner:

@@ -1,0 +1,79 @@
+"""How far an export is: a bar on stderr, for people only."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+
+    from zkgroup.export.run import Progress
+
+
+class ProgressBar:
+    """A line on a terminal that is written over, and gone in the end; nothing at all where ``shown`` is false.
+
+    Words while there is nothing to count; then messages, bytes written, and the time that is left.
+    """
+
+    def __init__(self, *, shown: bool) -> None:
+        self._shown = shown
+        self._words = False
+        self._bar: Bar | None = None
+
+    def show(self, progress: Progress) -> None:
+        """Tell how far it is."""
+        if not self._shown:
+            return
+        if progress.stage == "exporting":
+            self._count(progress)
+            return
+        self.clear()
+        sys.stderr.write(f"\r\x1b[K{progress.stage}")
+        sys.stderr.flush()
+        self._words = True
+
+    def _count(self, progress: Progress) -> None:
+        if self._bar is None:
+            self.clear()
+            self._bar = _bar()
+            self._bar.add_task("exporting", total=progress.total, size="")
+            self._bar.start()
+        size = _size(progress.bytes) if progress.bytes else ""
+        self._bar.update(self._bar.task_ids[0], completed=progress.done, total=progress.total, size=size)
+
+    def clear(self) -> None:
+        """Wipe it; what is printed next begins on a line of its own."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+        if self._words:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+            self._words = False
+
+
+def _bar() -> Bar:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[size]}"),
+        TimeRemainingColumn(elapsed_when_finished=True),
+        console=Console(stderr=True),
+        transient=True,
+        refresh_per_second=4,
+    )
+
+
+def _size(count: int) -> str:
+    value = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit in ("B", "kB") else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"

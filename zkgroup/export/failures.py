@@ -1,0 +1,82 @@
+"""What Spark's words mean, as one error: pure, text in, error out.
+
+Texts are those of Spark 4.0 to 4.3; what none of the patterns knows is told in Spark's own words, one line of them.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from zkgroup.errors import UnreachableError, UsageError, ZkgroupError
+
+_LINE: Final = 500
+_MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
+_NO_PYTHON = re.compile(r'Cannot run program "([^"]+)".*?error=(?:2|13), ')
+_OTHER_PYTHON = re.compile(r"different version: ([\d.]+) than that in driver: ([\d.]+)")
+_OLD_JAVA = re.compile(r"UnsupportedClassVersionError|Unrecognized option: --add-|Unrecognized VM option 'IgnoreUnrec")
+_RAISED = re.compile(r"^(?:: |Caused by: )?((?:\w+\.)*\w+(?:Error|Exception): .+)$", re.MULTILINE)
+_OF_SPARK: Final = ("org.apache.spark", "py4j.", "java.", "pyspark.")
+#: Module → the package to install.
+_PACKAGES: Final = {"confluent_kafka": "confluent-kafka", "pyarrow": "pyarrow", "zkgroup": "zkgroup"}
+
+
+def start_failure(master: str, log: str, why: str, kept: str) -> ZkgroupError:
+    """Why Spark does not start. ``log``: what it wrote; ``why``: what pyspark raised; ``kept``: where its log is."""
+    if _OLD_JAVA.search(log):
+        return UsageError("Java is too old for Spark", "install Java 17 or later, or set JAVA_HOME to it")
+    if "All masters are unresponsive" in log:
+        return UnreachableError(
+            f"the Spark master {master} does not take applications",
+            f"check that it runs, and that its release is that of pyspark here; Spark's log: {kept}",
+        )
+    said = re.search(r"(?:Exception|Error)(?: in thread)?[^:\n]*: (.+)", log)
+    return UsageError(f"Spark does not start on {master}: {(said[1] if said else why)[:_LINE]}", f"its log: {kept}")
+
+
+def silent_master(master: str, timeout: float, kept: str) -> ZkgroupError:
+    """Spark has not started in time."""
+    return UnreachableError(
+        f"Spark on {master} has not started within {timeout:g} s",
+        f"check that the master runs and can reach this host, or wait longer with --spark-timeout; its log: {kept}",
+    )
+
+
+def no_executor(master: str, timeout: float, kept: str) -> ZkgroupError:
+    """Nobody has taken a task in time."""
+    return UnreachableError(
+        f"no executor of {master} has begun with a task within {timeout:g} s",
+        "check that workers run and have cores and memory free (spark.executor.memory, spark.cores.max), or wait "
+        f"longer with --spark-timeout; Spark's log: {kept}",
+    )
+
+
+def job_failure(text: str, log: str, kept: str) -> ZkgroupError:
+    """Why a job failed. ``text``: what pyspark raised, the traceback of a task in it."""
+    if match := _OTHER_PYTHON.search(text):
+        return UsageError(
+            f"Spark's executors run Python {match[1]}, and zkgroup runs Python {match[2]} here: both must be the same",
+            "give them such a Python with --conf spark.pyspark.python=PATH",
+        )
+    if match := _MISSING.search(text):
+        module = match[1].partition(".")[0]
+        package = _PACKAGES.get(module, module)
+        return UsageError(
+            f"Spark's executors have no Python package {package}",
+            "install confluent-kafka, pyarrow and orjson in the Python that they run, or name another one with "
+            "--conf spark.pyspark.python=PATH",
+        )
+    if match := _NO_PYTHON.search(text) or _NO_PYTHON.search(log):
+        return UsageError(
+            f"Spark's executors have no Python at {match[1]}", "name theirs with --conf spark.pyspark.python=PATH"
+        )
+    if "Master removed our application" in text + log:
+        return ZkgroupError(
+            "Spark's master gave up this export: its executors failed again and again",
+            f"look at the workers' logs; Spark's own: {kept}",
+        )
+    # The last line of a Python traceback from a task, else the first line of what the JVM says.
+    raised = _RAISED.findall(text)
+    inner = [line for line in raised if not line.startswith(_OF_SPARK)]
+    why = (inner or raised or text.splitlines() or ["no reason was given"])[0]
+    return ZkgroupError(f"Spark's job failed: {why[:_LINE]}", f"its log: {kept}")
