@@ -12,7 +12,7 @@ import typer
 
 from zkgroup.errors import NotFoundError, UsageError, VerificationError
 
-from ._context import connection, open_registry, warn
+from ._context import connection, consumer_config, open_registry, warn
 from ._export_progress import ProgressBar
 from ._options import Given, OutputOption
 from ._render import Output, print_rows, time_column
@@ -79,6 +79,10 @@ def export(
         Isolation | None,
         typer.Option("--isolation", help="Which messages of transactions count. read_committed by default."),
     ] = None,
+    join: Annotated[
+        bool,
+        typer.Option("--join", help="Be a member: export what the group's other members leave to this one."),
+    ] = False,
     backfill: Annotated[
         bool,
         typer.Option("--backfill", help="Export what is missing between --from and --until; the group stays as it is."),
@@ -240,6 +244,7 @@ def export(
         skip_lost=skip_lost,
         record_unexplained=on_unexplained == "record",
         settle=settle,
+        join=consumer_config(ctx, settings, group) if join else None,
         master=master,
         conf=spark,
         spark_timeout=spark_timeout,

@@ -9,6 +9,7 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from zkgroup.config import ConsumerConfig
 from zkgroup.export.task import DoneAnswer, TaskSettings, done_or_raise, run_task
 from zkgroup.export.words import OffsetRange
 
@@ -30,6 +31,11 @@ def messages_in(folder: Path) -> list[dict[str, Any]]:
     """All messages of an export, by topic, partition and offset."""
     rows = ds.dataset(folder, partitioning=FOLDERS).to_table().to_pylist()
     return sorted(rows, key=lambda row: (row["topic"], row["partition"], row["offset"]))
+
+
+def joining(group: str) -> ConsumerConfig:
+    """The settings of an export that is a member; it does not wait long for others."""
+    return ConsumerConfig(group_id=group, auto_commit_enable=False, rebalance_backoff_ms=300, rebalance_max_retries=20)
 
 
 class InProcess:

@@ -1,7 +1,7 @@
 """An export as a process of its own, without Spark, that does itself harm at one point of the protocol.
 
 ``python driver.py '{"connect": …, "bootstrap": …, "group": …, "topics": […], "out": …, "kill_at": POINT}'`` prints each
-point as it is passed. ``fsize``: no file may become larger, as on a disk that is full.
+point as it is passed. ``fsize``: no file may become larger, as on a disk that is full. ``join``: as a member.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from exports import InProcess
+from exports import InProcess, joining
 
 from zkgroup.errors import ZkgroupError
 from zkgroup.export.run import ExportRequest, run_export
@@ -36,7 +36,12 @@ def main(wish: dict) -> int:
             os.kill(os.getpid(), signal.SIGKILL)
 
     request = ExportRequest(
-        wish["group"], Path(wish["out"]), tuple(wish["topics"]), begin="earliest", range_messages=10
+        wish["group"],
+        Path(wish["out"]),
+        tuple(wish["topics"]),
+        begin="earliest",
+        range_messages=10,
+        join=joining(wish["group"]) if wish.get("join") else None,
     )
     settings = ZooKeeperSettings(wish["connect"], session_timeout=1.0)
     try:

@@ -20,6 +20,7 @@ from typing import Self, TypeVar
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.export.documents import ManifestPart, Pointer, decode_pointer, encode_pointer
 from zkgroup.export.group import committed_of, offset_paths
+from zkgroup.export.transactions import OPERATION_BYTES, TRANSACTION_BYTES, pieces_of
 from zkgroup.export.words import PartitionPlan
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
@@ -44,10 +45,9 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# ZooKeeper takes at most 1 MiB a request, and drops the connection above it.
-_TRANSACTION_BYTES = 512 << 10
-_OPERATION_BYTES = 64  # of an operation, besides its path and its data
 _POLL = 0.2
+#: Of an owner node that its owner has marked: see ``membership``.
+HELD_VERSION = 1
 
 
 class Moved(RefusedError):
@@ -64,6 +64,10 @@ class Moved(RefusedError):
             "find out who commits for the group, then export again",
         )
         self.partition = plan.partition
+
+
+class NotHeld(RefusedError):
+    """A partition is not this member's any more, or its offset was moved: decide without it."""
 
 
 class TakenOver(RefusedError):
@@ -232,6 +236,41 @@ class ExportClaim:
 
         self.persist(step)
 
+    def decide_and_commit(self, before: Pointer, after: Pointer, parts: Sequence[ManifestPart]) -> None:
+        """Change the pointer from ``before`` to ``after`` and move the offsets of ``parts``, in one transaction, if
+        this member holds all of them (see ``membership``); may be repeated.
+
+        Raises ``NotHeld`` where it does not, or an offset node is not as planned, ``TakenOver`` as ``point`` does.
+        """
+        moving = [part for part in parts if part.moves]
+        conditions: list[Check | Create | SetData] = [
+            Check(znodes.owner(self.group, part.plan.partition), HELD_VERSION) for part in parts
+        ]
+        conditions += [self._operation(part) for part in moving]
+
+        def step() -> None:
+            found, version = self.pointer()
+            if found == after:
+                return
+            if found != before:
+                raise self.taken_over(found)
+            topics = {part.plan.partition.topic for part in moving if part.plan.version is None}
+            self._registry.read([Ensure(znodes.offset_topic(self.group, topic)) for topic in sorted(topics)])
+            try:
+                self._registry.transaction([*conditions, SetData(self._path, encode_pointer(after), version)])
+            except TransactionRefused as refused:
+                if refused.failure.code not in (Code.BAD_VERSION, Code.NODE_EXISTS, Code.NO_NODE):
+                    raise ZkgroupError(f"cannot commit for group {self.group}: {refused.message}") from None
+                if refused.index < len(conditions):
+                    raise NotHeld(f"group {self.group} changed: {refused.message}", "export again") from None
+                raise self.taken_over(self.pointer()[0]) from None
+
+        self.persist(step)
+
+    def untouched(self, plans: Sequence[PartitionPlan]) -> set[TopicPartition]:
+        """The partitions whose offset node is as planned."""
+        return {plan.partition for plan, (_, version) in self._offsets(plans) if version == plan.version}
+
     def drop(self, pointer: Pointer) -> bool:
         """End what ``pointer`` says without a commit. Whether nothing is under way now: if not, the run is
         another's."""
@@ -275,8 +314,8 @@ class ExportClaim:
         for plan in plans:
             if plan.version is not None:
                 path = znodes.offset(self.group, plan.partition)
-                size += len(path) + _OPERATION_BYTES
-                if size > _TRANSACTION_BYTES:
+                size += len(path) + OPERATION_BYTES
+                if size > TRANSACTION_BYTES:
                     return
                 yield Check(path, plan.version)
 
@@ -322,7 +361,7 @@ class ExportClaim:
             todo = [part for part, _, state in states if state == "planned"]
             topics = {part.plan.partition.topic for part in todo if part.plan.version is None}
             self._registry.read([Ensure(znodes.offset_topic(self.group, topic)) for topic in sorted(topics)])
-            pieces = list(_pieces([self._operation(part) for part in todo])) or [[]]
+            pieces = list(pieces_of([self._operation(part) for part in todo])) or [[]]
             for number, piece in enumerate(pieces, 1):
                 last: list[Delete] = []
                 if number == len(pieces):
@@ -366,20 +405,6 @@ def _state(part: ManifestPart, offset: int | None, version: int | None) -> str:
         return "planned"
     after = 0 if part.plan.version is None else part.plan.version + 1
     return "done" if offset == part.end and version == after else "moved"
-
-
-def _pieces(ops: Sequence[Create | SetData]) -> Iterator[list[Create | SetData]]:
-    piece: list[Create | SetData] = []
-    size = 0
-    for operation in ops:
-        cost = len(operation.path) + len(operation.data) + _OPERATION_BYTES
-        if piece and size + cost > _TRANSACTION_BYTES:
-            yield piece
-            piece, size = [], 0
-        piece.append(operation)
-        size += cost
-    if piece:
-        yield piece
 
 
 def _now() -> int:

@@ -22,7 +22,7 @@ from zkgroup.protocol.names import TopicPartition
 FORMAT: Final = 1
 
 Kind = Literal["export", "backfill"]
-State = Literal["planned", "decided", "withdrawn"]
+State = Literal["planned", "decided", "committed", "withdrawn"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +209,7 @@ def decode_pointer(path: str, data: bytes) -> Pointer | None:
         state: State = found["state"]
         run, output, plan, attempt = (str(found[key]) for key in ("run", "output", "plan", "attempt"))
         manifest = found["manifest"]
-        if state not in ("planned", "decided", "withdrawn") or not isinstance(manifest, str | None):
+        if state not in ("planned", "decided", "committed", "withdrawn") or not isinstance(manifest, str | None):
             raise ValueError(state)
     except (KeyError, ValueError) as error:
         raise _unreadable(f"znode {path}", f"what is {error}?") from None

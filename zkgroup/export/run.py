@@ -13,7 +13,7 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
@@ -22,23 +22,28 @@ from zkgroup import __version__
 from zkgroup.errors import NotFoundError, UsageError
 from zkgroup.export.bounds import COMMITTED, EARLIEST, LATEST, Bound
 from zkgroup.export.claim import ExportClaim
-from zkgroup.export.documents import Manifest, RunPlan, TopicIdentity, decode_pointer
+from zkgroup.export.documents import RunPlan, TopicIdentity, decode_pointer
 from zkgroup.export.group import ExportGroup
 from zkgroup.export.lake import Lake, LastRun, tag_for
 from zkgroup.export.master import choose_master, refuse_if_silent
 from zkgroup.export.plan import RANGE_MESSAGES, make_backfill, make_plan
-from zkgroup.export.steps import ExportRun, Progress, Runner, Surroundings
+from zkgroup.export.steps import ExportRun
 from zkgroup.export.store import FolderStore
+from zkgroup.export.summaries import PartitionSummary, summaries_of
+from zkgroup.export.surroundings import Progress, Runner, Surroundings
+from zkgroup.export.transactions import holdable
 from zkgroup.export.words import Begin, Compression, ExportPlan, OffsetRange, PartitionFacts, Policies
 from zkgroup.java import find_java
 from zkgroup.protocol import znodes
 from zkgroup.protocol.filters import TopicFilter
-from zkgroup.protocol.names import validate_group_id, validate_topic
+from zkgroup.protocol.names import TopicPartition, validate_group_id, validate_topic
 from zkgroup.protocol.ops import Get, Node
 from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry
 
 if TYPE_CHECKING:
+    from zkgroup.config import ConsumerConfig
+    from zkgroup.export.membership import Membership
     from zkgroup.export.spark import SparkJobs
 
 __all__ = ["DEFAULT_TARGET_BYTES", "ExportRequest", "PartitionSummary", "Progress", "Settle", "run_export"]
@@ -56,7 +61,8 @@ class ExportRequest:
     ``begin``: where partitions without a committed offset begin, or, in a ``backfill``, all. ``until``: where to stop.
     ``max_messages`` and ``max_bytes`` (of keys and values): what a run takes at most; shared by the partitions.
     ``policies``, ``skip_lost``: see ``make_plan``; ``record_unexplained``: see ``accounting``. ``settle``: end an
-    unfinished run that way, and do nothing else. ``master`` None: that of ``conf``, else all cores of this machine.
+    unfinished run that way, and do nothing else. ``join``: be a member of the group with these settings, and
+    export what it is given of the topics. ``master`` None: that of ``conf``, else all cores of this machine.
     ``conf``: Spark's properties; ``spark_timeout``, ``log``: see ``SparkJobs``. ``patience``: seconds
     without a message after which a task asks what is wrong. ``range_messages``: about how many one task reads.
     """
@@ -74,6 +80,7 @@ class ExportRequest:
     skip_lost: bool = False
     record_unexplained: bool = False
     settle: Settle | None = None
+    join: ConsumerConfig | None = None
     master: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
     spark_timeout: float = 120.0
@@ -95,19 +102,6 @@ class ExportRequest:
                 return LATEST
             case Bound():
                 return self.begin
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionSummary:
-    """What became of one partition: offsets ``[start, end)`` were exported and ``end`` is committed."""
-
-    topic: str
-    partition: int
-    start: int
-    end: int
-    rows: int
-    bytes: int
-    files: int
 
 
 def run_export(
@@ -148,6 +142,8 @@ class _Export:
         runner: Callable[[], AbstractContextManager[Runner]] | None,
     ) -> None:
         validate_group_id(request.group)
+        if request.join is not None and request.backfill:
+            raise UsageError("--backfill never moves the group: it needs no --join", "leave --join out")
         for topic in request.topics:
             validate_topic(topic)
         self._request = request
@@ -171,15 +167,17 @@ class _Export:
         if request.settle is None and not self._unfinished():
             plan, _ = self._plan(self._registry)
             if not plan.moves and not self._lake.has_garbage(request.group):
-                return _summaries(plan, None)
+                return summaries_of(plan, None)
             if plan.ranges:
                 self._require_spark()
         attempt = uuid.uuid4().hex
-        with ExportClaim(self._registry, request.group, attempt, self._warn) as claim:
+        with ExportClaim(self._registry, request.group, attempt, self._warn) as claim, ExitStack() as stack:
             tell("locked")
             pointer, _ = claim.persist(claim.pointer)
             if request.settle is not None:
                 return self._settle(claim, request.settle)
+            if request.join is not None and (pointer is None or pointer.state == "planned"):
+                self._join(stack, claim.registry, request.join)
             if pointer is not None:
                 run = ExportRun.found(claim, self._lake, pointer, self._with)
                 self._warn(
@@ -188,16 +186,16 @@ class _Export:
                 )
                 if pointer.state == "planned":
                     self._require_spark()
-                return _summaries(None, run.carry_out(resumed=True))
+                return summaries_of(None, run.carry_out(resumed=True))
             cluster = claim.persist(lambda: ExportGroup(claim.registry, request.group, self._warn).cluster())
             if removed := self._lake.remove_garbage(request.group, cluster, None):
                 log.info("removed what %d killed exports left in %s", removed, self._lake.store.uri)
             plan, run_plan = claim.persist(lambda: self._plan(claim.registry, cluster), asks_brokers=True)
             if run_plan is None:
-                return _summaries(plan, None)
+                return summaries_of(plan, None)
             log.info("run %s: %d ranges of %d partitions", run_plan.run, len(plan.ranges), len(plan.partitions))
             run = ExportRun.planned(claim, self._lake, run_plan, self._with)
-            summaries = _summaries(plan, run.carry_out(resumed=False))
+            summaries = summaries_of(plan, run.carry_out(resumed=False))
         tell("unlocked")
         return summaries
 
@@ -216,7 +214,7 @@ class _Export:
             return []
         run = ExportRun.found(claim, self._lake, pointer, self._with)
         manifest = run.settle(how)
-        return [] if manifest is None or how == "withdraw" else _summaries(None, manifest)
+        return [] if manifest is None or how == "withdraw" else summaries_of(None, manifest)
 
     # --- the plan ---------------------------------------------------------------------------------------------------
 
@@ -225,7 +223,9 @@ class _Export:
         request, kafka = self._request, self._kafka()
         group = ExportGroup(registry, request.group, self._warn)
         topics = group.select_topics(request.topics, request.whitelist)
-        if not request.backfill:
+        if self._with.member is not None:
+            topics = self._share(self._with.member, registry, topics)
+        elif request.join is None and not request.backfill:
             group.refuse_if_live()
         last = self._lake.last(request.group)
         identities = group.identities(topics)
@@ -256,11 +256,43 @@ class _Export:
         }
         return plan, self._run_plan(plan, known, last, cluster, kafka)
 
+    def _join(self, stack: ExitStack, registry: Registry, config: ConsumerConfig) -> None:
+        from zkgroup.export.membership import Membership
+
+        topics = ExportGroup(registry, self._request.group, self._warn).select_topics(
+            self._request.topics, self._request.whitelist
+        )
+        config = replace(config, group_id=self._request.group, auto_commit_enable=False)
+        member = stack.enter_context(Membership(config, registry, self._kafka(), list(topics)))
+        self._with.passed("joined")
+        self._with = replace(self._with, member=member)
+
+    def _share(
+        self, member: Membership, registry: Registry, topics: Mapping[str, tuple[int, ...]]
+    ) -> dict[str, tuple[int, ...]]:
+        """Of these partitions those that are ours, as many as can be committed at once."""
+        held = member.held(registry)
+        wanted = [TopicPartition(topic, number) for topic, numbers in topics.items() for number in numbers]
+        ours = [partition for partition in wanted if partition in held]
+        taken = holdable(self._request.group, ours)
+        if not taken:
+            self._warn(f"other members of group {self._request.group} own all partitions: there is nothing to export")
+        if len(taken) < len(ours):
+            left = len(ours) - len(taken)
+            self._warn(f"{left} partitions are left to the next export: one transaction holds no more")
+        grouped: dict[str, tuple[int, ...]] = {}
+        for topic, number in taken:
+            grouped[topic] = (*grouped.get(topic, ()), number)
+        return grouped
+
     def _decide(self, facts: list[PartitionFacts], tags: Mapping[str, str | None]) -> ExportPlan:
         request = self._request
         policies = request.policies
         if request.skip_lost and policies.expired == "fail":
             policies = replace(policies, expired="earliest")
+        if request.join is not None and policies.disagreement == "fail":
+            # What other members read in the meantime is in no export of ours: that is how it is meant.
+            policies = replace(policies, disagreement="group")
         if not request.backfill:
             if policies.disagreement == "fail":
                 # What is refused anyway is refused by the name of the file that is in the way, if there is one.
@@ -348,25 +380,3 @@ class _Export:
 def _is_covered(last: LastRun, partition: tuple[str, int]) -> bool:
     topic = last.coverage.get(partition[0])
     return topic is not None and partition[1] in topic.partitions
-
-
-def _summaries(plan: ExportPlan | None, manifest: Manifest | None) -> list[PartitionSummary]:
-    """A row for each partition of the plan and each part of the manifest, in order."""
-    rows: list[PartitionSummary] = []
-    exported = manifest.parts if manifest is not None else ()
-    for part in exported:
-        rows.append(
-            PartitionSummary(
-                *part.plan.partition,
-                part.plan.start,
-                part.end,
-                part.rows,
-                sum(file.bytes for file in part.files),
-                len(part.files),
-            )
-        )
-    there = {(row.topic, row.partition) for row in rows}
-    for planned in plan.partitions if plan is not None else ():
-        if planned.partition not in there:
-            rows.append(PartitionSummary(*planned.partition, planned.start, planned.end, 0, 0, 0))
-    return sorted(rows, key=lambda row: (row.topic, row.partition, row.start))

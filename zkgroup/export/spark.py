@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark.accumulators import AccumulatorParam
 from pyspark.conf import SparkConf
 from pyspark.core.context import SparkContext
 from pyspark.errors import PySparkException
@@ -28,6 +27,7 @@ from pyspark.errors import PySparkException
 import zkgroup
 from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.export import failures
+from zkgroup.export.answers import Answers
 from zkgroup.export.gateway import PORT, SparkJvm, environment_variables
 from zkgroup.export.master import choose_master, is_cluster
 from zkgroup.export.scratch import ScratchFolder
@@ -36,6 +36,8 @@ from zkgroup.export.words import OffsetRange
 
 _LOG4J = """\
 rootLogger.level = {level}
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = {level}
 rootLogger.appenderRef.console.ref = console
 appender.console.type = Console
 appender.console.name = console
@@ -222,7 +224,7 @@ class SparkJobs:
         The first failure cancels the rest and is raised; so does any exception that interrupts this thread.
         """
         context = self._context
-        told = context.accumulator([], _Answers())
+        told = context.accumulator([], Answers())
         plain = [[(*piece.partition, piece.start, piece.end) for piece in task] for task in tasks]
 
         def work(dealt: Iterator[list[tuple[str, int, int, int]]]) -> Iterator[Answer]:
@@ -281,16 +283,6 @@ def pack_code(target: Path) -> Path:
             for path in sorted((root / part).glob("*.py")):
                 archive.write(path, Path("zkgroup", path.relative_to(root)))
     return target
-
-
-class _Answers(AccumulatorParam[Any]):
-    """Lists of answers, put together as tasks end."""
-
-    def zero(self, value: list[Answer]) -> list[Answer]:
-        return []
-
-    def addInPlace(self, value1: list[Answer], value2: list[Answer]) -> list[Answer]:
-        return value1 + value2
 
 
 class _Job:

@@ -7,16 +7,17 @@ left.
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, Protocol, Self, cast
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Literal, Self, cast
 
 from zkgroup import __version__
 from zkgroup.errors import RefusedError, UnreachableError
 from zkgroup.export.assembling import assemble, ranges_of, refuse_unexplained
-from zkgroup.export.claim import ExportClaim, Moved
+from zkgroup.export.claim import ExportClaim, Moved, NotHeld
 from zkgroup.export.documents import (
     Manifest,
     ManifestPart,
@@ -32,47 +33,18 @@ from zkgroup.export.documents import (
 from zkgroup.export.group import ExportGroup
 from zkgroup.export.lake import MANIFEST, PLAN, SETTLED, Lake, extended
 from zkgroup.export.plan import pack
+from zkgroup.export.surroundings import Progress, Surroundings
 from zkgroup.export.words import Compression, OffsetRange
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.servers.kafka import KafkaSettings
 
 if TYPE_CHECKING:
-    from zkgroup.export.task import DoneAnswer, TaskSettings
+    from zkgroup.export.membership import Membership
+    from zkgroup.export.task import DoneAnswer
 
 
-class Runner(Protocol):
-    """What runs tasks: Spark, or in a test this very process."""
+log = logging.getLogger(__name__)
 
-    def run(
-        self,
-        settings: TaskSettings,
-        tasks: Sequence[Sequence[OffsetRange]],
-        done: Callable[[DoneAnswer], None],
-    ) -> list[DoneAnswer]:
-        """Run all of ``tasks``; ``done`` is told of ranges while it goes on. Raises the first failure."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far an export is: ``stage`` in words, offsets done of all, and the bytes of the files written so far."""
-
-    stage: str
-    done: int
-    total: int
-    bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a run is carried out with. ``passed`` is told of each point as it is passed."""
-
-    kafka: Callable[[], KafkaSettings]
-    runner: Callable[[], AbstractContextManager[Runner]]
-    patience: float
-    progress: Callable[[Progress], None]
-    warn: Callable[[str], None]
-    passed: Callable[[str], None]
+_DECISIONS = 5  # a group at rest needs one
 
 
 class ExportRun:
@@ -136,7 +108,11 @@ class ExportRun:
         else:
             manifest = self._decided()
         self._publish(manifest)
-        self._commit(manifest)
+        if self.pointer.state == "committed":
+            self._claim.commit(self.pointer, ())
+            self._with.passed("committed")
+        else:
+            self._commit(manifest)
         self._tidy()
         return manifest
 
@@ -204,6 +180,49 @@ class ExportRun:
         tags = {topic: identity.tag for topic, identity in plan.topics.items()}
         self._lake.refuse_overlap([OffsetRange(p.plan.partition, p.plan.start, p.end) for p in parts if p.files], tags)
         self._with.passed("checked")
+        if self._with.member is not None:
+            return self._decide_held(self._with.member, parts)
+        manifest, data = self._write_manifest(parts)
+        decided = replace(self.pointer, state="decided", manifest=digest(data))
+        self._claim.point(self.pointer, decided, [part.plan for part in parts if part.moves])
+        self.pointer = decided
+        self._with.passed("decided")
+        return manifest
+
+    def _decide_held(self, member: Membership, parts: list[ManifestPart]) -> Manifest:
+        """planned → committed: of what the member holds, in one transaction with its offsets. What it does not hold any
+        more is left out: its files go with the attempt, and whoever owns it goes on where the group stands."""
+        for _ in range(_DECISIONS):
+            held = self._claim.persist(lambda: member.held(self._claim.registry))
+            plans = [part.plan for part in parts]
+            held &= self._claim.persist(partial(self._claim.untouched, plans))
+            for part in parts:
+                if part.plan.partition not in held:
+                    self._with.warn(f"{part.plan.partition} was taken over by another member: it is not exported")
+            parts = [part for part in parts if part.plan.partition in held]
+            if not parts:
+                raise RefusedError(
+                    f"another member has taken over all that was to be exported for group {self.plan.group}",
+                    "nothing was committed: export again",
+                )
+            # Nobody can export again what is committed: from here on the files must be there, whatever fails.
+            self._store.settle(f"{self._folder}/{file.work}" for part in parts for file in part.files)
+            manifest, data = self._write_manifest(parts)
+            committed = replace(self.pointer, state="committed", manifest=digest(data))
+            try:
+                self._claim.decide_and_commit(self.pointer, committed, parts)
+            except NotHeld as error:
+                log.info("%s; once more", error.message)
+                continue
+            self.pointer = committed
+            self._with.passed("decided")
+            return manifest
+        raise RefusedError(
+            f"group {self.plan.group} rebalances again and again", "nothing was committed: export when it is at rest"
+        )
+
+    def _write_manifest(self, parts: list[ManifestPart]) -> tuple[Manifest, bytes]:
+        plan = self.plan
         previous = self._lake.last(plan.group)
         manifest = Manifest(
             plan.run,
@@ -222,11 +241,7 @@ class ExportRun:
         data = encode_manifest(manifest)
         self._store.write(f"{self._folder}/{self._claim.attempt}/{MANIFEST}", data)
         self._with.passed("manifest written")
-        decided = replace(self.pointer, state="decided", manifest=digest(data))
-        self._claim.point(self.pointer, decided, [part.plan for part in parts if part.moves])
-        self.pointer = decided
-        self._with.passed("decided")
-        return manifest
+        return manifest, data
 
     def _decided(self) -> Manifest:
         """The manifest that the pointer names."""
@@ -272,7 +287,7 @@ class ExportRun:
                     raise self._claim.taken_over(found_pointer)
                 return  # whoever goes on with it tells, or has committed
             group = ExportGroup(self._claim.registry, self.plan.group, self._with.warn)
-            if self.plan.kind == "export":
+            if self.plan.kind == "export" and self._with.member is None:
                 try:
                     group.refuse_if_live()
                 except RefusedError as error:
@@ -283,7 +298,7 @@ class ExportRun:
                     raise _Remade(f"topic {topic} was deleted and made again", "export again")
                 if topic not in found and self.pointer.state == "planned":
                     raise _Remade(f"topic {topic} was deleted", "export again, without it")
-            if self.pointer.state == "planned":
+            if self.pointer.state == "planned" and self._with.member is None:
                 self._claim.refuse_if_moved([part for part in self.plan.partitions if part.moves])
 
         self._claim.persist(look)
@@ -313,6 +328,13 @@ class ExportRun:
             self.abandon()
             return None
         manifest = self._decided()
+        if self.pointer.state == "committed":
+            if how == "withdraw":
+                raise RefusedError(
+                    f"the offsets of run {self.plan.run} are committed: without its files their messages would be lost",
+                    "--settle keep publishes them, as the same command without --settle does",
+                )
+            return self.carry_out(resumed=True)
         if how == "keep" and self.pointer.state == "decided":
             self._publish(manifest)
             left = self._claim.persist(lambda: self._left(manifest))

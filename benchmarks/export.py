@@ -1,0 +1,209 @@
+"""Exports: Spark 3.5 with its Kafka connector beside zkgroup, as whole processes and as jobs in a Spark that runs.
+
+The peer is a batch ``spark.read.format("kafka")`` of the whole topic, written as Parquet by Spark: it commits nothing,
+and promises nothing when it is killed. It lives in a virtual environment of its own in the cache folder (pyspark 3.5,
+which reads Kafka through ``spark-sql-kafka-0-10``; of 4.x not all of that could be had).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks.consume import Bench
+from benchmarks.measure import ZKGROUP, Row, in_turn, run
+from zkgroup.config.folders import cache_dir
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.sandbox.topics import create_topic
+from zkgroup.servers.kafka import KafkaSettings, LogRange, log_offsets, producer
+
+PEER = "3.5.7"
+PARTITIONS, MANY = 4, 200
+CORES = min(2, os.cpu_count() or 1)
+NOTHING_NEW = 2.5  # seconds
+IVY_SETTINGS = "ZKGROUP_IVY_SETTINGS"
+
+_PEER_JOB = """
+import sys, time
+from pyspark.sql import SparkSession
+bootstrap, topic, out, master, jobs, jars, wanted = sys.argv[1:]
+spark = (SparkSession.builder.master(master).config("spark.ui.enabled", "false").config("spark.jars", jars)
+    .config("spark.ui.showConsoleProgress", "false").config("spark.driver.host", "127.0.0.1")
+    .config("spark.driver.bindAddress", "127.0.0.1").config("spark.sql.parquet.compression.codec", "zstd")
+    .config("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MILLIS").getOrCreate())
+spark.sparkContext.setLogLevel("ERROR")
+for number in range(int(jobs)):
+    began = time.monotonic()
+    read = (spark.read.format("kafka").option("kafka.bootstrap.servers", bootstrap).option("subscribe", topic)
+        .option("startingOffsets", "earliest").option("endingOffsets", "latest").load())
+    columns = "topic", "partition", "offset", "timestamp", "timestampType", "key", "value"
+    read.select(*columns).write.parquet(f"{out}/{number}")
+    print(f"job {time.monotonic() - began:.3f}")
+if int(jobs) > 1:
+    assert spark.read.parquet(f"{out}/0").count() == int(wanted)
+"""
+_OUR_JOB = """
+import sys, time
+from contextlib import nullcontext
+from pathlib import Path
+from zkgroup.export.run import ExportRequest, run_export
+from zkgroup.export.spark import SparkJobs
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
+from zkgroup.servers.zookeeper import ZooKeeperSettings
+bootstrap, connect, topic, out, group, master, jobs, wanted = sys.argv[1:]
+with SparkJobs(master, {}) as spark, Registry(ZooKeeperSettings(connect), 30.0) as registry:
+    for number in range(int(jobs)):
+        began = time.monotonic()
+        request = ExportRequest(f"{group}-{number}", Path(out, str(number)), (topic,), begin="earliest")
+        rows = run_export(request, registry, lambda: KafkaSettings(bootstrap), runner=lambda: nullcontext(spark))
+        print(f"job {time.monotonic() - began:.3f}")
+        assert sum(row.rows for row in rows) == int(wanted)
+"""
+
+
+def export(bench: Bench, rounds: int, messages: int) -> list[Row]:
+    """Whole processes and warm jobs with small and larger messages; cores; partitions; nothing new."""
+    python, jars = _peer()
+    rows: list[Row] = []
+    for size, count, goal in ((100, messages, 3.0), (1000, messages // 5, 2.5)):
+        topic = fill(bench, count, size, PARTITIONS)
+        work = f"export {count:,} × {size} B"
+        peer = _Exports(bench, topic, count, python, jars)
+        rows.append(
+            in_turn(Row(f"{work}, whole process", f"Spark {PEER}", "s", "less", goal), rounds, peer.whole, peer.ours)
+        )
+        warm = Row(f"{work}, warm job", f"Spark {PEER}", "s", "less", goal)
+        warm.theirs, warm.ours = peer.warm(rounds), peer.our_warm(rounds)
+        rows.append(warm)
+        if size == 100:
+            rows += _scaling(bench, peer, topic, count, rounds)
+    return rows
+
+
+def _scaling(bench: Bench, exports: _Exports, topic: str, count: int, rounds: int) -> list[Row]:
+    wide = _Exports(bench, fill(bench, count, 100, MANY), count, "", "")
+    cores = Row(f"export {count:,} × 100 B, {CORES} cores", "zkgroup on 1 core", "s", "less", 1.5)
+    cores.theirs, cores.ours = exports.our_warm(rounds, "local[1]"), exports.our_warm(rounds)
+    many = Row(f"export {count:,} × 100 B, {MANY} partitions", f"zkgroup, {PARTITIONS} partitions", "s", "less", 0.5)
+    many.theirs, many.ours = list(cores.ours), wide.our_warm(rounds)
+    nothing = Row(f"export, nothing new, {MANY} partitions", f"{NOTHING_NEW:g} s", "s", "less", 1)
+    caught_up = wide.command()
+    run(caught_up)
+    in_turn(nothing, rounds, lambda: NOTHING_NEW, lambda: run(caught_up).seconds)
+    return [cores, many, nothing]
+
+
+class _Exports:
+    """Exports of one topic by either; every one into a folder of its own, which goes afterwards."""
+
+    def __init__(self, bench: Bench, topic: str, count: int, python: str, jars: str) -> None:
+        self._bench = bench
+        self._topic = topic
+        self._count = count
+        self._python = python
+        self._jars = jars
+        self._master = f"local[{CORES}]"
+
+    def _job(self, jobs: int) -> list[str]:
+        out = str(self._out())
+        arguments = (self._bench.sandbox.bootstrap, self._topic, out, self._master, str(jobs), self._jars)
+        return [self._python, "-c", _PEER_JOB, *arguments, str(self._count)]
+
+    def _out(self) -> Path:
+        out = self._bench.folder / "export"
+        shutil.rmtree(out, ignore_errors=True)
+        return out
+
+    def whole(self) -> float:
+        """Seconds for the peer's process."""
+        return run(self._job(1), env=_environment(self._python)).seconds
+
+    def warm(self, rounds: int) -> list[float]:
+        """Seconds for each of the peer's jobs but the first."""
+        return _jobs(run(self._job(rounds + 1), env=_environment(self._python)).output)[1:]
+
+    def command(self) -> list[str]:
+        """``zkgroup export`` of everything, by a group of its own, to a folder of its own."""
+        return [
+            *(ZKGROUP, "export", self._topic, "--group", self._bench.group(), "--from", "earliest"),
+            *("-z", self._bench.sandbox.connect, "--to", str(self._out()), "--master", self._master),
+        ]
+
+    def ours(self) -> float:
+        """Seconds for ``zkgroup export``."""
+        return run(self.command()).seconds
+
+    def our_warm(self, rounds: int, master: str | None = None) -> list[float]:
+        """Seconds for each export but the first in a Spark that runs."""
+        arguments = [self._bench.sandbox.bootstrap, self._bench.sandbox.connect, self._topic, str(self._out())]
+        arguments += [self._bench.group(), master or self._master, str(rounds + 1), str(self._count)]
+        return _jobs(run([sys.executable, "-c", _OUR_JOB, *arguments]).output)[1:]
+
+
+def _jobs(output: str) -> list[float]:
+    return [float(line.removeprefix("job ")) for line in output.splitlines() if line.startswith("job ")]
+
+
+def _environment(python: str) -> dict[str, str]:
+    return {"PYSPARK_PYTHON": python, "SPARK_LOCAL_IP": "127.0.0.1"}
+
+
+def fill(bench: Bench, count: int, size: int, partitions: int) -> str:
+    """A topic of random hexadecimal values, which compress by half at best, as data does."""
+    topic = f"export-{size}-{partitions}"
+    with bench.sandbox.registry() as registry:
+        create_topic(registry, topic, partitions)
+    settings = KafkaSettings(bench.sandbox.bootstrap)
+    client = producer(settings, linger_ms=50, batch_size=1_000_000, queue_buffering_max_messages=1_000_000)
+    dice = random.Random(size)
+    stock = dice.randbytes(1 << 20).hex().encode()
+    for number in range(count):
+        at = dice.randrange(len(stock) - size)
+        while True:
+            try:
+                client.produce(topic, stock[at : at + size], partition=number % partitions)
+                break
+            except BufferError:
+                client.poll(0.1)
+        if number % 10_000 == 0:
+            client.poll(0)
+    client.flush(120)
+    found = log_offsets(settings, [TopicPartition(topic, p) for p in range(partitions)], 30)
+    total = sum(log.end for log in found.values() if isinstance(log, LogRange))
+    if total != count:
+        raise SystemExit(f"topic {topic} holds {total} messages, not {count}")
+    return topic
+
+
+def _peer() -> tuple[str, str]:
+    """The peer's Python, and the jars of its Kafka connector; installed and downloaded at their first use."""
+    home = cache_dir() / "benchmarks" / f"spark-{PEER}"
+    python, ivy = home / "venv" / "bin" / "python", home / "ivy"
+    if not (home / "installed").exists():
+        shutil.rmtree(home, ignore_errors=True)
+        for command in (
+            [sys.executable, "-m", "venv", str(home / "venv")],
+            [str(python), "-m", "pip", "install", "--quiet", f"pyspark=={PEER}"],
+            _submit(home, ivy, f"org.apache.spark:spark-sql-kafka-0-10_2.12:{PEER}"),
+        ):
+            print(f"  {' '.join(command[:5])} …", file=sys.stderr, flush=True)
+            subprocess.run(command, check=True, stdout=sys.stderr, env={**os.environ, **_environment(str(python))})
+        (home / "installed").touch()
+    jars = sorted(str(jar) for jar in (ivy / "jars").glob("*.jar"))
+    return str(python), ",".join(jars)
+
+
+def _submit(home: Path, ivy: Path, packages: str) -> list[str]:
+    """Starts a Spark that downloads these and ends."""
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "nothing.py").write_text("", encoding="utf-8")
+    command = [str(home / "venv" / "bin" / "spark-submit"), "--master", "local[1]", "--packages", packages]
+    command += ["--conf", f"spark.jars.ivy={ivy}"]
+    if settings := os.environ.get(IVY_SETTINGS):
+        command += ["--conf", f"spark.jars.ivySettings={settings}"]
+    return [*command, str(home / "nothing.py")]

@@ -1,0 +1,36 @@
+"""An export through Spark as a process of its own, in small tasks, so that it can be hurt in the middle.
+
+``python spark_driver.py '{"connect": …, "bootstrap": …, "request": {…}}'``: ``request`` has the fields of
+``ExportRequest``. Prints how many rows were exported; or the error, with its exit code.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from zkgroup.errors import ZkgroupError
+from zkgroup.export.run import ExportRequest, run_export
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
+from zkgroup.servers.zookeeper import ZooKeeperSettings
+
+
+def main(wish: dict) -> int:
+    """Run the export that ``wish`` describes."""
+    fields = {**wish["request"], "root": Path(wish["request"]["root"]), "topics": tuple(wish["request"]["topics"])}
+    try:
+        with Registry(ZooKeeperSettings(wish["connect"]), 20.0) as registry:
+            rows = run_export(
+                ExportRequest(begin="earliest", **fields), registry, lambda: KafkaSettings(wish["bootstrap"])
+            )
+    except ZkgroupError as error:
+        print(error)
+        return error.exit_code
+    print(sum(row.rows for row in rows))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(json.loads(sys.argv[1])))

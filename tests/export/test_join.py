@@ -1,0 +1,240 @@
+"""Exports that are members of their group: beside others, losing partitions, killed, cut off."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from export_points import MESSAGES, PARTITIONS, Export, Points, at, driven
+from exports import files_in, joining, messages_in
+from members import ReadMember, connector
+from support import wait_until
+
+from zkgroup.connector import Connector
+from zkgroup.errors import RefusedError, UsageError
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import Children, Delete, Get, Node
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.sandbox.sessions import expire_session
+from zkgroup.sandbox.topics import Record
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
+from zkgroup.servers.zookeeper import ZooKeeperSettings
+
+Committed = Callable[..., int | None]
+EACH = MESSAGES // PARTITIONS
+PATIENT = {"rebalance_max_retries": 20, "rebalance_backoff_ms": 300, "auto_commit_enable": False}
+
+
+@contextmanager
+def idle_member(cluster: Sandbox, group: str, topic: str) -> Iterator[Connector]:
+    """A member that holds its share and reads nothing."""
+    member = connector(cluster.connect, group, **PATIENT)
+    member.streams({topic: 1})
+    try:
+        yield member
+    finally:
+        member.close()
+
+
+def exported(out: Path) -> dict[int, list[int]]:
+    """The offsets of each partition that the folder holds."""
+    found: dict[int, list[int]] = {}
+    for row in messages_in(out):
+        found.setdefault(row["partition"], []).append(row["offset"])
+    return found
+
+
+def test_beside_a_member_at_work_every_message_is_read_once(
+    brief: Export, make_topic: Callable[..., str], fill: Callable[..., list[Record]], unique: Callable[[str], str],
+    cluster: Sandbox, committed: Committed, tmp_path: Path,
+) -> None:  # fmt: skip
+    """A member reads slowly while an export joins, takes its share and leaves: what the one was given and what the
+    other wrote is everything, and nothing twice."""
+    topic, group = make_topic(4), unique("group")
+    sent = fill(topic, 1200, 4)
+    with ReadMember(
+        cluster.connect, group, {topic: 1}, pace=lambda _: time.sleep(0.004), rebalance_max_retries=20,
+        rebalance_backoff_ms=300,
+    ) as member:  # fmt: skip
+        wait_until(lambda: len(member.records) > 20)
+        rows = brief(group, topic, join=joining(group))
+        assert len(rows) == 2  # of four partitions
+        assert sum(row.rows for row in rows) > 0
+        lake = Counter(row["value"] for row in messages_in(tmp_path / "out"))
+        wanted = Counter(record.value for record in sent)
+        wait_until(lambda: (lake + member.values).keys() >= wanted.keys(), 60, "all is read")
+    assert lake + member.values == wanted
+    assert [committed(group, topic, number) for number in range(4)] == [300] * 4
+
+
+def test_what_is_lost_meanwhile_is_left_to_its_new_owner(
+    brief: Export, filled: str, unique: Callable[[str], str], cluster: Sandbox, committed: Committed, tmp_path: Path
+) -> None:
+    """A member comes while files are written, and takes a partition: its offset stays, its files go, with a warning;
+    the next export that is given it takes it, and nothing is there twice."""
+    group, warnings = unique("group"), list[str]()
+    with _Latecomer(cluster, group, filled) as latecomer:
+        rows = brief(
+            group, filled, join=joining(group), passed=at("files written", latecomer.join), warn=warnings.append
+        )
+        (lost,) = latecomer.first
+        assert [(row.partition, row.start, row.end, row.rows) for row in rows] == [
+            (number, 0, *((0, 0) if number == lost.partition else (EACH, EACH))) for number in range(PARTITIONS)
+        ]
+        assert any(f"{lost} was taken over" in warning for warning in warnings)
+        assert exported(tmp_path / "out") == {1 - lost.partition: list(range(EACH))}
+        assert committed(group, filled, lost.partition) is None
+    rows = brief(group, filled, join=joining(group))
+    assert exported(tmp_path / "out") == {number: list(range(EACH)) for number in range(PARTITIONS)}
+    assert [committed(group, filled, number) for number in range(PARTITIONS)] == [EACH] * PARTITIONS
+
+
+class _Latecomer:
+    """A member that joins when it is told to, and waits for its share."""
+
+    def __init__(self, cluster: Sandbox, group: str, topic: str) -> None:
+        self._topic = topic
+        self.first: tuple[TopicPartition, ...] = ()
+        self._member = connector(cluster.connect, group, **PATIENT)
+
+    def join(self) -> None:
+        self._member.streams({self._topic: 1})
+        self.first = wait_until(self._share, 30, "a share of its own")
+
+    def _share(self) -> tuple[TopicPartition, ...]:
+        owned = self._member.statistics().owned
+        return owned if len(owned) == 1 else ()
+
+    def __enter__(self) -> _Latecomer:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._member.close()
+
+
+def test_a_decision_depends_on_the_owner_nodes(
+    brief: Export, filled: str, unique: Callable[[str], str], registry: Registry, committed: Committed, tmp_path: Path
+) -> None:
+    """Owner nodes that are deleted after the last look make the transaction fail, also where the member has them again
+    by then: it looks anew, and decides once."""
+    group, points = unique("group"), list[str]()
+    owners = [znodes.owner(group, TopicPartition(filled, number)) for number in range(PARTITIONS)]
+
+    def reclaim() -> None:
+        before = [node.stat.czxid for node in registry.read([Get(path) for path in owners]) if isinstance(node, Node)]
+        assert len(before) == PARTITIONS
+        registry.read([Delete(path) for path in owners])
+        wait_until(lambda: all(isinstance(n, Node) and n.stat.czxid > max(before) for n in _nodes(registry, owners)))
+
+    harm = at("manifest written", reclaim)
+
+    def passed(point: str) -> None:
+        points.append(point)
+        harm(point)
+
+    rows = brief(group, filled, join=joining(group), passed=passed)
+    assert points.count("manifest written") == 2
+    assert points.count("decided") == 1
+    assert [(row.end, row.rows) for row in rows] == [(EACH, EACH)] * PARTITIONS
+    assert [committed(group, filled, number) for number in range(PARTITIONS)] == [EACH] * PARTITIONS
+
+
+def _nodes(registry: Registry, paths: Sequence[str]) -> list[object]:
+    return list(registry.read([Get(path) for path in paths]))
+
+
+def test_killed_at_every_point_and_joined_again(
+    brief: Export, filled: str, unique: Callable[[str], str], short: ZooKeeperSettings, kafka: KafkaSettings,
+    registry: Registry, committed: Committed, tmp_path: Path,
+) -> None:  # fmt: skip
+    """SIGKILL as each point is passed: the next export, joined as well, ends it; from the decision on nothing is read
+    again, and the offsets are committed already. Nothing of the run is left."""
+    clean: Points = []
+    brief(unique("group"), filled, root=tmp_path / "clean", join=joining("clean"), passed=clean.append)
+    decided = clean.index("decided")
+
+    def kill_and_go_on(number: int, point: str) -> None:
+        group, out, passed = unique("killed"), tmp_path / str(number), list[str]()
+        wish = {"group": group, "topics": [filled], "out": out, "join": True}
+        code, lines = driven(short, kafka, kill_at=point, **wish)
+        assert (code, lines[-1]) == (-signal.SIGKILL, point)
+        offsets = [committed(group, filled, partition) for partition in range(PARTITIONS)]
+        assert offsets == [EACH if number >= decided else None] * PARTITIONS, point
+        brief(group, filled, root=out, join=joining(group), passed=passed.append)
+        assert ("files written" in passed) == (number < decided), point
+        assert exported(out) == {partition: list(range(EACH)) for partition in range(PARTITIONS)}, point
+        assert [committed(group, filled, partition) for partition in range(PARTITIONS)] == [EACH] * PARTITIONS
+        kept = {Path(name).name for name in files_in(out) if name.startswith("_zkgroup/")}
+        assert kept == {"plan.json", "manifest.json"}, point
+        (children,) = registry.read([Children(znodes.group(group))])
+        assert isinstance(children, tuple)
+        assert "zkgroup" not in children, point
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(kill_and_go_on, range(len(clean)), clean))
+
+
+@pytest.mark.parametrize("point", ["plan in place", "files written", "manifest written"])
+def test_a_member_that_loses_its_session_proves_itself_anew(
+    brief: Export, filled: str, unique: Callable[[str], str], registry: Registry, cluster: Sandbox,
+    committed: Committed, tmp_path: Path, point: str,
+) -> None:  # fmt: skip
+    """ZooKeeper ends the member's session, and with it its owner nodes: it joins again, and what it is given again is
+    exported, as nobody has moved the offsets."""
+    group = unique("group")
+    path = znodes.owner(group, TopicPartition(filled, 0))
+
+    def expire() -> None:
+        (node,) = registry.read([Get(path)])
+        assert isinstance(node, Node)
+        expire_session(cluster.connect, node.stat.owner)
+        wait_until(lambda: isinstance(n := _nodes(registry, [path])[0], Node) and n.stat.owner != node.stat.owner)
+
+    brief(group, filled, join=joining(group), passed=at(point, expire))
+    assert exported(tmp_path / "out") == {number: list(range(EACH)) for number in range(PARTITIONS)}
+    assert [committed(group, filled, number) for number in range(PARTITIONS)] == [EACH] * PARTITIONS
+
+
+def test_what_is_committed_is_not_withdrawn(
+    brief: Export, filled: str, unique: Callable[[str], str], short: ZooKeeperSettings, kafka: KafkaSettings,
+    cluster: Sandbox, committed: Committed, tmp_path: Path,
+) -> None:  # fmt: skip
+    """Killed after its decision, which is its commit: to withdraw would lose messages, and is refused; to keep
+    publishes them, also while another member has the partitions."""
+    group, out = unique("group"), tmp_path / "out"
+    driven(short, kafka, kill_at="decided", group=group, topics=[filled], out=out, join=True)
+    with idle_member(cluster, group, filled):
+        with pytest.raises(RefusedError, match="would be lost"):
+            brief(group, settle="withdraw")
+        brief(group, settle="keep")
+    assert exported(out) == {number: list(range(EACH)) for number in range(PARTITIONS)}
+    assert [committed(group, filled, number) for number in range(PARTITIONS)] == [EACH] * PARTITIONS
+
+
+def test_what_others_read_meanwhile_is_a_recorded_gap(
+    brief: Export, filled: str, unique: Callable[[str], str], fill: Callable[..., list[Record]],
+    commit: Callable[..., None], tmp_path: Path,
+) -> None:  # fmt: skip
+    """Between two joined exports another member reads on: the second one begins where the group stands, and says so."""
+    group, warnings = unique("group"), list[str]()
+    brief(group, filled, join=joining(group))
+    fill(filled, 20, PARTITIONS)
+    commit(group, {TopicPartition(filled, 0): EACH + 5})
+    rows = brief(group, filled, join=joining(group), warn=warnings.append)
+    assert [(row.start, row.end, row.rows) for row in rows] == [(EACH + 5, EACH + 10, 5), (EACH, EACH + 10, 10)]
+    assert any(f"offsets {EACH} to {EACH + 4} are not exported (moved)" in warning for warning in warnings)
+
+
+def test_a_backfill_does_not_join(brief: Export, filled: str, unique: Callable[[str], str]) -> None:
+    """It never moves the group, so it has no part in it."""
+    group = unique("group")
+    with pytest.raises(UsageError, match="--backfill"):
+        brief(group, filled, join=joining(group), backfill=True)

@@ -1,0 +1,217 @@
+"""Spark as a cluster: code that travels, executors that lack something, masters that are silent, workers that die."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli import ZKGROUP, environment, run
+from exports import files_in, messages_in, published_in
+from spark_cluster import HOME, Standalone, kill_group, python_without, standalone
+from support import numbered, wait_until
+
+from zkgroup.sandbox.processes import Process
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.sandbox.topics import create_topic, produce
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
+
+MESSAGES = 40_000
+SMALL = ("--conf", "spark.executor.memory=512m")
+
+
+@pytest.fixture(scope="module")
+def topic(registry: Registry, kafka: KafkaSettings) -> str:
+    """A topic with enough messages for many tasks."""
+    name = f"spark-{os.getpid()}"
+    create_topic(registry, name, 2)
+    produce(kafka, name, numbered(MESSAGES, 2))
+    return name
+
+
+@pytest.fixture(scope="module")
+def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Standalone, list[Process]]]:
+    """A real standalone cluster: a master, two workers."""
+    with standalone(tmp_path_factory.mktemp("standalone"), 2) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def env(cluster: Sandbox) -> dict[str, str]:
+    return {"ZKGROUP_ZOOKEEPER": cluster.connect}
+
+
+def export(topic: str, group: str, out: Path) -> list[str]:
+    return ["export", topic, "--group", group, "--from", "earliest", "--to", str(out)]
+
+
+def is_everything(out: Path) -> bool:
+    """Every message of the topic is in the folder, once."""
+    found = [(row["partition"], row["offset"], row["value"]) for row in messages_in(out)]
+    return found == sorted((record.partition, i // 2, record.value) for i, record in enumerate(numbered(MESSAGES, 2)))
+
+
+def jvms_of(word: str) -> list[int]:
+    """The processes with ``word`` among their arguments or in their environment."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                told = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
+                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+            except OSError:
+                continue
+            if word.encode() in told and state != "Z":
+                found.append(int(entry.name))
+    return found
+
+
+def test_executors_elsewhere_run_the_code_that_travels(
+    env: dict[str, str], topic: str, unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    """``local-cluster``: executors are processes with folders of their own and a Python that has no zkgroup; Spark is
+    quiet, and its own words are in the file that was asked for."""
+    (tmp_path / "spark.properties").write_text(
+        f"spark.master local-cluster[2,1,1024]\nspark.pyspark.python={python_without(tmp_path, packages=True)}\n"
+    )
+    done = run(
+        *export(topic, unique("group"), tmp_path / "out"), "--properties-file", str(tmp_path / "spark.properties"),
+        "--log", str(tmp_path / "spark.log"), "--output", "json", env=env, timeout=240,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [row["rows"] for row in json.loads(done.stdout)] == [MESSAGES // 2] * 2
+    assert is_everything(tmp_path / "out")
+    assert "local-cluster" in (tmp_path / "spark.log").read_text()
+
+
+def test_a_worker_that_dies_in_the_middle_changes_nothing(
+    workers: tuple[Standalone, list[Process]], cluster: Sandbox, topic: str, unique: Callable[[str], str],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """A standalone master with two workers, one of which is SIGKILLed with its executor while tasks write: Spark
+    repeats what was lost, and every message is there once."""
+    master, (_, second) = workers
+    request: dict[str, Any] = {
+        "group": unique("group"), "topics": [topic], "root": str(tmp_path / "out"), "master": master.url,
+        "range_messages": 500, "conf": {"spark.executor.memory": "512m", "spark.cores.max": "2"},
+    }  # fmt: skip
+    wish = {"connect": cluster.connect, "bootstrap": cluster.bootstrap, "request": request}
+    driver = subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name("spark_driver.py")), json.dumps(wish)],
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+
+        def written() -> int:
+            assert driver.poll() is None, driver.communicate()
+            return len(list((tmp_path / "out").glob("_zkgroup/*/*/*/*")))
+
+        wait_until(lambda: written() > 8, 180, "tasks write")
+        kill_group(second)
+        assert driver.poll() is None
+        out, _ = driver.communicate(timeout=240)
+        assert (driver.returncode, out) == (0, f"{MESSAGES}\n")
+    finally:
+        driver.kill()
+        driver.wait(30)
+    assert is_everything(tmp_path / "out")
+    assert len(published_in(tmp_path / "out")) == MESSAGES // 500
+    assert {Path(name).name for name in files_in(tmp_path / "out") if name.startswith("_zkgroup/")} == {
+        "plan.json",
+        "manifest.json",
+    }
+
+
+def test_what_executors_lack_is_named(
+    workers: tuple[Standalone, list[Process]], env: dict[str, str], topic: str, unique: Callable[[str], str],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """Executors without our packages, or without that Python: one line, exit 2, and nothing is left."""
+    master = workers[0].url
+    for python, said in (
+        (python_without(tmp_path, packages=False), "no Python package "),
+        ("/no/python", "/no/python"),
+    ):
+        done = run(
+            *export(topic, unique("group"), tmp_path / "out"), "--master", master, *SMALL, "--conf",
+            f"spark.pyspark.python={python}", env=env | {"TMPDIR": str(tmp_path)}, timeout=240,
+        )  # fmt: skip
+        assert done.returncode == 2, done.stderr
+        assert said in done.stderr
+        assert done.stderr.count("\n") == 1
+        assert not (tmp_path / "out").exists()
+
+
+def test_spark_submit_runs_it(
+    workers: tuple[Standalone, list[Process]], env: dict[str, str], topic: str, unique: Callable[[str], str],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """``spark-submit submit.py export …``: on the master that spark-submit was given, with its settings."""
+    import zkgroup.export
+
+    script = Path(zkgroup.export.__file__).with_name("submit.py")
+    done = subprocess.run(
+        [
+            str(HOME / "bin" / "spark-submit"), "--master", workers[0].url, *SMALL, "--conf",
+            "spark.app.name=submitted",
+            str(script), *export(topic, unique("group"), tmp_path / "out"), "--output", "json",
+        ],
+        env=environment(env | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}), capture_output=True,
+        text=True, timeout=240, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert [row["rows"] for row in json.loads(done.stdout)] == [MESSAGES // 2] * 2
+    assert is_everything(tmp_path / "out")
+    assert "submitted" in (workers[0]._log("master")).read_text()
+
+
+def test_masters_that_do_not_answer_are_told_in_time(
+    env: dict[str, str], topic: str, unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Nobody at the address, somebody who says nothing, a master without workers: exit 3 within the time-out, one
+    line, and neither a folder nor a process is left."""
+    arguments = [*export(topic, unique("group"), tmp_path / "out"), "--spark-timeout", "6"]
+    variables = env | {"TMPDIR": str(tmp_path)}
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        mute = run(*arguments, "--master", f"spark://127.0.0.1:{port}", env=variables, timeout=120)
+    nobody = run(*arguments, "--master", f"spark://127.0.0.1:{port}", env=variables, timeout=60)
+    with standalone(tmp_path / "standalone", 0) as (lonely, _):
+        idle = run(*arguments, "--master", lonely.url, *SMALL, env=variables, timeout=120)
+    for done, said in ((mute, "has not started within 6 s"), (nobody, "no Spark master"), (idle, "no executor of")):
+        assert done.returncode == 3, done.stderr
+        assert said in done.stderr
+        assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+    wait_until(lambda: not jvms_of(str(tmp_path / "zkgroup-spark-")), 30, "Spark's processes end")
+
+
+@pytest.mark.parametrize("moment", ["connection", "started"])
+def test_a_killed_driver_leaves_no_jvm(
+    env: dict[str, str], topic: str, unique: Callable[[str], str], tmp_path: Path, moment: str
+) -> None:
+    """SIGKILL while the JVM starts (its settings are written, nobody is connected), and while it waits for a master
+    that is silent: neither the JVM nor its folder stays."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        master = f"spark://127.0.0.1:{silent.getsockname()[1]}"
+        driver = subprocess.Popen(
+            [ZKGROUP, *export(topic, unique("group"), tmp_path / "out"), "--master", master],
+            env=environment(env | {"TMPDIR": str(tmp_path)}), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        try:
+            name = "spark.properties" if moment == "connection" else "connection"
+            wait_until(lambda: list(tmp_path.glob(f"zkgroup-spark-*/{name}")), 90, "Spark starts")
+            wait_until(lambda: len(jvms_of(str(tmp_path / "zkgroup-spark-"))) > 0, 30, "there is a JVM")
+        finally:
+            driver.send_signal(signal.SIGKILL)
+            driver.wait(30)
+        wait_until(lambda: not jvms_of(str(tmp_path / "zkgroup-spark-")), 20, "Spark's processes end")
+        wait_until(lambda: not list(tmp_path.glob("zkgroup-spark-*")), 20, "its folder goes")
