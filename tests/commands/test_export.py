@@ -86,6 +86,19 @@ def test_progress_is_for_terminals(env: dict[str, str], at_end: str, tmp_path: P
     assert "planning" not in shown
 
 
+def test_a_bar_counts_messages_and_bytes(
+    env: dict[str, str], topic: str, unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    """On a terminal: how many messages of how many, the size of the files, and that it is gone before the table."""
+    arguments = ("export", topic, "--group", unique("group"), "--from", "earliest", "--to", str(tmp_path / "out"))
+    code, shown = run_on_terminal(*arguments, env=env)
+    assert code == 0, shown
+    size = sum(path.stat().st_size for path in (tmp_path / "out").rglob("*.parquet"))
+    assert f"{MESSAGES}/{MESSAGES}" in shown
+    assert f"{size / 1000:.0f} kB" in shown
+    assert shown.rindex(f"{MESSAGES}/{MESSAGES}") < shown.index("topic ")
+
+
 def test_a_live_group_is_refused(env: dict[str, str], at_end: str, registry: Registry, tmp_path: Path) -> None:
     """Exit 5 with the member's name; nothing is written."""
     member = f"{at_end}_host-1-abc"

@@ -20,6 +20,8 @@ planned     plan, files of attempts                  run, plan's hash, attempt  
                                                                                                  ranges again
 decided     plan, files, manifest; some published    the same, and the manifest's hash           publishes and commits,
                                                                                                  reads nothing
+committed   the same                                 the same, in one transaction with the         publishes, reads
+                                                     offsets                                     nothing
 withdrawn   the same; some unpublished again         the same, marked                            goes on taking back
 (none)      plan, manifest, published files          gone, in one transaction with the offsets   removes what is left of
                                                                                                  the attempts
@@ -40,6 +42,10 @@ withdrawn   the same; some unpublished again         the same, marked           
   stays as it is, and says so each time. ``--settle keep`` leaves the files and that offset as they are and ends the
   run, ``--settle withdraw`` takes back the files of whatever is not committed.
 
+- **A joined export** (``membership``) goes planned → committed: it decides about what it holds alone, and moves the
+  offsets in the same transaction, on condition that its owner nodes are those that it has marked. What it does not
+  hold any more is left out of the manifest. So no member's commit can come between decision and commit.
+
 Each step is also a *point*: ``run_export(passed=…)`` is told of each as it is passed, which is how tests find and hurt
 all of them.
 
@@ -48,5 +54,8 @@ manifest and pointer as JSON), ``accounting`` (what became of every offset), ``i
 ZooKeeper and the brokers tell), ``claim`` (lock, pointer, commit), ``store`` (files on a folder), ``lake`` (its layout,
 its runs, its coverage); ``run`` (the whole), ``steps`` (the table above, in code) with ``assembling`` (pure: what tasks
 tell → what became of the plan); ``spark`` and ``task`` with ``files`` and ``columns`` (what is done on executors);
+``gateway`` (Spark's JVM), ``master`` (which Spark), ``failures`` (its words as errors), ``answers``, ``submit`` (for
+``spark-submit``); ``membership`` (the export as a member), ``transactions`` (how much they hold), ``surroundings``,
+``summaries``;
 ``history`` and ``verify`` (looking at runs), ``readback`` (counting with Spark).
 """

@@ -77,7 +77,7 @@ def encode_properties(properties: Mapping[str, str]) -> str:
 def _escaped(text: str) -> str:
     names = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
     done = "".join(names.get(char) or (f"\\{char}" if char in "\\=:#! " else char) for char in text)
-    return "".join(char if char.isascii() else "".join(_unicode(char)) for char in done)
+    return "".join(char if " " <= char < "\x7f" else "".join(_unicode(char)) for char in done)
 
 
 def _unicode(char: str) -> list[str]:

@@ -1,0 +1,122 @@
+"""Which Spark is meant, and what its words mean: pure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zkgroup.config.properties import parse_properties
+from zkgroup.errors import UnreachableError, UsageError, ZkgroupError
+from zkgroup.export.failures import job_failure, start_failure
+from zkgroup.export.master import (
+    choose_master,
+    encode_properties,
+    is_cluster,
+    read_spark_properties,
+    refuse_if_silent,
+)
+
+_TRIMMED = "".join(map(chr, range(33)))  # as java.lang.String.trim
+
+
+@pytest.mark.parametrize(
+    ("named", "conf", "master", "cluster"),
+    [
+        (None, {}, "local[*,4]", False),
+        (None, {"spark.master": "yarn"}, "yarn", True),
+        ("local[2]", {"spark.master": "yarn"}, "local[2,4]", False),
+        ("local", {}, "local[1,4]", False),
+        ("local[2,1]", {}, "local[2,1]", False),
+        ("local-cluster[2,1,1024]", {}, "local-cluster[2,1,1024]", True),
+        ("spark://a:1,b:2", {}, "spark://a:1,b:2", True),
+        ("k8s://https://a:6443", {}, "k8s://https://a:6443", True),
+    ],
+)
+def test_the_master_is_the_named_one_or_that_of_the_properties(
+    named: str | None, conf: dict[str, str], master: str, cluster: bool
+) -> None:
+    """What is said on the command line comes first, this machine last; a local Spark tries failed tasks again."""
+    assert choose_master(named, conf) == master
+    assert is_cluster(master) == cluster
+
+
+@pytest.mark.parametrize("master", ["nonsense", "spark:/a", "local[", "mesos://a:1", "local[*]\n"])
+def test_what_is_no_master_is_refused(master: str) -> None:
+    """Before anything is begun, with what it could be."""
+    with pytest.raises(UsageError, match="no Spark master"):
+        choose_master(master, {})
+
+
+@pytest.mark.parametrize("master", ["spark://host", "spark://:7077", "spark://host:0", "spark://host:x"])
+def test_an_address_without_host_or_port_is_refused(master: str) -> None:
+    """A standalone master has both."""
+    with pytest.raises(UsageError, match="HOST:PORT"):
+        refuse_if_silent(master)
+
+
+@given(st.dictionaries(st.text(min_size=1), st.text(), max_size=5))
+def test_properties_are_read_as_they_were_written(properties: dict[str, str]) -> None:
+    """Whatever is in a key or a value, Java reads it back (blanks at a value's end aside, which our reader drops)."""
+    wanted = {key: value for key, value in properties.items() if value == value.strip(_TRIMMED)}
+    data = encode_properties(wanted).encode("ascii")
+    assert {item.key: item.value for item in parse_properties(data, "x")} == wanted
+
+
+def test_a_file_of_spark_properties_is_read_as_spark_submit_reads_it(tmp_path: Path) -> None:
+    """Blanks or an equals sign between key and value; what is not Spark's is left out."""
+    path = tmp_path / "spark.conf"
+    path.write_text("# ours\nspark.master   yarn\nspark.executor.memory=2g\nother 1\n")
+    assert read_spark_properties(path) == {"spark.master": "yarn", "spark.executor.memory": "2g"}
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "said"),
+    [
+        (
+            "PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.12 than that in "
+            "driver: 3.11, PySpark cannot run with different minor versions.",
+            UsageError, "executors run Python 3.12, and zkgroup runs Python 3.11",
+        ),
+        ("ModuleNotFoundError: No module named 'confluent_kafka.x'", UsageError, "no Python package confluent-kafka"),
+        ("java.io.IOException: Cannot run program \"/opt/py\": error=2, No", UsageError, "no Python at /opt/py"),
+        ("Job aborted due to stage failure: Master removed our application: FAILED", ZkgroupError, "gave up"),
+        (
+            ": org.apache.spark.SparkException: Job aborted\nTraceback\nValueError: odd\n\tat java.lang.Thread",
+            ZkgroupError, "Spark's job failed: ValueError: odd",
+        ),
+        ("", ZkgroupError, "no reason was given"),
+    ],
+)  # fmt: skip
+def test_a_job_that_fails_is_told_in_one_line(text: str, kind: type[ZkgroupError], said: str) -> None:
+    """What executors lack is named with what to do; the rest in the words of the task, or of Spark."""
+    error = job_failure(text, "", "/tmp/log")
+    assert type(error) is kind
+    assert said in error.message
+    assert "\n" not in error.message
+
+
+@pytest.mark.parametrize(
+    ("log", "kind", "said"),
+    [
+        (
+            'Error: A JNI error has occurred, please check your installation and try again\nException in thread "main" '
+            "java.lang.UnsupportedClassVersionError: org/apache/spark/launcher/Main has been compiled by a more recent "
+            "version of the Java Runtime (class file version 61.0), this version of the Java Runtime only recognizes "
+            "class file versions up to 52.0",
+            UsageError, "Java is too old",
+        ),
+        ("Unrecognized option: --add-modules=jdk.incubator.vector\nError: Could not create", UsageError, "too old"),
+        ("ERROR StandaloneSchedulerBackend: All masters are unresponsive! Giving up.", UnreachableError, "spark://a:1"),
+        ("java.lang.IllegalArgumentException: spark.x is bad", UsageError, "spark.x is bad"),
+        ("", UsageError, "it ended"),
+    ],
+)  # fmt: skip
+def test_a_spark_that_does_not_start_is_told_in_one_line(log: str, kind: type[ZkgroupError], said: str) -> None:
+    """From its log, where that tells more than pyspark does."""
+    error = start_failure("spark://a:1", log, "it ended", "/tmp/log")
+    assert type(error) is kind
+    assert said in error.message
+    assert "\n" not in error.message
