@@ -89,7 +89,7 @@ def test_executors_elsewhere_run_the_code_that_travels(
     assert (done.returncode, done.stderr) == (0, "")
     assert [row["rows"] for row in json.loads(done.stdout)] == [MESSAGES // 2] * 2
     assert is_everything(tmp_path / "out")
-    assert "local-cluster" in (tmp_path / "spark.log").read_text()
+    assert "INFO SparkContext: Running Spark" in (tmp_path / "spark.log").read_text()
 
 
 def test_a_worker_that_dies_in_the_middle_changes_nothing(
@@ -155,9 +155,9 @@ def test_spark_submit_runs_it(
     tmp_path: Path,
 ) -> None:  # fmt: skip
     """``spark-submit submit.py export …``: on the master that spark-submit was given, with its settings."""
-    import zkgroup.export
+    import zkgroup.commands
 
-    script = Path(zkgroup.export.__file__).with_name("submit.py")
+    script = Path(zkgroup.commands.__file__).with_name("submit.py")
     done = subprocess.run(
         [
             str(HOME / "bin" / "spark-submit"), "--master", workers[0].url, *SMALL, "--conf",
@@ -178,14 +178,14 @@ def test_masters_that_do_not_answer_are_told_in_time(
 ) -> None:
     """Nobody at the address, somebody who says nothing, a master without workers: exit 3 within the time-out, one
     line, and neither a folder nor a process is left."""
-    arguments = [*export(topic, unique("group"), tmp_path / "out"), "--spark-timeout", "6"]
+    arguments = [*export(topic, unique("group"), tmp_path / "out"), "--spark-timeout"]
     variables = env | {"TMPDIR": str(tmp_path)}
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
-        mute = run(*arguments, "--master", f"spark://127.0.0.1:{port}", env=variables, timeout=120)
-    nobody = run(*arguments, "--master", f"spark://127.0.0.1:{port}", env=variables, timeout=60)
+        mute = run(*arguments, "6", "--master", f"spark://127.0.0.1:{port}", env=variables, timeout=120)
+    nobody = run(*arguments, "6", "--master", f"spark://127.0.0.1:{port}", env=variables, timeout=60)
     with standalone(tmp_path / "standalone", 0) as (lonely, _):
-        idle = run(*arguments, "--master", lonely.url, *SMALL, env=variables, timeout=120)
+        idle = run(*arguments, "20", "--master", lonely.url, *SMALL, env=variables, timeout=120)
     for done, said in ((mute, "has not started within 6 s"), (nobody, "no Spark master"), (idle, "no executor of")):
         assert done.returncode == 3, done.stderr
         assert said in done.stderr

@@ -1,4 +1,4 @@
-"""For ``spark-submit``, which takes a file: ``spark-submit [its options] …/zkgroup/export/submit.py export …``.
+"""For ``spark-submit``, which takes a file: ``spark-submit [its options] …/zkgroup/commands/submit.py export …``.
 
 The arguments are those of ``zkgroup``. Master and settings are those that spark-submit was given.
 """
