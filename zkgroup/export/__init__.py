@@ -54,7 +54,7 @@ manifest and pointer as JSON), ``accounting`` (what became of every offset), ``i
 ZooKeeper and the brokers tell), ``claim`` (lock, pointer, commit), ``store`` (files on a folder), ``lake`` (its layout,
 its runs, its coverage); ``run`` (the whole), ``steps`` (the table above, in code) with ``assembling`` (pure: what tasks
 tell → what became of the plan); ``spark`` and ``task`` with ``files`` and ``columns`` (what is done on executors);
-``gateway`` (Spark's JVM), ``master`` (which Spark), ``failures`` (its words as errors), ``answers``; ``membership`` (the export as a member), ``transactions`` (how much they hold), ``surroundings``,
-``summaries``;
+``gateway`` (Spark's JVM), ``master`` (which Spark), ``failures`` (its words as errors), ``answers`` (told meanwhile);
+``membership`` (the export as a member), ``transactions`` (how much they hold), ``surroundings``, ``summaries``;
 ``history`` and ``verify`` (looking at runs), ``readback`` (counting with Spark).
 """
