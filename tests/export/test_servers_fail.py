@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from export_points import at
 from exports import InProcess, files_in, messages_in
+from support import wait_until
 
 from zkgroup.errors import UnreachableError
 from zkgroup.export import task
@@ -20,7 +21,7 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Get, Node
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import Record, create_topic, produce
-from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.kafka import KafkaSettings, LogRange, log_offsets
 from zkgroup.servers.registry import Registry
 
 # More than librdkafka fetches ahead: what is left must come from whoever leads the partition then.
@@ -160,6 +161,8 @@ def test_one_partition_that_cannot_be_read_moves_none(
         assert offsets(registry, group, topic) == [None, None]
     finally:
         three.start_broker(dead)
+    partition = TopicPartition(topic, 0)
+    wait_until(lambda: isinstance(log_offsets(KafkaSettings(three.bootstrap), [partition], 10)[partition], LogRange))
     export(group, topic)
     assert is_complete(registry, group, topic, tmp_path / "out")
 

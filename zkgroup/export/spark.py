@@ -235,7 +235,7 @@ class SparkJobs:
 
         self._ship()
         job = _Job(context, f"zkgroup-{os.getpid()}-{id(plain)}", plain, work)
-        seen = 0
+        seen: list[Answer] = []
         try:
             job.start()
             deadline: float | None = time.monotonic() + self._timeout if self._is_cluster else None
@@ -245,9 +245,9 @@ class SparkJobs:
                         raise failures.no_executor(context.master, self._timeout, self._keep_log())
                     deadline = None
                 answers = told.value
-                for answer in answers[seen:]:
+                for answer in answers[len(seen) :]:
                     done(done_or_raise(answer))
-                seen = len(answers)
+                seen = list(answers)
             answers = job.result()
         except (PySparkException, Py4JError) as error:
             if self._jvm is not None and not self._jvm.alive:
@@ -256,8 +256,11 @@ class SparkJobs:
         finally:
             job.cancel()
         finished: list[DoneAnswer] = []
+        heard = set(map(repr, seen))
         for answer in answers:
             finished.append(done_or_raise(answer))
+            if repr(answer) not in heard:  # the last ones
+                done(finished[-1])
         return finished
 
     @property

@@ -23,6 +23,7 @@ from typing import Protocol, cast
 from zkgroup.errors import NotFoundError, OffsetOutOfRangeError, UnreachableError, ZkgroupError
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.servers.kafka import (
+    ClusterMetadata,
     Consumer,
     KafkaError,
     KafkaException,
@@ -72,6 +73,7 @@ class Source(Protocol):
     def get_watermark_offsets(
         self, partition: KafkaTopicPartition, timeout: float, cached: bool
     ) -> tuple[int, int] | None: ...
+    def list_topics(self, topic: str, timeout: float) -> ClusterMetadata: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,13 +219,23 @@ class RangeReader:
                 KafkaError._UNKNOWN_PARTITION,
                 KafkaError._UNKNOWN_TOPIC,
             ):
-                raise _gone(partition) from None
+                raise self._missing(partition) from None
             raise UnreachableError(
                 f"the log of {partition}: {error.str()}", "check the brokers, then try again"
             ) from None
         if answer is None:
             raise UnreachableError(f"the leader of {partition} does not answer", "check the brokers, then try again")
         return answer
+
+    def _missing(self, partition: TopicPartition) -> ZkgroupError:
+        """librdkafka calls a partition unknown that has no leader at the moment: the metadata tell the difference."""
+        try:
+            metadata = self._source.list_topics(partition.topic, timeout=self._ask)
+        except KafkaException as raised:
+            return UnreachableError(f"the log of {partition}: {raised.args[0].str()}", "check the brokers")
+        if partition.partition in metadata.topics[partition.topic].partitions:
+            return UnreachableError(f"{partition} has no leader", "start the brokers that have its replicas")
+        return _gone(partition)
 
 
 class _Silence:
