@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -68,6 +69,8 @@ NO_GROUP: Final = "zkgroup-reader"
 #: Partitions to be asked about at a time: librdkafka's work on a request grows with their square (10,000 at once took
 #: 65 µs of CPU each, 1,000 take 20).
 PIECE: Final = 1000
+#: Seconds to wait for the controller's word; any broker's will do afterwards, half a second slower.
+CONTROLLER_TIMEOUT: Final = 1.0
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 #: Codes that say that a broker cannot be reached, or did not answer.
 UNREACHABLE: Final = (
@@ -89,6 +92,11 @@ class KafkaSettings:
     bootstrap: str
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     legacy_release: str | None = None
+
+    @property
+    def protocol(self) -> str:
+        """What is spoken with the brokers, as Kafka names it."""
+        return self.properties.get("security.protocol", "PLAINTEXT").upper()
 
     def base(self) -> dict[str, Any]:
         """The properties that every client shares."""
@@ -121,7 +129,7 @@ def settings_from_brokers(
     Raises ``UnreachableError`` when no broker is registered, ``UsageError`` when none has such a listener.
     """
     properties = dict(properties or {})
-    protocol = properties.get("security.protocol", "PLAINTEXT").upper()
+    protocol = KafkaSettings("", properties).protocol
     if protocol not in PROTOCOLS:  # not shown: what was meant for another property may be a secret
         raise UsageError("kafka.security.protocol is none that Kafka has", f"use {', '.join(PROTOCOLS)}")
     if not brokers:
@@ -214,18 +222,29 @@ def admin_client(settings: KafkaSettings, timeout: float) -> AdminClient:
     under way then is only tried again after one or three seconds (seen with one new client in twenty-five).
     """
     admin = _new_admin(settings)
+    deadline = time.monotonic() + timeout
     try:
-        if settings.legacy_release is None:
-            admin.describe_cluster(request_timeout=timeout).result(timeout + 1)
-        else:  # 0.8 and 0.9 tell no controller, for which the above would wait
-            admin.list_topics(timeout=timeout)
-    except TimeoutError:
-        raise no_answer(settings, timeout) from None
+        if settings.legacy_release is None and _has_controller(admin, min(timeout, CONTROLLER_TIMEOUT)):
+            return admin
+        # 0.8 and 0.9 tell no controller, which the above waits for, and one that has died says nothing.
+        admin.list_topics(timeout=max(0.1, deadline - time.monotonic()))
     except KafkaException as error:
         if error.args[0].code() in UNREACHABLE:
             raise no_answer(settings, timeout) from None
         log.debug("describing the cluster: %s", error)  # what was to be asked may be answered all the same
     return admin
+
+
+def _has_controller(admin: AdminClient, timeout: float) -> bool:
+    try:
+        admin.describe_cluster(request_timeout=timeout).result(timeout + 1)
+    except TimeoutError:
+        return False
+    except KafkaException as error:
+        if error.args[0].code() in UNREACHABLE:
+            return False
+        raise
+    return True
 
 
 def metadata_of(admin: AdminClient, settings: KafkaSettings, timeout: float) -> ClusterMetadata:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from zkgroup.errors import NotFoundError, UnreachableError, ZkgroupError
 from zkgroup.protocol.names import TopicPartition
@@ -21,8 +22,10 @@ from zkgroup.servers.kafka import (
     OffsetSpec,
     admin_client,
     metadata_of,
-    no_answer,
 )
+
+#: The offset that brokers answer with for a time behind the last message. librdkafka's for "none" is far below.
+_NOWHERE: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +69,15 @@ def _list_offsets(
     Only partitions with a leader are asked about, and only after all leaders have been read: librdkafka (2.16) crashes
     now and then where ``list_offsets`` has to look them up first. The look-up goes on in librdkafka's own thread, which
     frees the request when the brokers answer; if that is at once, the calling thread is still at work on it.
+
+    Each leader is asked by itself, all at the same time: librdkafka answers a request to several when the last of them
+    has answered, and then has -1001 as the offset where a dead one did not.
     """
     deadline = time.monotonic() + timeout
     admin = admin_client(settings, timeout)
     metadata = metadata_of(admin, settings, max(0.1, deadline - time.monotonic()))
     errors = leaderless(metadata, partitions, settings)
-    asked = [partition for partition in partitions if partition not in errors]
+    leaders = {p: metadata.topics[p.topic].partitions[p.partition].leader for p in partitions if p not in errors}
     answers = [
         [
             admin.list_offsets(
@@ -79,7 +85,8 @@ def _list_offsets(
                 isolation_level=level,
                 request_timeout=max(1.0, deadline - time.monotonic()),
             )
-            for piece in batched(asked, PIECE)
+            for leader in sorted(set(leaders.values()))
+            for piece in batched((p for p, its in leaders.items() if its == leader), PIECE)
         ]
         for spec in specs
     ]
@@ -87,13 +94,24 @@ def _list_offsets(
     for found, pieces in zip(results, answers, strict=True):
         for key, future in (item for futures in pieces for item in futures.items()):
             partition = TopicPartition(key.topic, key.partition)
+            leader = metadata.brokers[leaders[partition]]
+            silent = _silent(partition, f"{leader.id} at {leader.host}:{leader.port}", timeout)
             try:
-                found[partition] = future.result(max(0.1, deadline + 1 - time.monotonic())).offset
+                offset = future.result(max(0.1, deadline + 1 - time.monotonic())).offset
+                found[partition] = silent if offset < _NOWHERE else offset
             except KafkaException as error:
-                found[partition] = partition_error(partition, error.args[0], settings)
+                unreachable = error.args[0].code() in UNREACHABLE
+                found[partition] = silent if unreachable else partition_error(partition, error.args[0], settings)
             except TimeoutError:
-                found[partition] = no_answer(settings, timeout)
-    return results, {p: metadata.topics[p.topic].partitions[p.partition].leader for p in asked}
+                found[partition] = silent
+    return results, leaders
+
+
+def _silent(partition: TopicPartition, leader: str, timeout: float) -> UnreachableError:
+    return UnreachableError(
+        f"broker {leader}, the leader of {partition}, gave no answer within {timeout:g} s",
+        "check that it runs and that this host may reach it",
+    )
 
 
 def log_offsets(
@@ -106,7 +124,7 @@ def log_offsets(
     """First and end offsets of many partitions, in two requests a broker.
 
     A partition that the brokers do not know, that has no leader, or whose leader does not answer within ``timeout``
-    seconds, gets its own error instead of a range. Raises ``UnreachableError`` when no partition could be asked at all.
+    seconds, gets its own error instead of a range. Raises ``UnreachableError`` when no broker answers at all.
     """
     wanted = list(dict.fromkeys(partitions))
     if not wanted:
@@ -123,9 +141,6 @@ def log_offsets(
             result[partition] = end
         else:
             result[partition] = LogRange(start, end, leaders[partition])
-    failures = list(result.values())
-    if isinstance(failures[0], UnreachableError) and all(isinstance(f, UnreachableError) for f in failures):
-        raise failures[0]
     return result
 
 
@@ -162,4 +177,6 @@ def partition_error(partition: TopicPartition, error: KafkaError, settings: Kafk
         )
     if code in UNREACHABLE:
         return UnreachableError(f"broker of {partition} at {settings.bootstrap}: {error.str()}", "check the brokers")
+    if code == KafkaError.LEADER_NOT_AVAILABLE:
+        return UnreachableError(f"partition {partition}: {error.str()}", "start one of the brokers that hold it")
     return ZkgroupError(f"partition {partition}: {error.str()}")
