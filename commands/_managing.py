@@ -83,6 +83,14 @@ def check_at_rest(change: Change, manager: Manager, groups: Iterable[Found]) -> 
             change.refuse(refused)
 
 
+def check_deletable(change: Change, manager: Manager, found: Found) -> None:
+    """Refuse to delete what cannot be deleted where it is."""
+    try:
+        manager.refuse_if_undeletable(found)
+    except RefusedError as refused:
+        change.refuse(refused)
+
+
 def counted(count: int, what: str) -> str:
     """``1 offset``, ``2 offsets``."""
     return f"{count} {what}{'' if count == 1 else 's'}"

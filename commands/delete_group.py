@@ -29,6 +29,7 @@ from ._managing import (
     StoreChoice,
     StoreOption,
     check_at_rest,
+    check_deletable,
     counted,
     open_manager,
     show_removal,
@@ -145,6 +146,7 @@ def _delete_one(change: Change, group: str, store: StoreChoice, output: Output) 
         if "kafka" in found.stores:
             change.warn([KAFKA_WINDOW.format(done="deleted", lost="lost")])
         check_at_rest(change, manager, [found])
+        check_deletable(change, manager, found)
         change.check_vouched(manager.registry)
         if not change.is_wanted(1):
             return

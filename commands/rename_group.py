@@ -15,7 +15,7 @@ from ._changing import (
     NoMembersOption,
     change_of,
 )
-from ._managing import OtherGroupArgument, StoreOption, check_at_rest, counted, open_manager, show_copy
+from ._managing import OtherGroupArgument, StoreOption, check_at_rest, check_deletable, counted, open_manager, show_copy
 from ._options import GroupArgument, OutputOption
 
 
@@ -69,6 +69,7 @@ def rename_group(
         if "kafka" in source.stores:
             change.warn([KAFKA_WINDOW.format(done="copied and deleted", lost="lost")])
         check_at_rest(change, manager, [source, target])
+        check_deletable(change, manager, source)
         change.check_vouched(manager.registry)
         refused = conflict(to, rows, "choose another name, or delete these offsets first")
         if unreadable := [f"{row.key} in {row.store}" for row in rows if row.unreadable]:

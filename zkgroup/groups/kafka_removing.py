@@ -19,9 +19,12 @@ from zkgroup.servers.kafka import KafkaSettings
 
 
 def check_unmoved(settings: KafkaSettings, group: str, planned: KafkaSide, timeout: float) -> None:
-    """Look again: raise ``RefusedError`` where the group has members in Kafka, or an offset that was not planned with;
-    ``ZkgroupError`` where that cannot be told. ``timeout`` (seconds) is for a broker's answer."""
-    _check(Coordinators(settings, timeout), group, planned)
+    """Look again: raise ``RefusedError`` where the group has members in Kafka, or an offset that was not planned with,
+    or brokers that delete no groups; ``ZkgroupError`` where that cannot be told. ``timeout`` (seconds) is for a broker's
+    answer."""
+    coordinators = Coordinators(settings, timeout)
+    coordinators.check_deletes(group)
+    _check(coordinators, group, planned)
 
 
 def remove_from_kafka(
@@ -31,7 +34,7 @@ def remove_from_kafka(
     is no matter. ``timeout`` (seconds) is for a broker's answer.
 
     Raises ``RefusedError`` where the guard refuses, the group has members, or an offset has moved since the plan;
-    ``VerificationError`` where the group has offsets again at once; ``ZkgroupError`` where brokers cannot do it.
+    or brokers delete no groups; ``VerificationError`` where the group has offsets again at once.
     """
     coordinators = Coordinators(settings, timeout)
     coordinators.leaders()  # connects, so that nothing need be found out between the last look and the deletion

@@ -136,6 +136,13 @@ class Manager:
             side = Coordinators(self.brokers, self.timeout).sides([found.group])[found.group]
             refuse_if_active(found.group, side)
 
+    def refuse_if_undeletable(self, found: Found) -> None:
+        """Raise ``RefusedError`` if the group is in Kafka too, and its coordinator deletes no groups."""
+        if found.side is not None:
+            from zkgroup.servers.coordinator import Coordinators
+
+            Coordinators(self.brokers, self.timeout).check_deletes(found.group)
+
     def cluster(self) -> Cluster:
         """Which cluster it is."""
         return Cluster(self.brokers.bootstrap) if self.registry is None else backups.read_cluster(self.registry)

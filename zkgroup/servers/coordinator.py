@@ -181,12 +181,23 @@ class Coordinators:
             return str(error.args[0].str())
         return f"no answer within {self.timeout:g} s"
 
+    def check_deletes(self, group: str) -> None:
+        """Raise ``RefusedError`` where the group's coordinator cannot delete groups (before 1.1)."""
+        from zkgroup.servers.abilities import deletes_groups
+
+        if not deletes_groups(self.settings, group, self.timeout):
+            raise RefusedError(
+                f"group {group} cannot be deleted in Kafka: brokers before 1.1 delete no groups",
+                "its offsets there expire by themselves; --store zookeeper leaves them",
+            )
+
     def delete(self, group: str) -> None:
         """Delete a group, its offsets with it; the coordinator itself refuses that while there are members.
 
-        Raises ``RefusedError`` for an active group, ``ZkgroupError`` where brokers cannot do it (before 1.1). A group
-        that is gone already is no matter.
+        Raises ``RefusedError`` for an active group, and where brokers cannot do it (``check_deletes``: they are not even
+        asked). A group that is gone already is no matter.
         """
+        self.check_deletes(group)
         answer = self._admin().delete_consumer_groups([group], request_timeout=self.timeout)[group]
         try:
             answer.result(self.timeout + 1)
@@ -199,11 +210,6 @@ class Coordinators:
             if code == KafkaError.NON_EMPTY_GROUP:
                 raise RefusedError(
                     f"group {group} is active in Kafka: it has members", "stop whoever works for it, then try again"
-                ) from None
-            if code in _NOT_THERE_YET:
-                raise ZkgroupError(
-                    f"group {group} cannot be deleted in Kafka: brokers before 1.1 delete no groups",
-                    "its offsets there expire by themselves; --store zookeeper leaves them",
                 ) from None
             raise self._failed(f"group {group} cannot be deleted in Kafka", error.args[0]) from None
 

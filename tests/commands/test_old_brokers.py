@@ -1,0 +1,47 @@
+"""Changes on brokers that cannot do all that is asked of Kafka today. Private sandboxes of old releases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from cli import run
+from writing import P, values
+
+from zkgroup.protocol import znodes
+from zkgroup.protocol.ops import Create, Ensure
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.sandbox.topics import create_topic
+from zkgroup.servers.brokers import Brokers
+from zkgroup.servers.coordinator import Coordinators
+from zkgroup.servers.group_offsets import GroupOffsets
+
+
+@pytest.mark.parametrize("release", ["0.8.2.2", "0.10.2.2"])
+def test_groups_that_no_broker_deletes(make_sandbox: Callable[..., Sandbox], release: str) -> None:
+    """Brokers before 1.1 delete no groups: the plan says so, and --execute leaves both stores as they are, with an exit
+    code of its own and not that of a process that librdkafka has aborted."""
+    sandbox = make_sandbox(kafka=release)
+    with sandbox.registry(30.0) as registry:
+        create_topic(registry, "orders", 4)
+        settings = Brokers(registry.read, {}).settings()
+        offsets = GroupOffsets(settings, "both")
+        offsets.commit({P("orders", 1): 5}, 20.0)
+        offsets.close()
+        registry.write(Ensure(znodes.offset_topic("both", "orders")))
+        registry.write(Create(znodes.offset("both", P("orders", 1)), b"4"))
+        for command in (("delete-group", "both"), ("rename-group", "both", "other")):
+            planned = run(*command, "-z", sandbox.connect)
+            assert planned.returncode == 0, planned.stderr
+            assert "--execute would be refused: group both cannot be deleted in Kafka: brokers before 1.1" in (
+                planned.stderr
+            )
+            refused = run(*command, "-z", sandbox.connect, "--execute")
+            assert refused.returncode == 5, refused.stderr
+            assert "brokers before 1.1 delete no groups" in refused.stderr.splitlines()[-1]
+            assert "backup:" not in refused.stderr
+        assert values(registry, "both", P("orders", 1)) == [4]
+        side = Coordinators(settings, 20.0).sides(["both"], by_partition=True)["both"]
+        assert side.offsets[P("orders", 1)].offset == 5
+        deleted = run("delete-group", "both", "-z", sandbox.connect, "--store", "zookeeper", "--execute")
+        assert deleted.returncode == 0, deleted.stderr
