@@ -19,7 +19,8 @@ from benchmarks.measure import ZKGROUP, Row, in_turn, run
 from zkgroup.config.folders import cache_dir
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.topics import create_topic
-from zkgroup.servers.kafka import KafkaSettings, LogRange, log_offsets, producer
+from zkgroup.servers.kafka import KafkaSettings, producer
+from zkgroup.servers.logs import LogRange, log_offsets
 
 PEER = "3.5.7"
 PARTITIONS, MANY = 4, 200

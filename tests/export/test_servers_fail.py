@@ -21,7 +21,8 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Get, Node
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import Record, create_topic, produce
-from zkgroup.servers.kafka import KafkaSettings, LogRange, log_offsets
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.logs import LogRange, log_offsets
 from zkgroup.servers.registry import Registry
 
 # More than librdkafka fetches ahead: what is left must come from whoever leads the partition then.
