@@ -94,15 +94,17 @@ def as_member(
 ) -> int:
     """Join the group, print until it is time to leave, leave; returns the exit code."""
     from zkgroup.connector import Connector
+    from zkgroup.servers.zookeeper import ZooKeeperSettings
 
+    zookeeper = ZooKeeperSettings(str(settings.require_zookeeper()), auth=settings.zookeeper_auth)
     config = dataclasses.replace(
         config,
-        zookeeper_connect=str(settings.require_zookeeper()),
+        zookeeper_connect=zookeeper.hosts,
         zookeeper_connection_timeout_ms=max(1, int(settings.timeout * 1000)),
     )
     with StopRequest() as stop:
         ends = stop.unless(lambda: _look_around(settings, config, selection, limits))
-        connector = Connector(config, start=start, kafka=_given_brokers(settings))
+        connector = Connector(config, zookeeper, start=start, kafka=_given_brokers(settings))
 
         def at_end() -> bool:
             look = connector.statistics()

@@ -68,7 +68,8 @@ def open_registry(settings: ConnectionSettings) -> Iterator[Registry]:
         from zkgroup.servers.zookeeper import ZooKeeperSettings
 
     address = settings.require_zookeeper()
-    with Registry(ZooKeeperSettings(str(address), connect_timeout=settings.timeout)) as registry:
+    zookeeper = ZooKeeperSettings(str(address), connect_timeout=settings.timeout, auth=settings.zookeeper_auth)
+    with Registry(zookeeper) as registry:
         if address.chroot and not registry.chroot_exists():
             raise UsageError(
                 f"ZooKeeper at {','.join(map(str, address.addresses))} has no chroot {address.chroot}",

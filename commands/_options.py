@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, TypeAlias
 
 import typer
 
-from zkgroup.config.layers import ENV_CLUSTER, ENV_TIMEOUT, ENV_ZOOKEEPER, Flags
+from zkgroup.config.layers import ENV_AUTH_FILE, ENV_CLUSTER, ENV_TIMEOUT, ENV_ZOOKEEPER, Flags
 
 from ._completing import complete_cluster, complete_group
 from ._render import Output
@@ -85,6 +85,14 @@ def _declare_connection(
             "-z",
             metavar="CONNECT",
             help=f"ZooKeeper, as HOST:PORT,HOST:PORT/CHROOT. [env:{ENV_ZOOKEEPER}]",
+        ),
+    ] = None,
+    zookeeper_auth_file: Annotated[
+        list[str] | None,
+        _connection(
+            "--zookeeper-auth-file",
+            metavar="FILE",
+            help=f"USER:PASSWORD for ZooKeeper's access lists (digest), one a line. [env:{ENV_AUTH_FILE}]",
         ),
     ] = None,
     cluster: Annotated[

@@ -93,6 +93,8 @@ class ConnectionSettings:
     bootstrap: tuple[Address, ...] = ()
     timeout: float = DEFAULT_TIMEOUT
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
+    #: Schemes and credentials for ZooKeeper.
+    zookeeper_auth: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     cluster: str | None = None
     #: A profile may ask for a confirmation before anything is changed.
     protected: bool = False

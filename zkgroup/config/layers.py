@@ -19,11 +19,13 @@ from zkgroup.config.connection import (
     parse_connect_string,
 )
 from zkgroup.config.consumer import KAFKA_PREFIX
+from zkgroup.config.credentials import read_credentials
 from zkgroup.config.profiles import Profile, config_file, read_profiles
 from zkgroup.config.properties import Property, read_properties
 from zkgroup.errors import UsageError
 
 ENV_ZOOKEEPER: Final = "ZKGROUP_ZOOKEEPER"
+ENV_AUTH_FILE: Final = "ZKGROUP_ZOOKEEPER_AUTH_FILE"
 ENV_CLUSTER: Final = "ZKGROUP_CLUSTER"
 ENV_TIMEOUT: Final = "ZKGROUP_CONNECT_TIMEOUT"
 SANDBOX: Final = "sandbox"
@@ -37,6 +39,7 @@ class Flags:
     """What the command line gave, before and after the command's name, each as often as it was given."""
 
     zookeeper: tuple[str, ...] = ()
+    zookeeper_auth_file: tuple[str, ...] = ()
     bootstrap_server: tuple[str, ...] = ()
     cluster: tuple[str, ...] = ()
     consumer_config: tuple[str, ...] = ()
@@ -72,6 +75,7 @@ def resolve_connection(
     elif profile.bootstrap_server:
         bootstrap = parse_bootstrap(profile.bootstrap_server, profile.origin)
         origins["bootstrap"] = profile.origin
+    auth, auth_warnings = _credentials(flags, environ, profile)
     timeout, origins["timeout"] = _timeout(flags, environ, profile, properties)
     kafka = {p.key.removeprefix(KAFKA_PREFIX): p.value for p in properties if p.key.startswith(KAFKA_PREFIX)}
     return ConnectionSettings(
@@ -79,11 +83,12 @@ def resolve_connection(
         bootstrap=bootstrap,
         timeout=timeout,
         kafka=kafka,
+        zookeeper_auth=auth,
         cluster=cluster,
         protected=profile.protected,
         properties=tuple(properties),
         origins=origins,
-        warnings=tuple(warnings),
+        warnings=(*warnings, *auth_warnings),
     )
 
 
@@ -142,6 +147,20 @@ def _zookeeper(
     if not candidates:
         return None, ""
     return parse_connect_string(*candidates[0]), candidates[0].origin
+
+
+def _credentials(
+    flags: Flags, environ: Mapping[str, str], profile: Profile
+) -> tuple[tuple[tuple[str, str], ...], list[str]]:
+    candidates = (
+        (_only(flags.zookeeper_auth_file, "--zookeeper-auth-file"), "--zookeeper-auth-file"),
+        (environ.get(ENV_AUTH_FILE), ENV_AUTH_FILE),
+        (profile.zookeeper_auth_file, profile.origin),
+    )
+    for path, origin in candidates:
+        if path:
+            return read_credentials(Path(path).expanduser(), origin)
+    return (), []
 
 
 def _overruled(flags: Flags, zookeeper: ConnectString | None, origin: str, properties: Sequence[Property]) -> list[str]:

@@ -2,6 +2,7 @@
 
 [clusters.prod]
 zookeeper = "zk1:2181,zk2:2181/kafka"
+zookeeper-auth-file = "~/.zkgroup-prod"      # USER:PASSWORD, for access lists
 bootstrap-server = "broker1:9092"            # for what needs no ZooKeeper
 connect-timeout = 10                         # seconds
 consumer-config = "/etc/kafka/consumer.properties"
@@ -31,6 +32,7 @@ class Profile:
 
     origin: str
     zookeeper: str | None = None
+    zookeeper_auth_file: str | None = None
     bootstrap_server: str | None = None
     connect_timeout: float | None = None
     consumer_config: str | None = None
@@ -100,6 +102,7 @@ def _is_text(value: object) -> bool:
 
 _FIELDS: Final[dict[str, tuple[str, Callable[[object], bool]]]] = {
     "zookeeper": ("a text", _is_text),
+    "zookeeper-auth-file": ("a path", _is_text),
     "bootstrap-server": ("a text", _is_text),
     "connect-timeout": ("seconds", lambda value: isinstance(value, int | float) and not isinstance(value, bool)),
     "consumer-config": ("a path", _is_text),

@@ -75,6 +75,16 @@ log = logging.getLogger(__name__)
 KAZOO_LOG = logging.getLogger("kazoo.zkgroup")
 KAZOO_LOG.addHandler(logging.NullHandler())
 
+
+def _hide_credentials(record: logging.LogRecord) -> bool:
+    """kazoo logs each request as it is, passwords too."""
+    if isinstance(record.args, tuple):
+        record.args = tuple("Auth(…)" if isinstance(one, wire.Auth) else one for one in record.args)
+    return True
+
+
+KAZOO_LOG.addFilter(_hide_credentials)
+
 # Bytes that are written, or read, at one go.
 _CHUNK = 64 << 10
 _FRAME = struct.Struct("!iii")  # of a request: length, xid, type
