@@ -13,6 +13,15 @@ import typer
 from zkgroup.errors import NotFoundError, UsageError, VerificationError
 
 from ._context import connection, consumer_config, open_registry, warn
+from ._export_layout import (
+    CompressionOption,
+    KeyFormat,
+    PartitionBy,
+    TargetFileSize,
+    TimeZone,
+    ValueFormat,
+    layout_wish,
+)
 from ._export_progress import ProgressBar
 from ._options import Given, OutputOption
 from ._render import Output, print_rows, time_column
@@ -20,11 +29,11 @@ from ._render import Output, print_rows, time_column
 if TYPE_CHECKING:
     from zkgroup.config import ConnectionSettings
 
-COLUMNS = ("topic", "partition", "start", "end", "rows", "bytes", "files")
+COLUMNS = ("topic", "partition", "start", "end", "rows", "bytes", "files", "undecodable", "late")
 STATUS = ("group", "run", "state", "step", "host", "pid", time_column("since"), "output", "advice")
 HISTORY = (
     "run", "group", "kind", "state", time_column("planned"), time_column("decided"), "partitions", "rows", "bytes",
-    "files", "gaps", "skipped",
+    "files", "gaps", "skipped", "undecodable", "late",
 )  # fmt: skip
 VERIFY = ("topic", "partition", "start", "end", "rows", "gaps", "skipped", "files", "problem")
 TROUBLE = "What to do with partitions in trouble"
@@ -47,7 +56,7 @@ def export(
     ] = None,
     to: Annotated[
         str | None,
-        typer.Option("--to", metavar="URI", help="The folder to write to: a path or file:///PATH.", show_default=False),
+        typer.Option("--to", metavar="URI", help="The folder, or s3://BUCKET/PREFIX, to write to.", show_default=False),
     ] = None,
     topics: Annotated[
         list[str] | None,
@@ -187,20 +196,20 @@ def export(
             rich_help_panel=SPARK,
         ),
     ] = None,
-    compression: Annotated[
-        Literal["zstd", "snappy", "gzip", "lz4", "none"], typer.Option("--compression", help="Of the Parquet files.")
-    ] = "zstd",
-    target_file_size: Annotated[
-        str, typer.Option("--target-file-size", metavar="SIZE", help="A file that reaches it is followed by another.")
-    ] = "512MB",
+    partition_by: PartitionBy = None,
+    time_zone: TimeZone = None,
+    key_format: KeyFormat = None,
+    value_format: ValueFormat = None,
+    compression: CompressionOption = "zstd",
+    target_file_size: TargetFileSize = "512MB",
     output: OutputOption = "table",
 ) -> None:
     """Write a group's messages to Parquet files, each exactly once.
 
     From the committed offsets to the ends of the logs as they are now. The files are
-    FOLDER/topic=T/partition=P/START-END.parquet. Offsets are committed when all of them are in place, so the next
-    export takes only what is new; one that was killed is gone on with by the same command. The group must have no
-    members. One row for each partition is printed.
+    FOLDER/topic=T/partition=P/START-END.parquet, or as --partition-by says. Offsets are committed when all of them are
+    in place, so the next export takes only what is new; one that was killed is gone on with by the same command. The
+    group must have no members. One row for each partition is printed.
 
     \b
     zkgroup export orders --group lake --from earliest --to /data/lake
@@ -209,6 +218,7 @@ def export(
     """
     spark = _spark_properties(properties_file, conf or ())
     target_bytes = _size(target_file_size, "--target-file-size")
+    wish = layout_wish(partition_by, time_zone, key_format, value_format, compression)
     if sum((status, history, verify, backfill, settle is not None)) > 1:
         raise UsageError("--status, --history, --verify, --backfill and --settle exclude each other", "choose one")
     if history or verify:
@@ -230,6 +240,8 @@ def export(
     from zkgroup.servers.kafka import KafkaSettings
 
     validate_group_id(group)
+    if whitelist is not None and not whitelist.strip():
+        raise UsageError("--whitelist is empty, and matches no topic", "leave it out for all that the group has")
     request = ExportRequest(
         group=group,
         root=parse_destination(_required(to, "--to")),
@@ -250,6 +262,7 @@ def export(
         spark_timeout=spark_timeout,
         log=spark_log,
         compression=compression,
+        layout=wish,
         target_bytes=target_bytes,
     )
     properties = dict(settings.kafka)
@@ -292,11 +305,11 @@ def _show_lake(ctx: typer.Context, to: str, group: str | None, output: Output, *
     """The runs of a folder; or whether they are all there, also against the group's offsets if it is named."""
     from zkgroup.export.history import history
     from zkgroup.export.lake import Lake
-    from zkgroup.export.store import FolderStore, parse_destination
+    from zkgroup.export.store import open_store, parse_destination
 
-    root = parse_destination(to)
-    lake = Lake(FolderStore(root))
-    if not root.is_dir():
+    lake = Lake(open_store(parse_destination(to)))
+    root = lake.store.uri
+    if not lake.store.exists():
         raise NotFoundError(f"there is no folder {root}", "check --to")
     if group is not None and not lake.runs(group):
         named = ", ".join(lake.groups()) or "none"

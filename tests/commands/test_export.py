@@ -25,6 +25,7 @@ from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry
 
 MESSAGES = 120_000
+COLUMNS = ["topic", "partition", "start", "end", "rows", "bytes", "files", "undecodable", "late"]
 
 
 @pytest.fixture(scope="module")
@@ -69,8 +70,7 @@ def test_nothing_new_is_told_quickly_and_without_spark(
     half = MESSAGES // 2
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout) == [
-        {"topic": topic, "partition": number, "start": half, "end": half, "rows": 0, "bytes": 0, "files": 0}
-        for number in range(2)
+        dict(zip(COLUMNS, (topic, number, half, half, 0, 0, 0, 0, 0), strict=True)) for number in range(2)
     ]
     assert list(tmp_path.iterdir()) == []
     assert registry.read([Exists(znodes.group(at_end))]) == [node]
@@ -115,7 +115,13 @@ def test_a_live_group_is_refused(env: dict[str, str], at_end: str, registry: Reg
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["--group", "GROUP", "--to", "s3://bucket/x"], 2, "s3:"),
+        (["--group", "GROUP", "--to", "ftp://host/x"], 2, "ftp:"),
+        (["--group", "GROUP", "--to", "s3://bucket/x?endpoint=y"], 2, "endpoint"),
+        (["--group", "GROUP", "--to", "file:///a?b"], 2, "%3F"),
+        (["--group", "GROUP", "--to", "OUT", "--partition-by", "day"], 2, "--partition-by"),
+        (["--group", "GROUP", "--to", "OUT", "--partition-by", "date", "--time-zone", "Mars"], 2, "Mars"),
+        (["--group", "GROUP", "--to", "OUT", "--compression", "zstd:99"], 2, "zstd has no level"),
+        (["--group", "GROUP", "--to", "OUT", "--whitelist", ""], 2, "--whitelist is empty"),
         (["--group", "GROUP", "--to", "/dev/null/out"], 2, "/dev/null is no folder"),
         (["--group", "GROUP", "--to", "OUT", "--conf", "nonsense"], 2, "--conf"),
         (["--group", "GROUP", "--to", "OUT", "--target-file-size", "-1"], 2, "--target-file-size"),
@@ -252,9 +258,9 @@ def test_a_killed_export_leaves_garbage_and_the_next_one_does_all(
     assert done.returncode == 0, done.stderr
     half = MESSAGES // 2
     header, *rows = [line.split(",") for line in done.stdout.splitlines()]
-    assert header == ["topic", "partition", "start", "end", "rows", "bytes", "files"]
+    assert header == COLUMNS
     assert [row[:5] + row[6:] for row in rows] == [
-        [running.topic, str(number), "0", str(half), str(half), "1"] for number in range(2)
+        [running.topic, str(number), "0", str(half), str(half), "1", "0", "0"] for number in range(2)
     ]
     assert published_in(running.out) == [
         f"topic={running.topic}/partition={number}/0-{half}.parquet" for number in range(2)

@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 from export_points import MESSAGES, PARTITIONS, Export
 from exports import InProcess, files_in, messages_in, published_in
+from object_store import CREDENTIALS, filesystem, object_server
 from pyspark.sql import SparkSession
 
 from zkgroup.export.run import ExportRequest, PartitionSummary, run_export
@@ -159,3 +160,21 @@ def is_complete(registry: Registry) -> Callable[[str, str, Path], None]:
         assert [(node.data, node.stat.version) for node in nodes] == [(b"%d" % each, 0)] * PARTITIONS
 
     return check
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """The port of an S3 endpoint; credentials for it are in the environment."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in CREDENTIALS.items():
+            patch.setenv(name, value)
+        with object_server(tmp_path_factory.mktemp("s3") / "server.log") as port:
+            yield port
+
+
+@pytest.fixture
+def bucket(s3_server: int, unique: Callable[[str], str]) -> str:
+    """A bucket of its own."""
+    name = unique("lake")
+    filesystem(s3_server, allow_bucket_creation=True).create_dir(name)
+    return name

@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from exports import InProcess, joining
 
 from zkgroup.errors import ZkgroupError
+from zkgroup.export.destination import parse_destination
 from zkgroup.export.run import ExportRequest, run_export
 from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry
@@ -37,7 +38,7 @@ def main(wish: dict) -> int:
 
     request = ExportRequest(
         wish["group"],
-        Path(wish["out"]),
+        parse_destination(wish["out"]),
         tuple(wish["topics"]),
         begin="earliest",
         range_messages=10,

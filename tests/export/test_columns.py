@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkgroup.export.columns import SCHEMA, record_batch
+from zkgroup.export.columns import Columns
+from zkgroup.export.layout import FORMATS, Format, Layout
 from zkgroup.servers.kafka import Message
 
 TYPES = {0: None, 1: "CreateTime", 2: "LogAppendTime"}
@@ -26,8 +28,10 @@ messages = st.builds(
 @given(st.lists(messages, min_size=1, max_size=5))
 def test_columns_hold_what_the_messages_hold(given_messages: list[dict]) -> None:
     """Every part of every message, whatever mixture a batch is of. No type, or −1, is no time; no headers are null."""
-    batch = record_batch([Message(topic="t", partition=0, **parts) for parts in given_messages])
-    assert batch.schema == SCHEMA
+    columns = Columns(Layout())
+    batch, undecodable = columns.batch([Message(topic="t", partition=0, **parts) for parts in given_messages], 0)
+    assert batch.schema == columns.schema
+    assert undecodable == 0
     batch.validate(full=True)
     for parts, row in zip(given_messages, batch.to_pylist(), strict=True):
         kind, millis = parts["timestamp"]
@@ -45,9 +49,56 @@ def test_columns_hold_what_the_messages_hold(given_messages: list[dict]) -> None
 @pytest.mark.parametrize("count", [1, 500])
 def test_the_common_batch_has_no_null_bitmaps(count: int) -> None:
     """Producers with a clock are the rule: their timestamps are taken over as they lie in memory."""
-    batch = record_batch(
-        [Message(topic="t", partition=0, offset=i, timestamp=(1, i), value=b"v") for i in range(count)]
+    batch, _ = Columns(Layout()).batch(
+        [Message(topic="t", partition=0, offset=i, timestamp=(1, i), value=b"v") for i in range(count)], 0
     )
     assert batch.column("timestamp").null_count == batch.column("timestamp_type").null_count == 0
     assert batch.column("timestamp").buffers()[0] is None
     assert batch.column("offset").buffers()[0] is None
+
+
+def is_right(data: bytes, kind: Format) -> bool:
+    """By Python's own reading, which takes NaN and lone surrogates besides."""
+    try:
+        text = data.decode()
+        if kind == "json":
+            json.loads(text, parse_constant=lambda name: 1 / 0)
+    except (ValueError, ZeroDivisionError):
+        return False
+    return True
+
+
+pieces = st.sampled_from(
+    [b"{}", b'{"a":1}', b"[1,", b"]", b"null", b"1e400", b"NaN", b"\xff", b"text", b'"\xc3\xbc"', b""]
+)
+
+
+@given(
+    st.lists(st.tuples(st.none() | pieces, st.none() | pieces), min_size=1, max_size=6),
+    st.sampled_from(FORMATS), st.sampled_from(FORMATS),
+)  # fmt: skip
+def test_what_cannot_be_decoded_is_kept_and_counted(
+    pairs: list[tuple[bytes | None, bytes | None]], key: Format, value: Format
+) -> None:
+    """A key or value that is no text, or no JSON, is null in its column and whole in the raw one; all others are text,
+    and a null stays a null. A message counts once, whichever of the two is wrong."""
+    batch, undecodable = Columns(Layout((), "UTC", key, value)).batch(
+        [Message(topic="t", partition=3, offset=i, timestamp=(1, i), key=k, value=v) for i, (k, v) in enumerate(pairs)],
+        3,
+    )
+    batch.validate(full=True)
+    wrong = 0
+    for row, pair in zip(batch.to_pylist(), pairs, strict=True):
+        assert row["partition"] == 3
+        bad = False
+        for name, data, kind in zip(("key", "value"), pair, (key, value), strict=True):
+            if kind == "bytes":
+                assert row[name] == data
+                assert f"{name}_raw" not in row
+            elif data is None or is_right(data, kind):
+                assert (row[name], row[f"{name}_raw"]) == (None if data is None else data.decode(), None)
+            else:
+                assert (row[name], row[f"{name}_raw"]) == (None, data)
+                bad = True
+        wrong += bad
+    assert undecodable == wrong

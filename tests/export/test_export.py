@@ -20,11 +20,12 @@ from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 from zkgroup.export import run as run_module
 from zkgroup.export.assembling import assemble
 from zkgroup.export.documents import ManifestFile, ManifestPart, RunPlan, TopicIdentity
-from zkgroup.export.files import FileOptions
+from zkgroup.export.files import FileAnswer, FileOptions
+from zkgroup.export.layout import Layout
 from zkgroup.export.run import PartitionSummary
 from zkgroup.export.spark import pack_code
-from zkgroup.export.task import DoneAnswer, TaskSettings, run_task
-from zkgroup.export.words import PartitionPlan
+from zkgroup.export.task import DoneAnswer, RangeAnswer, TaskSettings, run_task
+from zkgroup.export.words import PartitionPlan, Slice
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import Record, produce
@@ -220,59 +221,68 @@ PLAN = RunPlan(
 
 
 def done(
-    start: int, end: int, *files: tuple[str, int, int, int], partition: int = 0, reached: int | None = None, **gaps: int
-) -> DoneAnswer:
-    """A task's answer for ``[start, end)``, with files as (path, start, end, rows)."""
-    written = tuple((f"/out/attempt/{path}", low, high, rows, 1) for path, low, high, rows in files)
-    return ("done", "t", partition, start, end, written, end if reached is None else reached, gaps, ())
+    start: int, end: int, rows: int = 0, *, partition: int = 0, reached: int | None = None, **gaps: int
+) -> RangeAnswer:
+    """A task's answer for ``[start, end)``."""
+    reached = end if reached is None else reached
+    return RangeAnswer("done", "t", partition, start, end, reached, gaps, (), rows, 0, 0, 0, {})
+
+
+def file(name: str, *slices: tuple[int, int, int, int]) -> FileAnswer:
+    """A task's answer for a file, with (partition, start, end, rows)."""
+    held = tuple(Slice(*one) for one in slices)
+    return FileAnswer("file", f"x/attempt/{name}", "t", "topic=t", sum(one.rows for one in held), 100, held)
+
+
+FIRST, SECOND = done(0, 10, transactions=10), done(10, 20, transactions=10)
 
 
 @pytest.mark.parametrize(
     ("answers", "why"),
     [
         ([], "not all there"),
-        ([done(0, 10, transactions=10)], "not all there"),
-        ([done(0, 10, ("a", 0, 10, 10)), done(10, 20, ("b", 10, 15, 10))], "not all there"),
-        ([done(0, 10, ("a", 0, 10, 10)), done(10, 20, ("b", 10, 14, 4), ("c", 15, 20, 6))], "not all there"),
-        ([done(0, 10, ("a", 0, 10, 10)), done(10, 20, ("b", 10, 20, 9))], "do not add up"),
-        ([done(0, 10, transactions=10), done(10, 20, reached=15, transactions=5)], "do not add up"),
-        ([done(0, 10, transactions=10), done(10, 20, transactions=10), done(0, 1, partition=1)], "nobody asked"),
-        ([done(0, 10, transactions=10), done(10, 20, transactions=10), done(10, 20)], "came twice"),
+        ([FIRST], "not all there"),
+        ([FIRST, done(10, 20, 10), file("b", (0, 10, 15, 9))], "do not add up"),
+        ([FIRST, done(10, 20, 10), file("b", (0, 10, 15, 5)), file("c", (0, 15, 21, 5))], "do not add up"),
+        ([FIRST, done(10, 20, 10), file("b", (0, 10, 16, 5)), file("c", (0, 15, 20, 5))], "hold the same offsets"),
+        ([FIRST, done(10, 20, 9), file("b", (0, 10, 20, 9))], "do not add up"),
+        ([FIRST, done(10, 20, 10), file("b", (0, 10, 20, 10), (1, 0, 5, 5))], "nobody asked"),
+        ([FIRST, SECOND, file("b", (0, 10, 20, 0)), file("b", (0, 10, 20, 0))], "hold the same offsets"),
+        ([FIRST, done(10, 20, reached=15, transactions=5)], "15 to 19 of t-0 are not there"),
+        ([FIRST, done(10, 20, reached=21, transactions=11)], "not all there"),
+        ([FIRST, SECOND, done(0, 1, partition=1)], "nobody asked"),
+        ([FIRST, SECOND, done(10, 20)], "came twice"),
     ],
 )
 def test_answers_that_are_not_the_plan_are_not_committed(answers: list[DoneAnswer], why: str) -> None:
     """A range that is missing, half written, doubled or foreign, or whose offsets do not add up, stops the export
     before anything is published."""
     with pytest.raises(ZkgroupError, match=why):
-        assemble(PLAN, answers)
+        assemble(PLAN, answers, {})
 
 
 def test_answers_in_any_order_make_the_plan() -> None:
-    """Tasks end as they like: files come in the order of the plan, and a range without messages has none."""
+    """Tasks end as they like: files come in the order of the plan, under names that tell what is in them, and a range
+    without messages has none."""
     answers = [
-        done(10, 20, ("b", 10, 12, 1), ("c", 12, 20, 8), transactions=1),
+        done(10, 20, 9, transactions=1),
+        file("c", (0, 12, 20, 8)),
         done(0, 10, transactions=4, compaction=6),
+        file("b", (0, 10, 12, 1)),
     ]
-    (part,) = assemble(PLAN, answers)
-    name = "topic=t/partition=0/"
-    assert part == ManifestPart(
-        PLAN.partitions[0],
-        20,
-        9,
-        0,
-        {"transactions": 5, "compaction": 6},
-        (
-            ManifestFile("attempt/b", f"{name}10-12.parquet", 10, 12, 1, 1),
-            ManifestFile("attempt/c", f"{name}12-20.parquet", 12, 20, 8, 1),
-        ),
-    )
+    parts, files, _ = assemble(replace(PLAN, layout=Layout(())), answers, {})
+    assert parts == [ManifestPart(PLAN.partitions[0], 20, 9, 0, {"transactions": 5, "compaction": 6})]
+    assert files == [
+        ManifestFile("attempt/b", "topic=t/0.10-12.parquet", "t", 1, 100, (Slice(0, 10, 12, 1),)),
+        ManifestFile("attempt/c", "topic=t/0.12-20.parquet", "t", 8, 100, (Slice(0, 12, 20, 8),)),
+    ]
 
 
 _ELSEWHERE = """
 import pickle, sys
 sys.path.insert(0, sys.argv[1])
 task, settings = pickle.load(sys.stdin.buffer)
-answers = list(task(settings, [(sys.argv[2], 0, 0, 10), ("missing-topic", 0, 0, 10)]))
+answers = list(task(settings, [(sys.argv[2], 0, 0, 10)])) + list(task(settings, [("missing-topic", 0, 0, 10)]))
 used = {m.__file__ for name, m in sys.modules.items() if name.partition(".")[0] == "zkgroup" and m.__file__}
 assert used and all(file.startswith(sys.argv[1]) for file in used), used
 sys.stdout.buffer.write(pickle.dumps(answers))
@@ -287,8 +297,9 @@ def test_tasks_run_on_the_code_that_travels_with_them(
     fill(topic, 10)
     code = pack_code(tmp_path / "code.zip")
     out = tmp_path / "out"
-    out.mkdir()
-    settings = TaskSettings(KafkaSettings(cluster.bootstrap), FileOptions(str(out), "zstd", 1 << 20, {}), 0.2)
+    (out / "work").mkdir(parents=True)
+    files = FileOptions(out, "work", ("zstd", 1), 1 << 20, {})
+    settings = TaskSettings(KafkaSettings(cluster.bootstrap), files, 0.2)
     done = subprocess.run(
         [sys.executable, "-c", _ELSEWHERE, str(code), topic],
         input=pickle.dumps((run_task, settings)),
@@ -297,7 +308,7 @@ def test_tasks_run_on_the_code_that_travels_with_them(
         check=False,
     )
     assert done.returncode == 0, done.stderr.decode()
-    first, second = pickle.loads(done.stdout)
+    first, written, second = pickle.loads(done.stdout)
     assert first[:5] == ("done", topic, 0, 0, 10)
+    assert written[:3] == ("file", *files_in(out), topic)
     assert second[:2] == ("failed", "NotFoundError")
-    assert [Path(file[0]).name for file in first[5]] == files_in(out)

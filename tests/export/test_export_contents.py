@@ -82,12 +82,14 @@ def test_the_schema_is_the_documented_one(
     metadata = {key.decode(): value.decode() for key, value in file.metadata.metadata.items()}
     assert metadata.pop("zkgroup.run").startswith(f"{group}@")
     assert metadata.pop("zkgroup.version")
+    assert metadata.pop("zkgroup.file")
     assert metadata == {
         "zkgroup.group": group,
         "zkgroup.topic": topic,
         "zkgroup.partition": "0",
         "zkgroup.start": "0",
         "zkgroup.end": "10",
+        "zkgroup.ranges": "[[0,0,10,10]]",
     }
 
 

@@ -28,25 +28,29 @@ from zkgroup.export.documents import (
     encode_plan,
     encode_pointer,
     encode_settled,
+    rows_held,
 )
 from zkgroup.export.intervals import holes, overlaps, subtract, union
 from zkgroup.export.lake import Lake, extended, tag_for
+from zkgroup.export.layout import Layout
+from zkgroup.export.steps import refuse_shared
 from zkgroup.export.store import FolderStore
-from zkgroup.export.words import OffsetRange, PartitionPlan, Skipped
+from zkgroup.export.words import OffsetRange, PartitionPlan, Skipped, Slice
 from zkgroup.protocol.names import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 FIRST, SECOND = TopicIdentity(7, None, "delete"), TopicIdentity(9, "id", "compact", "9")
 PART = PartitionPlan(T0, 3, 5, 10, 20, (Skipped("retention", 3, 10),))
+LAYOUT = Layout(("date", "hour"), "Europe/Berlin", "text", "json")
 PLAN = RunPlan(
     "00000001-aaaaaaaa", "g", "export", "c", 1, "read_committed", "zstd", 1, 10, None, False, False, {"t": FIRST},
-    (PART, PartitionPlan(T1, None, None, 0, 5, (), False)), None, "host", "0.1",
+    (PART, PartitionPlan(T1, None, None, 0, 5, (), False)), None, "host", "0.1", LAYOUT,
 )  # fmt: skip
-FILE = ManifestFile("attempt/x.tmp", "topic=t/partition=0/10-20.parquet", 10, 20, 8, 100)
+FILE = ManifestFile("attempt/x.tmp", "topic=t/partition=0/10-20.parquet", "t", 8, 100, (Slice(0, 10, 20, 8),))
 MANIFEST = Manifest(
     PLAN.run, "g", "export", "c", "hash", "attempt", 1, 2, "read_committed",
-    (ManifestPart(PART, 20, 8, 0, {"transactions": 2}, (FILE,)),),
-    {"t": TopicCoverage(FIRST, {0: ((3, 20),)})}, None,
+    (ManifestPart(PART, 20, 7, 1, {"transactions": 2}, 3, 1),),
+    {"t": TopicCoverage(FIRST, {0: ((3, 20),)}, {0: 19_844})}, None, (FILE,), LAYOUT,
 )  # fmt: skip
 
 intervals = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 10)).map(lambda p: (p[0], p[0] + p[1])), max_size=8)
@@ -83,7 +87,7 @@ def test_documents_are_read_as_they_were_written() -> None:
     assert decode_pointer("/path", b"") is None
 
 
-@pytest.mark.parametrize("data", [b"no json", b"[]", b'{"format": 2}', b'{"format": 1}', b'{"format": 1, "topics": 3}'])
+@pytest.mark.parametrize("data", [b"no json", b"[]", b'{"format": 3}', b'{"format": 1}', b'{"format": 1, "topics": 3}'])
 def test_documents_that_cannot_be_read_are_named(data: bytes) -> None:
     """Foreign, half and later documents are errors with the name, and never taken for something else."""
     for read in (decode_plan, decode_manifest, decode_settled, decode_pointer):
@@ -95,10 +99,12 @@ def test_the_account_is_offsets_against_rows_and_gaps() -> None:
     """A part is balanced when every offset is a row or a gap, and its files hold the rows."""
     (part,) = MANIFEST.parts
     assert part.balanced
-    assert not replace(part, rows=7).balanced
+    assert not replace(part, rows=6).balanced
     assert not replace(part, gaps={}).balanced
+    assert not replace(part, undecodable=0).balanced
     assert not replace(part, end=19).balanced
-    assert not replace(part, files=()).balanced
+    assert rows_held(MANIFEST.parts, MANIFEST.files) == [8]
+    assert rows_held(MANIFEST.parts, ()) == [0]
 
 
 def test_coverage_grows_and_forgets_what_is_gone() -> None:
@@ -112,6 +118,12 @@ def test_coverage_grows_and_forgets_what_is_gone() -> None:
     assert tag_for(FIRST, known["t"]) is None
     assert tag_for(SECOND, known["t"]) == "9"
     assert tag_for(TopicIdentity(11, "id"), known["u"]) == "9"  # the same id: the same topic, moved to another cluster
+
+
+def name_of(start: int, end: int, tag: str | None = None) -> str:
+    """The final name of a file of ``T0``."""
+    layout = Layout()
+    return f"{layout.folder('t', 0, None)}/{layout.name([Slice(0, start, end, 1)], 'run', tag)}"
 
 
 @pytest.fixture
@@ -163,7 +175,7 @@ def test_garbage_is_what_nobody_decided(lake: Lake) -> None:
 def test_offsets_that_are_there_are_not_written_again(lake: Lake, start: int, end: int, overlaps_it: bool) -> None:
     """Names tell which offsets files hold: a range that touches one of them is refused, a neighbour is not, nor is one
     of another incarnation."""
-    lake.store.write(lake.file(T0, 10, 20), b"")
+    lake.store.write(name_of(10, 20), b"")
     lake.refuse_overlap([OffsetRange(T1, start, end)], {})
     lake.refuse_overlap([OffsetRange(T0, start, end)], {"t": "9"})
     if overlaps_it:
@@ -175,9 +187,20 @@ def test_offsets_that_are_there_are_not_written_again(lake: Lake, start: int, en
 
 def test_names_tell_partition_offsets_and_incarnation(lake: Lake) -> None:
     """What is written is what is read; whatever else lies there is left alone."""
-    lake.store.write(lake.file(T0, 1, 2), b"")
-    lake.store.write(lake.file(T0, 1, 3, "9a"), b"")
+    lake.store.write(name_of(1, 2), b"")
+    lake.store.write(name_of(1, 3, "9a"), b"")
     for other in ("topic=t/partition=0/notes.txt", "topic=t/partition=x/1-2.parquet", "other/1-2.parquet"):
         lake.store.write(other, b"")
-    assert list(lake.partitions()) == [T0]
-    assert [(f.start, f.end, f.tag) for f in lake.published(T0)] == [(1, 2, None), (1, 3, "9a")]
+    assert lake.topics() == ["t"]
+    found = sorted((f.told.partition, f.told.start, f.told.end, f.told.tag or "") for f in lake.published("t"))
+    assert found == [(0, 1, 2, ""), (0, 1, 3, "9a")]
+
+
+def test_a_file_that_others_share_is_not_taken_back() -> None:
+    """Where some of a file's partitions are committed and others are not, it is refused; all or none is right."""
+    shared = FILE._replace(slices=(Slice(0, 10, 20, 8), Slice(1, 0, 5, 5)))
+    manifest = replace(MANIFEST, files=(shared,))
+    refuse_shared(manifest, {T0, T1})
+    refuse_shared(manifest, set())
+    with pytest.raises(RefusedError, match="it also holds messages of t-1"):
+        refuse_shared(manifest, {T0})

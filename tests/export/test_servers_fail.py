@@ -13,7 +13,7 @@ from support import wait_until
 
 from zkgroup.errors import UnreachableError
 from zkgroup.export import task
-from zkgroup.export.files import RangeFiles
+from zkgroup.export.files import TaskFiles
 from zkgroup.export.run import ExportRequest, PartitionSummary, run_export
 from zkgroup.protocol import znodes
 from zkgroup.protocol.brokers import decode_partition_state
@@ -79,13 +79,13 @@ def in_the_middle(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], obj
     def arrange(harm: Callable[[], object]) -> None:
         waiting = [harm]
 
-        class Files(RangeFiles):
+        class Files(TaskFiles):
             def add(self, batch: list) -> None:  # type: ignore[type-arg]
                 if waiting:
                     waiting.pop()()
                 super().add(batch)
 
-        monkeypatch.setattr(task, "RangeFiles", Files)
+        monkeypatch.setattr(task, "TaskFiles", Files)
 
     return arrange
 

@@ -9,6 +9,7 @@ import pytest
 from exports import files_in
 
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
+from zkgroup.export.destination import ObjectAddress
 from zkgroup.export.store import FolderStore, parse_destination
 
 
@@ -20,6 +21,8 @@ from zkgroup.export.store import FolderStore, parse_destination
         ("file:/a/b", "/a/b"),
         ("file://localhost/a", "/a"),
         ("file:///a%20b", "/a b"),
+        ("file:///a%3Fb%23c%25", "/a?b#c%"),
+        ("/a?b#c%", "/a?b#c%"),
     ],
 )
 def test_folders_are_named_by_path_or_file_uri(uri: str, path: str) -> None:
@@ -27,11 +30,69 @@ def test_folders_are_named_by_path_or_file_uri(uri: str, path: str) -> None:
     assert parse_destination(uri) == Path(path)
 
 
-@pytest.mark.parametrize("uri", ["s3://bucket/x", "hdfs://name:8020/x", "gs://b", "file://host/a", "", " "])
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "",
+        " ",
+        *[
+            "ftp://host/x",
+            "file://host/a",
+            "file:///a?b",
+            "file:///a#b",
+            "file:///a%zz",
+            "file:///a%",
+            "gs:///x",
+            "s3://",
+            "s3:///x",
+        ],
+        *["s3://b/x?endpoint=h", "s3://b/x?scheme=ftp", "s3://b/x#y", "s3://b/a//b", "s3://b/../c"],
+    ],
+)
 def test_other_destinations_are_refused_in_words(uri: str) -> None:
-    """What cannot be written to yet is said at once, and nothing is made of it on the local disk."""
+    """What cannot be written to, or would lose a part of its name, is said at once."""
     with pytest.raises(UsageError):
         parse_destination(uri)
+
+
+@pytest.mark.parametrize(
+    ("uri", "container", "prefix", "shown"),
+    [
+        ("s3://bucket", "bucket", "", "s3://bucket"),
+        ("S3A://bucket/a/b/", "bucket", "a/b", "s3://bucket/a/b"),
+        ("s3://KEY:geheim@bucket/a%20b", "bucket", "a b", "s3://bucket/a%20b"),
+        ("gs://anonymous@bucket/a", "bucket", "a", "gs://bucket/a"),
+        ("abfs://lake@account.dfs.core.windows.net/a?client_secret=geheim", "lake", "a",
+         "abfs://lake@account.dfs.core.windows.net/a"),
+        ("abfss://:geheim@account.blob.core.windows.net/lake/a", "lake", "a",
+         "abfss://account.blob.core.windows.net/lake/a"),
+        ("hdfs://name:8020/a", "name:8020", "a", "hdfs://name:8020/a"),
+        ("hdfs:///a", "", "a", "hdfs:///a"),
+    ],
+)  # fmt: skip
+def test_places_in_stores_are_named_by_uri(uri: str, container: str, prefix: str, shown: str) -> None:
+    """Bucket and prefix are taken apart, and what is shown has neither keys nor options."""
+    found = parse_destination(uri, {})
+    assert isinstance(found, ObjectAddress)
+    assert (found.container, found.prefix, found.shown) == (container, prefix, shown)
+    for text in (str(found), repr(found)):
+        assert "geheim" not in text
+        assert "KEY" not in text
+
+
+def test_endpoint_and_region_come_from_the_environment_where_the_uri_has_none() -> None:
+    """Tasks on other machines get them, too, since they are part of what they are told."""
+    environment = {
+        "AWS_ENDPOINT_URL": "http://store:9000/",
+        "AWS_DEFAULT_REGION": "eu-central-1",
+        "AWS_REGION": "eu-west-1",
+    }
+    found = parse_destination("s3://b/x", environment)
+    assert isinstance(found, ObjectAddress)
+    assert found.options == {"endpoint_override": "store:9000", "scheme": "http", "region": "eu-west-1"}
+    found = parse_destination("s3://b/x?endpoint_override=other:1&region=r", environment)
+    assert isinstance(found, ObjectAddress)
+    assert found.options == {"endpoint_override": "other:1", "region": "r"}
 
 
 def test_a_relative_path_is_taken_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,9 +117,15 @@ def store(tmp_path: Path) -> FolderStore:
     return FolderStore(tmp_path / "out")
 
 
+def publish(store: FolderStore, work: str, final: str, size: int) -> None:
+    """Publish one file."""
+    assert len(list(store.publish([(work, final, size)]))) == 1
+
+
 def worked(store: FolderStore, name: str, content: bytes) -> str:
     """What a task does: a finished file."""
-    folder = Path(store.prepare("work"))
+    store.prepare("work")
+    folder = store.root / "work"
     (folder / name).write_bytes(content)
     return f"work/{name}"
 
@@ -86,10 +153,10 @@ def test_publishing_may_be_repeated(store: FolderStore) -> None:
     """The final name is there after the first time, and the second changes nothing; nor after the work went."""
     work = worked(store, "a.tmp", b"AAAA")
     for _ in range(2):
-        store.publish(work, "topic=t/partition=0/0-10.parquet", 4)
+        publish(store, work, "topic=t/partition=0/0-10.parquet", 4)
     store.settle(["topic=t/partition=0/0-10.parquet"])
     store.remove("work")
-    store.publish(work, "topic=t/partition=0/0-10.parquet", 4)
+    publish(store, work, "topic=t/partition=0/0-10.parquet", 4)
     assert files_in(store.root) == ["topic=t/partition=0/0-10.parquet"]
     assert store.size("topic=t/partition=0/0-10.parquet") == 4
 
@@ -103,18 +170,18 @@ def test_publishing_without_hard_links(store: FolderStore, monkeypatch: pytest.M
     monkeypatch.setattr(os, "link", refuse)
     work = worked(store, "a.tmp", b"AAAA")
     for _ in range(2):
-        store.publish(work, "0-10.parquet", 4)
+        publish(store, work, "0-10.parquet", 4)
     assert files_in(store.root) == ["0-10.parquet"]
     with pytest.raises(RefusedError, match=r"0-10\.parquet exists already"):
-        store.publish(worked(store, "b.tmp", b"BBBB"), "0-10.parquet", 4)
+        publish(store, worked(store, "b.tmp", b"BBBB"), "0-10.parquet", 4)
     assert (store.root / "0-10.parquet").read_bytes() == b"AAAA"
 
 
 def test_a_file_is_never_replaced(store: FolderStore) -> None:
     """A final name that is another file's is refused, also by one of the same size."""
-    store.publish(worked(store, "a.tmp", b"first"), "0-10.parquet", 5)
+    publish(store, worked(store, "a.tmp", b"first"), "0-10.parquet", 5)
     with pytest.raises(RefusedError, match=r"0-10\.parquet exists already"):
-        store.publish(worked(store, "b.tmp", b"other"), "0-10.parquet", 5)
+        publish(store, worked(store, "b.tmp", b"other"), "0-10.parquet", 5)
     assert (store.root / "0-10.parquet").read_bytes() == b"first"
 
 
@@ -122,16 +189,16 @@ def test_a_file_that_changed_or_vanished_is_not_published(store: FolderStore) ->
     """Only what a task told of, as it told of it."""
     work = worked(store, "a.tmp", b"AA")
     with pytest.raises(ZkgroupError, match="2 bytes, not 4"):
-        store.publish(work, "0-10.parquet", 4)
+        publish(store, work, "0-10.parquet", 4)
     with pytest.raises(ZkgroupError, match="share the folder"):
-        store.publish("work/never.tmp", "10-20.parquet", 4)
+        publish(store, "work/never.tmp", "10-20.parquet", 4)
     assert files_in(store.root) == ["work/a.tmp"]
 
 
 def test_what_is_taken_back_leaves_no_empty_folders(store: FolderStore) -> None:
     """Folders that held nothing else go, up to the destination itself; a neighbour keeps them."""
-    store.publish(worked(store, "a.tmp", b"A"), "topic=t/partition=0/0-10.parquet", 1)
-    store.publish(worked(store, "b.tmp", b"B"), "topic=t/partition=1/0-10.parquet", 1)
+    publish(store, worked(store, "a.tmp", b"A"), "topic=t/partition=0/0-10.parquet", 1)
+    publish(store, worked(store, "b.tmp", b"B"), "topic=t/partition=1/0-10.parquet", 1)
     store.remove("work")
     store.unpublish("topic=t/partition=0/0-10.parquet")
     store.unpublish("topic=t/partition=0/0-10.parquet")

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from zkgroup.errors import RefusedError, ZkgroupError
-from zkgroup.export.documents import ManifestFile, ManifestPart, RunPlan
-from zkgroup.export.lake import Lake
+from zkgroup.export.accounting import total
+from zkgroup.export.documents import ManifestFile, ManifestPart, RunPlan, rows_held
+from zkgroup.export.intervals import overlaps
+from zkgroup.export.layout import Period
 from zkgroup.export.plan import cut
+from zkgroup.export.punctuality import Found, late_of
 from zkgroup.export.words import OffsetRange, PartitionPlan
 from zkgroup.protocol.names import TopicPartition
 
 if TYPE_CHECKING:
-    from zkgroup.export.task import DoneAnswer
+    from zkgroup.export.files import FileAnswer
+    from zkgroup.export.task import DoneAnswer, RangeAnswer
 
 _SHOWN = 3
 
@@ -29,54 +33,97 @@ def _pieces(plan: RunPlan, part: PartitionPlan) -> list[OffsetRange]:
     return cut(part.partition, part.start, part.end, size)
 
 
-def assemble(plan: RunPlan, answers: Sequence[DoneAnswer]) -> list[ManifestPart]:
-    """What became of each part. Raises ``ZkgroupError`` unless the answers stand for exactly the plan's ranges, and
-    account for every offset."""
-    found: dict[OffsetRange, DoneAnswer] = {}
+def assemble(
+    plan: RunPlan, answers: Sequence[DoneAnswer], newest: Mapping[TopicPartition, Period]
+) -> tuple[list[ManifestPart], list[ManifestFile], dict[TopicPartition, Period]]:
+    """What became of each part, the files, and the newest period of each partition, which ``newest`` tells as it was
+    before. Raises ``ZkgroupError`` unless the answers stand for exactly the plan's ranges, and account for every
+    offset."""
+    found: dict[OffsetRange, RangeAnswer] = {}
+    files: list[FileAnswer] = []
     for answer in answers:
-        _, topic, partition, start, end, *_ = answer
-        piece = OffsetRange(TopicPartition(topic, partition), start, end)
+        if answer.kind == "file":
+            files.append(cast("FileAnswer", answer))
+            continue
+        told = cast("RangeAnswer", answer)
+        piece = OffsetRange(TopicPartition(told.topic, told.partition), told.start, told.end)
         if piece in found:
-            raise ZkgroupError(f"offsets {start} to {end - 1} of {piece.partition} came twice", "report this")
-        found[piece] = answer
-    parts = [_assembled(plan, part, found) for part in plan.partitions]
+            raise ZkgroupError(
+                f"offsets {piece.start} to {piece.end - 1} of {piece.partition} came twice", "report this"
+            )
+        found[piece] = told
+    times: dict[TopicPartition, Period] = {}
+    parts: list[ManifestPart] = []
+    for part in plan.partitions:
+        # What is filled in lies before what the lake knows as newest, and is not late for that.
+        before = None if plan.kind == "backfill" else times.get(part.partition, newest.get(part.partition))
+        made, times[part.partition] = _assembled(plan, part, found, before)
+        parts.append(made)
     if found:
         raise ZkgroupError(f"offsets came that nobody asked for: {next(iter(found))}", "report this")
-    return parts
+    written = [_named(plan, file) for file in sorted(files, key=lambda file: (file.topic, file.slices, file.folder))]
+    _refuse_unbalanced(plan, parts, written)
+    return parts, written, times
 
 
-def _assembled(plan: RunPlan, part: PartitionPlan, found: dict[OffsetRange, DoneAnswer]) -> ManifestPart:
-    files: list[ManifestFile] = []
-    gaps: dict[str, int] = {}
+def _named(plan: RunPlan, file: FileAnswer) -> ManifestFile:
+    work = "/".join(PurePath(file.work).parts[-2:])
+    name = f"{file.folder}/{plan.layout.name(file.slices, plan.run, plan.topics[file.topic].tag)}"
+    return ManifestFile(work, name, file.topic, file.rows, file.bytes, file.slices)
+
+
+def _assembled(
+    plan: RunPlan, part: PartitionPlan, found: dict[OffsetRange, RangeAnswer], newest: Period
+) -> tuple[ManifestPart, Period]:
+    told: list[RangeAnswer] = []
     end = part.start
-    tag = plan.topics[part.partition.topic].tag
     for piece in _pieces(plan, part):
         answer = found.pop(piece, None)
-        if answer is None or piece.start != end:
-            what = f"offsets {piece.start} to {piece.end - 1} of {piece.partition}"
-            raise ZkgroupError(f"{what} are not all there", "report this")
-        *_, written, reached, missing, _unexplained = answer
-        position = piece.start
-        for path, start, stop, rows, size in written:
-            if start != position:
-                break
-            position = stop
-            work = "/".join(PurePath(path).parts[-2:])
-            files.append(ManifestFile(work, Lake.file(part.partition, start, stop, tag), start, stop, rows, size))
-        if not piece.start <= reached <= piece.end or (written and position != reached):
-            what = f"offsets {piece.start} to {piece.end - 1} of {piece.partition}"
-            raise ZkgroupError(f"{what} are not all there", "report this")
-        for kind, count in missing.items():
-            gaps[kind] = gaps.get(kind, 0) + count
-        end = reached
-    made = ManifestPart(part, end, sum(file.rows for file in files), 0, gaps, tuple(files))
-    if not made.balanced or (plan.max_bytes is None and end != part.end):
-        raise ZkgroupError(
-            f"{part.partition}: {end - part.start} offsets from {part.start} on are {made.rows} messages and {gaps}: "
-            "these do not add up",
-            "report this",
-        )
-    return made
+        if answer is None or piece.start != end or not piece.start <= answer.reached <= piece.end:
+            raise ZkgroupError(
+                f"offsets {piece.start} to {piece.end - 1} of {piece.partition} are not all there", "report this"
+            )
+        told.append(answer)
+        end = answer.reached
+    undecodable = sum(answer.undecodable for answer in told)
+    late, newest = late_of((Found(answer.late, answer.fresh) for answer in told), newest)
+    made = ManifestPart(
+        part,
+        end,
+        sum(answer.rows for answer in told) - undecodable,
+        undecodable,
+        total(answer.gaps for answer in told),
+        late,
+        sum(answer.undated for answer in told),
+    )
+    if plan.max_bytes is None and end != part.end:
+        raise ZkgroupError(f"offsets {end} to {part.end - 1} of {part.partition} are not there", "report this")
+    return made, newest
+
+
+def _refuse_unbalanced(plan: RunPlan, parts: Sequence[ManifestPart], files: Sequence[ManifestFile]) -> None:
+    """Every offset of a part is a row, or a gap; and every row is in a file, which stands for that part."""
+    held = rows_held(parts, files)
+    for part, rows in zip(parts, held, strict=True):
+        if not part.balanced or rows != part.rows + part.undecodable:
+            start = part.plan.start
+            raise ZkgroupError(
+                f"{part.plan.partition}: {part.end - start} offsets from {start} on are {part.rows} messages, "
+                f"{part.undecodable} undecodable ones and {dict(part.gaps)}, and the files hold {rows}: "
+                "these do not add up",
+                "report this",
+            )
+    if sum(held) != sum(file.rows for file in files):
+        raise ZkgroupError("files came with offsets that nobody asked for", "report this")
+    folders: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    for file in files:
+        for one in file.slices:
+            folders.setdefault((file.name.rpartition("/")[0], one.partition), []).append((one.start, one.end))
+    if twice := next((key for key, held in folders.items() if overlaps(held)), None):
+        raise ZkgroupError(f"{twice[0]}: two files hold the same offsets of partition {twice[1]}", "report this")
+    names = [file.name for file in files]
+    if len(set(names)) != len(names):
+        raise ZkgroupError("two files have one name", "report this")
 
 
 def refuse_unexplained(parts: Iterable[ManifestPart]) -> None:

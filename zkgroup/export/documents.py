@@ -8,7 +8,7 @@ their end. Unknown keys are ignored, so that a later release may add some; ``for
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
@@ -16,10 +16,13 @@ import orjson
 
 from zkgroup.errors import ZkgroupError
 from zkgroup.export.intervals import Interval
-from zkgroup.export.words import PartitionPlan, Skipped
+from zkgroup.export.layout import Layout, layout_document, read_layout
+from zkgroup.export.words import PartitionPlan, Skipped, Slice
 from zkgroup.protocol.names import TopicPartition
 
+#: Plans and manifests are of format 2, since files may hold ranges of several partitions; 1 is still read.
 FORMAT: Final = 1
+RUN_FORMAT: Final = 2
 
 Kind = Literal["export", "backfill"]
 State = Literal["planned", "decided", "committed", "withdrawn"]
@@ -48,6 +51,7 @@ class TopicIdentity:
 @dataclass(frozen=True, slots=True)
 class RunPlan:
     """What a run does, fixed before anything is read. ``max_bytes``: what one partition may take, None: no limit.
+    ``compression``: ``CODEC`` or ``CODEC:LEVEL``.
 
     ``skip_deleted``: what retention takes away while it is read is a recorded gap, not a failure.
     ``record_unexplained``: the same for offsets that are missing and nobody knows why.
@@ -70,17 +74,18 @@ class RunPlan:
     previous: str | None = None
     host: str = ""
     release: str = ""
+    layout: Layout = field(default_factory=Layout)
 
 
 class ManifestFile(NamedTuple):
-    """A file: ``work`` below the run's folder, ``name`` below the destination."""
+    """A file: ``work`` below the run's folder, ``name`` below the destination; what it holds of each partition."""
 
     work: str
     name: str
-    start: int
-    end: int
+    topic: str
     rows: int
     bytes: int
+    slices: tuple[Slice, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +93,8 @@ class ManifestPart:
     """What became of one part of the plan. ``end`` may lie below the planned one (a limit of bytes).
 
     ``end − start = rows + undecodable + sum(gaps)``; ``gaps`` counts offsets by kind, see ``accounting``.
+    ``undecodable`` are messages in the files whose key or value is not what it should be. ``late`` (see
+    ``punctuality``) and ``undated`` (without a usable time) count among the others.
     """
 
     plan: PartitionPlan
@@ -95,7 +102,8 @@ class ManifestPart:
     rows: int
     undecodable: int
     gaps: Mapping[str, int]
-    files: tuple[ManifestFile, ...]
+    late: int = 0
+    undated: int = 0
 
     @property
     def moves(self) -> bool:
@@ -104,17 +112,56 @@ class ManifestPart:
 
     @property
     def balanced(self) -> bool:
-        """Whether every offset is accounted for, and the files hold the rows."""
-        told = self.rows + self.undecodable + sum(self.gaps.values())
-        return self.end - self.plan.start == told and self.rows == sum(file.rows for file in self.files)
+        """Whether every offset is accounted for."""
+        return self.end - self.plan.start == self.rows + self.undecodable + sum(self.gaps.values())
+
+
+def rows_held(parts: Sequence[ManifestPart], files: Sequence[ManifestFile]) -> list[int]:
+    """The rows that ``files`` hold of each part."""
+    by_partition: dict[TopicPartition, list[Slice]] = {}
+    for file in files:
+        for one in file.slices:
+            by_partition.setdefault(TopicPartition(file.topic, one.partition), []).append(one)
+    return [
+        sum(
+            one.rows
+            for one in by_partition.get(part.plan.partition, ())
+            if part.plan.start <= one.start and one.end <= part.end
+        )
+        for part in parts
+    ]
+
+
+def shares(manifest: Manifest) -> Iterator[tuple[ManifestPart, int, int]]:
+    """Each part with its share of the files' bytes, by rows, and the number of files that hold something of it. The
+    shares add up to all bytes."""
+    sizes: dict[tuple[str, Slice], int] = {}
+    by_partition: dict[TopicPartition, list[tuple[str, Slice]]] = {}
+    for file in manifest.files:
+        rows = given = 0
+        for one in file.slices:
+            rows += one.rows
+            upto = file.bytes * rows // max(1, file.rows)
+            sizes[file.name, one] = upto - given
+            given = upto
+            by_partition.setdefault(TopicPartition(file.topic, one.partition), []).append((file.name, one))
+    for part in manifest.parts:
+        held = [
+            (name, one)
+            for name, one in by_partition.get(part.plan.partition, ())
+            if part.plan.start <= one.start and one.end <= part.end
+        ]
+        yield part, sum(sizes[key] for key in held), len({name for name, _ in held})
 
 
 @dataclass(frozen=True, slots=True)
 class TopicCoverage:
-    """What the lake accounts for of one incarnation of a topic."""
+    """What the lake accounts for of one incarnation of a topic. ``newest``: the newest day or hour of each partition's
+    messages, where folders are of times."""
 
     identity: TopicIdentity
     partitions: Mapping[int, tuple[Interval, ...]] = field(default_factory=dict)
+    newest: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +180,8 @@ class Manifest:
     parts: tuple[ManifestPart, ...]
     coverage: Mapping[str, TopicCoverage]
     previous: str | None = None
+    files: tuple[ManifestFile, ...] = ()
+    layout: Layout = field(default_factory=Layout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,14 +215,14 @@ def _dump(document: Mapping[str, Any]) -> bytes:
     return orjson.dumps(document, option=orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS)
 
 
-def _load(data: bytes, name: str) -> dict[str, Any]:
+def _load(data: bytes, name: str, newest: int = FORMAT) -> dict[str, Any]:
     try:
         document = orjson.loads(data)
     except orjson.JSONDecodeError as error:
         raise _unreadable(name, f"it is no JSON ({error})") from None
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        found = document.get("format") if isinstance(document, dict) else None
-        raise _unreadable(name, f"its format is {found!r}, this release knows {FORMAT}")
+    found = document.get("format") if isinstance(document, dict) else None
+    if not isinstance(document, dict) or found not in range(FORMAT, newest + 1):
+        raise _unreadable(name, f"its format is {found!r}, this release knows {newest}")
     return document
 
 
@@ -223,7 +272,7 @@ def encode_plan(plan: RunPlan) -> bytes:
     """The bytes of ``plan.json``."""
     return _dump(
         {
-            "format": FORMAT,
+            "format": RUN_FORMAT,
             "run": plan.run,
             "group": plan.group,
             "kind": plan.kind,
@@ -241,18 +290,20 @@ def encode_plan(plan: RunPlan) -> bytes:
             "previous": plan.previous,
             "host": plan.host,
             "release": plan.release,
+            "layout": layout_document(plan.layout),
         }
     )
 
 
 def decode_plan(name: str, data: bytes) -> RunPlan:
     """Read ``plan.json``; ``name`` is for messages. Raises ``ZkgroupError``."""
-    found = _load(data, name)
+    found = _load(data, name, RUN_FORMAT)
     try:
+        layout = read_layout(found.pop("layout", None))
         topics = {topic: _read_identity(identity) for topic, identity in found.pop("topics").items()}
         parts = tuple(_read_part(part) for part in found.pop("partitions"))
         known = {key: found[key] for key in RunPlan.__dataclass_fields__ if key in found}
-        return RunPlan(topics=topics, partitions=parts, **known)
+        return RunPlan(topics=topics, partitions=parts, layout=layout, **known)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _unreadable(name, f"{type(error).__name__} {error}") from None
 
@@ -297,7 +348,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
     """The bytes of ``manifest.json``."""
     return _dump(
         {
-            "format": FORMAT,
+            "format": RUN_FORMAT,
             "run": manifest.run,
             "group": manifest.group,
             "kind": manifest.kind,
@@ -316,9 +367,22 @@ def encode_manifest(manifest: Manifest) -> bytes:
                     "rows": part.rows,
                     "undecodable": part.undecodable,
                     "gaps": dict(part.gaps),
-                    "files": [file._asdict() for file in part.files],
+                    "late": part.late,
+                    "undated": part.undated,
                 }
                 for part in manifest.parts
+            ],
+            "layout": layout_document(manifest.layout),
+            "files": [
+                {
+                    "work": file.work,
+                    "name": file.name,
+                    "topic": file.topic,
+                    "rows": file.rows,
+                    "bytes": file.bytes,
+                    "ranges": [one._asdict() for one in file.slices],
+                }
+                for file in manifest.files
             ],
             "coverage": _coverage(manifest.coverage),
         }
@@ -327,26 +391,46 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 def decode_manifest(name: str, data: bytes) -> Manifest:
     """Read ``manifest.json``. Raises ``ZkgroupError``."""
-    found = _load(data, name)
+    found = _load(data, name, RUN_FORMAT)
     try:
-        parts = tuple(_read_manifest_part(part) for part in found.pop("partitions"))
-        coverage = _read_coverage(found.pop("coverage"))
-        known = {key: found[key] for key in Manifest.__dataclass_fields__ if key in found}
-        return Manifest(parts=parts, coverage=coverage, **known)
+        parts = tuple(_read_manifest_part(part) for part in found["partitions"])
+        if found["format"] == FORMAT:
+            files = tuple(_read_old_file(part, file) for part in found["partitions"] for file in part["files"])
+        else:
+            files = tuple(_read_file(file) for file in found["files"])
+        coverage = _read_coverage(found["coverage"])
+        layout = read_layout(found.get("layout"))
+        made = ("parts", "files", "coverage", "layout")
+        known = {key: found[key] for key in Manifest.__dataclass_fields__ if key in found and key not in made}
+        return Manifest(parts=parts, files=files, coverage=coverage, layout=layout, **known)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _unreadable(name, f"{type(error).__name__} {error}") from None
 
 
 def _read_manifest_part(found: dict[str, Any]) -> ManifestPart:
-    files = tuple(ManifestFile(*(file[key] for key in ManifestFile._fields)) for file in found["files"])
     plan = _read_part(found | {"end": found["planned_end"]})
     gaps = {str(kind): int(count) for kind, count in found["gaps"].items()}
-    return ManifestPart(plan, found["end"], found["rows"], found["undecodable"], gaps, files)
+    late, undated = found.get("late", 0), found.get("undated", 0)
+    return ManifestPart(plan, found["end"], found["rows"], found["undecodable"], gaps, late, undated)
+
+
+def _read_file(found: dict[str, Any]) -> ManifestFile:
+    slices = tuple(Slice(*(one[key] for key in Slice._fields)) for one in found["ranges"])
+    return ManifestFile(found["work"], found["name"], found["topic"], found["rows"], found["bytes"], slices)
+
+
+def _read_old_file(part: dict[str, Any], found: dict[str, Any]) -> ManifestFile:
+    one = Slice(part["partition"], found["start"], found["end"], found["rows"])
+    return ManifestFile(found["work"], found["name"], part["topic"], found["rows"], found["bytes"], (one,))
 
 
 def _coverage(coverage: Mapping[str, TopicCoverage]) -> dict[str, Any]:
     return {
-        topic: _identity(found.identity) | {"partitions": {str(p): list(found.partitions[p]) for p in found.partitions}}
+        topic: _identity(found.identity)
+        | {
+            "partitions": {str(p): list(found.partitions[p]) for p in found.partitions},
+            "newest": {str(p): period for p, period in found.newest.items()},
+        }
         for topic, found in coverage.items()
     }
 
@@ -356,6 +440,7 @@ def _read_coverage(found: Mapping[str, Any]) -> dict[str, TopicCoverage]:
         topic: TopicCoverage(
             _read_identity(entry),
             {int(p): tuple((low, high) for low, high in pairs) for p, pairs in entry["partitions"].items()},
+            {int(p): int(period) for p, period in entry.get("newest", {}).items()},
         )
         for topic, entry in found.items()
     }

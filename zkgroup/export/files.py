@@ -1,155 +1,371 @@
-"""Parquet files of one range of offsets, in bounded memory.
+"""The Parquet files of a task, in bounded memory, however many are open at a time.
 
-A file is written under a name that nothing else uses, flushed to the disk, and only then told of. Row groups hold at
-most ``_GROUP_ROWS`` messages and ``_GROUP_BYTES`` (or what came in one batch); they carry statistics on offset and
-timestamp alone, since those of keys and values would cost time and repeat large values in the footer. The footer's
-metadata says where the file comes from.
+Messages are dealt out to files by their folder (``layout``); one file is open for each folder, and goes on from one
+range to the next, so that many small ranges make few files. Row groups hold at most ``_GROUP_ROWS`` messages and
+``_GROUP_BYTES``; all that waits to be written is at most ``_PENDING_BYTES`` (or what came in one batch), whatever the
+number of folders: the file with the most of it writes a row group. An open file that waits for nothing costs its
+footer.
+
+Statistics are kept of partition, offset and timestamp alone, since those of keys and values would cost time and repeat
+large values in the footer. The footer's metadata says where the file comes from and which ranges it holds.
 """
 
 from __future__ import annotations
 
-import os
-import uuid
-from collections.abc import Mapping, Sized
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, cast
+import resource
+from collections.abc import Iterable, Mapping, Sized
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
+import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from zkgroup.export.columns import SCHEMA, record_batch
-from zkgroup.export.words import Compression, OffsetRange, WrittenFile
+from zkgroup.export.columns import Columns, time_of
+from zkgroup.export.destination import Destination
+from zkgroup.export.layout import Layout, Period
+from zkgroup.export.punctuality import Punctuality
+from zkgroup.export.words import OffsetRange, Slice
+from zkgroup.export.workplace import WorkFile, Workplace
 from zkgroup.servers.kafka import Message
 
-_GROUP_ROWS = 128 << 10
-_GROUP_BYTES = 16 << 20
-# zstd's lowest level is the fastest and loses little; gzip's highest, pyarrow's default, takes ages.
-_LEVELS: Mapping[str, int] = {"zstd": 1, "gzip": 6}
+_GROUP_ROWS: Final = 128 << 10
+_GROUP_BYTES: Final = 16 << 20
+_PENDING_BYTES: Final = 32 << 20
+# A small file is not made smaller by row groups of some rows each.
+_LEAST_GROUP_BYTES: Final = 64 << 10
+# Messages that come in smaller numbers wait for more before they become columns.
+_FEW: Final = 250
+_FEW_BYTES: Final = 1 << 20
+# What Python keeps of a message besides its key and value.
+_MESSAGE_BYTES: Final = 400
+# Files that have a row group already, and are open, each for some 50 KB: a month of hours. And folders that anything
+# waits for.
+_OPEN_FILES: Final = 768
+_FOLDERS: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class FileOptions:
-    """How files are written. ``target_bytes``: a file that has grown to this size is followed by another."""
+    """How files are written, and where: in ``folder`` of the destination. ``compression``: codec and level.
+    ``target_bytes``: a file that has grown to this size is followed by another. ``planned``: milliseconds since 1970;
+    messages from later than that make nothing late. ``shared``: a file may hold several partitions."""
 
+    destination: Destination
     folder: str
-    compression: Compression
+    compression: tuple[str, int | None]
     target_bytes: int
     metadata: Mapping[str, str]
+    layout: Layout = field(default_factory=Layout)
+    planned: int = 1 << 62
+    shared: bool = True
 
 
-class RangeFiles:
-    """Writes the messages of a range, in order; no file at all where there are none."""
+class FileAnswer(NamedTuple):
+    """A finished file. ``work``: its name in the destination as yet; ``folder``: where it is to go."""
 
-    def __init__(self, piece: OffsetRange, options: FileOptions) -> None:
-        self._piece = piece
+    kind: str
+    work: str
+    topic: str
+    folder: str
+    rows: int
+    bytes: int
+    slices: tuple[Slice, ...]
+
+
+class Told(NamedTuple):
+    """What became of a range's messages. ``undated``: those without a usable time, ``late`` and ``fresh``: see
+    ``Punctuality``."""
+
+    rows: int
+    undecodable: int
+    undated: int
+    late: int
+    fresh: Mapping[int, int]
+
+
+#: Topic, partition (−1 where a file may hold several), period.
+_Folder: TypeAlias = tuple[str, int, Period]
+
+
+@dataclass
+class _Load:
+    """What all open files of a task have together."""
+
+    pending: int = 0  # bytes that wait to be written
+    writers: int = 0
+    undecodable: int = 0  # messages of the range
+
+
+class TaskFiles:
+    """Writes the messages of ranges: for each ``begin``, ``add`` in order, ``end``; at last ``finish`` or
+    ``abandon``."""
+
+    def __init__(self, options: FileOptions) -> None:
         self._options = options
-        self._files: list[WrittenFile] = []
-        self._start = piece.start  # of the open file, or of the next one
-        self._next = piece.start  # behind the last message that was added
-        self._batches: list[Any] = []
-        self._rows = self._bytes = 0  # in self._batches
-        self._writer: _Writer | None = None
+        self._layout = options.layout
+        self._columns = Columns(options.layout)
+        self._workplace = Workplace(options.destination, options.folder)
+        self._calendar = options.layout.calendar() if options.layout.timed else None
+        self._horizon = None if self._calendar is None else self._calendar.period(options.planned)
+        descriptors = (resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 128) // self._workplace.descriptors
+        self._most_open = min(_OPEN_FILES, max(16, descriptors))
+        self._load = _Load()
+        self._files: dict[_Folder, _File] = {}  # the one that was used last, at the end
+        self._finished: list[FileAnswer] = []
+        self._told: list[FileAnswer] = []
+        self._piece: OffsetRange | None = None
+        self._reached = 0
+        self._stretch = 0  # grows where a range does not begin where the one before ended
+        self._tile = 0  # where the next slice begins, in folders without times
+        self._rows = 0
+        self._punctuality = Punctuality(None)
+
+    def begin(self, piece: OffsetRange) -> None:
+        """The next messages are those of ``piece``."""
+        before = self._piece
+        if before is None or before.partition != piece.partition or self._reached != piece.start:
+            self._stretch += 1
+        self._piece = piece
+        self._tile = self._reached = piece.start
+        self._rows = self._load.undecodable = 0
+        self._punctuality = Punctuality(self._horizon)
+        topic, partition = piece.partition
+        for folder in list(self._files):
+            if folder[0] != topic or folder[1] not in (-1, partition):
+                self._close(folder)
 
     def add(self, messages: list[Message]) -> None:
         """Take the next messages."""
-        if self._writer is not None and self._writer.size() >= self._options.target_bytes:
-            self._flush()
-            self._close(self._next)
+        assert self._piece is not None
+        topic, partition = self._piece.partition
+        number = partition if "partition" in self._layout.by or not self._options.shared else -1
+        self._rows += len(messages)
+        for period, some in self._dealt(messages):
+            self._add((topic, number, period), some)
+
+    def _dealt(self, messages: list[Message]) -> Iterable[tuple[Period, list[Message]]]:
+        """The messages by their periods."""
+        if self._calendar is None:
+            return ((None, messages),)
+        # Most often all are of one quarter of an hour. Those without a time have −1 or 0 there.
+        times = [message.timestamp()[1] for message in messages]
+        low = min(times)
+        same, period = self._calendar.period_of_all(low, max(times)) if low > 0 else (False, None)
+        if same:
+            self._punctuality.add(period, len(messages))
+            return ((period, messages),)
+        dealt: dict[Period, list[Message]] = {}
+        for message in messages:
+            period = self._calendar.period(time_of(message))
+            self._punctuality.add(period, 1)
+            dealt.setdefault(period, []).append(message)
+        return dealt.items()
+
+    def _add(self, folder: _Folder, messages: list[Message]) -> None:
+        assert self._piece is not None
+        known = self._files.get(folder)
+        if known is not None and known.is_full():
+            self._close(folder)
+        file = self._files.pop(folder, None) or _File(self._options, self._columns, self._workplace, self._load)
+        self._files[folder] = file
+        first, last = cast("int", messages[0].offset()), cast("int", messages[-1].offset())
+        start = first if self._layout.timed else self._tile
+        file.add(messages, Slice(self._piece.partition.partition, start, last + 1, len(messages)), self._stretch)
+        self._tile = last + 1
+        self._relieve()
+
+    def _relieve(self) -> None:
+        """Keep what waits, and what is open, within bounds."""
+        while self._load.pending > _PENDING_BYTES:
+            max(self._files.values(), key=lambda file: file.pending).flush()
+        while len(self._files) > _FOLDERS:
+            self._close(next(iter(self._files)))
+        while self._load.writers > self._most_open:
+            self._close(next(folder for folder, file in self._files.items() if file.is_open))
+
+    def end(self, reached: int) -> Told:
+        """The range is read up to ``reached``."""
+        self._reached = reached
+        for file in self._files.values():
+            file.convert()
+            if not self._layout.timed:
+                file.reach(reached, self._stretch)
+        told = self._punctuality
+        return Told(self._rows, self._load.undecodable, told.undated, told.late, dict(told.fresh))
+
+    def finish(self) -> None:
+        """Close all files."""
+        for folder in list(self._files):
+            self._close(folder)
+
+    def take(self) -> list[FileAnswer]:
+        """The files that were closed since this was asked."""
+        taken, self._finished = self._finished, []
+        self._told += taken
+        return taken
+
+    def abandon(self) -> None:
+        """Remove what was written."""
+        for file in self._files.values():
+            file.abandon()
+        self._files.clear()
+        for finished in (*self._told, *self._finished):
+            self._workplace.remove(finished.work)
+        self._finished, self._told = [], []
+
+    def _close(self, folder: _Folder) -> None:
+        file = self._files[folder]
+        topic, partition, period = folder
+        self._finished.append(file.close(topic, self._layout.folder(topic, partition, period)))
+        del self._files[folder]
+
+
+class _File:
+    """One file: what waits for it, and what it holds."""
+
+    def __init__(self, options: FileOptions, columns: Columns, workplace: Workplace, load: _Load) -> None:
+        self._options = options
+        self._columns = columns
+        self._workplace = workplace
+        self._load = load
+        self._group_bytes = min(_GROUP_BYTES, max(_LEAST_GROUP_BYTES, options.target_bytes))
+        self._slices: list[Slice] = []
+        self._stretch = 0  # of the last slice
+        self._few: list[Message] = []
+        self._few_bytes = 0
+        self._batches: list[Any] = []
+        self._rows = self._bytes = 0  # in self._batches
+        self._written = 0  # rows
+        self._work: WorkFile | None = None
+        self._parquet: Any = None
+
+    @property
+    def pending(self) -> int:
+        """Bytes that wait."""
+        return self._bytes + self._few_bytes
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a file by now."""
+        return self._work is not None
+
+    def is_full(self) -> bool:
+        """Whether it has reached its size; a row group that is full is written first, to know."""
+        if self.pending >= self._group_bytes:
+            self.flush()
+        return self._work is not None and int(self._work.sink.tell()) >= self._options.target_bytes
+
+    def add(self, messages: list[Message], piece: Slice, stretch: int) -> None:
+        """Take messages, which are ``piece``. Where that goes on with the last one, it becomes a part of it."""
+        last = self._slices[-1] if self._slices else None
+        if last is not None and stretch == self._stretch:
+            self._slices[-1] = last._replace(end=piece.end, rows=last.rows + piece.rows)
+        else:
+            self.convert()  # columns are of one partition
+            self._slices.append(piece)
+        self._stretch = stretch
+        if len(messages) >= _FEW:
+            self.convert()
+            self._take(messages)
+            return
+        self._few += messages
+        size = sum(len(message) + len(message.key() or b"") + _MESSAGE_BYTES for message in messages)
+        self._few_bytes += size
+        self._load.pending += size
+        if len(self._few) >= 2 * _FEW or self._few_bytes >= _FEW_BYTES:
+            self.convert()
+
+    def reach(self, end: int, stretch: int) -> None:
+        """The last slice, if it is of this stretch, stands for all up to ``end``."""
+        if self._slices and stretch == self._stretch:
+            self._slices[-1] = self._slices[-1]._replace(end=end)
+
+    def convert(self) -> None:
+        """Make columns of the few messages that wait for more."""
+        if self._few:
+            messages, self._few = self._few, []
+            self._load.pending -= self._few_bytes
+            self._few_bytes = 0
+            self._take(messages)
+
+    def _take(self, messages: list[Message]) -> None:
         # What is full is written before more is made, or large messages would be held twice. One value tells the size.
         likely = len(messages) * len(cast("Sized", messages[-1]))
-        if self._rows + len(messages) > _GROUP_ROWS or self._bytes + likely > _GROUP_BYTES:
-            self._flush()
-        batch = record_batch(messages)
-        if self._bytes + batch.nbytes > _GROUP_BYTES:
-            self._flush()
+        if self._rows + len(messages) > _GROUP_ROWS or self._bytes + likely > self._group_bytes:
+            self._write()
+        batch, undecodable = self._columns.batch(messages, self._slices[-1].partition)
+        self._load.undecodable += undecodable
+        if self._bytes + batch.nbytes > self._group_bytes:
+            self._write()
         self._batches.append(batch)
         self._rows += batch.num_rows
         self._bytes += batch.nbytes
-        self._next = batch.column(0)[-1].as_py() + 1
+        self._load.pending += batch.nbytes
 
-    def finish(self, end: int | None = None) -> list[WrittenFile]:
-        """Close the last file and tell of all: together they stand for the range, up to ``end`` if that is given."""
-        self._flush()
-        self._close(self._piece.end if end is None else end)
-        return self._files
+    def flush(self) -> None:
+        """Write what waits."""
+        self.convert()
+        self._write()
 
-    def abandon(self) -> None:
-        """Remove what was written so far."""
-        if self._writer is not None:
-            self._writer.abandon()
-            self._writer = None
-        for file in self._files:
-            Path(file.path).unlink(missing_ok=True)
-        self._files.clear()
-
-    def _flush(self) -> None:
+    def _write(self) -> None:
         if not self._batches:
             return
-        if self._writer is None:
-            self._writer = _Writer(self._options)
-        self._writer.write(pa.Table.from_batches(self._batches, SCHEMA))
+        if self._work is None:
+            self._open()
+        table = pa.Table.from_batches(self._batches, self._columns.schema)
+        self._parquet.write_table(table, row_group_size=_GROUP_ROWS * 2)
+        self._written += self._rows
         self._batches = []
+        self._load.pending -= self._bytes
         self._rows = self._bytes = 0
 
-    def _close(self, end: int) -> None:
-        if self._writer is None:
-            return
-        origin = {
-            "topic": self._piece.partition.topic,
-            "partition": self._piece.partition.partition,
-            "start": self._start,
-            "end": end,
-        }
-        path, rows, size = self._writer.close(origin)
-        self._files.append(WrittenFile(path, self._start, end, rows, size))
-        self._writer = None
-        self._start = end
-
-
-class _Writer:
-    """One open file."""
-
-    def __init__(self, options: FileOptions) -> None:
-        # Not *.parquet: whoever reads the folder with a pattern must not see what is not published.
-        self._path = str(Path(options.folder) / f"{uuid.uuid4()}.tmp")
-        self._metadata = options.metadata
-        self._rows = 0
+    def _open(self) -> None:
+        codec, level = self._options.compression
+        self._work = self._workplace.create()
+        self._load.writers += 1
         # The writer closes no sink that it was given, and does not flush the file to the disk.
-        self._sink = pa.OSFile(self._path, "wb")
         self._parquet = pq.ParquetWriter(
-            self._sink,
-            SCHEMA,
-            compression=options.compression,
-            compression_level=_LEVELS.get(options.compression),
+            self._work.sink,
+            self._columns.schema,
+            compression=codec,
+            compression_level=level,
             use_dictionary=["timestamp_type"],
-            write_statistics=["offset", "timestamp"],
+            write_statistics=["partition", "offset", "timestamp"],
             # Without it readers see plain strings where a dictionary was used to write them.
             store_schema=False,
         )
 
-    def size(self) -> int:
-        return int(self._sink.tell())
-
-    def write(self, table: Any) -> None:
-        self._rows += table.num_rows
-        self._parquet.write_table(table, row_group_size=_GROUP_ROWS * 2)
-
-    def close(self, origin: Mapping[str, object]) -> tuple[str, int, int]:
-        """Path, rows and size of the file, which then survives a power cut."""
+    def close(self, topic: str, folder: str) -> FileAnswer:
+        """Write the rest, and the footer. The file then survives a power cut."""
+        self.flush()
+        assert self._work is not None
+        layout, slices = self._options.layout, self._slices
+        origin = {
+            "topic": topic,
+            "ranges": orjson.dumps([list(one) for one in slices]).decode(),
+            "file": self._work.name.rpartition("/")[2].removesuffix(".tmp"),
+        }
+        if len(slices) == 1:
+            origin |= {name: str(getattr(slices[0], name)) for name in ("partition", "start", "end")}
+        if layout.timed:
+            origin["zone"] = layout.zone
         self._parquet.add_key_value_metadata(
-            dict(self._metadata) | {f"zkgroup.{name}": str(value) for name, value in origin.items()}
+            dict(self._options.metadata) | {f"zkgroup.{name}": value for name, value in origin.items()}
         )
         self._parquet.close()
-        self._sink.close()
-        descriptor = os.open(self._path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-            size = os.fstat(descriptor).st_size
-        finally:
-            os.close(descriptor)
-        return self._path, self._rows, size
+        work, size = self._work.finish()
+        self._forget()
+        return FileAnswer("file", work, topic, folder, self._written, size, tuple(slices))
 
     def abandon(self) -> None:
-        self._sink.close()
-        Path(self._path).unlink(missing_ok=True)
+        """Remove it."""
+        if self._work is not None:
+            self._parquet.is_open = False  # else its end would write to the file, which is closed, and complain
+            self._work.abandon()
+            self._forget()
+        self._load.pending -= self.pending
+
+    def _forget(self) -> None:
+        self._work = self._parquet = None
+        self._load.writers -= 1

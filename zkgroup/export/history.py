@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Literal
 
 from zkgroup.errors import MalformedZnodeError, ZkgroupError
 from zkgroup.export.accounting import total
 from zkgroup.export.claim import read_holder
-from zkgroup.export.documents import Manifest, Pointer, decode_pointer
+from zkgroup.export.documents import Manifest, ManifestFile, Pointer, decode_pointer
 from zkgroup.export.group import names_of
 from zkgroup.export.lake import Lake
 from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Children, Get, Node
 from zkgroup.servers.registry import Registry
 
@@ -35,6 +36,8 @@ class RunRow:
     files: int
     gaps: int
     skipped: int
+    undecodable: int = 0
+    late: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +85,11 @@ def _run_row(lake: Lake, group: str, run: str) -> RunRow:
         )
     manifest = found[0]
     settled = lake.settled(group, run)
-    withdrawn = set(settled.left) if settled is not None and settled.how == "withdraw" else set()
+    withdrawn: set[TopicPartition] = set()
+    if settled is not None and settled.how == "withdraw":
+        withdrawn = set(settled.left)
     counted = [part for part in manifest.parts if part.plan.partition not in withdrawn]
+    files = [file for file in manifest.files if not is_taken_back(file, withdrawn)]
     state: Literal["exported", "kept", "withdrawn"] = "exported"
     if settled is not None:
         state = "kept" if settled.how == "keep" else "withdrawn"
@@ -96,11 +102,18 @@ def _run_row(lake: Lake, group: str, run: str) -> RunRow:
         manifest.decided,
         len(counted),
         sum(part.rows for part in counted),
-        sum(file.bytes for part in counted for file in part.files),
-        sum(len(part.files) for part in counted),
+        sum(file.bytes for file in files),
+        len(files),
         sum(total(part.gaps for part in counted).values()),
         sum(part.plan.lost for part in counted),
+        sum(part.undecodable for part in counted),
+        sum(part.late for part in counted),
     )
+
+
+def is_taken_back(file: ManifestFile, withdrawn: Set[TopicPartition]) -> bool:
+    """Whether the file went with what was taken back."""
+    return any(TopicPartition(file.topic, one.partition) in withdrawn for one in file.slices)
 
 
 def status(registry: Registry, group: str | None = None) -> list[StatusRow]:
@@ -144,7 +157,7 @@ def _number(value: object) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def decided(lake: Lake, group: str) -> Iterator[tuple[Manifest, set[object]]]:
+def decided(lake: Lake, group: str) -> Iterator[tuple[Manifest, set[TopicPartition]]]:
     """A group's decided runs, the oldest first, each with the partitions that were taken back."""
     for run in lake.runs(group):
         found = lake.manifest(group, run)

@@ -1,28 +1,34 @@
-"""The destination as a whole: its layout, the runs that it keeps, and what they account for.
+"""The destination as a whole: its files, the runs that it keeps, and what they account for.
 
-Files are ``OUT/topic=T/partition=P/START-END.parquet``. A name tells which offsets the file stands for, END being the
-next one, so that names alone prove that nothing is there twice. Where the topic was deleted and made again, files of
-the later incarnation are ``START-END.gTAG.parquet``. No file is ever replaced.
+Files are ``OUT/topic=T/…/START-END.parquet``: ``layout`` says which folders there are, and what names tell. Names alone
+prove that nothing is there twice: no two files of a folder have an offset in common, and a message has one folder.
+Where a file holds more than one range, its footer, or its run's manifest, lists them. Where the topic was deleted and
+made again, names of the later incarnation are marked. No file is ever replaced.
 
-Topic and partition are folders, in Hive's manner, and are not repeated inside the files: Spark, pyarrow, pandas,
-DuckDB, Hive and Trino all make columns of them and read only the folders asked for. A column that is both is refused by
-pyarrow (``pq.read_table``), and files side by side in one folder, named by topic, would hide topics that start with
-``_`` or ``.`` from Spark and pyarrow. The price: readers guess a folder's type. ``partition`` becomes an integer, as it
-should; ``topic`` a string, *unless every topic of the folder looks like a number* (``123``): then an integer too.
-Whoever has such topics tells the reader: ``spark.sql.sources.partitionColumnTypeInference.enabled=false`` in Spark,
+Folders are Hive's, and what they tell is not repeated inside the files: Spark, pyarrow, pandas, DuckDB, Hive and Trino
+all make columns of them and read only the folders asked for. A column that is both is refused by pyarrow
+(``pq.read_table``), and files side by side in one folder, named by topic, would hide topics that start with ``_`` or
+``.`` from Spark and pyarrow. The price: readers guess a folder's type. ``partition`` and ``hour`` become integers, as
+they should, ``date`` a date in Spark and DuckDB; ``topic`` a string, *unless every topic of the folder looks like a
+number* (``123``): then an integer too. Whoever has such topics tells the reader:
+``spark.sql.sources.partitionColumnTypeInference.enabled=false`` in Spark,
 ``partitioning=ds.partitioning(pa.schema([("topic", pa.string()), ("partition", pa.int32())]), flavor="hive")`` in
 pyarrow and pandas, ``hive_types={'topic': VARCHAR}`` in DuckDB.
 
 Runs are ``OUT/_zkgroup/GROUP/NUMBER-UUID/``, which no reader takes for data (nothing there ends in ``.parquet``, and
 names that begin with ``_`` are passed over): ``plan.json``, ``manifest.json`` from its decision on, and while it is
 under way ``ATTEMPT/`` with the tasks' files. Numbers grow, so that the last run is known without reading any other.
+
+All runs of a lake have one layout, since readers take all of it for one table. What the first run chose is told by its
+documents; a run looks at them before it begins, and again when its own plan is in place: of two that begin at the same
+time, with different wishes, at least one sees the other's plan.
 """
 
 from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -40,13 +46,15 @@ from zkgroup.export.documents import (
     digest,
 )
 from zkgroup.export.intervals import Interval, union
+from zkgroup.export.layout import FileName, Layout, Period, read_name
 from zkgroup.export.store import Store
-from zkgroup.export.words import OffsetRange
+from zkgroup.export.words import OffsetRange, Slice
 from zkgroup.protocol.names import TopicPartition
 
 WORK = "_zkgroup"
 PLAN, MANIFEST, SETTLED = "plan.json", "manifest.json", "settled.json"
-_NAME = re.compile(r"([0-9]+)-([0-9]+)(?:\.g([0-9a-f]+))?\.parquet", re.ASCII)
+# Where so few are asked for, their folders are listed one by one.
+_FEW_PARTITIONS = 16
 _RUN = re.compile(r"([0-9]{8,})-[0-9a-f]{8}", re.ASCII)
 
 
@@ -54,9 +62,8 @@ class Published(NamedTuple):
     """A file under its final name, as the name tells."""
 
     name: str
-    start: int
-    end: int
-    tag: str | None
+    size: int
+    told: FileName
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +86,6 @@ class Lake:
     def folder(group: str, run: str) -> str:
         """A run's."""
         return f"{WORK}/{group}/{run}"
-
-    @staticmethod
-    def file(partition: TopicPartition, start: int, end: int, tag: str | None = None) -> str:
-        """The final name of the file for offsets ``[start, end)``."""
-        mark = f".g{tag}" if tag else ""
-        return f"topic={partition.topic}/partition={partition.partition}/{start}-{end}{mark}.parquet"
 
     def groups(self) -> list[str]:
         """Whose runs are here."""
@@ -139,40 +140,109 @@ class Lake:
 
     # --- files ------------------------------------------------------------------------------------------------------
 
-    def published(self, partition: TopicPartition) -> Iterator[Published]:
-        """What final names tell of a partition."""
-        folder = f"topic={partition.topic}/partition={partition.partition}"
-        for name in self.store.names(folder):
-            if match := _NAME.fullmatch(name):
-                yield Published(f"{folder}/{name}", int(match[1]), int(match[2]), match[3])
+    def published(self, topic: str, partition: int | None = None) -> Iterator[Published]:
+        """What final names tell of a topic; with ``partition`` at least its files, of its own folder if it has one."""
+        folder = f"topic={topic}"
+        if partition is not None and f"partition={partition}" in self.store.names(folder):
+            folder += f"/partition={partition}"
+        for file in self.store.walk(folder):
+            if told := read_name(file.name):
+                yield Published(file.name, file.size, told)
 
-    def partitions(self) -> Iterator[TopicPartition]:
-        """All partitions that have a folder here."""
-        for topic in self.store.names(""):
-            if not topic.startswith("topic="):
+    def topics(self) -> list[str]:
+        """All topics that have a folder here."""
+        return [name.removeprefix("topic=") for name in self.store.names("") if name.startswith("topic=")]
+
+    def intervals(self, partition: TopicPartition, tag: str | None, known: Set[str]) -> list[Interval]:
+        """What published files of a partition stand for, whoever wrote them; without those of several ranges that are
+        of the runs ``known``, whose documents tell."""
+        found: list[Interval] = []
+        for file in self.published(*partition):
+            if file.told.tag != tag:
                 continue
-            for partition in self.store.names(topic):
-                number = partition.removeprefix("partition=")
-                if partition.startswith("partition=") and number.isdecimal():
-                    yield TopicPartition(topic.removeprefix("topic="), int(number))
+            if not file.told.more:
+                found += [(file.told.start, file.told.end)] if file.told.partition == partition.partition else []
+            elif file.told.run not in known:
+                found += [(s.start, s.end) for s in self._listed(file) if s.partition == partition.partition]
+        return found
+
+    def _listed(self, file: Published) -> tuple[Slice, ...]:
+        """The ranges of a file that holds several: its footer lists them."""
+        from zkgroup.export.footer import read_footer
+
+        return read_footer(self.store, file.name).slices
 
     def refuse_overlap(self, ranges: Iterable[OffsetRange], tags: Mapping[str, str | None]) -> None:
         """Raise ``RefusedError`` if published files already hold an offset of ``ranges``: it would be there twice."""
-        wanted: dict[TopicPartition, list[OffsetRange]] = {}
+        wanted: dict[str, dict[int, list[OffsetRange]]] = {}
         for piece in ranges:
-            wanted.setdefault(piece.partition, []).append(piece)
-        for partition, pieces in wanted.items():
-            for found in self.published(partition):
-                if found.tag != tags.get(partition.topic):
+            wanted.setdefault(piece.partition.topic, {}).setdefault(piece.partition.partition, []).append(piece)
+        suspects: dict[str, bool] = {}  # runs: whether what their group has exported is in the way
+        for topic, pieces in wanted.items():
+            for file in self._near(topic, pieces):
+                told = file.told
+                if told.tag != tags.get(topic):
                     continue
-                for piece in pieces:
-                    if found.start < piece.end and piece.start < found.end:
-                        raise RefusedError(
-                            f"{self.store.uri}/{found.name} already holds offsets {found.start} to {found.end - 1} of "
-                            f"{partition}, which the group has not committed: it stands at {pieces[0].start}",
-                            "the group was set back, or another one was exported here: --on-disagreement lake goes on "
-                            "where the export ended; to have the messages again choose another --to",
-                        )
+                if not told.more:
+                    slices: Iterable[Slice] = (Slice(told.partition, told.start, told.end, 0),)
+                else:
+                    # A group's last manifest tells of all its runs: most often it is enough to look there.
+                    if not suspects:
+                        suspects = self._suspects(wanted)
+                    slices = self._listed(file) if suspects.get(str(told.run), True) else ()
+                for one in slices:
+                    for piece in pieces.get(one.partition, ()):
+                        if one.start < piece.end and piece.start < one.end:
+                            raise RefusedError(
+                                f"{self.store.uri}/{file.name} already holds offsets {one.start} to {one.end - 1} of "
+                                f"{piece.partition}, which the group has not committed: it stands at {piece.start}",
+                                "the group was set back, or another one was exported here: --on-disagreement lake goes "
+                                "on where the export ended; to have the messages again choose another --to",
+                            )
+
+    def _near(self, topic: str, partitions: Collection[int]) -> Iterator[Published]:
+        if len(partitions) > _FEW_PARTITIONS or not any(
+            name.startswith("partition=") for name in self.store.names(f"topic={topic}")
+        ):
+            yield from self.published(topic)
+            return
+        for partition in sorted(partitions):
+            yield from self.published(topic, partition)
+
+    def _suspects(self, wanted: Mapping[str, Mapping[int, list[OffsetRange]]]) -> dict[str, bool]:
+        found: dict[str, bool] = {"": False}
+        for group in self.groups():
+            coverage = self.last(group).coverage
+            in_the_way = any(
+                low < piece.end and piece.start < high
+                for topic, partitions in wanted.items()
+                if topic in coverage
+                for partition, pieces in partitions.items()
+                for piece in pieces
+                for low, high in coverage[topic].partitions.get(partition, ())
+            )
+            found |= dict.fromkeys(self.runs(group), in_the_way)
+        return found
+
+    # --- the layout -------------------------------------------------------------------------------------------------
+
+    def layout(self, own: str) -> Layout | None:
+        """The layout of what is here, decided or under way; None where there is nothing yet. ``own``: the group that
+        asks: what of it is under way, is its own or left over."""
+        for group in self.groups():
+            for run in reversed(self.runs(group)):
+                if MANIFEST in self.store.names(self.folder(group, run)):
+                    found = self.manifest(group, run)
+                    if found is not None and self.settled_coverage(group, run):
+                        return found[0].layout
+                    continue
+                try:
+                    plan = None if group == own else self.plan(group, run)
+                except ZkgroupError:
+                    plan = None
+                if plan is not None:
+                    return plan[0].layout
+        return None
 
     def has_garbage(self, group: str) -> bool:
         """Whether the newest run left something behind; older ones were tidied up by whoever came after them."""
@@ -212,21 +282,29 @@ def _number(run: str) -> int:
 
 
 def extended(
-    coverage: Mapping[str, TopicCoverage], topics: Mapping[str, TopicIdentity], parts: Iterable[ManifestPart]
+    coverage: Mapping[str, TopicCoverage],
+    topics: Mapping[str, TopicIdentity],
+    parts: Iterable[ManifestPart],
+    times: Mapping[TopicPartition, Period] | None = None,
 ) -> dict[str, TopicCoverage]:
-    """What is accounted for when ``parts`` are, too. An incarnation that is gone is forgotten: its files have other
-    names than those to come."""
+    """What is accounted for when ``parts`` are, too; ``times``: their newest periods. An incarnation that is gone is
+    forgotten: its files have other names than those to come."""
     grown: dict[str, dict[int, list[Interval]]] = {}
+    newest: dict[str, dict[int, int]] = {}
     for topic, identity in topics.items():
         known = coverage.get(topic)
         same = known is not None and known.identity.same(identity)
         grown[topic] = {p: list(found) for p, found in known.partitions.items()} if known and same else {}
+        newest[topic] = dict(known.newest) if known and same else {}
     for part in parts:
         place = grown[part.plan.partition.topic].setdefault(part.plan.partition.partition, [])
         place += [(gap.start, gap.end) for gap in part.plan.skipped]
         place.append((part.plan.start, part.end))
+        period = (times or {}).get(part.plan.partition)
+        if part.plan.commits and period is not None:
+            newest[part.plan.partition.topic][part.plan.partition.partition] = period
     updated = {
-        topic: TopicCoverage(topics[topic], {p: union(found) for p, found in partitions.items()})
+        topic: TopicCoverage(topics[topic], {p: union(found) for p, found in partitions.items()}, newest[topic])
         for topic, partitions in grown.items()
     }
     return {**coverage, **updated}

@@ -13,7 +13,6 @@ from zkgroup.export.beginnings import Troubles, begin_at
 from zkgroup.export.intervals import subtract
 from zkgroup.export.words import (
     Begin,
-    Compression,
     Disagreement,
     ExportPlan,
     OffsetRange,
@@ -23,14 +22,12 @@ from zkgroup.export.words import (
     Policy,
     RecreatedPolicy,
     Skipped,
-    WrittenFile,
 )
 from zkgroup.protocol.names import TopicPartition
 
 __all__ = [
     "RANGE_MESSAGES",
     "Begin",
-    "Compression",
     "Disagreement",
     "ExportPlan",
     "OffsetRange",
@@ -40,7 +37,6 @@ __all__ = [
     "Policy",
     "RecreatedPolicy",
     "Skipped",
-    "WrittenFile",
     "cut",
     "make_backfill",
     "make_plan",
@@ -52,6 +48,9 @@ __all__ = [
 RANGE_MESSAGES = 1_000_000
 # What opening a range costs, counted in messages: many small ranges share a task.
 _RANGE_COST = 20_000
+# Only from so many tasks on do they grow, and up to so many ranges each.
+_TASKS = 256
+_RANGES = 16
 
 
 def make_plan(
@@ -160,6 +159,12 @@ def cut(partition: TopicPartition, start: int, end: int, size: int) -> list[Offs
     count = -(-(end - start) // size)
     edges = [start + (end - start) * i // count for i in range(count)] if count else []
     return [OffsetRange(partition, a, b) for a, b in zip(edges, [*edges[1:], end], strict=True)] if edges else []
+
+
+def task_size(messages: int, size: int = RANGE_MESSAGES) -> int:
+    """Messages of one task, about: several ranges of ``size`` where there are very many, so that files reach their
+    size."""
+    return max(size, min(_RANGES * size, messages // _TASKS))
 
 
 def pack(ranges: Sequence[OffsetRange], size: int = RANGE_MESSAGES) -> list[list[OffsetRange]]:

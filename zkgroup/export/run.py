@@ -22,17 +22,19 @@ from zkgroup import __version__
 from zkgroup.errors import NotFoundError, UsageError
 from zkgroup.export.bounds import COMMITTED, EARLIEST, LATEST, Bound
 from zkgroup.export.claim import ExportClaim
+from zkgroup.export.destination import Destination
 from zkgroup.export.documents import RunPlan, TopicIdentity, decode_pointer
 from zkgroup.export.group import ExportGroup
 from zkgroup.export.lake import Lake, LastRun, tag_for
+from zkgroup.export.layout import Layout, LayoutWish, parse_compression
 from zkgroup.export.master import choose_master, refuse_if_silent
 from zkgroup.export.plan import RANGE_MESSAGES, make_backfill, make_plan
 from zkgroup.export.steps import ExportRun
-from zkgroup.export.store import FolderStore
+from zkgroup.export.store import open_store
 from zkgroup.export.summaries import PartitionSummary, summaries_of
 from zkgroup.export.surroundings import Progress, Runner, Surroundings
 from zkgroup.export.transactions import holdable
-from zkgroup.export.words import Begin, Compression, ExportPlan, OffsetRange, PartitionFacts, Policies
+from zkgroup.export.words import Begin, ExportPlan, OffsetRange, PartitionFacts, Policies
 from zkgroup.java import find_java
 from zkgroup.protocol import znodes
 from zkgroup.protocol.filters import TopicFilter
@@ -68,7 +70,7 @@ class ExportRequest:
     """
 
     group: str
-    root: Path
+    root: Destination
     topics: tuple[str, ...] = ()
     whitelist: TopicFilter | None = None
     begin: Bound | Begin | None = None
@@ -85,7 +87,8 @@ class ExportRequest:
     conf: Mapping[str, str] = field(default_factory=dict)
     spark_timeout: float = 120.0
     log: Path | None = None
-    compression: Compression = "zstd"
+    compression: str = "zstd"
+    layout: LayoutWish = field(default_factory=LayoutWish)
     target_bytes: int = DEFAULT_TARGET_BYTES
     patience: float = 30.0
     range_messages: int = RANGE_MESSAGES
@@ -144,11 +147,12 @@ class _Export:
         validate_group_id(request.group)
         if request.join is not None and request.backfill:
             raise UsageError("--backfill never moves the group: it needs no --join", "leave --join out")
+        parse_compression(request.compression)
         for topic in request.topics:
             validate_topic(topic)
         self._request = request
         self._registry = registry
-        self._lake = Lake(FolderStore(request.root))
+        self._lake = Lake(open_store(request.root))
         self._kafka = kafka
         self._warn = warn
         self._own_runner = runner is None
@@ -239,9 +243,12 @@ class _Export:
             coverage=last.coverage,
         )
         tags = {topic: tag_for(identity, last.coverage.get(topic)) for topic, identity in identities.items()}
-        plan = self._decide(facts, tags)
+        plan = self._decide(facts, tags, last)
         self._lake.refuse_overlap(plan.ranges, tags)
-        if cluster is None or not plan.moves:
+        if not plan.moves:
+            return plan, None
+        layout = request.layout.resolve(self._lake.layout(request.group), self._lake.store.uri)
+        if cluster is None:
             return plan, None
         for partition, why in plan.left_out:
             self._warn(f"{partition} is left out: {why}")
@@ -254,7 +261,7 @@ class _Export:
             topic: replace(identity, cleanup=cleanup.get(topic), tag=tags[topic])
             for topic, identity in identities.items()
         }
-        return plan, self._run_plan(plan, known, last, cluster, kafka)
+        return plan, self._run_plan(plan, known, last, cluster, kafka, layout)
 
     def _join(self, stack: ExitStack, registry: Registry, config: ConsumerConfig) -> None:
         from zkgroup.export.membership import Membership
@@ -285,7 +292,7 @@ class _Export:
             grouped[topic] = (*grouped.get(topic, ()), number)
         return grouped
 
-    def _decide(self, facts: list[PartitionFacts], tags: Mapping[str, str | None]) -> ExportPlan:
+    def _decide(self, facts: list[PartitionFacts], tags: Mapping[str, str | None], last: LastRun) -> ExportPlan:
         request = self._request
         policies = request.policies
         if request.skip_lost and policies.expired == "fail":
@@ -314,8 +321,15 @@ class _Export:
                 "--backfill needs a place to begin", "--from earliest, @TIME, TOPIC:PARTITION=OFFSET or FILE"
             )
         # Files count, too, whoever wrote them: a backfill takes what is not there.
+        known = frozenset(self._lake.runs(request.group)) if last.run is not None else frozenset[str]()
         facts = [
-            replace(fact, coverage=(*fact.coverage, *((f.start, f.end) for f in self._lake.published(fact.partition))))
+            replace(
+                fact,
+                coverage=(
+                    *fact.coverage,
+                    *self._lake.intervals(fact.partition, tags.get(fact.partition.topic), known),
+                ),
+            )
             for fact in facts
         ]
         return make_backfill(
@@ -327,7 +341,13 @@ class _Export:
         )
 
     def _run_plan(
-        self, plan: ExportPlan, known: Mapping[str, TopicIdentity], last: LastRun, cluster: str, kafka: KafkaSettings
+        self,
+        plan: ExportPlan,
+        known: Mapping[str, TopicIdentity],
+        last: LastRun,
+        cluster: str,
+        kafka: KafkaSettings,
+        layout: Layout,
     ) -> RunPlan:
         request = self._request
         parts = tuple(
@@ -355,6 +375,7 @@ class _Export:
             previous=last.run,
             host=socket.gethostname(),
             release=__version__,
+            layout=layout,
         )
 
     # --- Spark ------------------------------------------------------------------------------------------------------

@@ -9,17 +9,18 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal, Self, cast
 
 from zkgroup import __version__
-from zkgroup.errors import RefusedError, UnreachableError
+from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.assembling import assemble, ranges_of, refuse_unexplained
 from zkgroup.export.claim import ExportClaim, Moved, NotHeld
 from zkgroup.export.documents import (
     Manifest,
+    ManifestFile,
     ManifestPart,
     Pointer,
     RunPlan,
@@ -32,14 +33,16 @@ from zkgroup.export.documents import (
 )
 from zkgroup.export.group import ExportGroup
 from zkgroup.export.lake import MANIFEST, PLAN, SETTLED, Lake, extended
-from zkgroup.export.plan import pack
+from zkgroup.export.layout import Period, parse_compression
+from zkgroup.export.plan import pack, task_size
 from zkgroup.export.surroundings import Progress, Surroundings
-from zkgroup.export.words import Compression, OffsetRange
+from zkgroup.export.words import OffsetRange
 from zkgroup.protocol.names import TopicPartition
 
 if TYPE_CHECKING:
+    from zkgroup.export.files import FileAnswer
     from zkgroup.export.membership import Membership
-    from zkgroup.export.task import DoneAnswer
+    from zkgroup.export.task import DoneAnswer, RangeAnswer
 
 
 log = logging.getLogger(__name__)
@@ -102,7 +105,7 @@ class ExportRun:
                 manifest = self._decide(self._write())
             except BaseException:
                 # What keeps it from being dropped matters less than what went wrong; then it waits for the next export.
-                with contextlib.suppress(UnreachableError, RefusedError):
+                with contextlib.suppress(ZkgroupError):
                     self.abandon()
                 raise
         else:
@@ -120,6 +123,12 @@ class ExportRun:
         """(none) → planned: the plan in the store first, then the pointer."""
         self._store.write(f"{self._folder}/{PLAN}", encode_plan(self.plan))
         self._with.passed("plan written")
+        other = self._lake.layout(self.plan.group)
+        if other is not None and other != self.plan.layout:
+            raise RefusedError(
+                f"another export has just begun {self._store.uri} with {other.told()}",
+                "give the same options, or choose another --to",
+            )
         self._claim.point(None, self.pointer)
         self._with.passed("plan in place")
 
@@ -132,11 +141,18 @@ class ExportRun:
         self._remove_attempts(but=self._claim.attempt)
         self._refuse_if_changed()
 
-    def _write(self) -> list[ManifestPart]:
+    def _write(self) -> _Written:
         """Have the ranges read and written."""
         total = sum(part.end - part.start for part in self.plan.partitions)
+        known = self._lake.last(self.plan.group).coverage
+        newest = {
+            TopicPartition(topic, number): period
+            for topic, identity in self.plan.topics.items()
+            if topic in known and known[topic].identity.same(identity)
+            for number, period in known[topic].newest.items()
+        }
         if not total:
-            return assemble(self.plan, [])
+            return _Written(*assemble(self.plan, [], newest))
         # Only now: pyarrow takes 0.1 s, and an export that finds nothing new does without.
         from zkgroup.export.files import FileOptions
         from zkgroup.export.task import TaskSettings
@@ -144,9 +160,19 @@ class ExportRun:
         plan = self.plan
         metadata = {"zkgroup.run": f"{plan.group}@{plan.run}", "zkgroup.group": plan.group}
         metadata["zkgroup.version"] = __version__
-        folder = self._store.prepare(f"{self._folder}/{self._claim.attempt}")
+        folder = f"{self._folder}/{self._claim.attempt}"
+        self._store.prepare(folder)
         self._with.passed("folder made")
-        options = FileOptions(folder, cast("Compression", plan.compression), plan.target_bytes, metadata)
+        options = FileOptions(
+            self._lake.store.destination,
+            folder,
+            parse_compression(plan.compression),
+            plan.target_bytes,
+            metadata,
+            plan.layout,
+            plan.planned,
+            shared=self._with.member is None,  # a member may lose one partition, and keep another
+        )
         kafka = self._with.kafka()
         kafka = replace(kafka, properties={**kafka.properties, "isolation.level": plan.isolation})
         ranges = ranges_of(plan)
@@ -157,41 +183,46 @@ class ExportRun:
 
         def tell(answer: DoneAnswer) -> None:
             nonlocal done, size
-            # An executor that is lost after its task makes Spark repeat it, and tell of it twice.
-            done = min(total, done + answer[4] - answer[3])
-            size += sum(file[4] for file in answer[5])
+            if answer.kind == "file":
+                size += cast("FileAnswer", answer).bytes
+            else:
+                told = cast("RangeAnswer", answer)
+                # An executor that is lost after its task makes Spark repeat it, and tell of it twice.
+                done = min(total, done + told.end - told.start)
             self._with.progress(Progress("exporting", done, total, size))
 
         self._with.progress(Progress("starting Spark", 0, total))
         with self._with.runner() as runner:
             self._with.passed("runner started")
             self._with.progress(Progress("exporting", 0, total))
-            answers = runner.run(settings, pack(ranges, plan.range_messages), tell)
+            answers = runner.run(settings, pack(ranges, task_size(total, plan.range_messages)), tell)
         self._with.passed("files written")
-        return assemble(plan, answers)
+        return _Written(*assemble(plan, answers, newest))
 
-    def _decide(self, parts: list[ManifestPart]) -> Manifest:
+    def _decide(self, written: _Written) -> Manifest:
         """planned → decided: the point of no return."""
-        plan = self.plan
+        plan, parts = self.plan, written.parts
         self._with.progress(Progress("publishing", 0, 0))
         if not plan.record_unexplained:
             refuse_unexplained(parts)
         self._refuse_if_changed()
         tags = {topic: identity.tag for topic, identity in plan.topics.items()}
-        self._lake.refuse_overlap([OffsetRange(p.plan.partition, p.plan.start, p.end) for p in parts if p.files], tags)
+        self._lake.refuse_overlap([OffsetRange(p.plan.partition, p.plan.start, p.end) for p in parts], tags)
         self._with.passed("checked")
         if self._with.member is not None:
-            return self._decide_held(self._with.member, parts)
-        manifest, data = self._write_manifest(parts)
+            return self._decide_held(self._with.member, written)
+        manifest, data = self._write_manifest(written)
         decided = replace(self.pointer, state="decided", manifest=digest(data))
         self._claim.point(self.pointer, decided, [part.plan for part in parts if part.moves])
         self.pointer = decided
         self._with.passed("decided")
         return manifest
 
-    def _decide_held(self, member: Membership, parts: list[ManifestPart]) -> Manifest:
+    def _decide_held(self, member: Membership, written: _Written) -> Manifest:
         """planned → committed: of what the member holds, in one transaction with its offsets. What it does not hold any
-        more is left out: its files go with the attempt, and whoever owns it goes on where the group stands."""
+        more is left out: its files, which hold nothing else, go with the attempt, and whoever owns it goes on where
+        the group stands."""
+        parts, files = written.parts, written.files
         for _ in range(_DECISIONS):
             held = self._claim.persist(lambda: member.held(self._claim.registry))
             plans = [part.plan for part in parts]
@@ -200,14 +231,15 @@ class ExportRun:
                 if part.plan.partition not in held:
                     self._with.warn(f"{part.plan.partition} was taken over by another member: it is not exported")
             parts = [part for part in parts if part.plan.partition in held]
+            files = [file for file in files if TopicPartition(file.topic, file.slices[0].partition) in held]
             if not parts:
                 raise RefusedError(
                     f"another member has taken over all that was to be exported for group {self.plan.group}",
                     "nothing was committed: export again",
                 )
             # Nobody can export again what is committed: from here on the files must be there, whatever fails.
-            self._store.settle(f"{self._folder}/{file.work}" for part in parts for file in part.files)
-            manifest, data = self._write_manifest(parts)
+            self._store.settle(f"{self._folder}/{file.work}" for file in files)
+            manifest, data = self._write_manifest(_Written(parts, files, written.times))
             committed = replace(self.pointer, state="committed", manifest=digest(data))
             try:
                 self._claim.decide_and_commit(self.pointer, committed, parts)
@@ -221,8 +253,8 @@ class ExportRun:
             f"group {self.plan.group} rebalances again and again", "nothing was committed: export when it is at rest"
         )
 
-    def _write_manifest(self, parts: list[ManifestPart]) -> tuple[Manifest, bytes]:
-        plan = self.plan
+    def _write_manifest(self, written: _Written) -> tuple[Manifest, bytes]:
+        plan, parts = self.plan, written.parts
         previous = self._lake.last(plan.group)
         manifest = Manifest(
             plan.run,
@@ -235,8 +267,10 @@ class ExportRun:
             _now(),
             plan.isolation,
             tuple(parts),
-            extended(previous.coverage, plan.topics, parts),
+            extended(previous.coverage, plan.topics, parts, written.times),
             previous.run,
+            tuple(written.files),
+            plan.layout,
         )
         data = encode_manifest(manifest)
         self._store.write(f"{self._folder}/{self._claim.attempt}/{MANIFEST}", data)
@@ -256,9 +290,9 @@ class ExportRun:
 
     def _publish(self, manifest: Manifest) -> None:
         """Give the files their final names, and the manifest its own."""
-        files = [file for part in manifest.parts for file in part.files]
-        for number, file in enumerate(files, 1):
-            self._store.publish(f"{self._folder}/{file.work}", file.name, file.bytes)
+        files = manifest.files
+        works = [(f"{self._folder}/{file.work}", file.name, file.bytes) for file in files]
+        for number, _ in enumerate(self._store.publish(works), 1):
             self._with.passed(f"published {number} of {len(files)}")
         self._store.settle(file.name for file in files)
         self._with.passed("published for good")
@@ -356,6 +390,8 @@ class ExportRun:
         return moved | {p.plan.partition for p in manifest.parts if p.moves and p.plan.partition.topic in remade}
 
     def _withdraw(self, manifest: Manifest) -> None:
+        if self.pointer.state == "decided" and self.plan.kind == "export":
+            refuse_shared(manifest, self._claim.persist(lambda: self._claim.unmoved(manifest.parts)))
         withdrawn = replace(self.pointer, state="withdrawn")
         self._claim.point(self.pointer, withdrawn)
         self.pointer = withdrawn
@@ -369,10 +405,9 @@ class ExportRun:
             coverage: Mapping[str, TopicCoverage] = extended(before, self.plan.topics, kept) if kept else before
             settled = Settled("withdraw", _now(), tuple(sorted(open_parts)), coverage)
             self._file_settled(settled)
-        for part in manifest.parts:
-            if part.plan.partition in settled.left:
-                for file in part.files:
-                    self._store.unpublish(file.name)
+        for file in manifest.files:
+            if any(TopicPartition(file.topic, one.partition) in settled.left for one in file.slices):
+                self._store.unpublish(file.name)
         self._with.passed("files taken back")
         self._store.write(f"{self._folder}/{MANIFEST}", encode_manifest(manifest))
         self._claim.drop(withdrawn)
@@ -380,6 +415,28 @@ class ExportRun:
     def _file_settled(self, settled: Settled) -> None:
         self._store.write(f"{self._folder}/{SETTLED}", encode_settled(settled))
         self._with.passed("settlement filed")
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """What tasks have made."""
+
+    parts: list[ManifestPart]
+    files: list[ManifestFile]
+    times: Mapping[TopicPartition, Period]
+
+
+def refuse_shared(manifest: Manifest, taken_back: Set[TopicPartition]) -> None:
+    """Raise ``RefusedError`` where a file of what is to be taken back holds what is committed, too."""
+    for file in manifest.files:
+        partitions = {TopicPartition(file.topic, one.partition) for one in file.slices}
+        if kept := sorted(partitions - taken_back):
+            if kept == sorted(partitions):
+                continue
+            raise RefusedError(
+                f"{file.name} cannot be taken back: it also holds messages of {kept[0]}, whose offset is committed",
+                "--settle keep leaves the files, and the offsets as they are",
+            )
 
 
 class _Remade(RefusedError):

@@ -1,4 +1,5 @@
-"""Where an export writes: the few things it asks of a place for files, and how a folder does them.
+"""Where an export writes: the few things it asks of a place for files, and how a folder does them (``objects``:
+others).
 
 Names are relative to the destination, with ``/`` between their parts. The protocol needs no more than this of a store,
 and in particular no conditional write: what decides is in ZooKeeper.
@@ -9,30 +10,39 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
 import shutil
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Protocol
-from urllib.parse import unquote, urlsplit
+from typing import Any, Protocol
 
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
+from zkgroup.export.destination import Destination, parse_destination
+from zkgroup.export.words import StoredFile
 
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://?", re.ASCII)
+__all__ = ["FolderStore", "Store", "open_store", "parse_destination"]
 
 
 class Store(Protocol):
     """A place for files."""
 
     @property
+    def destination(self) -> Destination:
+        """What ``open_store`` makes the same store from."""
+        ...
+
+    @property
     def uri(self) -> str:
-        """The destination, for people."""
+        """The destination, for people, without secrets."""
         ...
 
     def check(self) -> None:
         """Raise ``UsageError`` unless one can write here. Changes nothing."""
+        ...
+
+    def exists(self) -> bool:
+        """Whether anything is here."""
         ...
 
     def read(self, name: str) -> bytes | None:
@@ -47,20 +57,25 @@ class Store(Protocol):
         """The names in a folder, sorted; none where there is no folder."""
         ...
 
+    def walk(self, folder: str) -> Iterator[StoredFile]:
+        """All files below a folder."""
+        ...
+
     def size(self, name: str) -> int | None:
         """Of a file, in bytes; None where there is none."""
         ...
 
-    def address(self, name: str) -> str:
-        """How a file is opened by pyarrow."""
+    def open(self, name: str) -> Any:
+        """A file, for pyarrow to read; a context manager. Raises ``OSError``."""
         ...
 
-    def prepare(self, folder: str) -> str:
-        """Make a folder for tasks to write to, and tell how they address it."""
+    def prepare(self, folder: str) -> None:
+        """Make a folder for tasks to write to."""
         ...
 
-    def publish(self, work: str, final: str, size: int) -> None:
-        """Let a finished file have its final name. May be repeated; never replaces another file."""
+    def publish(self, works: Iterable[tuple[str, str, int]]) -> Iterator[None]:
+        """Let finished files have their final names: each is its working name, its final one, its size. Yields once
+        for each file that is in place, in their order. May be repeated; never replaces another file."""
         ...
 
     def unpublish(self, final: str) -> None:
@@ -76,21 +91,13 @@ class Store(Protocol):
         ...
 
 
-def parse_destination(uri: str) -> Path:
-    """The absolute folder that ``uri`` (a path, or ``file:``) names. Raises ``UsageError`` for any other scheme."""
-    scheme = _SCHEME.match(uri)
-    if not uri.strip() or "\0" in uri:
-        raise UsageError("the destination is empty", "--to FOLDER, or --to file:///FOLDER")
-    if scheme is None:
-        return Path(uri).expanduser().absolute()
-    if scheme[1].lower() != "file":
-        raise UsageError(
-            f"cannot write to {scheme[1]}: destinations ({uri})", "give a folder, on a file system that all tasks share"
-        )
-    parts = urlsplit(uri)
-    if parts.netloc not in ("", "localhost"):
-        raise UsageError(f"{uri} names a host ({parts.netloc})", "a local folder is file:///FOLDER, with three slashes")
-    return Path(unquote(parts.path)).absolute()
+def open_store(destination: Destination) -> Store:
+    """The store for ``destination``. Does no I/O; pyarrow is imported for what is no folder."""
+    if isinstance(destination, Path):
+        return FolderStore(destination)
+    from zkgroup.export.objects import ObjectStore
+
+    return ObjectStore(destination)
 
 
 class FolderStore:
@@ -98,6 +105,10 @@ class FolderStore:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+
+    @property
+    def destination(self) -> Destination:
+        return self.root
 
     @property
     def uri(self) -> str:
@@ -111,6 +122,9 @@ class FolderStore:
             raise UsageError(f"cannot write to {self.root}: {there} is no folder", "choose another --to")
         if not os.access(there, os.W_OK | os.X_OK):
             raise UsageError(f"cannot write to {self.root}: no permission in {there}", "choose another --to")
+
+    def exists(self) -> bool:
+        return self.root.is_dir()
 
     def read(self, name: str) -> bytes | None:
         try:
@@ -144,23 +158,38 @@ class FolderStore:
         except OSError as error:
             raise ZkgroupError(f"cannot list {self.root / folder}: {error.strerror}") from None
 
+    def walk(self, folder: str) -> Iterator[StoredFile]:
+        def fail(error: OSError) -> None:
+            if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
+                raise ZkgroupError(f"cannot list {error.filename}: {error.strerror}")
+
+        for path, _, names in os.walk(self.root / folder, onerror=fail):
+            below = Path(path).relative_to(self.root)
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):  # gone since
+                    yield StoredFile(str(below / name), (Path(path) / name).stat().st_size)
+
     def size(self, name: str) -> int | None:
         try:
             return (self.root / name).stat().st_size
         except (FileNotFoundError, NotADirectoryError):
             return None
 
-    def address(self, name: str) -> str:
-        return str(self.root / name)
+    def open(self, name: str) -> Any:
+        return (self.root / name).open("rb")
 
-    def prepare(self, folder: str) -> str:
+    def prepare(self, folder: str) -> None:
         try:
             (self.root / folder).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(f"cannot write to {self.root}: {error.strerror}", "choose another --to") from None
-        return str(self.root / folder)
 
-    def publish(self, work: str, final: str, size: int) -> None:
+    def publish(self, works: Iterable[tuple[str, str, int]]) -> Iterator[None]:
+        for work, final, size in works:
+            self._publish(work, final, size)
+            yield
+
+    def _publish(self, work: str, final: str, size: int) -> None:
         source, target = self.root / work, self.root / final
         try:
             found = _size_of(source)

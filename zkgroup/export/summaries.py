@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zkgroup.export.documents import Manifest
+from zkgroup.export.documents import Manifest, shares
 from zkgroup.export.words import ExportPlan
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionSummary:
-    """What became of one partition: offsets ``[start, end)`` were exported and ``end`` is committed."""
+    """What became of one partition: offsets ``[start, end)`` were exported and ``end`` is committed.
+
+    ``rows`` are in the files, and ``undecodable`` ones beside them; ``late`` ones count among both. ``bytes``: its
+    share of the ``files`` that hold something of it.
+    """
 
     topic: str
     partition: int
@@ -19,21 +23,17 @@ class PartitionSummary:
     rows: int
     bytes: int
     files: int
+    undecodable: int = 0
+    late: int = 0
 
 
 def summaries_of(plan: ExportPlan | None, manifest: Manifest | None) -> list[PartitionSummary]:
     """A row for each partition of the plan and each part of the manifest, in order."""
     rows: list[PartitionSummary] = []
-    exported = manifest.parts if manifest is not None else ()
-    for part in exported:
+    for part, size, files in shares(manifest) if manifest is not None else ():
         rows.append(
             PartitionSummary(
-                *part.plan.partition,
-                part.plan.start,
-                part.end,
-                part.rows,
-                sum(file.bytes for file in part.files),
-                len(part.files),
+                *part.plan.partition, part.plan.start, part.end, part.rows, size, files, part.undecodable, part.late
             )
         )
     there = {(row.topic, row.partition) for row in rows}

@@ -7,14 +7,14 @@ repeats the task.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias, cast
+from typing import Literal, NamedTuple, TypeAlias, TypeVar, cast
 
 from zkgroup import errors
 from zkgroup.errors import OffsetOutOfRangeError, UnreachableError, ZkgroupError
 from zkgroup.export.accounting import Missing, explain
-from zkgroup.export.files import FileOptions, RangeFiles
+from zkgroup.export.files import FileAnswer, FileOptions, TaskFiles
 from zkgroup.export.intervals import Interval
 from zkgroup.export.words import OffsetRange
 from zkgroup.protocol.names import TopicPartition
@@ -25,14 +25,31 @@ from zkgroup.servers.ranges import RangeReader, range_consumer
 _ATTEMPTS = 3
 # Unexplained stretches that an answer names.
 _SHOWN = 3
+T = TypeVar("T")
 
-#: (path, start, end, rows, bytes)
-FileAnswer: TypeAlias = tuple[str, int, int, int, int]
-#: ("done", topic, partition, start, end, files, reached, gaps by kind, unexplained stretches): offsets up to
-#: ``reached`` are in the files or in the gaps; it is ``end`` unless a limit of bytes ended the range before.
-DoneAnswer: TypeAlias = tuple[
-    Literal["done"], str, int, int, int, tuple[FileAnswer, ...], int, Mapping[str, int], tuple[Interval, ...]
-]
+
+class RangeAnswer(NamedTuple):
+    """What became of the offsets of a range. Those up to ``reached`` are rows or gaps; it is ``end`` unless a limit of
+    bytes ended the range before. ``gaps``: by kind; ``unexplained``: some stretches. ``rows`` are all messages, also
+    those that are ``undecodable``. ``undated``, ``late``, ``fresh``: see ``Told``."""
+
+    kind: str
+    topic: str
+    partition: int
+    start: int
+    end: int
+    reached: int
+    gaps: Mapping[str, int]
+    unexplained: tuple[Interval, ...]
+    rows: int
+    undecodable: int
+    undated: int
+    late: int
+    fresh: Mapping[int, int]
+
+
+#: A range that was read, or a file that was written; a file's ranges may come before it and behind it.
+DoneAnswer: TypeAlias = RangeAnswer | FileAnswer
 #: ("failed", name of the error's class, message, remedy)
 FailedAnswer: TypeAlias = tuple[Literal["failed"], str, str, str | None]
 Answer: TypeAlias = DoneAnswer | FailedAnswer
@@ -57,54 +74,57 @@ class TaskSettings:
 
 def run_task(settings: TaskSettings, ranges: list[tuple[str, int, int, int]]) -> Iterator[Answer]:
     """Export ``ranges``, each (topic, partition, start, end), one after the other; stops at the first that fails."""
-    for topic, partition, start, end in ranges:
-        piece = OffsetRange(TopicPartition(topic, partition), start, end)
-        try:
-            yield _export_patiently(settings, piece)
-        except ZkgroupError as error:
-            yield "failed", type(error).__name__, error.message, error.remedy
-            return
-        except OSError as error:
-            where = error.filename or settings.files.folder
-            yield "failed", "ZkgroupError", f"cannot write {where}: {error.strerror or error}", "make room, then again"
-            return
+    files: TaskFiles | None = None
+    done = False
+    try:
+        files = TaskFiles(settings.files)
+        for topic, partition, start, end in ranges:
+            yield _export(settings, OffsetRange(TopicPartition(topic, partition), start, end), files)
+            yield from files.take()
+        files.finish()
+        yield from files.take()
+        done = True
+    except ZkgroupError as error:
+        yield "failed", type(error).__name__, error.message, error.remedy
+    except OSError as error:
+        where = error.filename or settings.files.folder
+        yield "failed", "ZkgroupError", f"cannot write {where}: {error.strerror or error}", "make room, then again"
+    finally:
+        if files is not None and not done:
+            files.abandon()
 
 
 def done_or_raise(answer: Answer) -> DoneAnswer:
     """What a task has done, or the error that it met, as it was."""
     if answer[0] == "failed":
-        _, name, message, remedy = answer
+        _, name, message, remedy = cast("FailedAnswer", answer)
         raise getattr(errors, name, ZkgroupError)(message, remedy)
-    return answer
+    return cast("DoneAnswer", answer)
 
 
-def _export_patiently(settings: TaskSettings, piece: OffsetRange) -> Answer:
-    for _ in range(_ATTEMPTS - 1):
-        try:
-            return _export(settings, piece)
-        except UnreachableError:
-            continue
-    return _export(settings, piece)
-
-
-def _export(settings: TaskSettings, piece: OffsetRange) -> Answer:
-    partition, start, end = piece
-    files = RangeFiles(piece, settings.files)
+def _export(settings: TaskSettings, piece: OffsetRange, files: TaskFiles) -> RangeAnswer:
+    (topic, partition), start, end = piece
     reading = _Reading(settings, piece)
     try:
+        files.begin(piece)
         for batch in reading.batches():
             files.add(batch)
             del batch  # not held while the next is fetched: it may be large
-        written = files.finish(reading.reached)
-        gaps, unexplained = reading.gaps()
-    except BaseException:
-        files.abandon()
-        raise
+        told = files.end(reading.reached)
+        gaps, unexplained = _patiently(reading.gaps)
     finally:
         reading.close()
-    plain = tuple((f.path, f.start, f.end, f.rows, f.bytes) for f in written)
     stretches = tuple(unexplained[:_SHOWN])
-    return "done", partition.topic, partition.partition, start, end, plain, reading.reached, gaps, stretches
+    return RangeAnswer("done", topic, partition, start, end, reading.reached, gaps, stretches, *told)
+
+
+def _patiently(ask: Callable[[], T]) -> T:
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return ask()
+        except UnreachableError:
+            continue
+    return ask()
 
 
 class _Reading:
@@ -117,17 +137,26 @@ class _Reading:
         self._left = settings.max_bytes
         self._deleted = 0
         self._source = range_consumer(settings.kafka)
+        self._tries = _ATTEMPTS
         self.reached = piece.end
 
     def close(self) -> None:
         self._source.close()
 
+    def _again(self) -> None:
+        """Take a new connection, where there is still hope; raise what is being handled otherwise."""
+        self._tries -= 1
+        if self._tries <= 0:
+            raise
+        self._source.close()
+        self._source = range_consumer(self._settings.kafka)
+
     def batches(self) -> Iterator[list[Message]]:
         """The messages, up to the range's end or to the limit of bytes; ``reached`` then tells which."""
         partition, _, end = self._piece
-        reader = RangeReader(self._source, self._settings.patience)
         while self._missing.position < end:
             try:
+                reader = RangeReader(self._source, self._settings.patience)
                 for batch in reader.batches(partition, self._missing.position, end):
                     taken = self._take(batch)
                     del batch
@@ -135,6 +164,7 @@ class _Reading:
                     self._missing.add(first, last, len(taken), cast("Iterator[int]", map(Message.offset, taken)))
                     yield taken
                     del taken
+                    self._tries = _ATTEMPTS
                     if self._left is not None and self._left <= 0:
                         self.reached = self._missing.position
                         return
@@ -142,6 +172,8 @@ class _Reading:
             except OffsetOutOfRangeError:
                 if not self._settings.skip_deleted or not self._pass_over_deleted():
                     raise
+            except UnreachableError:
+                self._again()  # and on from what has come
 
     def _take(self, batch: list[Message]) -> list[Message]:
         """As much of a batch as the limit allows; one message is always taken, so that every run gets on."""
@@ -155,7 +187,8 @@ class _Reading:
 
     def _pass_over_deleted(self) -> bool:
         """Retention overtook the reader: go on where the log starts. False if it was something else."""
-        low = min(_log_start(self._source, self._piece.partition, self._settings.patience), self._piece.end)
+        start = _patiently(lambda: _log_start(self._source, self._piece.partition, self._settings.patience))
+        low = min(start, self._piece.end)
         deleted = low - self._missing.position
         self._deleted += max(0, deleted)
         self._missing.jump(low)

@@ -1,23 +1,29 @@
 """Is everything there, once? The manifests of all runs, the names and footers of all files, held against each other.
 
-Nothing of a file is read but its footer: what it says of itself, how many rows it has, and the offsets of each row
-group. That is enough to see what is missing, doubled, foreign or changed, for every offset that was ever exported.
+Of a file with one range nothing is read but its footer: what it says of itself, how many rows it has, and the offsets
+and times of each row group. Of one with several, also the offsets of its rows. That is enough to see what is missing,
+doubled, foreign or changed, for every offset that was ever exported: a message has one folder, files of one folder have
+no offset in common, and as many rows are there as offsets are accounted for by rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from zkgroup.export.documents import ManifestFile, ManifestPart, TopicIdentity
-from zkgroup.export.history import decided
+from zkgroup.export.documents import ManifestFile, ManifestPart, TopicIdentity, rows_held
+from zkgroup.export.footer import Footer, UnreadableFileError, count_rows, read_footer
+from zkgroup.export.history import decided, is_taken_back
 from zkgroup.export.intervals import Interval, holes, overlaps, subtract, union
 from zkgroup.export.lake import Lake, Published
+from zkgroup.export.layout import Calendar, Layout
+from zkgroup.export.words import Slice
 from zkgroup.protocol.names import TopicPartition
+
+# Files that are looked into at a time: in an object store each look is a wait.
+_LOOKS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,45 +54,75 @@ class _Key(NamedTuple):
 
 @dataclass
 class _Account:
-    """What manifests tell of a partition."""
+    """What manifests tell of a partition, and what its files do. ``folders``: the offsets of each."""
 
     by_group: dict[str, list[Interval]] = field(default_factory=dict)
     skipped: list[Interval] = field(default_factory=list)
     rows: int = 0
     gaps: int = 0
-    files: dict[str, tuple[ManifestFile, str]] = field(default_factory=dict)  # those that were not seen yet
     seen: int = 0
+    folders: dict[str, list[Interval]] = field(default_factory=dict)
     problems: list[tuple[Interval, str]] = field(default_factory=list)
+
+
+class _Known(NamedTuple):
+    """A file that a manifest names."""
+
+    file: ManifestFile
+    run: str
+    key: _Key
+    layout: Layout
+
+
+class _Books:
+    """All accounts, and the files that were named and not seen yet."""
+
+    def __init__(self) -> None:
+        self.accounts: dict[_Key, _Account] = {}
+        self.files: dict[str, _Known] = {}
+
+    def account(self, key: _Key) -> _Account:
+        """The one of a partition."""
+        return self.accounts.setdefault(key, _Account())
 
 
 def verify(lake: Lake, committed: Mapping[str, Mapping[TopicPartition, int | None]] | None = None) -> list[VerifyRow]:
     """One row for each partition, then its problems. ``committed``: what groups have committed, where that is to be
     held against what was exported, too."""
-    accounts = _accounts(lake)
-    for partition in lake.partitions():
-        for file in lake.published(partition):
-            key = _Key(*partition, file.tag)
-            account = accounts.setdefault(key, _Account())
-            account.problems += _judge_file(lake, partition, file, account)
+    books = _read_books(lake)
+    calendars: dict[Layout, Calendar] = {}
+    for topic in lake.topics():
+        with ThreadPoolExecutor(_LOOKS, thread_name_prefix="zkgroup-verify") as pool:
+            for file, look in pool.map(lambda file: (file, _look(lake, file)), list(lake.published(topic))):
+                _judge_file(books, file, look, calendars)
+    for name, missing in books.files.items():
+        first = missing.file.slices[0]
+        books.account(missing.key).problems.append(
+            ((first.start, first.end), f"{name} of run {missing.run} is missing")
+        )
     for group, offsets in (committed or {}).items():
-        _judge_offsets(lake, group, offsets, accounts)
+        _judge_offsets(lake, group, offsets, books)
     rows: list[VerifyRow] = []
-    for key in sorted(accounts, key=lambda key: (key.topic, key.partition, key.tag or "")):
-        rows += _rows(key, accounts[key])
+    for key in sorted(books.accounts, key=lambda key: (key.topic, key.partition, key.tag or "")):
+        rows += _rows(key, books.accounts[key])
     return rows
 
 
-def _accounts(lake: Lake) -> dict[_Key, _Account]:
-    accounts: dict[_Key, _Account] = {}
+def _read_books(lake: Lake) -> _Books:
+    books = _Books()
     for group in lake.groups():
         for manifest, withdrawn in decided(lake, group):
             tags = _tags(manifest.coverage.items(), manifest.parts)
-            for part in manifest.parts:
-                if part.plan.partition in withdrawn:
-                    continue
-                key = _Key(*part.plan.partition, tags.get(part.plan.partition.topic))
-                _enter(accounts.setdefault(key, _Account()), group, manifest.run, part)
-    return accounts
+            held = rows_held(manifest.parts, manifest.files)
+            for part, rows in zip(manifest.parts, held, strict=True):
+                if part.plan.partition not in withdrawn:
+                    key = _Key(*part.plan.partition, tags.get(part.plan.partition.topic))
+                    _enter(books.account(key), group, manifest.run, part, rows)
+            for file in manifest.files:
+                if not is_taken_back(file, withdrawn):
+                    key = _Key(file.topic, file.slices[0].partition, tags.get(file.topic))
+                    books.files[file.name] = _Known(file, manifest.run, key, manifest.layout)
+    return books
 
 
 def _tags(coverage: Iterable[tuple[str, Any]], parts: Iterable[ManifestPart]) -> dict[str, str | None]:
@@ -95,79 +131,145 @@ def _tags(coverage: Iterable[tuple[str, Any]], parts: Iterable[ManifestPart]) ->
     return {topic: identity.tag for topic, identity in identities.items()}
 
 
-def _enter(account: _Account, group: str, run: str, part: ManifestPart) -> None:
+def _enter(account: _Account, group: str, run: str, part: ManifestPart, rows: int) -> None:
     interval = (part.plan.start, part.end)
     account.by_group.setdefault(group, []).append(interval)
     account.skipped += [(gap.start, gap.end) for gap in part.plan.skipped]
-    account.rows += part.rows
+    account.rows += rows
     account.gaps += sum(part.gaps.values())
-    if not part.balanced:
+    if not part.balanced or rows != part.rows + part.undecodable:
         account.problems.append((interval, f"run {run} does not account for every offset"))
     if unexplained := part.gaps.get("unexplained"):
         account.problems.append((interval, f"run {run} found {unexplained} offsets missing, and no reason"))
-    for file in part.files:
-        account.files[file.name] = (file, run)
-        if not (part.plan.start <= file.start < file.end <= part.end):
-            account.problems.append(((file.start, file.end), f"{file.name} is not of the range of run {run}"))
 
 
-def _judge_file(
-    lake: Lake, partition: TopicPartition, file: Published, account: _Account
-) -> Iterator[tuple[Interval, str]]:
-    interval = (file.start, file.end)
-    expected = account.files.pop(file.name, None)
-    account.seen += 1
+class _Look(NamedTuple):
+    """What a file shows: its footer, or why there is none; and what is wrong with its rows, if they were read."""
+
+    footer: Footer | None
+    why: str | None
+
+
+def _look(lake: Lake, file: Published) -> _Look:
     try:
-        metadata = pq.read_metadata(lake.store.address(file.name))
-    except (OSError, pa.ArrowInvalid) as error:
-        yield interval, f"{file.name} cannot be read: {str(error).splitlines()[0]}"
-        return
-    told = {key.decode(): value.decode("utf-8", "replace") for key, value in (metadata.metadata or {}).items()}
-    if expected is None:
-        run = told.get("zkgroup.run", "")
-        if not run:
-            yield interval, f"{file.name} was not made by an export"
-        elif _is_numbered(run):
-            yield interval, f"{file.name} is in no run's manifest (it says: {run})"
-        else:  # from before runs left manifests
-            account.by_group.setdefault(told.get("zkgroup.group", ""), []).append(interval)
-            account.rows += metadata.num_rows
-            account.gaps += file.end - file.start - metadata.num_rows
-    else:
-        planned, run = expected
-        size = lake.store.size(file.name)
-        if size != planned.bytes:
-            yield interval, f"{file.name} has {size} bytes, run {run} wrote {planned.bytes}"
-        if metadata.num_rows != planned.rows:
-            yield interval, f"{file.name} has {metadata.num_rows} rows, run {run} wrote {planned.rows}"
-    says = tuple(told.get(f"zkgroup.{name}") for name in ("topic", "partition", "start", "end"))
-    if says != (partition.topic, str(partition.partition), str(file.start), str(file.end)):
-        yield interval, f"{file.name} says that it is {says[0]}-{says[1]} {says[2]} to {says[3]}"
-    yield from ((interval, f"{file.name}: {why}") for why in _judge_groups(metadata, interval))
+        footer = read_footer(lake.store, file.name)
+        wrong = None
+        if len(footer.slices) > 1:
+            partitioned = "/partition=" in file.name
+            wrong = count_rows(lake.store, file.name, footer.slices, partitioned=partitioned)
+    except UnreadableFileError as error:
+        return _Look(None, error.message.removeprefix(f"{lake.store.uri}/{file.name} "))
+    return _Look(footer, wrong)
+
+
+def _judge_file(books: _Books, file: Published, look: _Look, calendars: dict[Layout, Calendar]) -> None:
+    told = file.told
+    known = books.files.pop(file.name, None)
+    slices = known.file.slices if known else look.footer.slices if look.footer else ()
+    slices = slices or (Slice(told.partition, told.start, told.end, 0),)
+    folder = file.name.rpartition("/")[0]
+    for one in slices:
+        account = books.account(_Key(told.topic, one.partition, told.tag))
+        account.seen += 1
+        account.folders.setdefault(folder, []).append((one.start, one.end))
+    if known is None and look.footer is not None:
+        _enter_unknown(books, file, look.footer, slices)
+    account = books.account(_Key(told.topic, slices[0].partition, told.tag))
+    interval = (slices[0].start, slices[0].end)
+    problems = _problems(file, look, known)
+    if known is not None and look.footer is not None and known.layout.timed:
+        calendar = calendars.get(known.layout) or calendars.setdefault(known.layout, known.layout.calendar())
+        problems += _judge_times(look.footer, known.layout, calendar, file.name)
+    account.problems += [(interval, f"{file.name}{why}") for why in problems]
+
+
+def _enter_unknown(books: _Books, file: Published, footer: Footer, slices: tuple[Slice, ...]) -> None:
+    """A file from before runs left manifests stands for itself."""
+    run = footer.told.get("run", "")
+    if run and not _is_numbered(run):
+        account = books.account(_Key(file.told.topic, slices[0].partition, file.told.tag))
+        account.by_group.setdefault(footer.told.get("group", ""), []).append((slices[0].start, slices[0].end))
+        account.rows += footer.metadata.num_rows
+        account.gaps += slices[0].end - slices[0].start - footer.metadata.num_rows
+
+
+def _problems(file: Published, look: _Look, known: _Known | None) -> list[str]:
+    """What is wrong with a file, in words that follow its name."""
+    if look.footer is None:
+        return [f" {look.why}"]
+    footer, problems = look.footer, list[str]()
+    run, rows = footer.told.get("run", ""), footer.metadata.num_rows
+    if known is None and not run:
+        problems.append(" was not made by an export")
+    elif known is None and _is_numbered(run):
+        problems.append(f" is in no run's manifest (it says: {run})")
+    elif known is not None:
+        if file.size != known.file.bytes:
+            problems.append(f" has {file.size} bytes, run {known.run} wrote {known.file.bytes}")
+        if rows != known.file.rows:
+            problems.append(f" has {rows} rows, run {known.run} wrote {known.file.rows}")
+    expected = known.file.slices if known else (Slice(file.told.partition, file.told.start, file.told.end, rows),)
+    said = [(one.partition, one.start, one.end) for one in footer.slices]
+    topic = footer.told.get("topic")
+    if (topic, said) != (file.told.topic, [(one.partition, one.start, one.end) for one in expected]) and (
+        known is not None or not file.told.more
+    ):
+        what = ", ".join(f"{topic}-{partition} {start} to {end}" for partition, start, end in said[:3]) or "nothing"
+        problems.append(f" says that it is {what}")
+    if look.why is not None:
+        problems.append(f": {look.why}")
+    if len(footer.slices) <= 1:
+        problems += [f": {why}" for why in _judge_groups(footer.metadata, (expected[0].start, expected[0].end))]
+    return problems
 
 
 def _is_numbered(run: str) -> bool:
     return run.rpartition("@")[2].partition("-")[0].isdecimal() and run.rpartition("@")[2].count("-") == 1
 
 
-def _judge_groups(metadata: Any, interval: Interval) -> Iterator[str]:
-    """What is wrong with the row groups' offsets: they rise, lie in the interval, and leave room for every row."""
-    position = interval[0]
+def _statistics(metadata: Any, column: str) -> Iterator[tuple[int, int, Any]]:
+    """Of each row group: its number, its rows, and the column's statistics, or None."""
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         columns = (group.column(i) for i in range(group.num_columns))
-        found = next((c.statistics for c in columns if c.path_in_schema == "offset"), None)
+        yield number, group.num_rows, next((c.statistics for c in columns if c.path_in_schema == column), None)
+
+
+def _judge_groups(metadata: Any, interval: Interval) -> Iterator[str]:
+    """What is wrong with the row groups' offsets: they rise, lie in the interval, and leave room for every row."""
+    position = interval[0]
+    for number, rows, found in _statistics(metadata, "offset"):
         if found is None or not found.has_min_max:
             yield f"row group {number} does not tell its offsets"
             return
-        if found.min < position or found.max >= interval[1] or found.max - found.min + 1 < group.num_rows:
-            yield f"row group {number} has {group.num_rows} rows, offsets {found.min} to {found.max}, behind {position}"
+        if found.min < position or found.max >= interval[1] or found.max - found.min + 1 < rows:
+            yield f"row group {number} has {rows} rows, offsets {found.min} to {found.max}, behind {position}"
         position = found.max + 1
 
 
-def _judge_offsets(
-    lake: Lake, group: str, offsets: Mapping[TopicPartition, int | None], accounts: dict[_Key, _Account]
-) -> None:
+def _judge_times(footer: Footer, layout: Layout, calendar: Calendar, name: str) -> list[str]:
+    """Whether the rows are of the folder's day, or hour: its first and its last are."""
+    try:
+        period = layout.period_of_folder(name)
+    except (ValueError, KeyError):
+        return [" is in a folder of no day"]
+    for number, rows, found in _statistics(footer.metadata, "timestamp"):
+        if found is None or not found.has_min_max:
+            if period is None and (found is None or found.null_count in (None, rows)):
+                continue
+            return [f": row group {number} does not tell its times"]
+        ends = [found.min, found.max]
+        if any(calendar.period(_milliseconds(end)) != period for end in ends):
+            return [f": row group {number} has times from {ends[0]} to {ends[1]}, which are not of this folder"]
+    return []
+
+
+def _milliseconds(moment: Any) -> int:
+    seconds = int(moment.timestamp() // 1)
+    return seconds * 1000 + int(moment.microsecond) // 1000
+
+
+def _judge_offsets(lake: Lake, group: str, offsets: Mapping[TopicPartition, int | None], books: _Books) -> None:
     for topic, coverage in lake.last(group).coverage.items():
         for number, covered in coverage.partitions.items():
             if not covered:
@@ -175,7 +277,7 @@ def _judge_offsets(
             offset, end = offsets.get(TopicPartition(topic, number)), covered[-1][1]
             if offset == end or any(offset == high for _, high in covered):
                 continue
-            account = accounts.setdefault(_Key(topic, number, coverage.identity.tag), _Account())
+            account = books.account(_Key(topic, number, coverage.identity.tag))
             where = "has no offset" if offset is None else f"stands at {offset}"
             low, high = sorted((end if offset is None else offset, end))
             account.problems.append(((low, high), f"group {group} {where}, exported up to {end}"))
@@ -185,8 +287,8 @@ def _rows(key: _Key, account: _Account) -> Iterator[VerifyRow]:
     everything = [interval for found in account.by_group.values() for interval in found]
     known = union([*everything, *account.skipped])
     problems = list(account.problems)
-    for name, (file, run) in account.files.items():
-        problems.append(((file.start, file.end), f"{name} of run {run} is missing"))
+    for folder, held in account.folders.items():
+        problems += [(twice, f"in two files of {folder}") for twice in overlaps(held)]
     problems += [(twice, "exported twice") for twice in overlaps(i for i in everything if i[0] < i[1])]
     for group, found in account.by_group.items():
         for hole in holes([*found, *account.skipped]):

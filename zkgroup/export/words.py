@@ -9,7 +9,6 @@ from zkgroup.export.intervals import Interval
 from zkgroup.protocol.names import TopicPartition
 
 Begin = Literal["earliest", "latest"]
-Compression = Literal["zstd", "snappy", "gzip", "lz4", "none"]
 #: What to do with a partition in trouble: refuse the whole export, begin at the log's start, begin at its end, or leave
 #: the partition out of this export.
 Policy = Literal["fail", "earliest", "latest", "skip"]
@@ -63,14 +62,20 @@ class OffsetRange(NamedTuple):
     end: int
 
 
-class WrittenFile(NamedTuple):
-    """A finished file: where it lies, the offsets ``[start, end)`` it stands for, its messages and its size."""
+class StoredFile(NamedTuple):
+    """A file in a destination: its name there, and its bytes."""
 
-    path: str
+    name: str
+    size: int
+
+
+class Slice(NamedTuple):
+    """What a file holds of a partition: ``rows`` messages with ``start`` ≤ offset < ``end``."""
+
+    partition: int
     start: int
     end: int
     rows: int
-    bytes: int
 
 
 class Skipped(NamedTuple):

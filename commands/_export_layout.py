@@ -1,0 +1,83 @@
+"""Options of ``zkgroup export`` that say what its files are like."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+
+import typer
+
+if TYPE_CHECKING:
+    from zkgroup.export.layout import LayoutWish
+
+_PANEL = "Files and folders"
+# As in zkgroup.export.layout, which --help does without.
+_Format: TypeAlias = Literal["bytes", "text", "json"]
+
+PartitionBy: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--partition-by",
+        metavar="partition|date|hour|none",
+        help="Folders below topic=T: several with commas; date and hour are those of a message's timestamp.  "
+        "[default: as the destination has it, else partition]",
+        rich_help_panel=_PANEL,
+        show_default=False,
+    ),
+]
+TimeZone: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--time-zone",
+        metavar="ZONE",
+        help="Of date and hour, such as Europe/Berlin.  [default: as the destination has it, else UTC]",
+        rich_help_panel=_PANEL,
+        show_default=False,
+    ),
+]
+KeyFormat: TypeAlias = Annotated[
+    _Format | None,
+    typer.Option(
+        "--key-format",
+        help="What keys are; what is not, is kept in key_raw.  [default: as the destination has it, else bytes]",
+        rich_help_panel=_PANEL,
+        show_default=False,
+    ),
+]
+ValueFormat: TypeAlias = Annotated[
+    _Format | None,
+    typer.Option(
+        "--value-format",
+        help="What values are; what is no text, or no JSON, is kept in the column value_raw, and counted.  "
+        "[default: as the destination has it, else bytes]",
+        rich_help_panel=_PANEL,
+        show_default=False,
+    ),
+]
+CompressionOption: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--compression",
+        metavar="zstd|snappy|gzip|lz4|none[:LEVEL]",
+        help="Of the Parquet files.",
+        rich_help_panel=_PANEL,
+    ),
+]
+TargetFileSize: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--target-file-size",
+        metavar="SIZE",
+        help="A file that reaches it is followed by another.",
+        rich_help_panel=_PANEL,
+    ),
+]
+
+
+def layout_wish(
+    by: str | None, zone: str | None, key: _Format | None, value: _Format | None, compression: str
+) -> LayoutWish:
+    """What is asked for. Raises ``UsageError``, also for a compression that there is not."""
+    from zkgroup.export.layout import LayoutWish, parse_compression, parse_parts, parse_zone
+
+    parse_compression(compression)
+    return LayoutWish(None if by is None else parse_parts(by), None if zone is None else parse_zone(zone), key, value)

@@ -1,0 +1,321 @@
+"""Exports in each layout: what lies where, who reads it, and that every offset is accounted for."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import duckdb
+import pandas as pd
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from exports import files_in, published_in
+from pyspark.sql import SparkSession
+
+from zkgroup.errors import RefusedError
+from zkgroup.export.history import history
+from zkgroup.export.lake import Lake
+from zkgroup.export.layout import NULL, LayoutWish
+from zkgroup.export.run import PartitionSummary
+from zkgroup.export.store import FolderStore
+from zkgroup.export.verify import verify
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.sandbox.topics import Record, create_topic, produce
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
+
+Export = Callable[..., list[PartitionSummary]]
+BERLIN = "Europe/Berlin"
+HOURS = LayoutWish(("date", "hour"), BERLIN)
+FOLDERS = ds.partitioning(
+    pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("date", pa.string()), ("hour", pa.int32())]),
+    flavor="hive",
+)
+
+
+def at(*moment: int, fold: int = 0) -> int:
+    """A time of Berlin's clock, in milliseconds since 1970."""
+    return round(datetime(*moment, tzinfo=ZoneInfo(BERLIN), fold=fold).timestamp() * 1000)  # type: ignore[misc]
+
+
+def rows(out: Path) -> list[dict[str, Any]]:
+    """All messages, by partition and offset."""
+    found = ds.dataset(out, partitioning=FOLDERS, exclude_invalid_files=False).to_table().to_pylist()
+    return sorted(found, key=lambda row: (row["topic"], row["partition"], row["offset"]))
+
+
+def problems(out: Path) -> list[str]:
+    """What verification finds."""
+    return [row.problem for row in verify(Lake(FolderStore(out))) if row.problem is not None]
+
+
+def test_many_small_ranges_make_one_file(
+    in_process: Export, make_topic: Callable[..., str], fill: Callable[..., object], unique: Callable[[str], str],
+    commit: Callable[..., None], tmp_path: Path,
+) -> None:  # fmt: skip
+    """Without folders for partitions a task's ranges share a file; its name and footer list them, the account is the
+    same, and nothing is taken twice, whether manifests are there or not."""
+    topic, group, out = make_topic(8), unique("group"), tmp_path / "out"
+    fill(topic, 80, 8)
+    first = in_process(group, topic, layout=LayoutWish(()))
+    assert [(row.start, row.end, row.rows, row.files) for row in first] == [(0, 10, 10, 1)] * 8
+    fill(topic, 8, 8)
+    in_process(group, topic)
+    lake = Lake(FolderStore(out))
+    one, two = sorted(published_in(out))
+    runs = lake.runs(group)
+    assert (one, two) == (f"topic={topic}/0.0-10+7.{runs[0]}.parquet", f"topic={topic}/0.10-11+7.{runs[1]}.parquet")
+    assert sum(row.bytes for row in first) == (out / one).stat().st_size
+    assert [(row["partition"], row["offset"]) for row in rows(out)] == [(p, i) for p in range(8) for i in range(11)]
+    metadata = pq.read_metadata(out / one)
+    assert metadata.metadata[b"zkgroup.ranges"].decode() == str([[p, 0, 10, 10] for p in range(8)]).replace(" ", "")
+    assert problems(out) == []
+    assert [(row.rows, row.files) for row in history(lake)] == [(80, 1), (8, 1)]
+
+    commit(group, {TopicPartition(topic, 5): 3})
+    for _ in range(2):
+        with pytest.raises(RefusedError, match=rf"0\.0-10\+7.* already holds offsets 0 to 9 of {topic}-5"):
+            in_process(group, topic)
+        shutil.rmtree(out / "_zkgroup", ignore_errors=True)  # and the same from the footer alone
+
+
+def test_verification_reads_the_rows_of_files_with_several_ranges(
+    in_process: Export, make_topic: Callable[..., str], fill: Callable[..., object], unique: Callable[[str], str],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """A row that is doubled, and another that is gone, leave footer and count as they were: still seen."""
+    topic, out = make_topic(3), tmp_path / "out"
+    fill(topic, 30, 3)
+    in_process(unique("group"), topic, layout=LayoutWish(()))
+    (path,) = out.rglob("*.parquet")
+    whole = pq.ParquetFile(path)
+    table = whole.read()
+    forged = pa.concat_tables([table.slice(0, 12), table.slice(11, 1), table.slice(13)])
+    assert forged.num_rows == table.num_rows
+    pq.write_table(forged.replace_schema_metadata(whole.metadata.metadata), path)
+    assert any("offset 1 of partition 1 is not where its ranges put it" in why for why in problems(out))
+
+
+def test_messages_lie_in_the_folders_of_their_hours(
+    in_process: Export, make_topic: Callable[..., str], kafka: KafkaSettings, unique: Callable[[str], str],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """On the day with 25 hours, the hour that comes twice is one folder; late messages go back to their own, and are
+    counted, over runs as well; what has no usable time has Hive's null."""
+    topic, group, out = make_topic(), unique("group"), tmp_path / "out"
+    twice = [at(2024, 10, 27, 2, 30), at(2024, 10, 27, 2, 30, fold=1)]
+    assert twice[1] - twice[0] == 3_600_000
+    times = [at(2024, 10, 26, 23, 59, 59), *twice, at(2024, 10, 27, 3), at(2024, 10, 26, 12), at(9999, 12, 31, 23)]
+    produce(kafka, topic, [Record(b"v%d" % i, None, 0, time) for i, time in enumerate(times)])
+    (summary,) = in_process(group, topic, layout=HOURS)
+    assert (summary.rows, summary.files, summary.late) == (6, 5, 1)
+    folder = f"topic={topic}"
+    assert published_in(out) == sorted(
+        [
+            f"{folder}/date=2024-10-26/hour=12/0.4-5.parquet",
+            f"{folder}/date=2024-10-26/hour=23/0.0-1.parquet",
+            f"{folder}/date=2024-10-27/hour=2/0.1-3.parquet",
+            f"{folder}/date=2024-10-27/hour=3/0.3-4.parquet",
+            f"{folder}/date={NULL}/hour={NULL}/0.5-6.parquet",
+        ]
+    )
+    assert [row["offset"] for row in rows(out) if row["date"] == "2024-10-27" and row["hour"] == 2] == [1, 2]
+    produce(kafka, topic, [Record(b"late", None, 0, at(2024, 10, 27, 2, 45)), Record(b"now", None, 0)])
+    (summary,) = in_process(group, topic)
+    assert (summary.rows, summary.files, summary.late) == (2, 2, 1)
+    assert problems(out) == []
+    lake = Lake(FolderStore(out))
+    manifests = [lake.manifest(group, run) for run in lake.runs(group)]
+    parts = [found[0].parts[0] for found in manifests if found is not None]
+    assert [(part.late, part.undated, part.rows) for part in parts] == [(1, 1, 6), (1, 0, 2)]
+
+    here = out / folder / "date=2024-10-27"
+    shutil.move(here / "hour=3" / "0.3-4.parquet", here / "hour=2" / "0.3-4.parquet")
+    found = " ".join(problems(out))
+    assert "hour=3/0.3-4.parquet of run" in found
+    assert "hour=2/0.3-4.parquet is in no run's manifest" in found
+
+
+def test_a_lake_keeps_the_layout_of_its_first_run(
+    in_process: Export, make_topic: Callable[..., str], fill: Callable[..., object], unique: Callable[[str], str],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """Another one is refused, for every group and topic, before anything is written; not asking is going on; and of two
+    that begin at the same moment, the second sees the first one's plan."""
+    topics, groups, out = [make_topic(), make_topic()], [unique("a"), unique("b")], tmp_path / "out"
+    for topic in topics:
+        fill(topic, 10)
+
+    def meanwhile(point: str) -> None:
+        if point == "locked":
+            in_process(groups[1], topics[1], layout=LayoutWish(value="text"), passed=begin)
+
+    def begin(point: str) -> None:
+        if point == "plan written":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        in_process(groups[0], topics[0], layout=HOURS, passed=meanwhile)
+    assert not out.exists()
+
+    in_process(groups[0], topics[0], layout=HOURS)
+    before = files_in(out)
+    for wish in (LayoutWish(("date",)), LayoutWish(zone="UTC"), LayoutWish(value="json")):
+        with pytest.raises(RefusedError, match="was begun with --partition-by date,hour --time-zone Europe/Berlin"):
+            in_process(groups[1], topics[1], layout=wish)
+    assert files_in(out) == before
+    assert in_process(groups[1], topics[1])[0].rows == 10
+    assert all("/hour=" in name for name in published_in(out))
+    assert problems(out) == []
+
+
+def test_of_two_first_exports_with_other_layouts_one_is_refused(
+    in_process: Export, make_topic: Callable[..., str], fill: Callable[..., object], unique: Callable[[str], str],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """Neither has seen anything when it planned; the one whose plan comes second sees it, and leaves nothing."""
+    topics = [make_topic(), make_topic()]
+    for topic in topics:
+        fill(topic, 10)
+    inner: list[str] = []
+
+    def second(point: str) -> None:
+        if point == "plan in place" and not inner:
+            inner.append(point)
+            with pytest.raises(RefusedError, match="--partition-by partition"):
+                in_process(unique("second"), topics[1], layout=HOURS)
+
+    in_process(unique("first"), topics[0], passed=second)
+    assert inner
+    assert len(Lake(FolderStore(tmp_path / "out")).groups()) == 1
+
+
+def test_what_cannot_be_decoded_is_counted_in_the_manifest(
+    in_process: Export, make_topic: Callable[..., str], kafka: KafkaSettings, unique: Callable[[str], str],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """``rows + undecodable`` messages are in the file: the wrong ones by their bytes, in a column of their own."""
+    topic, out = make_topic(), tmp_path / "out"
+    values = [b'{"a": 1}', b"{", None, b"\xff", b"[]"]
+    produce(kafka, topic, [Record(value, b"k", 0) for value in values])
+    (summary,) = in_process(unique("group"), topic, layout=LayoutWish(key="text", value="json"), compression="zstd:9")
+    assert (summary.rows, summary.undecodable) == (3, 2)
+    found = rows(out)
+    assert [(row["key"], row["value"], row["value_raw"]) for row in found] == [
+        ("k", '{"a": 1}', None), ("k", None, b"{"), ("k", None, None), ("k", None, b"\xff"), ("k", "[]", None),
+    ]  # fmt: skip
+    assert problems(out) == []
+
+
+def test_a_file_that_others_share_is_not_taken_back(
+    in_process: Export, make_topic: Callable[..., str], fill: Callable[..., object], unique: Callable[[str], str],
+    commit: Callable[..., None], committed: Callable[..., int | None], registry: Registry, tmp_path: Path,
+) -> None:  # fmt: skip
+    """An offset is moved between decision and commit: ``withdraw`` takes all of a run's files back, since none of its
+    offsets is committed; then the next export has everything again, once."""
+    topic, group, out = make_topic(4), unique("group"), tmp_path / "out"
+    fill(topic, 40, 4)
+
+    def move(point: str) -> None:
+        if point == "decided":
+            commit(group, {TopicPartition(topic, 1): 2})
+
+    with pytest.raises(RefusedError, match="cannot be committed"):
+        in_process(group, topic, layout=LayoutWish(()), passed=move)
+    in_process(group, settle="withdraw")
+    assert published_in(out) == []
+    in_process(group, topic)
+    assert [(row["partition"], row["offset"]) for row in rows(out)] == [
+        (p, i) for p in range(4) for i in range(2 if p == 1 else 0, 10)
+    ]
+    assert problems(out) == []
+
+
+def test_files_are_cut_at_their_size_in_each_layout(
+    in_process: Export, make_topic: Callable[..., str], kafka: KafkaSettings, unique: Callable[[str], str],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """Random bytes in three hours: each hour's files are about as large as asked for, and together they hold all."""
+    topic, out = make_topic(2), tmp_path / "out"
+    generator = random.Random(5)
+    start = at(2024, 5, 1, 10)
+    records = [Record(generator.randbytes(5000), None, i % 2, start + i * 12_000) for i in range(900)]
+    produce(kafka, topic, records)
+    rows_of = in_process(unique("group"), topic, layout=HOURS, target_bytes=500_000)
+    assert [row.rows for row in rows_of] == [450, 450]
+    sizes = [(out / name).stat().st_size for name in published_in(out)]
+    assert len(sizes) == 6
+    assert max(sizes) < 1_000_000
+    assert [row["value"] for row in rows(out) if row["partition"] == 0] == [r.value for r in records[0::2]]
+    assert problems(out) == []
+
+
+@pytest.fixture
+def readable(
+    in_process: Export, registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], tmp_path: Path
+) -> tuple[Path, str]:
+    """A lake by date and hour, with JSON in it, of two partitions; and its topic."""
+    topic = unique("orders")
+    create_topic(registry, topic, 2)
+    produce(
+        kafka,
+        topic,
+        [Record(b'{"n": %d}' % i, b"k", i % 2, at(2024, 10, 27, 1) + i * 1_800_000) for i in range(10)]
+        + [Record(b"no json", b"k", 0, at(2024, 10, 28, 1))],
+    )
+    in_process(unique("group"), topic, layout=LayoutWish(("date", "hour"), BERLIN, "text", "json"))
+    return tmp_path / "out", topic
+
+
+# By hour: 1, 2 (twice as long), 3, 4; and one on the next day.
+EXPECTED = [(1, 2), (2, 4), (3, 2), (4, 2)]
+
+
+def test_every_reader_reads_days_and_hours(readable: tuple[Path, str], spark: SparkSession) -> None:
+    """Spark and DuckDB see a date and a number, pyarrow and pandas a string and a number; values are text; and each
+    reads only the folders that it is asked for."""
+    out, _ = readable
+    frame = spark.read.parquet(str(out))
+    types = dict(frame.dtypes)
+    assert (types["date"], types["hour"], types["partition"]) == ("date", "int", "int")
+    assert (types["key"], types["value"], types["value_raw"]) == ("string", "string", "binary")
+    assert types["timestamp"] == "timestamp"
+    counts = frame.where("date = '2024-10-27'").groupBy("hour").count().orderBy("hour").collect()
+    assert [tuple(row) for row in counts] == EXPECTED
+
+    duck = duckdb.connect()
+    source = f"read_parquet('{out}/**/*.parquet', hive_partitioning=true)"
+    described = {row[0]: row[1] for row in duck.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()}
+    assert (described["date"], described["hour"], described["partition"]) == ("DATE", "BIGINT", "INTEGER")
+    assert (described["value"], described["timestamp"]) == ("VARCHAR", "TIMESTAMP WITH TIME ZONE")
+    query = f"SELECT hour, count(*) FROM {source} WHERE date = DATE '2024-10-27' GROUP BY hour ORDER BY hour"
+    assert duck.execute(query).fetchall() == EXPECTED
+
+    pandas = pd.read_parquet(out, filters=[("date", "=", "2024-10-27")])
+    assert pandas.groupby("hour", observed=True).size().items() is not None
+    assert [(int(h), int(n)) for h, n in pandas.groupby("hour", observed=True).size().items()] == EXPECTED
+    assert str(pandas["timestamp"].dtype) == "datetime64[ms, UTC]"
+    assert set(pandas["value"]) == {f'{{"n": {i}}}' for i in range(10)}
+
+    arrow = pq.read_table(out, filters=[("hour", "=", 2)])
+    assert arrow.num_rows == 4
+    assert arrow.schema.field("value").type == pa.string()
+    assert date(2024, 10, 28) in {row.date for row in frame.where("value_raw is not null").select("date").collect()}
+
+
+def test_row_groups_tell_partition_offset_and_time(readable: tuple[Path, str]) -> None:
+    """Readers skip by them."""
+    out, _ = readable
+    for path in out.rglob("*.parquet"):
+        group = pq.read_metadata(path).row_group(0)
+        columns = {group.column(i).path_in_schema: group.column(i) for i in range(group.num_columns)}
+        for name in ("partition", "offset", "timestamp"):
+            assert columns[name].statistics.has_min_max, name
+        assert columns["value"].statistics is None or not columns["value"].statistics.has_min_max

@@ -1,0 +1,280 @@
+"""Exports to an object store: a real endpoint, its failures, and the protocol's points on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+import pytest
+from export_points import Export, Points, driven
+from exports import FOLDERS, InProcess
+from object_store import KEY, SECRET, Harm, HarmfulProxy, Request, filesystem, uri_of
+
+from zkgroup.errors import RefusedError, UsageError, ZkgroupError
+from zkgroup.export import objects
+from zkgroup.export.destination import parse_destination
+from zkgroup.export.history import history
+from zkgroup.export.lake import Lake
+from zkgroup.export.objects import ObjectStore
+from zkgroup.export.store import Store, open_store
+from zkgroup.export.verify import verify
+from zkgroup.export.workplace import Workplace
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import Exists, Get, Node
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
+from zkgroup.servers.zookeeper import ZooKeeperSettings
+
+PUBLISHED = ["0-10", "10-20"]
+
+
+@pytest.fixture
+def proxy(s3_server: int) -> Iterator[HarmfulProxy]:
+    """Between an export and its store."""
+    with HarmfulProxy(s3_server) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def store(s3_server: int, bucket: str) -> Store:
+    """A place in a bucket."""
+    return open_store(parse_destination(uri_of(s3_server, f"{bucket}/out")))
+
+
+def work(store: Store, content: bytes) -> str:
+    """A task's file."""
+    assert isinstance(store, ObjectStore)
+    file = Workplace(store.destination, "work").create()
+    file.sink.write(content)
+    name, size = file.finish()
+    assert size == len(content)
+    return name
+
+
+def test_a_store_holds_documents_and_lists_them(store: Store) -> None:
+    """Written whole, replaced, read, listed and removed, like in a folder."""
+    assert (store.read("a/plan.json"), store.names("a"), list(store.walk(""))) == (None, [], [])
+    assert not store.exists()
+    store.write("a/plan.json", b"one")
+    store.write("a/plan.json", b"two")
+    store.write("a/b/x", b"")
+    assert store.exists()
+    assert store.read("a/plan.json") == b"two"
+    assert store.names("a") == ["b", "plan.json"]
+    assert sorted(store.walk("a")) == [("a/b/x", 0), ("a/plan.json", 3)]
+    assert (store.size("a/plan.json"), store.size("a/b"), store.size("a/none")) == (3, None, None)
+    store.remove("a/b")
+    store.remove("a/b")
+    assert store.names("a") == ["plan.json"]
+
+
+def test_a_finished_file_is_published_once_and_never_over_another(store: Store) -> None:
+    """A copy under the final name, which may be repeated, also when the working file is gone; another file of that
+    name, even of that size, stays."""
+    name = work(store, b"x" * 100)
+    for _ in range(2):
+        assert len(list(store.publish([(name, "t/0-1.parquet", 100)]))) == 1
+    with pytest.raises(RefusedError, match=r"t/0-1\.parquet exists already"):
+        list(store.publish([(work(store, b"y" * 100), "t/0-1.parquet", 100)]))
+    with pytest.raises(ZkgroupError, match="100 bytes, not 99"):
+        list(store.publish([(name, "t/9-9.parquet", 99)]))
+    store.remove("work")
+    list(store.publish([(name, "t/0-1.parquet", 100)]))
+    with store.open("t/0-1.parquet") as file:
+        assert file.read() == b"x" * 100
+    with pytest.raises(ZkgroupError, match="is not there"):
+        list(store.publish([(name, "t/1-2.parquet", 100)]))
+    store.unpublish("t/0-1.parquet")
+    store.unpublish("t/0-1.parquet")
+    assert store.size("t/0-1.parquet") is None
+
+
+def test_a_bucket_that_is_not_there_is_named(s3_server: int) -> None:
+    """Found out before any work."""
+    with pytest.raises(UsageError, match="there is no nowhere-at-all"):
+        open_store(parse_destination(uri_of(s3_server, "nowhere-at-all/x"))).check()
+
+
+@pytest.fixture
+def to_store(registry: Registry, kafka: KafkaSettings, s3_server: int, bucket: str) -> Export:
+    """``to_store(group, topic, port=…)``: one export into the bucket's ``out``, without Spark."""
+    from zkgroup.export.run import ExportRequest, run_export
+
+    def run(group: str, *topics: str, port: int = s3_server, **options: Any) -> Any:
+        passed = options.pop("passed", lambda _: None)
+        root = parse_destination(uri_of(port, f"{bucket}/{options.pop('place', 'out')}"))
+        request = ExportRequest(group, root, topics, **{"begin": "earliest", "range_messages": 10, **options})
+        return run_export(request, registry, lambda: kafka, passed=passed, runner=InProcess)
+
+    return run
+
+
+@pytest.fixture
+def is_complete(s3_server: int, bucket: str, registry: Registry) -> Callable[[str, str, str], None]:
+    """``is_complete(group, topic, "out")``: everything is there once and committed, and nothing else is left."""
+
+    def check(group: str, topic: str, place: str = "out") -> None:
+        outside = filesystem(s3_server)
+        rows = ds.dataset(f"{bucket}/{place}", filesystem=outside, partitioning=FOLDERS).to_table().to_pylist()
+        found = sorted((row["topic"], row["partition"], row["offset"], row["value"]) for row in rows)
+        assert found == [(topic, p, i, b"m%06d" % (i * 2 + p)) for p in range(2) for i in range(20)]
+        store = open_store(parse_destination(uri_of(s3_server, f"{bucket}/{place}")))
+        names = sorted(file.name for file in store.walk(""))
+        assert [name for name in names if not name.startswith("_zkgroup/")] == [
+            f"topic={topic}/partition={p}/{piece}.parquet" for p in range(2) for piece in PUBLISHED
+        ]
+        assert [Path(name).name for name in names if name.startswith("_zkgroup/")] == ["manifest.json", "plan.json"]
+        nodes = registry.read([Get(znodes.offset(group, TopicPartition(topic, p))) for p in range(2)])
+        assert [(node.data, node.stat.version) for node in nodes if isinstance(node, Node)] == [(b"20", 0)] * 2
+        assert [row.problem for row in verify(Lake(store))] == [None, None]
+
+    return check
+
+
+def test_killed_at_its_points_and_run_again(
+    to_store: Export, filled: str, unique: Callable[[str], str], is_complete: Callable[..., None], s3_server: int,
+    bucket: str, short: ZooKeeperSettings, kafka: KafkaSettings, registry: Registry,
+) -> None:  # fmt: skip
+    """SIGKILL as each point is passed: the next export ends it all, and nobody sees a file before the decision."""
+    from zkgroup.export.run import ExportRequest, run_export
+
+    points: Points = []
+    group = unique("group")
+    to_store(group, filled, passed=points.append)
+    is_complete(group, filled)
+    decided = points.index("decided")
+    # What happens to the store between those that are left out is the same as before or after them.
+    hurt = ["plan written", "folder made", "files written", "manifest written", "decided", "published 2 of 4"]
+    hurt += ["published for good", "manifest filed", "committed"]
+    assert set(hurt) <= set(points)
+
+    def kill_and_go_on(point: str) -> None:
+        name = unique("killed")
+        uri = uri_of(s3_server, f"{bucket}/{name}")
+        code, lines = driven(short, kafka, group=name, topics=[filled], out=uri, kill_at=point)
+        assert (code, lines[-1]) == (-9, point)
+        seen = [file.name for file in open_store(parse_destination(uri)).walk(f"topic={filled}")]
+        assert not seen or points.index(point) >= decided
+        with Registry(short, 10.0) as own:
+            request = ExportRequest(name, parse_destination(uri), (filled,), begin="earliest", range_messages=10)
+            run_export(request, own, lambda: kafka, runner=InProcess)
+        is_complete(name, filled, name)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(kill_and_go_on, hurt))
+
+
+def kinds(requests: list[Request]) -> list[tuple[str, str]]:
+    """What an export asks for: method, and whose document or file it is about; each once, in order."""
+    return list(dict.fromkeys(map(kind, requests)))
+
+
+def kind(request: Request) -> tuple[str, str]:
+    """The kind of a request."""
+    path, _, query = request.path.partition("?")
+    name = path.rpartition("/")[2]
+    about = name.rpartition(".")[2] if "." in name else "folder"
+    about = "list" if "list-type" in query else about
+    steps = "".join(word for word in ("uploads", "uploadId", "partNumber", "delete") if word in query)
+    return f"{request.method}{' copy' if request.copy else ''} {steps}".strip(), about
+
+
+@pytest.mark.parametrize("harm", ["refuse", "lose", "stall"])
+def test_a_request_that_fails_once_is_made_again(
+    to_store: Export, filled: str, unique: Callable[[str], str], is_complete: Callable[..., None],
+    proxy: HarmfulProxy, harm: Harm, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """The first request of each kind is refused, or its answer is lost, or nothing comes: the export goes on by itself,
+    and everything is there once."""
+    monkeypatch.setattr(objects, "_STALL", 3.0)
+    hurt: set[tuple[str, str]] = set()
+    wanted = {("GET", "list"), ("PUT", "json"), ("PUT", "tmp"), ("PUT copy", "parquet")}
+
+    def choose(request: Request) -> Harm | None:
+        if kind(request) in hurt or (harm == "stall" and kind(request) not in wanted):
+            return None
+        hurt.add(kind(request))
+        return harm
+
+    proxy.choose = choose
+    group = unique("group")
+    to_store(group, filled, port=proxy.port)
+    assert wanted <= set(kinds(proxy.harmed))
+    is_complete(group, filled)
+
+
+def test_a_store_that_keeps_failing_is_named_and_all_is_done_when_it_is_back(
+    to_store: Export, filled: str, unique: Callable[[str], str], is_complete: Callable[..., None],
+    proxy: HarmfulProxy, registry: Registry, bucket: str,
+) -> None:  # fmt: skip
+    """Whatever kind of request is forbidden for good: one error that names the place; before the decision the group has
+    no trace of it; and the same command, when the store is well again, does the rest."""
+    to_store(unique("group"), filled, port=proxy.port, place="first")
+    asked = [found for found in kinds(proxy.seen) if found[0].startswith("PUT") or found[1] == "list"]
+    assert len(asked) >= 4, asked
+    for number, bad in enumerate(asked):
+        group, place = unique("group"), str(number)
+        proxy.choose = lambda request, bad=bad: "forbid" if kind(request) == bad else None
+        passed: Points = []
+        with pytest.raises(ZkgroupError, match=f"s3://{bucket}"):
+            to_store(group, filled, port=proxy.port, place=place, passed=passed.append)
+        if "decided" not in passed:
+            assert registry.read([Exists(znodes.group(group))]) == [None], bad
+        proxy.choose = lambda _: None
+        to_store(group, filled, port=proxy.port, place=place)
+        is_complete(group, filled, place)
+
+
+def test_secrets_are_nowhere(
+    filled: str, unique: Callable[[str], str], s3_server: int, bucket: str, registry: Registry, kafka: KafkaSettings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Keys that stand in the URI are used, and are in no document, footer, node or error."""
+    from urllib.parse import quote
+
+    from zkgroup.export.run import ExportRequest, run_export
+
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    uri = uri_of(s3_server, f"{KEY}:{quote(SECRET, safe='')}@{bucket}/out")
+    root, group, data = parse_destination(uri), unique("group"), list[bytes]()
+
+    def look(_: str) -> None:
+        data.extend(node.data for node in registry.read([Get(znodes.export_state(group))]) if isinstance(node, Node))
+
+    run_export(ExportRequest(group, root, (filled,), begin="earliest"), registry, lambda: kafka, passed=look,
+               runner=InProcess)  # fmt: skip
+    store = open_store(root)
+    for file in store.walk(""):
+        data.append(store.read(file.name) or b"")
+    with pytest.raises(UsageError) as raised:
+        open_store(parse_destination(uri.replace(bucket, "elsewhere"))).check()
+    data += [str(raised.value).encode(), repr(root).encode(), store.uri.encode()]
+    with pytest.raises(UsageError) as raised:
+        open_store(parse_destination("abfs://lake@account/x?account_key=" + SECRET)).check()
+    data.append(str(raised.value).encode())
+    assert any(b"s3://" in found for found in data)
+    for secret in (KEY, SECRET, quote(SECRET, safe="")):
+        assert not any(secret.encode() in found for found in data)
+
+
+def test_runs_are_looked_at_in_a_store_as_in_a_folder(
+    to_store: Export, filled: str, unique: Callable[[str], str], store: Store, bucket: str, s3_server: int
+) -> None:
+    """History and verification read the same; a file that goes, or is another one, is named."""
+    group = unique("group")
+    to_store(group, filled)
+    lake = Lake(store)
+    assert [(row.state, row.rows, row.files) for row in history(lake)] == [("exported", 40, 4)]
+    assert to_store(group, filled)[0].rows == 0
+    outside = filesystem(s3_server)
+    place = f"{bucket}/out/topic={filled}/partition=0"
+    outside.copy_file(f"{place}/0-10.parquet", f"{place}/10-20.parquet")
+    outside.delete_file(f"{bucket}/out/topic={filled}/partition=1/0-10.parquet")
+    problems = " ".join(str(row.problem) for row in verify(lake))
+    assert f"10-20.parquet says that it is {filled}-0 0 to 10" in problems
+    assert "partition=1/0-10.parquet of run" in problems

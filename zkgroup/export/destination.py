@@ -1,0 +1,160 @@
+"""Where an export writes, as its user names it: a folder, or a place in an object store. Pure, and without pyarrow.
+
+Secrets may stand in such a name. They are never part of what is shown, logged or kept: ``ObjectAddress.shown`` is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, TypeAlias
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from zkgroup.errors import UsageError
+
+#: Of ``--to``, each by the scheme that pyarrow's filesystems have for it.
+SCHEMES: Final[Mapping[str, str]] = {
+    "s3": "s3",
+    "s3a": "s3",
+    "gs": "gs",
+    "gcs": "gs",
+    "abfs": "abfs",
+    "abfss": "abfss",
+    "hdfs": "hdfs",
+    "viewfs": "viewfs",
+}
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://?", re.ASCII)
+_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})", re.ASCII)
+_S3_OPTIONS = ("region", "scheme", "endpoint_override")
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectAddress:
+    """A place in an object store, or in HDFS.
+
+    ``uri`` is complete, with what of it may be secret; ``shown`` is without, and without options. ``container``: the
+    bucket, the container (of Azure), or the authority (of HDFS); ``prefix``: below it, without slashes at its ends.
+    ``options`` are those of the URI, for S3 with the endpoint and the region of the environment where the URI has none.
+    """
+
+    scheme: str
+    container: str
+    prefix: str
+    shown: str
+    uri: str = field(repr=False)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    key: str | None = field(default=None, repr=False)
+    secret: str | None = field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        return self.shown
+
+
+#: A local folder, or one that is mounted everywhere; or a store.
+Destination: TypeAlias = Path | ObjectAddress
+
+
+def parse_destination(uri: str, environment: Mapping[str, str] | None = None) -> Destination:
+    """What ``uri`` names: a path, ``file:``, or one of ``SCHEMES``. ``environment`` is this process's by default.
+
+    Raises ``UsageError`` for what is none of these, and for what would be dropped in silence (``?`` and ``#`` in
+    ``file:`` URIs, options that nobody knows).
+    """
+    scheme = _SCHEME.match(uri)
+    if not uri.strip() or "\0" in uri:
+        raise UsageError("the destination is empty", "--to FOLDER, --to file:///FOLDER, or --to s3://BUCKET/PREFIX")
+    if scheme is None:
+        return Path(uri).expanduser().absolute()
+    name = scheme[1].lower()
+    if name == "file":
+        return _folder(uri)
+    if name not in SCHEMES:
+        raise UsageError(f"cannot write to {scheme[1]}: destinations", f"give a folder, or one of {', '.join(SCHEMES)}")
+    return _address(SCHEMES[name], uri, os.environ if environment is None else environment)
+
+
+def _folder(uri: str) -> Path:
+    try:
+        parts = urlsplit(uri)
+    except ValueError as error:
+        raise UsageError(f"{uri} is no URI: {error}", "a local folder is file:///FOLDER") from None
+    if parts.netloc not in ("", "localhost"):
+        raise UsageError(f"{uri} names a host ({parts.netloc})", "a local folder is file:///FOLDER, with three slashes")
+    if "?" in uri or "#" in uri or _ESCAPE.search(uri):
+        raise UsageError(
+            f"{uri} has a character that means something else in a URI",
+            "give the folder as a path; or write %3F for ?, %23 for #, %25 for %",
+        )
+    path = unquote(parts.path)
+    if "\0" in path:
+        raise UsageError(f"{uri} names no folder: it has a null character", "choose another --to")
+    return Path(path).absolute()
+
+
+def _address(scheme: str, uri: str, environment: Mapping[str, str]) -> ObjectAddress:
+    try:
+        parts = urlsplit(uri)
+        host, user, secret = parts.netloc.rpartition("@")[2], parts.username, parts.password
+    except ValueError:
+        raise UsageError(f"the {scheme}: destination is no URI", f"write it like {scheme}://BUCKET/PREFIX") from None
+    if parts.fragment or "#" in uri:
+        raise UsageError(f"the {scheme}: destination has a #", "write %23 for it, %3F for ? and %25 for %")
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if scheme == "s3":
+        container = host
+        _check_s3(options)
+        options = _s3_environment(environment, options)
+    elif scheme.startswith("abfs") and user:  # CONTAINER@ACCOUNT
+        container = unquote(user)
+    elif scheme.startswith("abfs"):  # ACCOUNT/CONTAINER/…
+        container = parts.path.strip("/").partition("/")[0]
+    else:
+        container = host
+    prefix = unquote(parts.path).strip("/")
+    if scheme.startswith("abfs") and not user:
+        prefix = prefix.partition("/")[2]
+    if not container and scheme not in ("hdfs", "viewfs"):
+        raise UsageError(f"the {scheme}: destination names no bucket", f"write it like {scheme}://BUCKET/PREFIX")
+    if any(part in ("", ".", "..") for part in prefix.split("/")) and prefix:
+        raise UsageError(f"the {scheme}: destination has an empty name, . or .. in it", "write it out")
+    # The user's name is S3's access key; Azure's is the container, which belongs to the name.
+    named = f"{user}@{host}" if scheme.startswith("abfs") and user else host
+    shown = f"{scheme}://{named}{parts.path.rstrip('/')}"
+    key = unquote(user) if user and scheme == "s3" else None
+    return ObjectAddress(scheme, container, prefix, shown, uri, options, key, unquote(secret) if secret else None)
+
+
+def _check_s3(options: Mapping[str, str]) -> None:
+    for name in options:
+        if name not in _S3_OPTIONS:
+            raise UsageError(
+                f"s3: destinations have no option {name[:40]!r}",
+                f"{', '.join(_S3_OPTIONS)}; credentials come from the environment (AWS_ACCESS_KEY_ID, …)",
+            )
+    if options.get("scheme", "https") not in ("http", "https"):
+        raise UsageError("the scheme of an s3: destination's endpoint is http or https", "leave it out for https")
+
+
+def _s3_environment(environment: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:
+    """Endpoint and region as AWS's own tools take them, so that tasks elsewhere get what this process has."""
+    found = dict(options)
+    if "endpoint_override" not in found:
+        endpoint = environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
+        if endpoint:
+            scheme, separator, rest = endpoint.partition("://")
+            found["endpoint_override"] = (rest if separator else endpoint).rstrip("/")
+            if separator:
+                found.setdefault("scheme", scheme)
+    region = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
+    if region:
+        found.setdefault("region", region)
+    return found
+
+
+def child(address: ObjectAddress, name: str) -> str:
+    """The path of ``name`` below the destination, as pyarrow's filesystems take it: the container first."""
+    base = "" if address.scheme in ("hdfs", "viewfs") else address.container
+    return "/".join(part for part in (base, address.prefix, name) if part) if base else f"/{address.prefix}/{name}"

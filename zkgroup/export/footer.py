@@ -1,0 +1,92 @@
+"""A published file's own words: its footer, and, where several ranges are in it, the offsets of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from zkgroup.errors import ZkgroupError
+from zkgroup.export.layout import read_name
+from zkgroup.export.store import Store
+from zkgroup.export.words import Slice
+
+
+class UnreadableFileError(ZkgroupError):
+    """A file that is no Parquet, or not whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """``told``: what the file says of itself, by names without ``zkgroup.``; ``metadata``: pyarrow's."""
+
+    told: Mapping[str, str]
+    slices: tuple[Slice, ...]
+    metadata: Any
+
+
+def read_footer(store: Store, name: str) -> Footer:
+    """Read a file's footer. Raises ``UnreadableFileError``."""
+    try:
+        with store.open(name) as file:
+            metadata = pq.read_metadata(file)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise _unreadable(store, name, error) from None
+    told = {
+        key.decode().removeprefix("zkgroup."): value.decode("utf-8", "replace")
+        for key, value in (metadata.metadata or {}).items()
+        if key.startswith(b"zkgroup.")
+    }
+    return Footer(told, _slices(name, told, metadata.num_rows), metadata)
+
+
+def _slices(name: str, told: Mapping[str, str], rows: int) -> tuple[Slice, ...]:
+    """Its ranges; of a file from before they were listed, the one of its name. None where they make no sense."""
+    if "ranges" not in told:
+        found = read_name(name)
+        return () if found is None or "run" not in told else (Slice(found.partition, found.start, found.end, rows),)
+    try:
+        return tuple(Slice(*map(int, one)) for one in orjson.loads(told["ranges"]))
+    except (ValueError, TypeError):
+        return ()
+
+
+def count_rows(store: Store, name: str, slices: tuple[Slice, ...], *, partitioned: bool) -> str | None:
+    """Read the offsets of a file and hold them against its ranges: each row lies in one, in order, and none is
+    missing. What is wrong, or None. ``partitioned``: all is of one partition, and there is no such column."""
+    try:
+        with store.open(name) as file:
+            return _count(pq.ParquetFile(file), slices, partitioned)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise _unreadable(store, name, error) from None
+
+
+def _count(file: Any, slices: tuple[Slice, ...], partitioned: bool) -> str | None:
+    left = [one.rows for one in slices]
+    place, before = 0, -1
+    columns = ["offset"] if partitioned else ["partition", "offset"]
+    for batch in file.iter_batches(columns=columns):
+        offsets = batch.column(len(columns) - 1).to_pylist()
+        numbers = [slices[0].partition] * len(offsets) if partitioned else batch.column(0).to_pylist()
+        for number, offset in zip(numbers, offsets, strict=True):
+            while place < len(slices) and not left[place]:
+                place, before = place + 1, -1
+            if place == len(slices):
+                return "it has more rows than its ranges"
+            one = slices[place]
+            if number != one.partition or not one.start <= offset < one.end or offset <= before:
+                return f"offset {offset} of partition {number} is not where its ranges put it"
+            left[place] -= 1
+            before = offset
+    return "rows of its ranges are missing" if any(left) else None
+
+
+def _unreadable(store: Store, name: str, error: Exception) -> UnreadableFileError:
+    return UnreadableFileError(
+        f"{store.uri}/{name} cannot be read: {(str(error).splitlines() or [type(error).__name__])[0]}",
+        "restore it from a copy",
+    )
