@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import random
 import shutil
 from collections.abc import Callable
@@ -319,3 +320,23 @@ def test_row_groups_tell_partition_offset_and_time(readable: tuple[Path, str]) -
         for name in ("partition", "offset", "timestamp"):
             assert columns[name].statistics.has_min_max, name
         assert columns["value"].statistics is None or not columns["value"].statistics.has_min_max
+
+
+def test_the_examples_of_the_page_are_right(
+    in_process: Export, registry: Registry, kafka: KafkaSettings, spark: SparkSession, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """What ``docs/export-files.md`` shows of DuckDB, pandas, pyarrow and Spark is what they say."""
+    topic = "shop-orders"
+    create_topic(registry, topic, 2)
+    orders = [Record(b'{"n": %d}' % i, b"k", i % 2, at(2024, 10, 27, 1) + i * 1_800_000) for i in range(10)]
+    produce(kafka, topic, [*orders, Record(b"no json", b"k", 0, at(2024, 10, 28, 1))])
+    in_process("archive", topic, root=tmp_path / "lake", layout=LayoutWish(("date", "hour"), BERLIN, None, "json"))
+    monkeypatch.chdir(tmp_path)
+    page = Path(__file__).parents[2] / "docs" / "export-files.md"
+    text = page.read_text(encoding="utf-8").replace('read.parquet("lake")', f'read.parquet("{tmp_path}/lake")')
+    test = doctest.DocTestParser().get_doctest(text, {}, page.name, str(page), 0)
+    said: list[str] = []
+    result = doctest.DocTestRunner(verbose=False).run(test, out=said.append)
+    assert result.attempted > 10
+    assert result.failed == 0, "".join(said)
