@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
@@ -281,6 +282,8 @@ def export(
             line.clear()
             warn(ctx, [warning])
 
+        # Of a pandas that Spark does not know yet, and that an export does not use.
+        warnings.filterwarnings("ignore", category=FutureWarning, module=r"pyspark\.")
         try:
             rows = run_export(request, registry, brokers, progress=line.show, warn=say)
         finally:

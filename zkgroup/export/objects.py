@@ -110,7 +110,7 @@ class ObjectStore:
         try:
             found = self.filesystem.get_file_info(container).type
         except OSError as error:
-            raise self._failure("cannot look at", container, error) from None
+            raise self.failure("cannot look at", container, error) from None
         if found != pafs.FileType.Directory:
             raise UsageError(f"cannot write to {self.uri}: there is no {container}", "make it, or choose another --to")
 
@@ -124,7 +124,7 @@ class ObjectStore:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise self._failure("cannot read", name, error) from None
+            raise self.failure("cannot read", name, error) from None
 
     def write(self, name: str, data: bytes) -> None:
         if self.read(name) == data:
@@ -139,7 +139,7 @@ class ObjectStore:
             else:
                 self._put(path, data)
         except OSError as error:
-            raise self._failure("cannot write", name, error) from None
+            raise self.failure("cannot write", name, error) from None
 
     def _put(self, path: str, data: bytes) -> None:
         with self.filesystem.open_output_stream(path) as file:
@@ -159,14 +159,14 @@ class ObjectStore:
         try:
             found: list[Any] = self.filesystem.get_file_info(selector)
         except OSError as error:
-            raise self._failure("cannot list", folder, error) from None
+            raise self.failure("cannot list", folder, error) from None
         return found
 
     def size(self, name: str) -> int | None:
         try:
             info = self.filesystem.get_file_info(self.path(name))
         except OSError as error:
-            raise self._failure("cannot look at", name, error) from None
+            raise self.failure("cannot look at", name, error) from None
         return int(info.size) if info.type == pafs.FileType.File else None
 
     def open(self, name: str) -> Any:
@@ -202,20 +202,20 @@ class ObjectStore:
             else:
                 pafs.copy_files(source, target, self.filesystem, self.filesystem, chunk_size=_CHUNK, use_threads=False)
         except OSError as error:
-            raise self._failure("cannot write", final, error) from None
+            raise self.failure("cannot write", final, error) from None
 
     def _tail(self, name: str, size: int) -> bytes:
         try:
             with self.open(name) as file:
                 return bytes(file.read_at(min(_TAIL, size), max(0, size - _TAIL)))
         except OSError as error:
-            raise self._failure("cannot read", name, error) from None
+            raise self.failure("cannot read", name, error) from None
 
     def unpublish(self, final: str) -> None:
         try:
             self._forget(self.path(final))
         except OSError as error:
-            raise self._failure("cannot remove", final, error) from None
+            raise self.failure("cannot remove", final, error) from None
 
     def _forget(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):
@@ -229,7 +229,7 @@ class ObjectStore:
             with contextlib.suppress(FileNotFoundError):
                 self.filesystem.delete_dir(self.path(folder))
         except OSError as error:
-            raise self._failure("cannot remove", folder, error) from None
+            raise self.failure("cannot remove", folder, error) from None
 
     def upload(self, source: Any, name: str, size: int) -> None:
         """``source`` (an open pyarrow file of ``size`` bytes) as the file ``name``, a chunk in memory at a time.
@@ -243,6 +243,7 @@ class ObjectStore:
         if found != size:
             raise OSError(f"{found} of {size} bytes have arrived")
 
-    def _failure(self, what: str, name: str, error: Exception) -> ZkgroupError:
+    def failure(self, what: str, name: str, error: Exception) -> ZkgroupError:
+        """The error for what pyarrow could not do."""
         where = f"{self.uri}/{name}" if name else self.uri
         return ZkgroupError(f"{what} {where}: {cleaned(self.address, error)}", "see to the store, then run it again")

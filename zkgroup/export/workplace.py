@@ -14,13 +14,15 @@ import tempfile
 import time
 import uuid
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 
 from zkgroup.errors import ZkgroupError
 from zkgroup.export.destination import Destination
-from zkgroup.export.objects import ObjectStore, cleaned
+
+if TYPE_CHECKING:
+    from zkgroup.export.objects import ObjectStore
 
 # The store's client has tried each request several times before it gives up.
 _SENDS: Final = 3
@@ -48,7 +50,11 @@ class Workplace:
     def __init__(self, destination: Destination, folder: str) -> None:
         self._destination = destination
         self._folder = folder
-        self._store = None if isinstance(destination, Path) else ObjectStore(destination)
+        self._store: ObjectStore | None = None
+        if not isinstance(destination, Path):
+            from zkgroup.export.objects import ObjectStore  # with what pyarrow has of stores: not for folders
+
+            self._store = ObjectStore(destination)
         #: That each open file takes.
         self.descriptors = 1 if self._store is None else 2
 
@@ -120,9 +126,7 @@ class _Sent:
                 return
             except OSError as error:
                 if not left:
-                    why = cleaned(self._store.address, error)
-                    where = f"{self._store.uri}/{self.name}"
-                    raise ZkgroupError(f"cannot write {where}: {why}", "see to the store, then run it again") from None
+                    raise self._store.failure("cannot write", self.name, error) from None
                 time.sleep(_REST)
 
     def abandon(self) -> None:
