@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 from cli import ZKGROUP, environment, run, run_on_terminal
 from exports import files_in, messages_in, published_in
+from members import connector
 from support import numbered, wait_until
 
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Create, Ensure, Exists, Get, Node, SetData
+from zkgroup.protocol.ops import Children, Create, Ensure, Exists, Get, Node, SetData
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import create_topic, produce
 from zkgroup.servers.kafka import KafkaSettings
@@ -110,6 +111,31 @@ def test_a_live_group_is_refused(env: dict[str, str], at_end: str, registry: Reg
     assert member in done.stderr
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_a_live_group_is_joined_when_asked_to(
+    env: dict[str, str], topic: str, unique: Callable[[str], str], cluster: Sandbox, registry: Registry, tmp_path: Path
+) -> None:
+    """Beside a member that has the other partition: one of the two is exported and committed, the member stays, and
+    the export is gone."""
+    group, out = unique("group"), tmp_path / "out"
+    member = connector(cluster.connect, group, auto_commit_enable=False, rebalance_max_retries=20)
+    member.streams({topic: 1})
+    try:
+        done = run(
+            "export", topic, "--group", group, "--from", "earliest", "--to", str(out), "--join", "--output", "json",
+            "-X", "rebalance.max.retries=20", env=env, timeout=120,
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, "")
+        (row,) = json.loads(done.stdout)
+        assert (row["start"], row["end"], row["rows"]) == (0, MESSAGES // 2, MESSAGES // 2)
+        committed = [offset(registry, group, topic, number) for number in range(2)]
+        assert committed == [MESSAGES // 2 if number == row["partition"] else None for number in range(2)]
+        assert {found["partition"] for found in messages_in(out)} == {row["partition"]}
+        assert registry.read([Children(znodes.ids(group))]) == [(member.consumer_id,)]
+        wait_until(lambda: len(member.statistics().owned) == 2, 30, "the member has all again")
+    finally:
+        member.close()
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from pathlib import Path
 
@@ -33,4 +34,5 @@ def main(wish: dict) -> int:
 
 
 if __name__ == "__main__":
+    logging.getLogger().addHandler(logging.NullHandler())  # as the command does, unless it is asked
     sys.exit(main(json.loads(sys.argv[1])))

@@ -25,7 +25,7 @@ from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry
 
 MESSAGES = 40_000
-SMALL = ("--conf", "spark.executor.memory=512m")
+SMALL = ("--conf", "spark.executor.memory=512m", "--conf", "spark.task.maxFailures=1")
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +130,28 @@ def test_a_worker_that_dies_in_the_middle_changes_nothing(
     }
 
 
+def test_a_jvm_that_dies_is_told_and_leaves_nothing(
+    cluster: Sandbox, topic: str, unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    """SIGKILL of the JVM while tasks write, as the kernel does where memory is short: one line, exit 1, no folder."""
+    request: dict[str, Any] = {
+        "group": unique("group"), "topics": [topic], "root": str(tmp_path / "out"), "range_messages": 500,
+    }  # fmt: skip
+    wish = {"connect": cluster.connect, "bootstrap": cluster.bootstrap, "request": request}
+    with subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name("spark_driver.py")), json.dumps(wish)],
+        env=environment({"TMPDIR": str(tmp_path)}), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as driver:  # fmt: skip
+        wait_until(lambda: len(list((tmp_path / "out").glob("_zkgroup/*/*/*/*"))) > 4, 120, "tasks write")
+        (jvm,) = jvms_of("org.apache.spark.deploy.SparkSubmit\0--properties-file\0" + str(tmp_path))
+        os.kill(jvm, signal.SIGKILL)
+        out, errors = driver.communicate(timeout=60)
+    assert (driver.returncode, errors) == (1, "")
+    assert "Spark's JVM was killed (SIGKILL)" in out
+    assert out.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
 def test_what_executors_lack_is_named(
     workers: tuple[Standalone, list[Process]], env: dict[str, str], topic: str, unique: Callable[[str], str],
     tmp_path: Path,
@@ -174,19 +196,21 @@ def test_spark_submit_runs_it(
 
 
 def test_masters_that_do_not_answer_are_told_in_time(
-    env: dict[str, str], topic: str, unique: Callable[[str], str], tmp_path: Path
-) -> None:
-    """Nobody at the address, somebody who says nothing, a master without workers: exit 3 within the time-out, one
-    line, and neither a folder nor a process is left."""
+    workers: tuple[Standalone, list[Process]], env: dict[str, str], topic: str, unique: Callable[[str], str],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """Nobody at the address, somebody who says nothing, workers that have not what is asked for: exit 3 within the
+    time-out, one line, and neither a folder nor a process is left."""
     arguments = [*export(topic, unique("group"), tmp_path / "out"), "--spark-timeout"]
     variables = env | {"TMPDIR": str(tmp_path)}
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
-        mute = run(*arguments, "6", "--master", f"spark://127.0.0.1:{port}", env=variables, timeout=120)
-    nobody = run(*arguments, "6", "--master", f"spark://127.0.0.1:{port}", env=variables, timeout=60)
-    with standalone(tmp_path / "standalone", 0) as (lonely, _):
-        idle = run(*arguments, "20", "--master", lonely.url, *SMALL, env=variables, timeout=120)
-    for done, said in ((mute, "has not started within 6 s"), (nobody, "no Spark master"), (idle, "no executor of")):
+        mute = run(*arguments, "4", "--master", f"spark://127.0.0.1:{port}", env=variables, timeout=120)
+    nobody = run(*arguments, "4", "--master", f"spark://127.0.0.1:{port}", env=variables, timeout=60)
+    # Twenty seconds: to start, too, on a machine that is busy.
+    large = ("--conf", "spark.executor.memory=64g")
+    idle = run(*arguments, "20", "--master", workers[0].url, *large, env=variables, timeout=120)
+    for done, said in ((mute, "has not started within 4 s"), (nobody, "no Spark master"), (idle, "no executor of")):
         assert done.returncode == 3, done.stderr
         assert said in done.stderr
         assert done.stderr.count("\n") == 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import logging
 import os
 import shutil
 import sys
@@ -33,6 +34,8 @@ from zkgroup.export.master import choose_master, is_cluster
 from zkgroup.export.scratch import ScratchFolder
 from zkgroup.export.task import Answer, DoneAnswer, TaskSettings, done_or_raise, run_task
 from zkgroup.export.words import OffsetRange
+
+log = logging.getLogger(__name__)
 
 _LOG4J = """\
 rootLogger.level = {level}
@@ -126,6 +129,7 @@ class SparkJobs:
                     settings.set(key, value)
                 SparkContext._ensure_initialized(gateway=gateway)
                 self._context = SparkContext(conf=settings, gateway=gateway)
+                _quieten_accumulators(self._context)
         except Exception as error:  # noqa: BLE001  # raised again in the caller's thread
             self._failure = error
         finally:
@@ -249,9 +253,11 @@ class SparkJobs:
                     done(done_or_raise(answer))
                 seen = list(answers)
             answers = job.result()
-        except (PySparkException, Py4JError) as error:
+        except _FAILURES as error:
             if self._jvm is not None and not self._jvm.alive:
                 raise ZkgroupError(f"Spark's JVM {self._jvm.end_of_life}", f"its log: {self._keep_log()}") from None
+            if isinstance(error, OSError):
+                raise
             raise failures.job_failure(str(error), self._log_text(), self._keep_log()) from None
         finally:
             job.cancel()
@@ -347,6 +353,14 @@ def _size_for_appending(log: Path) -> int:
             return file.tell()
     except OSError as error:
         raise UsageError(f"cannot write {log}: {error.strerror or error}", "check --log") from None
+
+
+def _quieten_accumulators(context: Any) -> None:
+    """A JVM that ends while the server of accumulators listens to it is told by us, not by a traceback of the server's
+    own."""
+    server = getattr(context, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda *_: log.debug("the server of accumulators", exc_info=True)
 
 
 def _wake_accumulators(context: Any) -> None:
