@@ -7,14 +7,15 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ._render import print_rows
+from ._render import AtLeast, print_rows
 from ._text import escape
 
 if TYPE_CHECKING:
     from zkgroup.groups.findings_kinds import Finding
     from zkgroup.groups.inspection import Inspection
+    from zkgroup.groups.listing import GroupRow
 
 HEAD = ("group", "store", "state", "strategy", "members", "topics", "partitions", "lag")
 MEMBERS = ("owned", "streams", "subscription", "host", "member")
@@ -23,9 +24,15 @@ BOTH = ("topic", "partition", "committed_zookeeper", "committed_kafka", "log_end
 SUMMARY = ("group", "store", "state", "members", "partitions", "lag", "critical", "warning", "info")
 
 
+def table_row(row: GroupRow) -> dict[str, Any]:
+    """A group's row for a table: the lag that is known of a part is marked."""
+    partial = row.lag is None and row.lag_at_least is not None
+    return {**asdict(row), "lag": AtLeast(row.lag_at_least) if partial else row.lag}
+
+
 def print_overview(one: Inspection) -> None:
     """One group: a line about it, its members, its partitions, what is wrong."""
-    print_rows([{**asdict(one.summary), "strategy": one.strategy}], HEAD, "table")
+    print_rows([{**table_row(one.summary), "strategy": one.strategy}], HEAD, "table")
     if members := one.rows("members"):
         _title("members")
         print_rows(members, MEMBERS, "table")
@@ -39,7 +46,7 @@ def print_overview(one: Inspection) -> None:
 def print_summary(found: Sequence[Inspection]) -> None:
     """Many groups: a line about each, then what is wrong with them; what is only good to know is left out."""
     rows = [
-        {**asdict(one.summary), **{severity: one.count(severity) for severity in ("critical", "warning", "info")}}
+        {**table_row(one.summary), **{severity: one.count(severity) for severity in ("critical", "warning", "info")}}
         for one in found
     ]
     print_rows(rows, SUMMARY, "table")

@@ -66,15 +66,16 @@ class View:
 
     @cached_property
     def rows(self) -> list[Row]:
-        from zkgroup.groups.beside import owned_now, rows_of
+        from zkgroup.groups.beside import hidden_owners, owned_now, rows_of
 
-        return rows_of(self.plan.assignment(self.outcome), self.plan.wanted, owned_now(self.snapshot))
+        live, hidden = owned_now(self.snapshot), hidden_owners(self.snapshot)
+        return rows_of(self.plan.assignment(self.outcome), self.plan.wanted, live, hidden)
 
     @cached_property
     def shares(self) -> list[Share]:
-        from zkgroup.groups.beside import owned_now, shares_of
+        from zkgroup.groups.beside import hidden_owners, owned_now, shares_of
 
-        return shares_of(self.rows, owned_now(self.snapshot), self.plan.streams)
+        return shares_of(self.rows, owned_now(self.snapshot), self.plan.streams, hidden_owners(self.snapshot))
 
     @cached_property
     def conflicts(self) -> list[Conflict]:
@@ -178,7 +179,8 @@ def _headline(view: View) -> list[str]:
         + (f"; unread: {brief(unread)}" if unread else ""),
     ]
     if view.snapshot is not None:
-        lines.append(f"live  {_explained(view.explanation)}")
+        hidden = view.snapshot.owners_hidden
+        lines.append(f"live  {'who owns what cannot be read' if hidden else _explained(view.explanation)}")
     if stopping := [each.members[0] for each in view.conflicts if each.kind == "registration"]:
         lines.append(f"but   the registration of {_names(stopping)} is to be mended first: see below")
     if view.rebalanced is not None:

@@ -36,6 +36,13 @@ class Column:
     convert: Callable[[Any], Any] | None = None
 
 
+class AtLeast(int):
+    """A number in a table that is a part of the whole: ``≥20``."""
+
+    def __str__(self) -> str:
+        return f"≥{int(self)}"
+
+
 def iso_utc(millis: int | None) -> str | None:
     """Milliseconds since 1970 as ISO 8601 in UTC; None, and what no calendar has, as None."""
     if millis is None:

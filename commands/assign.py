@@ -155,7 +155,8 @@ def _strange_ids(group: str, ground: Ground, added: Iterable[str]) -> list[str]:
 
 
 def _check_harmless(ground: Ground, base: Choice) -> None:
-    """Raise ``RefusedError`` where a rebalance would cost the group what it owns."""
+    """Raise ``RefusedError`` where a rebalance would cost the group what it owns, or come to nothing; ``ZkgroupError``
+    where what would come of it cannot be told."""
     from zkgroup.groups.nudge import objection
     from zkgroup.groups.whatif import plan_all
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
-from zkgroup.errors import UsageError, VerificationError
+from zkgroup.errors import UsageError, VerificationError, ZkgroupError
 
 from ._completing import complete_group
 from ._context import warn
@@ -66,7 +66,13 @@ def inspect_group(
             show_default=False,
         ),
     ] = None,
-    verify: Annotated[bool, typer.Option("--verify", help="Exit with 6 if a finding is critical.")] = False,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify",
+            help="Exit with 6 if a finding is critical; with 1 if none is, but what may not be read could be.",
+        ),
+    ] = False,
     output: OutputOption = "table",
 ) -> None:
     """Show everything about a group, and what is wrong with it.
@@ -157,6 +163,7 @@ def _object(one: Inspection) -> dict[str, Any]:
 
 
 def _verify(found: Sequence[Inspection]) -> None:
+    """Raise ``VerificationError`` where a finding is critical, ``ZkgroupError`` where what may not be read could be."""
     critical = [(one, finding) for one in found for finding in one.findings if finding.severity == "critical"]
     if critical:
         one, finding = critical[0]
@@ -164,3 +171,10 @@ def _verify(found: Sequence[Inspection]) -> None:
         raise VerificationError(
             f"group {one.snapshot.group}: {finding.code}: {finding.subject}: {finding.message}{more}", finding.remedy
         )
+    for one in found:
+        for finding in one.findings:
+            if finding.code == "unreadable-node" and finding.severity != "info" and one.snapshot.hidden:
+                raise ZkgroupError(
+                    f"group {one.snapshot.group} cannot be judged as a whole: {finding.subject} {finding.message}",
+                    finding.remedy,
+                )

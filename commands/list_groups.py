@@ -9,9 +9,12 @@ import typer
 from ._context import warn
 from ._looking import look_at_all
 from ._options import OutputOption
+from ._overview import table_row
 from ._render import print_rows
 
 COLUMNS = ("group", "store", "state", "members", "topics", "partitions", "lag")
+# For programs: what the sum is over the partitions where it is known, and how many the others are.
+MORE = ("lag_at_least", "lag_unknown")
 
 
 def list_groups(
@@ -30,8 +33,9 @@ def list_groups(
 
     store: where the group keeps itself: zookeeper, kafka, or both. state: active with members, inactive without, broken
     where a registration or another of its nodes cannot be read. topics and partitions: all that it subscribes to, owns,
-    or has an offset for. lag: the sum over the partitions where it is known, of which one with an offset
-    beyond its log's end counts as 0.
+    or has an offset for. lag: the sum over its partitions, of which one with an offset beyond its log's end
+    counts as 0. Where it is not known of all, ≥ stands before the sum of the others; in JSON and CSV lag is null or
+    empty then, lag_at_least is that sum, and lag_unknown says of how many partitions it is not known.
 
     \b
     zkgroup list-groups
@@ -42,5 +46,8 @@ def list_groups(
     snapshots = look_at_all(ctx)
     rows = [group_row(snapshot) for snapshot in snapshots]
     kept = [row for row in rows if state in (None, row.state) and (store in (None, row.store) or row.store == "both")]
-    print_rows(kept, COLUMNS, output)
+    if output == "table":
+        print_rows([table_row(row) for row in kept], COLUMNS, output)
+    else:
+        print_rows(kept, [*COLUMNS, *MORE], output)
     warn(ctx, dict.fromkeys(warning for snapshot in snapshots for warning in snapshot.warnings))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zkgroup.config import ConnectionSettings
-from zkgroup.errors import NotFoundError, UsageError, VerificationError
+from zkgroup.errors import NotFoundError, UsageError, VerificationError, ZkgroupError
 
 from ._context import connection, open_registry, warn
 from ._looking import StoreOption, brokers_of, check_topics, keep_everything
@@ -31,7 +31,8 @@ def owners(
         typer.Option(
             "--verify",
             help="Exit with 6 unless every partition of every subscribed topic has one owner: a registered member "
-            "that may own it; and no member in Kafka reads it as well.",
+            "that may own it; and no member in Kafka reads it as well. Exit with 1 where that cannot be told: what "
+            "it depends on may not be read.",
         ),
     ] = False,
     output: OutputOption = "table",
@@ -48,7 +49,7 @@ def owners(
     zkgroup owners billing --verify
     """
     from zkgroup.groups.listing import notes, only_topics, owner_rows  # brings kazoo, which --help must not
-    from zkgroup.groups.ownership import ownership_defects
+    from zkgroup.groups.ownership import not_judged, ownership_defects
 
     snapshot = _look(connection(ctx), group, store, verify=verify)
     if topic:
@@ -59,12 +60,21 @@ def owners(
     rows = [row for row in owner_rows(snapshot) if shown in (None, "both", row.store)]
     print_rows(rows, [*COLUMNS, "store"] if store == "both" else COLUMNS, output)
     defects = ownership_defects(snapshot)
+    unknown = not_judged(snapshot) if verify else []
     if verify and defects:
-        more = len(defects) - SHOWN_DEFECTS
-        warn(ctx, snapshot.warnings)
-        listed = "; ".join(defects[:SHOWN_DEFECTS]) + (f"; and {more} more" if more > 0 else "")
-        raise VerificationError(f"group {group} is not owned as it should be: {listed}")
+        warn(ctx, [*snapshot.warnings, *unknown])
+        raise VerificationError(f"group {group} is not owned as it should be: {_listed(defects)}")
     warn(ctx, notes(snapshot, "zookeeper"))
+    if unknown:
+        raise ZkgroupError(
+            f"whether group {group} is owned as it should be cannot be told: {_listed(unknown)}",
+            "connect with credentials that its access list admits",
+        )
+
+
+def _listed(defects: list[str]) -> str:
+    more = len(defects) - SHOWN_DEFECTS
+    return "; ".join(defects[:SHOWN_DEFECTS]) + (f"; and {more} more" if more > 0 else "")
 
 
 def _look(settings: ConnectionSettings, group: str, store: Store | None, *, verify: bool) -> GroupSnapshot:

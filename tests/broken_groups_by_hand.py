@@ -56,6 +56,19 @@ ALONE = group([member("g_a", {"orders": 1})], [owned("orders", n) for n in range
 UNREAD = having(ALONE, 1, owner=None, member=None, stream=None, since=None, session_id=None)
 GONE = having(inactive(), 1, exists=False, log_start=None, log_end=None, leader=None)
 
+# g_b has not heard that somebody left in transaction 700; g_c has, and g_a cannot have its share.
+CLAIMED: dict[str, Any] = {"owner": "g_c-0", "member": "g_c", "stream": 0, "since": THEN, "claimed": 710}
+HUNG = replace(
+    group(
+        [member(name, {"orders": 1}, czxid=300) for name in ("g_a", "g_b", "g_c")],
+        [
+            owned("orders", 0, "g_b-0", claimed=400), owned("orders", 1, "g_b-0", claimed=400),
+            owned("orders", 2, None), owned("orders", 3, "g_c-0", claimed=710),
+        ],
+    ),
+    ids_changed=700,
+)  # fmt: skip
+
 # code → (severity, subject, a part of the message, the group)
 Case = tuple[str, str, str, GroupSnapshot]
 CASES: list[tuple[str, Case]] = [
@@ -111,6 +124,8 @@ CASES: list[tuple[str, Case]] = [
     ("persistent-owner", ("critical", "orders-1", "ephemeral", having(ALONE, 1, session_id=0))),
     ("partition-without-owner", ("critical", "orders-1", "90 messages waiting", having(
         UNREAD, 1, stored=stored(10)))),
+    ("unresponsive-member", ("critical", "g_b", "1 partition of the group unread", HUNG)),
+    ("unresponsive-member", ("warning", "g_b", "has not rebalanced", having(HUNG, 2, **CLAIMED))),
     ("member-without-partitions", ("critical", "g_b", "registered for 60 min", group(
         [member("g_a", {"orders": 1}), member("g_b", {"orders": 1})],
         [owned("orders", 0), owned("orders", 1, None)]))),
@@ -122,6 +137,8 @@ CASES: list[tuple[str, Case]] = [
         ALONE, 1, owner=None, member=None, error="the owner node is empty"))),
     ("unreadable-offset", ("critical", "orders-1", "'abc' is no offset", having(
         ALONE, 1, stored=stored(None, error="'abc' is no offset")))),
+    ("unreadable-offset", ("critical", "orders-1", "more than the number 50", having(
+        ALONE, 1, stored=stored(50, defect="'50\\n' has more than the number 50")))),
     ("recreated-topic", ("critical", "orders", "1 at 50", having(
         replace(ALONE, topics={"orders": topic("orders", 2, czxid=400, created_at=THEN)}), 1,
         stored=stored(50, mzxid=300)))),
@@ -150,10 +167,19 @@ CASES: list[tuple[str, Case]] = [
         GONE, partitions=GONE.partitions[1:], topics={"orders": topic("orders", 0, exists=False)}))),
     ("offset-of-missing-partition", ("warning", "orders-1", "has 1 partition", replace(
         GONE, topics={"orders": topic("orders", 1)}))),
-    ("unreadable-node", ("warning", "/consumers/g/offsets", "not authorised", replace(
-        ALONE, problems=("znode /consumers/g/offsets cannot be read: not authorised",)))),
+    ("unreadable-node", ("warning", "/consumers/g/offsets/x", "is not named by a partition", replace(
+        ALONE, problems=("znode /consumers/g/offsets/x is not named by a partition",)))),
+    ("unreadable-node", ("warning", "/consumers/g/offsets", "where the group stands", replace(
+        ALONE, hidden={"/consumers/g/offsets": "not authorised"}))),
+    ("unreadable-node", ("warning", "/brokers/ids", "which brokers are up", replace(
+        ALONE, broker_ids=(), hidden={"/brokers/ids": "not authorised"}))),
+    ("unreadable-node", ("warning", "/brokers/topics", "which topics exist", replace(
+        group([filtering("g_a", "o.*", {})], ALONE.partitions), known_topics=(),
+        hidden={"/brokers/topics": "not authorised"}))),
+    ("unreadable-node", ("info", "/consumers/g", "nothing of the group depends on it", replace(
+        ALONE, hidden={"/consumers/g": "not authorised"}))),
     ("unreadable-node", ("warning", "g_b", "not authorised", replace(ALONE, members=(*ALONE.members, broken(
-        "znode /consumers/g/ids/g_b cannot be read: not authorised"))))),
+        "znode /consumers/g/ids/g_b cannot be read: not authorised", hidden=True))))),
     ("unreadable-node", ("warning", GROUP, "topic orders", replace(
         ALONE, topics={"orders": topic("orders", 2, error="is no JSON")}))),
     ("incomplete-look", ("warning", GROUP, "broker 1 timed out", having(

@@ -65,4 +65,7 @@ def snapshot(
         stream = None if identity is None else identity.index
         rows.append(GroupPartition(*pair, owner, identity and identity.consumer_id, stream, exists=pair in wanted))
     topics = {topic: GroupTopic(topic, True, tuple(numbers)) for topic, numbers in partitions.items()}
-    return GroupSnapshot(group, tuple(found), tuple(rows), subscribed, topics=topics, known_topics=tuple(partitions))
+    known = tuple(partitions)
+    return GroupSnapshot(
+        group, tuple(found), tuple(rows), subscribed, topics=topics, known_topics=known, broker_ids=(1,)
+    )

@@ -327,7 +327,7 @@ def test_lag_that_grows_while_nothing_is_committed(apart: int, severity: str) ->
     now = having(ALONE, 1, log_end=130)
     finding = found(now, "growing-lag", before)
     assert (finding.severity, finding.subject) == (severity, "orders-1")
-    assert "grew by 30 to 80" in finding.message
+    assert "grew from 50 to 80" in finding.message
 
 
 def test_lag_that_grows_behind_progress_is_none_of_that() -> None:

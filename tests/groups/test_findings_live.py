@@ -162,7 +162,7 @@ def test_growing_lag(maker: Maker, registry: Registry, kafka: KafkaSettings) -> 
     (note,) = [finding for finding in judged(now, before) if finding.code == "growing-lag"]
     assert note.severity == "info"
     assert note.subject == f"{maker.orders}-0..1"
-    assert "grew by 2" in note.message
+    assert "grew from 5 to 7" in note.message
     (warning,) = [
         f for f in judged(now, replace(before, taken_at=before.taken_at - 130_000)) if f == f and f.code == note.code
     ]

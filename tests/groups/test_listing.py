@@ -39,7 +39,8 @@ def snapshot(*partitions: GroupPartition, members: tuple[GroupMember, ...] = (),
 
 
 def test_lag_is_summed_where_it_is_known() -> None:
-    """Negative lags hide no others; without a commit, or a known end, there is none; none at all is None."""
+    """Negative lags hide no others. A part of the whole is not given as the whole: an end or an offset that is not
+    known, or messages with nothing committed, make it a lower bound; what is empty, or gone, does not."""
     partitions = [
         GroupPartition("t", 0, stored=stored(3), log_end=10),
         GroupPartition("t", 1, stored=stored(12), log_end=10),
@@ -48,8 +49,16 @@ def test_lag_is_summed_where_it_is_known() -> None:
         GroupPartition("u", 0, stored=stored(None, "bad"), log_end=10),
     ]
     row = group_row(snapshot(*partitions))
-    assert (row.topics, row.partitions, row.lag) == (2, 5, 7)
-    assert group_row(snapshot(*partitions[2:])).lag is None
+    assert (row.topics, row.partitions, row.lag, row.lag_at_least, row.lag_unknown) == (2, 5, None, 7, 3)
+    whole = [
+        *partitions[:2],
+        GroupPartition("t", 2, log_start=10, log_end=10),
+        GroupPartition("t", 9, stored=stored(3), exists=False),
+    ]
+    row = group_row(snapshot(*whole))
+    assert (row.lag, row.lag_at_least, row.lag_unknown) == (7, 7, 0)
+    row = group_row(snapshot(*partitions[2:]))
+    assert (row.lag, row.lag_at_least, row.lag_unknown) == (None, None, 3)
     assert group_row(snapshot(GroupPartition("t", 0, stored=stored(10), log_end=10))).lag == 0
 
 

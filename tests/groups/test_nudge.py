@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 from members import ReadMember, wait_for_rest
@@ -50,12 +51,23 @@ def test_a_group_without_members_cannot_rebalance() -> None:
     assert str(refused) == "group g has no members: nothing is there that could rebalance"
 
 
+def test_without_a_broker_nobody_rebalances() -> None:
+    """Members keep what they own until a broker is registered: refused at once, with what is to be done about it."""
+    alone = replace(snapshot(MEMBERS, PARTITIONS, OWNERS), broker_ids=())
+    refused = objection(alone, PLAN, None)
+    assert isinstance(refused, RefusedError)
+    assert "no broker is registered" in refused.message
+    assert refused.remedy is not None
+    assert refused.remedy.startswith("start the brokers")
+
+
 def test_a_registration_that_stops_the_group() -> None:
     """Members release before they fail: refused while something is owned, and allowed when nothing is left to lose."""
     refused = objection(snapshot(MEMBERS, PARTITIONS, OWNERS, errors={"g_bad": "no JSON"}), PLAN, None)
     assert refused is not None
     assert "no member gets past the registration of g_bad: no JSON" in refused.message
-    assert refused.remedy == "stop the client that wrote it, or delete the node, first"
+    assert refused.remedy is not None
+    assert refused.remedy.startswith("stop the client that wrote it, or delete the node, first")
     assert objection(snapshot(MEMBERS, PARTITIONS, {}, errors={"g_bad": "no JSON"}), PLAN, None) is None
 
 

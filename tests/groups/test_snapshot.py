@@ -323,9 +323,12 @@ def test_nodes_that_may_not_be_read(
             registry.write(Ensure(path.rpartition("/")[0]))
             assert not isinstance(registry.write(Create(path, data[name])), Failure)
     look = read_group(registry, group)
-    told = [*look.problems, *(m.error or "" for m in look.members)]
+    told = [f"znode {path} cannot be read: {why}" for path, why in look.hidden.items()]
+    told += [*look.problems, *(m.error or "" for m in look.members)]
     told += [text for p in look.partitions for text in (p.error or "", p.stored.error or "" if p.stored else "")]
     assert [text for text in told if f"znode {closed} cannot be read: not authorised" in text], told
+    assert look.hidden == {closed: "not authorised"}
+    assert look.problems == ()
     if place not in ("group", "offsets", "offset"):
         assert [p.committed("both") for p in look.partitions if p.topic == topic] == [5]
     if place == "topic":

@@ -50,15 +50,21 @@ class Share:
 
 
 def rows_of(
-    plan: Assignment, wanted: Iterable[TopicPartition], live: Mapping[TopicPartition, GroupPartition]
+    plan: Assignment,
+    wanted: Iterable[TopicPartition],
+    live: Mapping[TopicPartition, GroupPartition],
+    hidden: Collection[TopicPartition] = (),
 ) -> list[Row]:
-    """A row for everything that is wanted, planned or owned, in order of topic and partition."""
+    """A row for everything that is wanted, planned or owned, in order of topic and partition.
+
+    ``hidden``: whose owner may not be read; what would change there is not known.
+    """
     ties = {pair: number for number, tie in enumerate(plan.ties) for pair in tie}
     swapped = _swapped(plan, live)
     found = []
     for pair in sorted({*wanted, *plan.owners, *live}):
         thread, now = plan.owners.get(pair), live.get(pair)
-        change = _change(thread, now)
+        change = None if pair in hidden else _change(thread, now)
         if change in ("move", "stream") and ties.get(pair) in swapped:
             change = "tied"
         found.append(
@@ -77,6 +83,11 @@ def owned_now(snapshot: GroupSnapshot | None) -> dict[TopicPartition, GroupParti
     """The partitions that have an owner; none where there is no group."""
     partitions = () if snapshot is None else snapshot.partitions
     return {partition.key: partition for partition in partitions if partition.owner is not None}
+
+
+def hidden_owners(snapshot: GroupSnapshot | None) -> frozenset[TopicPartition]:
+    """The partitions of which nobody can tell who owns them."""
+    return frozenset() if snapshot is None else frozenset(p.key for p in snapshot.partitions if p.hidden)
 
 
 def _change(thread: ConsumerThreadId | None, now: GroupPartition | None) -> Change | None:
@@ -100,9 +111,13 @@ def _swapped(plan: Assignment, live: Mapping[TopicPartition, GroupPartition]) ->
 
 
 def shares_of(
-    rows: Sequence[Row], live: Mapping[TopicPartition, GroupPartition], streams: Mapping[str, int]
+    rows: Sequence[Row],
+    live: Mapping[TopicPartition, GroupPartition],
+    streams: Mapping[str, int],
+    hidden: Collection[TopicPartition] = (),
 ) -> list[Share]:
-    """What each member has and gets: those of the plan, and those that own something now."""
+    """What each member has and gets: those of the plan, and those that own something now. ``streams``: member → how
+    many it has. ``hidden`` as ``rows_of``."""
     now: Counter[str] = Counter()
     planned: Counter[str] = Counter()
     gains: Counter[str] = Counter()
@@ -116,7 +131,7 @@ def shares_of(
         if row.member is not None and row.owner is not None:
             planned[row.member] += 1
             busy[row.member].add(row.owner)
-        if row.member != holder and row.change != "tied":
+        if row.member != holder and row.change != "tied" and TopicPartition(row.topic, row.partition) not in hidden:
             gains[row.member or ""] += 1
             loses[holder or ""] += 1
     return [
@@ -142,9 +157,14 @@ def standing_conflicts(snapshot: GroupSnapshot | None) -> list[Conflict]:
         for member in snapshot.members
         if member.error is not None
     ]
+    found += [
+        Conflict("hidden", (), (), f"znode {path} cannot be read: {why}; who owns what below it is not known")
+        for path, why in snapshot.hidden.items()
+        if f"{path}/".startswith(f"/consumers/{snapshot.group}/owners/")
+    ]
     strangers: dict[str, list[TopicPartition]] = {}
     for partition in snapshot.partitions:
-        if partition.owner is not None and partition.member is None:
+        if partition.owner is not None and partition.member is None and not snapshot.members_hidden:
             strangers.setdefault(partition.owner, []).append(partition.key)
     for owner, partitions in sorted(strangers.items()):
         message = f"{owner}, which is not registered, owns {brief(partitions)}: whose share that is can claim nothing"
@@ -153,6 +173,8 @@ def standing_conflicts(snapshot: GroupSnapshot | None) -> list[Conflict]:
 
 
 def _left_out(member: GroupMember) -> str:
+    if member.hidden:
+        return "it is left out here, and whether the others get past it is not known"
     if not stops_everyone(member):
         return "it is left out here"
     return "no reference member can rebalance beside it: the plan leaves it out, and takes it to be mended first"

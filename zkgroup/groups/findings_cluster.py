@@ -6,10 +6,14 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from zkgroup.groups.findings_hidden import judge_hidden
 from zkgroup.groups.findings_kinds import Finding
 from zkgroup.groups.findings_scene import REST, Scene, ago, count, finding, listed, per_topic, unsubscribe
+from zkgroup.groups.listing import alike
 from zkgroup.groups.model import GroupPartition
 from zkgroup.groups.ownership import read_twice
+from zkgroup.groups.reading import topic_path
+from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, spans
 
 _ABOUT_NODE: Final = re.compile(r"znode (/\S*) (.+)", re.DOTALL)
@@ -20,7 +24,7 @@ MOST: Final = 20
 def judge_cluster(scene: Scene) -> Iterator[Finding]:
     """All that is about no single member, owner or offset."""
     snapshot = scene.snapshot
-    if snapshot.in_zookeeper and not snapshot.broker_ids:
+    if snapshot.in_zookeeper and not snapshot.broker_ids and znodes.broker_ids() not in snapshot.hidden:
         yield finding(
             "cluster-without-broker",
             snapshot.group,
@@ -31,6 +35,7 @@ def judge_cluster(scene: Scene) -> Iterator[Finding]:
     yield from _deletions(scene)
     yield from _split(scene)
     yield from _problems(scene)
+    yield from judge_hidden(scene)
     yield from _incomplete(scene)
     if scene.debris and scene.at_rest_for is not None:
         yield finding(
@@ -59,7 +64,7 @@ def _leaders(scene: Scene) -> Iterator[Finding]:
 def _without_leader(scene: Scene, p: GroupPartition) -> str | None:
     """A log end came from a leader; a topic that has just been made has none yet."""
     topic = scene.snapshot.topics.get(p.topic)
-    if not p.exists or p.log_end is not None or not scene.snapshot.in_zookeeper:
+    if not p.exists or p.log_end is not None or not scene.snapshot.in_zookeeper or p.leader_unknown:
         return None
     if topic is not None and topic.error is not None:
         return None  # what is the matter there is told of the topic
@@ -111,26 +116,27 @@ def _problems(scene: Scene) -> Iterator[Finding]:
     problems = list(dict.fromkeys(snapshot.problems))
     told = set(problems)
     for name, topic in sorted(snapshot.topics.items()):
-        if topic.exists and topic.error is not None and topic.error not in told:
+        if topic.exists and topic.error is not None and topic.error not in told and not _is_hidden(scene, name):
             problems.append(f"topic {name}: {topic.error}")
-    remedy = (
-        "look at the node with a ZooKeeper client: correct or delete it, or connect with the credentials that its"
-        " access list asks for"
-    )
-    alike: dict[str, list[str]] = {}
+    remedy = "look at the node with a ZooKeeper client: correct or delete it"
+    by_why: dict[str, list[str]] = {}
     for problem in problems:
         node = _ABOUT_NODE.fullmatch(problem)
         path, why = node.groups() if node is not None else ("", problem)
-        alike.setdefault(why, []).append(path)
-    for why, paths in list(alike.items())[:MOST]:
+        by_why.setdefault(why, []).append(path)
+    for why, paths in list(by_why.items())[:MOST]:
         if len(paths) > 1 and all(paths):
             message = f"{len(paths)} nodes, of which each {why}: {listed(paths)}"
             yield finding("unreadable-node", snapshot.group, message, remedy)
         else:
             yield finding("unreadable-node", paths[0] or snapshot.group, why, remedy)
-    if len(alike) > MOST:
-        more = f"and {len(alike) - MOST} more kinds of nodes that cannot be read, or should not be there"
+    if len(by_why) > MOST:
+        more = f"and {len(by_why) - MOST} more kinds of nodes that hold what nobody reads, or should not be there"
         yield finding("unreadable-node", snapshot.group, more, remedy)
+
+
+def _is_hidden(scene: Scene, topic: str) -> bool:
+    return (topic_path(topic) or "") in scene.snapshot.hidden
 
 
 def _incomplete(scene: Scene) -> Iterator[Finding]:
@@ -140,12 +146,8 @@ def _incomplete(scene: Scene) -> Iterator[Finding]:
     if group is not None and group.error:
         said.append(f"the group in Kafka: {group.error}")
     if not said:
-        unknown = [p for p in scene.partitions if p.log_error is not None and _has_log(scene, p)]
-        if unknown:
-            said.append(f"{spans(p.key for p in unknown[:20])}: {unknown[0].log_error}")
-        uncertain = [p for p in scene.partitions if p.kafka is not None and p.kafka.error is not None]
-        if uncertain and uncertain[0].kafka is not None:
-            said.append(f"{spans(p.key for p in uncertain[:20])} in Kafka: {uncertain[0].kafka.error}")
+        said += alike([(p, p.log_error) for p in scene.partitions if p.log_error is not None and _has_log(scene, p)])
+        said += alike([(p, p.kafka.error) for p in scene.partitions if p.kafka and p.kafka.error], "in Kafka: ")
     if said:
         yield finding(
             "incomplete-look",

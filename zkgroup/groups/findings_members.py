@@ -21,7 +21,12 @@ _SOME_RELEASES: Final = ("a number that is no 32-bit integer", "pattern is null"
 _TOLD_BY_ANOTHER: Final = "timestamp is a number"  # where it is a large one, which stops members
 _CHANGES_MEANING: Final = ("a filter of several expressions", "a filter without an expression", "a control character")
 
-_STOP_CLIENT: Final = "stop the client that wrote it: its node goes with its session"
+
+def _stop_client(scene: Scene, member: GroupMember) -> str:
+    """How to be rid of a registration: a node that is not ephemeral outlives its client."""
+    if member.session_id:
+        return "stop the client that wrote it: its node goes with its session"
+    return f"delete the node {_path(scene, member)} with a ZooKeeper client: it belongs to no session, and stays"
 
 
 def judge_members(scene: Scene) -> Iterator[Finding]:
@@ -50,31 +55,33 @@ def _readable(scene: Scene, member: GroupMember) -> Iterator[Finding]:
     if member.error is None:
         return
     if member.registration is not None:
-        yield _unreadable_filter(member, member.error)
+        yield _unreadable_filter(scene, member, member.error)
     elif stops_everyone(member):
         yield finding(
             "stopping-registration",
             member.member,
             f"the registration {member.error}; every reference member gives its partitions up at its next rebalance"
             " and cannot finish it while this node is there",
-            f"{_STOP_CLIENT}; then make the group rebalance: {scene.command('assign', '--execute')}",
+            f"{_stop_client(scene, member)}; when it goes the members rebalance by themselves, and"
+            f" {scene.command('owners', '--verify')} tells whether they have",
         )
     else:
         yield finding(
             "unreadable-node",
             member.member,
-            f"the registration cannot be judged: {member.error}",
-            "check the access list of the node, and the credentials of this connection",
+            f"the registration cannot be judged: {member.error}; what the member reads is not known, nor whether"
+            " others get past its registration",
+            "connect with credentials that the access list of the node admits; the member may be as healthy as any",
         )
 
 
-def _unreadable_filter(member: GroupMember, error: str) -> Finding:
+def _unreadable_filter(scene: Scene, member: GroupMember, error: str) -> Finding:
     from zkgroup.protocol.filters import normalise  # Java's regular expressions take 20 ms to load
     from zkgroup.protocol.regex_syntax import parse
     from zkgroup.protocol.regex_tree import PatternError
 
     expression = next(iter(member.registration.subscription), "") if member.registration is not None else ""
-    remedy = f"correct the expression; {_STOP_CLIENT}"
+    remedy = f"correct the expression; {_stop_client(scene, member)}"
     try:
         normalise(expression).encode()
         parse(normalise(expression))
@@ -106,7 +113,7 @@ def _defects(scene: Scene, member: GroupMember) -> Iterator[Finding]:
             "unportable-registration",
             member.member,
             f"{listed(some, '; ')}" + (f"; {count(len(scene.gaps), 'partition')} of the group unread" if stuck else ""),
-            f"{_STOP_CLIENT}, or let it write what the reference writes (the timestamp as a string)",
+            f"{_stop_client(scene, member)}; let it write what the reference writes (the timestamp as a string)",
             "critical" if stuck else "warning",
         )
     if doubled and member.error is None:
@@ -137,6 +144,8 @@ def _subscription(scene: Scene, member: GroupMember) -> Iterator[Finding]:
     registration = member.registration
     if registration is None or member.error is not None:
         return
+    if scene.snapshot.topics_hidden:
+        return  # what exists is not known
     if registration.pattern != "static":
         if not member.streams and not any(defect.startswith(_ESCAPED_TWICE) for defect in member.defects):
             yield finding(

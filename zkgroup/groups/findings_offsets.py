@@ -68,14 +68,30 @@ def _offsets(partition: GroupPartition) -> Iterable[tuple[str, int]]:
 
 
 def _unreadable(scene: Scene) -> Iterator[Finding]:
-    said: Said = [
-        (p.key, p.stored.error) for p in scene.partitions if p.stored is not None and p.stored.error is not None
-    ]
+    said: Said = []
+    spoilt: dict[TopicPartition, int] = {}
+    blanks: Said = []
+    for p in scene.partitions:
+        if p.stored is None or p.stored.hidden:
+            continue
+        if p.stored.error is not None:
+            said.append((p.key, p.stored.error))
+        elif p.stored.defect is not None:
+            spoilt[p.key] = -1 if p.stored.offset is None else p.stored.offset
+            blanks.append((p.key, p.stored.defect))
+    fails = "every member that is given it fails"
     yield from per_topic(
-        "unreadable-offset",
-        said,
-        lambda keys: f"every member that is given it fails; {_reset(scene, keys, '--to-earliest')} (or --to-latest)",
+        "unreadable-offset", said, lambda keys: f"{fails}; {_reset(scene, keys, '--to-earliest')} (or --to-latest)"
     )
+
+    def rewrite(keys: Sequence[TopicPartition]) -> str:
+        numbers = {spoilt[key] for key in keys}
+        if -1 in numbers:
+            return f"{fails}; {_reset(scene, keys, '--to-earliest')} (or --to-latest)"
+        target = f"--to-offset {numbers.pop()}" if len(numbers) == 1 else "--to-current"
+        return f"{fails}; to write the number alone: {_reset(scene, keys, target)}"
+
+    yield from per_topic("unreadable-offset", blanks, rewrite)
 
 
 def _out_of_range(scene: Scene) -> Iterator[Finding]:
@@ -147,7 +163,7 @@ def _missing(scene: Scene) -> Iterator[Finding]:
     topics: dict[str, list[TopicPartition]] = {}
     for p in scene.partitions:
         topic = scene.snapshot.topics.get(p.topic)
-        kept = p.stored is not None or (p.kafka is not None and p.kafka.offset is not None)
+        kept = (p.stored is not None and not p.stored.hidden) or (p.kafka is not None and p.kafka.offset is not None)
         if kept and not p.exists and (topic is None or topic.error is None or not topic.exists):
             topics.setdefault(p.topic, []).append(p.key)
     for name, keys in topics.items():
@@ -179,6 +195,7 @@ def _without(scene: Scene) -> Iterator[Finding]:
     quiet: Said = []
     loud: Said = []
     held: dict[str, set[int]] = {}
+    hidden = {p.topic for p in scene.partitions if p.stored is not None and p.stored.hidden}
     for p in scene.partitions:
         if p.stored is not None or (p.kafka is not None and (p.kafka.offset is not None or p.kafka.error)):
             held.setdefault(p.topic, set()).add(p.partition)
@@ -197,7 +214,7 @@ def _without(scene: Scene) -> Iterator[Finding]:
             loud.append((p.key, f"has no committed offset, and {there}"))
     if not scene.active:
         for name, numbers in held.items():
-            topic = scene.snapshot.topics.get(name)
+            topic = None if name in hidden else scene.snapshot.topics.get(name)
             for number in topic.partitions if topic is not None else ():
                 if number not in numbers:
                     loud.append((TopicPartition(name, number), "has no committed offset, others of its topic have"))
@@ -214,7 +231,7 @@ def _without(scene: Scene) -> Iterator[Finding]:
 
 def _young(scene: Scene, p: GroupPartition) -> bool:
     """Whether its reader may not have committed yet. When a member in Kafka was given a partition is not known."""
-    if scene.settling or (scene.active and p.owner is None and scene.snapshot.coordinator is not None):
+    if scene.settling or p.hidden or (scene.active and p.owner is None and scene.snapshot.coordinator is not None):
         return True
     return p.since is not None and scene.now - p.since < COMMITTED_BY_THEN
 
@@ -223,9 +240,11 @@ def _without_subscriber(scene: Scene) -> Iterator[Finding]:
     members, group = scene.snapshot.members, scene.snapshot.coordinator
     if not members or any(member.error is not None for member in members) or (group is not None and group.members):
         return
+    if scene.snapshot.topics_hidden:
+        return  # a filter may take it
     topics: dict[str, int] = {}
     for p in scene.partitions:
-        if p.exists and p.owner is None and p.topic not in scene.snapshot.subscribed:
+        if p.exists and p.owner is None and not p.hidden and p.topic not in scene.snapshot.subscribed:
             topics[p.topic] = topics.get(p.topic, 0) + 1
     for name, number in topics.items():
         yield finding(
@@ -311,7 +330,7 @@ def _growing(scene: Scene) -> Iterator[Finding]:
         grown = p.log_end - then.log_end
         if p.committed("both") == then.committed("both") and grown > 0 and (p.lag("both") or 0) > 0:
             last = f" (last progress {ago(scene.now - p.stored.changed_at)} ago)" if p.stored is not None else ""
-            said.append((p.key, f"lag grew by {grown} to {p.lag('both')}, nothing was committed{last}"))
+            said.append((p.key, f"lag grew from {then.lag('both')} to {p.lag('both')}, nothing was committed{last}"))
     if not said:
         return
     if not scene.active:

@@ -6,7 +6,7 @@ for some seconds, and a look takes several rounds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from zkgroup.groups.findings_kinds import Finding
@@ -43,6 +43,7 @@ def judge_owners(scene: Scene) -> Iterator[Finding]:
     if scene.settling:
         yield from _in_progress(scene)
         return
+    yield from _unresponsive(scene)
     yield from _claims(scene)
     yield from _idle_members(scene)
     yield from _unexplained(scene)
@@ -51,9 +52,10 @@ def judge_owners(scene: Scene) -> Iterator[Finding]:
 def _gaps(scene: Scene) -> Iterator[Finding]:
     if not scene.gaps:
         return
-    blocked = [m.member for m in scene.snapshot.members if m.error is not None]
-    if blocked:
-        remedy = _mend_first(blocked)
+    if scene.stopping:
+        remedy = _mend_first(scene.stopping)
+    elif scene.unresponsive:
+        remedy = _wake_first(scene)
     elif scene.strangers:
         remedy = f"{_FREE_FIRST}; then {scene.command('assign', '--execute')}"
     else:
@@ -74,18 +76,47 @@ def _gaps(scene: Scene) -> Iterator[Finding]:
         yield finding("partition-without-owner", subject, f"{number}{what}{more}", remedy)
 
 
-def _mend_first(blocked: list[str]) -> str:
-    return f"mend the registration of {listed(blocked)} first: no reference member can rebalance beside it"
+def _mend_first(stopping: Sequence[str]) -> str:
+    return f"mend the registration of {listed(stopping)} first: no reference member can rebalance beside it"
+
+
+def _wake_first(scene: Scene) -> str:
+    names = listed(sorted(scene.unresponsive))
+    return f"first resume or end {names}: the others can claim nothing that it holds, before or after a rebalance"
+
+
+def _unresponsive(scene: Scene) -> Iterator[Finding]:
+    """Members whose owner nodes are older than the last coming or going of a member."""
+    for name in sorted(scene.unresponsive):
+        member = scene.members[name]
+        held = [p for p in scene.partitions if p.member == name]
+        since = max((p.since for p in held if p.since is not None), default=None)
+        age = f", {ago(scene.now - since)} old" if since is not None else ""
+        host = f" on {member.host}" if member.host else ""
+        unread = f": meanwhile {count(len(scene.gaps), 'partition')} of the group unread" if scene.gaps else ""
+        yield finding(
+            "unresponsive-member",
+            name,
+            f"has not rebalanced since the group changed: it holds {count(len(held), 'partition')} by claims from"
+            f" before that{age}, and is registered still; its process probably hangs{unread}",
+            f"look at its process{host} (stopped, swapped out, in a long garbage collection, stuck in a rebalance"
+            f" listener?): resume or end it. Its session 0x{member.session_id:x} keeps its share until it ends",
+            "critical" if scene.gaps else "warning",
+        )
 
 
 def _nodes(scene: Scene) -> Iterator[Finding]:
     """What is wrong with a node whoever owns it."""
-    unreadable: Said = [(p.key, f"cannot be told whose it is: {p.error}") for p in scene.partitions if p.error]
+    unreadable = [p for p in scene.partitions if p.error and not p.hidden]
     yield from per_topic(
         "unreadable-owner",
-        unreadable,
-        "end the session that made the node (restart its client), or delete an orphaned node by hand; then"
-        f" {scene.command('assign', '--execute')}",
+        [(p.key, f"cannot be told whose it is: {p.error}") for p in unreadable if p.session_id],
+        f"end the session that made the node (restart its client){scene.rebalance()}",
+    )
+    yield from per_topic(
+        "unreadable-owner",
+        [(p.key, f"cannot be told whose it is: {p.error}") for p in unreadable if not p.session_id],
+        lambda keys: _delete_nodes(scene, keys),
     )
     persistent: Said = [
         (p.key, f"is owned by {p.owner} through a node that is not ephemeral, and blocks every other claim")
@@ -95,12 +126,14 @@ def _nodes(scene: Scene) -> Iterator[Finding]:
     yield from per_topic(
         "persistent-owner",
         persistent,
-        lambda keys: (
-            "delete with a ZooKeeper client, as no member makes such nodes, "
-            + listed([f"/consumers/{scene.snapshot.group}/owners/{key.topic}/{key.partition}" for key in keys])
-            + f"; then {scene.command('assign', '--execute')}"
-        ),
+        lambda keys: _delete_nodes(scene, keys),
     )
+
+
+def _delete_nodes(scene: Scene, keys: Sequence[TopicPartition]) -> str:
+    """What to do with nodes that belong to no session."""
+    paths = [f"/consumers/{scene.snapshot.group}/owners/{key.topic}/{key.partition}" for key in keys]
+    return f"delete with a ZooKeeper client, as no member makes such nodes, {listed(paths)}{scene.rebalance()}"
 
 
 def _in_progress(scene: Scene) -> Iterator[Finding]:
@@ -109,7 +142,9 @@ def _in_progress(scene: Scene) -> Iterator[Finding]:
     wrong = [p for p in scene.partitions if p.owner is not None and _why_wrong(scene, p) is not None]
     in_kafka = scene.rebalancing_in_kafka
     explanation = scene.explanation
-    unsettled = explanation is not None and explanation.best is not None and not explanation.exact
+    known = not (scene.snapshot.members_hidden or scene.snapshot.owners_hidden or scene.snapshot.topics_hidden)
+    known = known and not any(member.hidden for member in scene.snapshot.members)
+    unsettled = known and explanation is not None and explanation.best is not None and not explanation.exact
     if not (missing or wrong or in_kafka or unsettled):
         return
     parts = []
@@ -132,6 +167,8 @@ def _in_progress(scene: Scene) -> Iterator[Finding]:
 def _why_wrong(scene: Scene, partition: GroupPartition) -> tuple[str, str] | None:
     """The kind of what is wrong with an owner, and what to say of it."""
     owner, member = partition.owner, scene.members.get(partition.member or "")
+    if member is None and scene.snapshot.members_hidden:
+        return None
     if member is None:
         return (
             "owner-without-registration",
@@ -141,7 +178,7 @@ def _why_wrong(scene: Scene, partition: GroupPartition) -> tuple[str, str] | Non
         return None
     streams = member.streams.get(partition.topic, 0)
     if streams == 0:
-        if _may_take_internal(member, partition):
+        if _may_take_internal(member, partition) or _takes_unknown(scene, member):
             return None
         return "owner-without-subscription", f"is owned by {owner}, which does not subscribe to the topic"
     if partition.stream is not None and partition.stream >= streams:
@@ -158,12 +195,17 @@ def _why_wrong(scene: Scene, partition: GroupPartition) -> tuple[str, str] | Non
 def _is_wrong(scene: Scene, partition: GroupPartition) -> bool:
     """Whether something is told of the partition's owner."""
     if partition.owner is None:
-        return partition.error is not None
+        return partition.error is not None and not partition.hidden
     return not partition.exists or _why_wrong(scene, partition) is not None
 
 
 def _session(partition: GroupPartition) -> str:
     return f" (session 0x{partition.session_id:x})" if partition.session_id else ""
+
+
+def _takes_unknown(scene: Scene, member: GroupMember) -> bool:
+    """Whether nobody here can tell what its filter takes."""
+    return scene.snapshot.topics_hidden and member.registration is not None and member.registration.pattern != "static"
 
 
 def _may_take_internal(member: GroupMember, partition: GroupPartition) -> bool:
@@ -174,15 +216,19 @@ def _may_take_internal(member: GroupMember, partition: GroupPartition) -> bool:
 
 def _claims(scene: Scene) -> Iterator[Finding]:
     kinds: dict[str, Said] = {}
+    stay: Said = []
     for partition in scene.partitions:
         if partition.owner is not None and (wrong := _why_wrong(scene, partition)) is not None:
-            kinds.setdefault(wrong[0], []).append((partition.key, wrong[1]))
-    again = f"then {scene.command('assign', '--execute')} makes the group share out anew"
+            of_no_session = wrong[0] == "owner-without-registration" and not partition.session_id
+            (stay if of_no_session else kinds.setdefault(wrong[0], [])).append((partition.key, wrong[1]))
+    yield from per_topic("owner-without-registration", stay, lambda keys: _delete_nodes(scene, keys))
+    again = scene.rebalance(after=" makes the group share out anew")
+    others = ", and the others take over" if scene.snapshot.members else ""
     remedies = {
         "owner-without-registration": "end the process that holds the session (its id node was deleted, or it hangs):"
-        f" its nodes go with it, and the others take over; {again}",
-        "owner-without-subscription": f"restart the member, which has registered anew since it claimed; {again}",
-        "owner-beyond-streams": f"restart the member, which has registered anew since it claimed; {again}",
+        f" its nodes go with it{others}{again}",
+        "owner-without-subscription": f"restart the member, which has registered anew since it claimed{again}",
+        "owner-beyond-streams": f"restart the member, which has registered anew since it claimed{again}",
         "owner-of-former-session": "nothing, if it goes within the session time-out; else two processes use one"
         " consumer.id: end one of them",
     }
@@ -197,8 +243,7 @@ def _claims(scene: Scene) -> Iterator[Finding]:
     yield from per_topic(
         "owner-of-missing-partition",
         gone,
-        f"{scene.command('assign', '--execute')}: members do not notice that a topic is deleted, and release it at"
-        " their next rebalance",
+        f"members do not notice that a topic is deleted, and release it at their next rebalance{scene.rebalance(': ')}",
     )
 
 
@@ -209,21 +254,26 @@ def _idle_members(scene: Scene) -> Iterator[Finding]:
     per_name: dict[str, int] = {}
     for key in scene.unread:
         per_name[key.topic] = per_name.get(key.topic, 0) + 1
-    unmended = [member.member for member in scene.snapshot.members if member.error is not None]
+    hidden = {p.topic for p in scene.partitions if p.hidden}
     blocked = frozenset(scene.explanation.blocked) if scene.explanation is not None else frozenset()
     for member in scene.snapshot.members:
         unread = sum(per_name.get(topic, 0) for topic in member.streams)
         if member.member in holders or member.error is not None or not unread:
             continue
+        if not hidden.isdisjoint(member.streams):
+            continue  # it may own what cannot be seen
         since = member.created_at or member.registered_at
         joined = f", registered for {ago(scene.now - since)}" if since is not None else ""
         remedy = (
             f"{scene.command('assign', '--execute')} lets it try again; where that fails, restart it, and set"
             " partition.assignment.strategy alike for all"
         )
-        if unmended:
+        if scene.stopping:
             why = "no rebalance can be finished beside a registration that cannot be read"
-            remedy = _mend_first(unmended)
+            remedy = _mend_first(scene.stopping)
+        elif scene.unresponsive:
+            why = f"{listed(sorted(scene.unresponsive))} has not rebalanced, and may hold a part of its share"
+            remedy = _wake_first(scene)
         elif any(key.topic in member.streams for key in scene.strangers):
             why = "somebody who is no member may hold a part of its share, so that it can claim none"
             remedy = _FREE_FIRST
@@ -245,6 +295,10 @@ def _unexplained(scene: Scene) -> Iterator[Finding]:
         return
     if any(member.error is not None for member in scene.snapshot.members):
         return  # what should be whose is not known here
+    if scene.snapshot.members_hidden or scene.snapshot.owners_hidden or scene.snapshot.topics_hidden:
+        return  # nor what is whose
+    if scene.unresponsive:
+        return  # the others follow a plan that it has not heard of
     holders = {partition.member for partition in scene.partitions if partition.member is not None}
     told = bool(scene.unread) or any(_is_wrong(scene, p) for p in scene.partitions)
     if not holders or (told and len(scene.members) < 2):

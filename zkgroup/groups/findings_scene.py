@@ -89,9 +89,12 @@ class Scene:
 
     @cached_property
     def strangers(self) -> frozenset[TopicPartition]:
-        """What is owned by nobody who is registered, or by a node that nobody can read: members cannot claim it."""
+        """What is owned by nobody who is registered, or by a node that says nothing: members cannot claim it."""
+        unknown = self.snapshot.members_hidden
         return frozenset(
-            p.key for p in self.snapshot.partitions if (p.owner is not None and p.member is None) or p.error
+            p.key
+            for p in self.snapshot.partitions
+            if not p.hidden and ((p.owner is not None and p.member is None and not unknown) or p.error)
         )
 
     @cached_property
@@ -115,8 +118,42 @@ class Scene:
 
     @cached_property
     def active(self) -> bool:
+        """Whether somebody works for the group, or may: who may not be seen may be at work."""
         group = self.snapshot.coordinator
-        return bool(self.snapshot.members) or (group is not None and bool(group.members))
+        alive = bool(self.snapshot.members) or (group is not None and bool(group.members))
+        return alive or self.snapshot.members_hidden
+
+    @cached_property
+    def stopping(self) -> tuple[str, ...]:
+        """The members whose registration nobody gets past: to be mended before anything else is tried."""
+        return tuple(m.member for m in self.snapshot.members if m.error is not None and not m.hidden)
+
+    @cached_property
+    def unresponsive(self) -> frozenset[str]:
+        """The members that have not rebalanced since the group changed: each of their owner nodes is older than that
+        change (ZooKeeper numbers both), while others have claimed anew since, or have had the time to.
+
+        Members of the reference, and of zkgroup, release and claim whatever they own in every rebalance; those of other
+        kinds may keep what does not change, so that nothing is said of them.
+        """
+        changed = self.snapshot.ids_changed
+        if not changed or self.settling or not self.snapshot.broker_ids:  # without brokers nobody rebalances
+            return frozenset()
+        newest: dict[str, int] = {}
+        for p in self.snapshot.partitions:
+            if p.member is not None:
+                newest[p.member] = max(newest.get(p.member, 0), p.claimed)
+        before = self.earlier is not None and self.earlier.ids_changed == changed
+        long_ago = before and self.earlier is not None and self.now - self.earlier.taken_at >= REST
+        dated = any(m.czxid == changed for m in self.snapshot.members)  # the group is at rest, so it came long ago
+        if not (long_ago or dated or any(claimed > changed for claimed in newest.values())):
+            return frozenset()
+        bare = {p.member for p in self.snapshot.partitions if p.member is not None and p.stream is None}
+        return frozenset(
+            name
+            for name, claimed in newest.items()
+            if 0 < claimed < changed and name.startswith(f"{self.snapshot.group}_") and name not in bare
+        )
 
     @cached_property
     def at_rest_for(self) -> int | None:
@@ -145,6 +182,15 @@ class Scene:
         """A command line about the group, as a shell takes it."""
         return command_line(name, self.snapshot.group, options)
 
+    def rebalance(self, before: str = "; then ", after: str = "") -> str:
+        """How a remedy goes on that ends in a rebalance. Nothing where nobody is there to rebalance; where somebody's
+        registration, or nobody's answer, stands against it, that first."""
+        if not self.snapshot.members:
+            return ""
+        if self.stopping:
+            return f"{before}mend the registration of {listed(self.stopping)}: no reference member rebalances beside it"
+        return f"{before}{self.command('assign', '--execute')}{after}"
+
     def concerns_readers(self, partition: GroupPartition) -> bool:
         """Whether a member reads the partition, or would on its own account."""
         return partition.topic in self.snapshot.subscribed or partition.owner is not None
@@ -158,6 +204,7 @@ def unowned(snapshot: GroupSnapshot) -> tuple[GroupPartition, ...]:
         if partition.exists
         and partition.owner is None
         and partition.error is None
+        and not partition.hidden
         and partition.topic in snapshot.subscribed
     )
 

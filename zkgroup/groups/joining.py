@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from zkgroup.errors import MalformedZnodeError
 from zkgroup.groups.model import GroupMember, GroupPartition, GroupSnapshot, StoredOffset
 from zkgroup.groups.reading import Nodes, World, below, paths_of
+from zkgroup.groups.stored import hidden_offset, stored_offset
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, identify_owner
 from zkgroup.protocol.ops import Node
@@ -45,9 +45,12 @@ class Claim(NamedTuple):
     since: int | None = None
     session_id: int | None = None
     error: str | None = None
+    claimed: int = 0
+    hidden: bool = False
 
 
 _NO_CLAIM: Final = Claim()
+_HIDDEN_CLAIM: Final = Claim(hidden=True)
 
 
 class Draft(NamedTuple):
@@ -61,7 +64,7 @@ class Draft(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """One group's nodes, read. ``problems``: nodes that cannot be read, or are no partition's."""
+    """One group's nodes, read. ``problems``: nodes that are no partition's; ``hidden``: those that may not be read."""
 
     group: str
     members: tuple[GroupMember, ...]
@@ -69,6 +72,7 @@ class Gathered:
     drafts: Mapping[TopicPartition, Draft]
     problems: tuple[str, ...]
     last_change: int | None
+    hidden: Mapping[str, str] = field(default_factory=dict)
 
 
 def concerned(group: str, nodes: Nodes, members: Iterable[GroupMember], side: KafkaSide) -> set[str]:
@@ -89,8 +93,10 @@ def assigned(side: KafkaSide) -> dict[TopicPartition, str]:
 def gather(group: str, nodes: Nodes, members: tuple[GroupMember, ...], side: KafkaSide, world: World) -> Gathered:
     """Which partitions concern a group, and what its nodes say of them. All its topics must be known to ``world``."""
     problems: list[str] = []
+    paths = paths_of(group)
     claims = _claims(group, nodes, {member.member for member in members}, problems)
     stored = _stored(group, nodes, problems)
+    hidden = _hidden(group, nodes)
     keys: set[TopicPartition] = {*claims, *stored, *side.offsets, *assigned(side)}
     for topic in {topic for member in members for topic in member.streams}:
         keys.update(TopicPartition(topic, number) for number in world.topics[topic].partitions)
@@ -103,12 +109,31 @@ def gather(group: str, nodes: Nodes, members: tuple[GroupMember, ...], side: Kaf
     for key in keys:
         there = existing[key.topic]
         exists = there is None or key.partition in there
-        drafts[key] = Draft(claims.get(key, _NO_CLAIM), stored.get(key), side.offsets.get(key), exists)
+        unclaimed = _HIDDEN_CLAIM if _is_below_hidden(paths.owners, key.topic, hidden) else _NO_CLAIM
+        offset = stored.get(key)
+        if offset is None and (list_ := _is_below_hidden(paths.offsets, key.topic, hidden)):
+            offset = hidden_offset(f"znode {list_} cannot be read: {hidden[list_]}")
+        drafts[key] = Draft(claims.get(key, unclaimed), offset, side.offsets.get(key), exists)
     times = [node.stat.mtime for path in paths_of(group)[:2] if (node := nodes.node(path)) is not None]
     times += [node.stat.mtime for path in below(paths_of(group).ids, nodes) if (node := nodes.node(path)) is not None]
     times += [claim.since for claim in claims.values() if claim.since is not None]
     times += [offset.changed_at for offset in stored.values()]
-    return Gathered(group, members, side, drafts, tuple(problems), max(times, default=None))
+    return Gathered(group, members, side, drafts, tuple(problems), max(times, default=None), hidden)
+
+
+def _hidden(group: str, nodes: Nodes) -> dict[str, str]:
+    """The group's nodes that may not be read, with the reason."""
+    paths = paths_of(group)
+    below_lists = [path for parent in paths[2:] for path in below(parent, nodes)]
+    leaves = [path for parent in [paths.ids, *below_lists] for path in below(parent, nodes)]
+    return {path: why for path in [*paths, *below_lists, *leaves] if (why := nodes.hidden(path)) is not None}
+
+
+def _is_below_hidden(parent: str, topic: str, hidden: Mapping[str, str]) -> str | None:
+    """Which of the two lists above a partition's node may not be read; None where both may."""
+    if not hidden:
+        return None
+    return next((path for path in (parent, f"{parent}/{topic}") if path in hidden), None)
 
 
 def join_group(gathered: Gathered, nodes: Nodes, world: World, look: Look) -> GroupSnapshot:
@@ -118,14 +143,15 @@ def join_group(gathered: Gathered, nodes: Nodes, world: World, look: Look) -> Gr
     subscribed = frozenset(topic for member in members for topic in member.streams)
     paths = paths_of(group)
     ids = nodes.node(paths.ids)
-    group_problems = [nodes.failure(path) for path in paths]
     topic_problems = [topics[name].error for name in sorted(subscribed) if topics[name].exists]
+    hidden = dict(gathered.hidden)
+    hidden |= {path: why for path, why in world.hidden.items() if _concerns(path, topics)}
     return GroupSnapshot(
         group,
         members,
         tuple(_partition(key, gathered.drafts[key], world, look) for key in sorted(gathered.drafts)),
         subscribed,
-        tuple(problem for problem in [*group_problems, *topic_problems, *gathered.problems] if problem),
+        tuple(problem for problem in [*topic_problems, *gathered.problems] if problem and problem not in world.told),
         topics=topics,
         known_topics=world.known_topics,
         taken_at=look.taken_at,
@@ -137,7 +163,15 @@ def join_group(gathered: Gathered, nodes: Nodes, world: World, look: Look) -> Gr
         coordinator=side.group,
         broker_ids=world.broker_ids,
         warnings=(*look.warnings, *side.errors),
+        ids_changed=ids.stat.pzxid if ids is not None else 0,
+        hidden=hidden,
     )
+
+
+def _concerns(path: str, topics: Mapping[str, object]) -> bool:
+    """Whether a node of the cluster is of use to a group: lists are to all, a topic to those that know of it."""
+    parent, _, name = path.rpartition("/")
+    return parent != znodes.topics() or name in topics
 
 
 def _partition(key: TopicPartition, draft: Draft, world: World, look: Look) -> GroupPartition:
@@ -162,6 +196,9 @@ def _partition(key: TopicPartition, draft: Draft, world: World, look: Look) -> G
         start,
         end,
         log if isinstance(log, str) else None,
+        claim.claimed,
+        claim.hidden,
+        key not in world.leaders and leader is None and key in world.unknown_leaders,
     )
 
 
@@ -179,8 +216,6 @@ def why_not_asked(key: TopicPartition, draft: Draft, world: World) -> str | None
 def _claims(group: str, nodes: Nodes, members: set[str], problems: list[str]) -> dict[TopicPartition, Claim]:
     found: dict[TopicPartition, Claim] = {}
     for topic, parent in nodes.children(paths_of(group).owners):
-        if why := nodes.failure(parent):
-            problems.append(why)
         # Plain numbers first: they are what members of the reference look at.
         for name, path in sorted(nodes.children(parent), key=lambda entry: (not entry[0].isdecimal(), entry[0])):
             match = _OWNED.fullmatch(name)
@@ -195,7 +230,7 @@ def _claims(group: str, nodes: Nodes, members: set[str], problems: list[str]) ->
             if node is not None:
                 found[key] = _claim(node, members)
             elif why := nodes.failure(path):
-                found[key] = Claim(error=why)
+                found[key] = Claim(error=why, hidden=True)
     return found
 
 
@@ -209,14 +244,13 @@ def _claim(node: Node, members: set[str]) -> Claim:
         node.stat.ctime,
         node.stat.owner,
         None if owner else "the owner node is empty",
+        node.stat.czxid,
     )
 
 
 def _stored(group: str, nodes: Nodes, problems: list[str]) -> dict[TopicPartition, StoredOffset]:
     found: dict[TopicPartition, StoredOffset] = {}
     for topic, parent in nodes.children(paths_of(group).offsets):
-        if why := nodes.failure(parent):
-            problems.append(why)
         for name, path in nodes.children(parent):
             if _PLAIN.fullmatch(name) is None:
                 problems.append(f"znode {path} is not named by a partition")
@@ -226,16 +260,5 @@ def _stored(group: str, nodes: Nodes, problems: list[str]) -> dict[TopicPartitio
             if node is not None:
                 found[key] = stored_offset(path, node)
             elif why := nodes.failure(path):
-                found[key] = StoredOffset(None, -1, 0, 0, 0, why)
+                found[key] = hidden_offset(why)
     return found
-
-
-def stored_offset(path: str, node: Node) -> StoredOffset:
-    """What an offset node holds, or why that is no offset."""
-    offset, error = None, None
-    try:
-        offset = znodes.decode_offset(path, node.data)
-    except MalformedZnodeError as malformed:
-        error = malformed.why
-    stat = node.stat
-    return StoredOffset(offset, stat.version, stat.mzxid, stat.ctime, stat.mtime, error)

@@ -6,17 +6,25 @@ commits to both would start, and the two stand beside it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from zkgroup.groups.model import GroupMember, GroupPartition, GroupSnapshot, State, Store
 from zkgroup.protocol.names import TopicPartition, spans
 
+#: How long the names of partitions in a line may get.
+NAMES_LENGTH: Final = 200
+
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """A group at a glance. ``lag``: the sum over all partitions where it is known, None where it is for none; an offset
-    beyond its log's end counts as nothing, so that it hides no messages that wait elsewhere.
+    """A group at a glance.
+
+    ``lag``: the sum over all partitions, None where it is not known of each of them; an offset beyond its log's end
+    counts as nothing, so that it hides no messages that wait elsewhere. ``lag_at_least``: the sum over those where it
+    is known, None where it is for none; ``lag_unknown``: how many the others are, with an offset or a log's end that is
+    not known, or with messages and nothing committed.
 
     ``partitions`` are all that concern the group: subscribed to, owned, or with an offset.
     """
@@ -28,12 +36,15 @@ class GroupRow:
     topics: int
     partitions: int
     lag: int | None
+    lag_at_least: int | None
+    lag_unknown: int
 
 
 @dataclass(frozen=True, slots=True)
 class MemberRow:
     """A member. ``subscription``: what it registered, topics or the expression of a filter, each with its number of
-    streams; for a member in Kafka the topics of its share. ``streams``: how many it has in all; ``owned``: partitions.
+    streams; for a member in Kafka the topics of its share. ``streams``: how many it has in all, of all topics together
+    (a stream of a filter reads all topics); ``owned``: partitions.
     """
 
     member: str
@@ -66,14 +77,15 @@ class PartitionRow:
 
 @dataclass(frozen=True, slots=True)
 class OwnerRow:
-    """Who owns a partition, and in which ``store`` it is so."""
+    """Who owns a partition, and in which ``store`` it is so. ``registered`` is None where that is not known: the
+    owner, or the list of members, may not be read."""
 
     topic: str
     partition: int
     owner: str | None
     member: str | None
     host: str | None
-    registered: bool
+    registered: bool | None
     since: int | None
     store: Store
 
@@ -82,6 +94,8 @@ def group_row(snapshot: GroupSnapshot) -> GroupRow:
     """A group in one row."""
     store = snapshot.store
     lags = [lag for partition in snapshot.partitions if (lag := partition.lag(store)) is not None]
+    known = sum(max(lag, 0) for lag in lags) if lags else None
+    unknown = sum(_is_lag_unknown(partition, store) for partition in snapshot.partitions)
     in_kafka = snapshot.coordinator.members if snapshot.coordinator is not None else ()
     return GroupRow(
         snapshot.group,
@@ -90,8 +104,17 @@ def group_row(snapshot: GroupSnapshot) -> GroupRow:
         len(snapshot.members) + len(in_kafka),
         len({partition.topic for partition in snapshot.partitions} | snapshot.subscribed),
         len(snapshot.partitions),
-        sum(max(lag, 0) for lag in lags) if lags else None,
+        None if unknown else known,
+        known,
+        unknown,
     )
+
+
+def _is_lag_unknown(partition: GroupPartition, store: Store) -> bool:
+    """Whether messages may wait that no number counts. What does not exist, and what is empty, has none."""
+    if not partition.exists or partition.lag(store) is not None:
+        return False
+    return partition.log_end is None or partition.log_start is None or partition.log_end > partition.log_start
 
 
 def member_rows(snapshot: GroupSnapshot) -> list[MemberRow]:
@@ -116,7 +139,7 @@ def _member_row(member: GroupMember, owned: int) -> MemberRow:
         member.registered_at,
         subscription,
         registration.pattern if registration is not None else None,
-        sum(subscription.values()) if subscription is not None else None,
+        member.streams_wanted,
         owned,
         member.session_id or None,
     )
@@ -177,6 +200,7 @@ def owner_rows(snapshot: GroupSnapshot) -> list[OwnerRow]:
         held = partition.owner is not None or partition.error is not None
         wanted = partition.exists and partition.topic in snapshot.subscribed
         if held or (wanted and (holder is None or snapshot.members)):
+            unknown = partition.hidden or (snapshot.members_hidden and partition.member is None)
             rows.append(
                 OwnerRow(
                     partition.topic,
@@ -184,7 +208,7 @@ def owner_rows(snapshot: GroupSnapshot) -> list[OwnerRow]:
                     partition.owner,
                     partition.member,
                     hosts.get(partition.member or ""),
-                    partition.member is not None,
+                    None if unknown else partition.member is not None,
                     partition.since,
                     "zookeeper",
                 )
@@ -204,29 +228,53 @@ def kafka_members(snapshot: GroupSnapshot) -> dict[TopicPartition, str]:
 def notes(snapshot: GroupSnapshot, store: Store = "both") -> list[str]:
     """What could not be read or asked, one line each; partitions with the same trouble share a line."""
     lines = [*snapshot.warnings, *snapshot.problems]
+    lines += [f"znode {path} cannot be read: {why}" for path, why in snapshot.hidden.items() if _is_shared(path)]
     lines += [f"member {member.member}: {member.error}" for member in snapshot.members if member.error]
-    lines += _alike(snapshot, lambda partition: partition.error)
+    lines += alike([(p, p.error) for p in snapshot.partitions if p.error])
     if store != "kafka":
-        lines += _alike(
-            snapshot, lambda partition: partition.stored.error if partition.stored else None, "its offset: "
-        )
+        offsets = [(p, p.stored) for p in snapshot.partitions if p.stored is not None]
+        lines += alike([(p, stored.error) for p, stored in offsets if stored.error], "its offset: ")
+        lines += alike([(p, stored.defect) for p, stored in offsets if stored.defect], "its offset: ")
     if store != "zookeeper":
-        lines += _alike(snapshot, lambda partition: partition.kafka.error if partition.kafka else None, "in Kafka: ")
+        lines += alike([(p, p.kafka.error) for p in snapshot.partitions if p.kafka and p.kafka.error], "in Kafka: ")
     told = "\n".join(snapshot.warnings)
-    lines += _alike(snapshot, lambda p: p.log_error if p.log_error is not None and p.log_error not in told else None)
+    lines += alike([(p, p.log_error) for p in snapshot.partitions if p.log_error and p.log_error not in told])
     return lines
 
 
-def _alike(snapshot: GroupSnapshot, why: Callable[[GroupPartition], str | None], prefix: str = "") -> Iterator[str]:
+def _is_shared(path: str) -> bool:
+    """Whether a node that may not be read is told of by itself, and not with a member or a partition."""
+    parts = path.split("/")
+    return not (len(parts) == 5 and parts[3] == "ids") and not (len(parts) == 6 and parts[1] == "consumers")
+
+
+# How errors name the partition that they are about; without it they are the same for the next.
+_OF_IT: Final = (
+    ("the brokers know no partition {}", "the brokers do not know it"),
+    ("partition {}: ", ""),
+    ("broker of {} at", "its broker at"),
+    ("{}", "it"),
+)
+
+
+def alike(said: Iterable[tuple[GroupPartition, str]], prefix: str = "") -> list[str]:
+    """What is said of partitions, a line for all of which the same is said; of very many only some are named."""
     found: dict[str, list[TopicPartition]] = {}
-    for partition in snapshot.partitions:
-        text = why(partition)
-        if text is not None:
-            # An error that names its partition, or the partition's node, is the same one for the next.
-            alike = text.replace(partition.name, "it").replace(f"/{partition.topic}/{partition.partition} ", "/… ")
-            found.setdefault(alike, []).append(partition.key)
-    for text, keys in found.items():
-        yield f"{spans(keys)}: {prefix}{text}"
+    for partition, text in said:
+        for named, plain in _OF_IT:
+            if (name := named.format(partition.name)) in text:
+                text = text.replace(name, plain)
+                break
+        text = text.replace(f"/{partition.topic}/{partition.partition} ", "/… ")
+        found.setdefault(text, []).append(partition.key)
+    return [f"{_shortened(keys)}: {prefix}{text}" for text, keys in found.items()]
+
+
+def _shortened(keys: Sequence[TopicPartition]) -> str:
+    text = spans(keys)
+    if len(text) <= NAMES_LENGTH:
+        return text
+    return f"{text[:NAMES_LENGTH].rpartition(', ')[0] or text[:NAMES_LENGTH]} … ({len(keys)} partitions)"
 
 
 def only_topics(snapshot: GroupSnapshot, topics: Iterable[str]) -> GroupSnapshot:

@@ -62,6 +62,7 @@ def decode_member(group: str, name: str, path: str, node: Node, selections: Topi
         defects,
         node.data,
         node.stat.ctime,
+        node.stat.czxid,
     )
 
 
@@ -83,14 +84,11 @@ def host_of(group: str, consumer_id: str) -> str | None:
 
 
 def stops_everyone(member: GroupMember) -> bool:
-    """Whether no member of the reference gets past this one's registration.
-
-    A node that could not be read at all has no data here either: only its error tells it from an empty one.
-    """
-    if member.error is None or member.registration is not None:
+    """Whether no member of the reference gets past this one's registration."""
+    if member.error is None or member.hidden or member.registration is not None:
         return False
     try:
         znodes.decode_registration("", member.data)
-    except MalformedZnodeError as malformed:
-        return bool(member.data) or malformed.why == member.error
+    except MalformedZnodeError:
+        return True
     return False

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.znodes import Registration
 from zkgroup.servers.answers import CoordinatorGroup, CoordinatorMember, KafkaOffset
@@ -39,7 +40,8 @@ class GroupMember:
     ``streams``: topic → number of streams, a filter already applied to the topics that exist. ``registered_at``: what
     it wrote, else when its node was made. ``error``: why the registration cannot be read. ``defects``: what is wrong
     with one that can be, but not by every reader. ``data`` is the node as it is. ``created_at``: when ZooKeeper made
-    the node, by its clock and not by the member's.
+    the node, by its clock and not by the member's, and ``czxid`` its transaction. ``hidden``: the node is there and
+    may not be read, which ``error`` tells: what it holds, others may well be able to read.
     """
 
     member: str
@@ -52,11 +54,21 @@ class GroupMember:
     defects: tuple[str, ...] = ()
     data: bytes = b""
     created_at: int | None = None
+    czxid: int = 0
+    hidden: bool = False
+
+    @property
+    def streams_wanted(self) -> int | None:
+        """How many streams it asks for: of static subscriptions those of all topics together, of a filter its number,
+        as one stream then reads all topics. None where the registration cannot be read."""
+        return None if self.registration is None else sum(self.registration.subscription.values())
 
 
 @dataclass(frozen=True, slots=True)
 class StoredOffset:
     """An offset znode. ``offset`` is None for -1, which counts as none, and where ``error`` says why it is unreadable.
+    ``defect``: why members of the reference cannot read an ``offset`` that zkgroup can. ``hidden``: the node may not be
+    read, or the list may not that it would be in: what is there is not known.
 
     ``version`` and ``mzxid`` identify what was seen, for a write that must not overwrite anything newer.
     ``changed_at`` is the node's modification time: the last progress, as an unchanged value is not written again.
@@ -68,6 +80,8 @@ class StoredOffset:
     created_at: int
     changed_at: int
     error: str | None = None
+    defect: str | None = None
+    hidden: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +89,11 @@ class GroupPartition:
     """A partition that concerns the group: subscribed to, owned, or with an offset in either store.
 
     ``owner`` is what the owner node says, ``member`` the registered member it means and ``stream`` which of its
-    streams; ``since`` is when the claim was made; ``error`` is about the owner node. ``exists``: its topic's
-    registration has it. ``leader``: the broker that leads it, None where there is none. ``log_start`` and ``log_end``
-    (the high watermark) are None where ``log_error`` says why, and where they were not asked for.
+    streams; ``since`` is when the claim was made and ``claimed`` its transaction; ``error`` is about the owner node.
+    ``hidden``: that node, or the list that it would be in, may not be read: nobody knows who owns the partition.
+    ``exists``: its topic's registration has it. ``leader``: the broker that leads it, None where there is none, or,
+    with ``leader_unknown``, where nobody tells. ``log_start`` and ``log_end`` (the high watermark) are None where
+    ``log_error`` says why, and where they were not asked for.
     """
 
     topic: str
@@ -95,6 +111,9 @@ class GroupPartition:
     log_start: int | None = None
     log_end: int | None = None
     log_error: str | None = None
+    claimed: int = 0
+    hidden: bool = False
+    leader_unknown: bool = False
 
     @property
     def name(self) -> str:
@@ -143,6 +162,9 @@ class GroupSnapshot:
     ``subscribed`` are the topics that its registered members want. ``problems`` are about nodes that belong to no
     single member or partition; ``warnings`` are about servers that could not be asked, and what is unknown therefore.
     ``ids_version`` is the version of the ``ids`` node and ``ids_czxid`` its identity, None where there is none.
+    ``ids_changed`` is the transaction in which a member came or went last (0: not known).
+    ``hidden`` are the nodes, of the group and of what it depends on, that may not be read: path → why. What they hold
+    is not known, which is no fault of the group's.
     ``last_change`` is the newest time of any node of the group. ``coordinator`` is None where the group is not in
     Kafka, or was not asked for. ``known_topics`` are all topics that exist.
     """
@@ -163,6 +185,25 @@ class GroupSnapshot:
     coordinator: CoordinatorGroup | None = None
     broker_ids: tuple[int, ...] = ()
     warnings: tuple[str, ...] = ()
+    ids_changed: int = 0
+    hidden: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def members_hidden(self) -> bool:
+        """Whether nobody can tell who the members are."""
+        return f"/consumers/{self.group}/ids" in self.hidden
+
+    @property
+    def owners_hidden(self) -> bool:
+        """Whether of any partition that matters nobody can tell who owns it."""
+        return any(partition.hidden for partition in self.partitions) or (
+            f"/consumers/{self.group}/owners" in self.hidden
+        )
+
+    @property
+    def topics_hidden(self) -> bool:
+        """Whether nobody can tell which topics exist, and so what filters take."""
+        return znodes.topics() in self.hidden
 
     @property
     def store(self) -> Store:
@@ -174,8 +215,11 @@ class GroupSnapshot:
 
     @property
     def state(self) -> State:
-        """``active`` with members, ``inactive`` without; ``broken`` where a member or the group's nodes are."""
-        if self.problems or any(member.error for member in self.members):
+        """``active`` with members, ``inactive`` without; ``broken`` where a member or the group's nodes are, or where
+        it cannot be told whether there are members: their list may not be read, and nobody owns anything."""
+        if self.problems or any(member.error and not member.hidden for member in self.members):
             return "broken"
         alive = self.coordinator is not None and bool(self.coordinator.members)
+        if self.members_hidden and not alive:
+            return "active" if any(partition.session_id for partition in self.partitions) else "broken"
         return "active" if self.members or alive else "inactive"

@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.groups.beside import owned_now
 from zkgroup.groups.model import GroupSnapshot
+from zkgroup.groups.ownership import not_judged
 from zkgroup.groups.snapshot import read_group
 from zkgroup.protocol import znodes
 from zkgroup.protocol.assignors import Assignment
@@ -71,8 +72,9 @@ class Rebalanced:
     answered: bool = True
 
 
-def objection(snapshot: GroupSnapshot, plan: Assignment | None, refusal: str | None) -> RefusedError | None:
-    """Why this group must not be made to rebalance; None where nothing speaks against it. Pure.
+def objection(snapshot: GroupSnapshot, plan: Assignment | None, refusal: str | None) -> ZkgroupError | None:
+    """Why this group must not be made to rebalance; None where nothing speaks against it. Pure. ``RefusedError``, but
+    where it is not known what would come of it, as something may not be read.
 
     ``plan`` is what its members would come to, None (and ``refusal`` says why) where they would refuse. Members of the
     reference release first and fail then: what they own would be lost to nobody.
@@ -80,6 +82,16 @@ def objection(snapshot: GroupSnapshot, plan: Assignment | None, refusal: str | N
     group = snapshot.group
     if not snapshot.members:
         return RefusedError(f"group {group} has no members", "nothing is there that could rebalance")
+    if not snapshot.broker_ids and znodes.broker_ids() not in snapshot.hidden:
+        return RefusedError(
+            f"group {group} would not rebalance: no broker is registered, and members keep what they own until one is",
+            "start the brokers; if they run, compare the chroot in their zookeeper.connect with the one given here",
+        )
+    if unknown := not_judged(snapshot):
+        return ZkgroupError(
+            f"whether group {group} would get through a rebalance is not known: {'; '.join(unknown[:3])}",
+            "connect with credentials that its access list admits",
+        )
     if not any(partition.member is not None for partition in snapshot.partitions):
         return None
     stopping = [member for member in snapshot.members if member.error is not None]
@@ -87,7 +99,7 @@ def objection(snapshot: GroupSnapshot, plan: Assignment | None, refusal: str | N
         listed = "; ".join(f"{member.member}: {member.error}" for member in stopping[:3])
         return RefusedError(
             f"group {group} would lose its owners in a rebalance: no member gets past the registration of {listed}",
-            "stop the client that wrote it, or delete the node, first",
+            "stop the client that wrote it, or delete the node, first: the members rebalance by themselves then",
         )
     if plan is None:
         return RefusedError(

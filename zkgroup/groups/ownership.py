@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from zkgroup.groups.model import GroupSnapshot
+from zkgroup.groups.model import GroupMember, GroupSnapshot
+from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, spans
 
 
@@ -10,22 +11,27 @@ def ownership_defects(snapshot: GroupSnapshot) -> list[str]:
     """Why the group's partitions are not all owned as they should be; empty if they are.
 
     Right is: every partition of every subscribed topic has an owner, a registered member that subscribes to the topic
-    with as many streams as the claim needs; nobody owns anything else; all nodes can be read. In Kafka: the group is
+    with as many streams as the claim needs; nobody owns anything else; no node is broken. In Kafka: the group is
     not rebalancing, and every partition of the topics that its members were assigned has one member. Where the group
     has members in both, none of them reads what one of the other store reads.
+
+    What may not be read is neither right nor wrong: see ``not_judged``.
     """
     members = {member.member: member for member in snapshot.members}
     defects = list(snapshot.problems)
-    defects += [f"member {member.member}: {member.error}" for member in snapshot.members if member.error]
+    defects += [f"member {m.member}: {m.error}" for m in snapshot.members if m.error and not m.hidden]
     for partition in snapshot.partitions:
+        if partition.hidden:
+            continue
         if partition.error is not None:
             defects.append(f"{partition.name}: {partition.error}")
         elif partition.owner is None:
             if partition.topic in snapshot.subscribed and partition.exists:
                 defects.append(f"{partition.name} has no owner")
         elif partition.member is None:
-            defects.append(f"{partition.name} is owned by {partition.owner}, which is not registered")
-        else:
+            if not snapshot.members_hidden:
+                defects.append(f"{partition.name} is owned by {partition.owner}, which is not registered")
+        elif not _is_unclear(members[partition.member], snapshot):
             streams = members[partition.member].streams.get(partition.topic, 0)
             if streams == 0:
                 defects.append(f"{partition.name} is owned by {partition.owner}, which does not subscribe to the topic")
@@ -35,6 +41,24 @@ def ownership_defects(snapshot: GroupSnapshot) -> list[str]:
     if twice:
         defects.append(f"{spans(twice)} {'is' if len(twice) == 1 else 'are'} read in ZooKeeper and in Kafka as well")
     return defects + _in_kafka(snapshot)
+
+
+def not_judged(snapshot: GroupSnapshot) -> list[str]:
+    """What keeps it from being known whether the partitions are owned as they should be: nodes that may not be read."""
+    root = f"/consumers/{snapshot.group}"
+    concern = (f"{root}/ids", f"{root}/owners", znodes.topics())
+    return [
+        f"znode {path} cannot be read: {why}"
+        for path, why in snapshot.hidden.items()
+        if any(path == part or path.startswith(f"{part}/") for part in concern)
+    ]
+
+
+def _is_unclear(member: GroupMember, snapshot: GroupSnapshot) -> bool:
+    """Whether it is not known what the member may own."""
+    if member.hidden:
+        return True
+    return snapshot.topics_hidden and member.registration is not None and member.registration.pattern != "static"
 
 
 def read_twice(snapshot: GroupSnapshot) -> list[TopicPartition]:

@@ -30,7 +30,8 @@ class Ground:
 
 
 def read_ground(registry: Registry, group: str, *, must_exist: bool = True, kafka: Brokers | None = None) -> Ground:
-    """Read a group and explain it. Raises ``NotFoundError`` where there is none in ZooKeeper and there must be.
+    """Read a group and explain it. Raises ``NotFoundError`` where there is none in ZooKeeper and there must be,
+    ``ZkgroupError`` where its members may not be read.
 
     ``kafka``: the brokers that are asked then whether it is a group of theirs.
     """
@@ -47,7 +48,20 @@ def read_ground(registry: Registry, group: str, *, must_exist: bool = True, kafk
         (topics,) = registry.read([Children(znodes.topics())])
         names = frozenset(topics) if isinstance(topics, tuple) else frozenset()
         return Ground(None, Explanation(), Scenario(names=names))
+    if unknown := _unknown(snapshot):
+        raise ZkgroupError(
+            f"group {group} cannot be planned for: {unknown}", "connect with credentials that its access list admits"
+        )
     return Ground(snapshot, explain(snapshot), scenario_of(snapshot))
+
+
+def _unknown(snapshot: GroupSnapshot) -> str | None:
+    """Why it is not known whom to plan for, or with which topics; None where it is."""
+    filters = any(m.registration is not None and m.registration.pattern != "static" for m in snapshot.members)
+    for path, matters in ((znodes.ids(snapshot.group), True), (znodes.topics(), filters)):
+        if matters and path in snapshot.hidden:
+            return f"znode {path} cannot be read: {snapshot.hidden[path]}"
+    return None
 
 
 def _is_in_kafka(registry: Registry, group: str, kafka: Brokers) -> bool:

@@ -80,18 +80,25 @@ class Nodes:
         found = self._nodes.get(path)
         return isinstance(found, Node) or (isinstance(found, Failure) and found.code is not Code.NO_NODE)
 
-    def failure(self, path: str) -> str | None:
-        """Why a node, or what is below it, could not be read; None where it could, or there is none."""
+    def hidden(self, path: str) -> str | None:
+        """Why a node, or what is below it, could not be read, briefly; None where it could, or there is none."""
         for found in (self._lists.get(path), self._nodes.get(path)):
             if isinstance(found, Failure) and found.code is not Code.NO_NODE:
-                return f"znode {path} cannot be read: {found.code.value}"
+                return str(found.code.value)
         return None
+
+    def failure(self, path: str) -> str | None:
+        """The same as a sentence."""
+        why = self.hidden(path)
+        return None if why is None else f"znode {path} cannot be read: {why}"
 
 
 class World:
     """What does not belong to one group: topics, leaders, brokers, the topics that are marked for deletion.
 
     ``topics`` has those that were asked for; ``leaders`` the partitions whose state was: None where nobody leads.
+    ``unknown_leaders``: partitions whose state cannot be read. ``hidden``: nodes that may not be read, with the reason;
+    ``told`` are the sentences that say so.
     """
 
     def __init__(
@@ -101,6 +108,9 @@ class World:
         self.broker_ids = tuple(sorted(broker_ids))
         self.topics: dict[str, GroupTopic] = {}
         self.leaders: dict[TopicPartition, int | None] = {}
+        self.unknown_leaders: set[TopicPartition] = set()
+        self.hidden: dict[str, str] = {}
+        self.told: set[str] = set()
         self.selections = TopicSelections(self.known_topics)
         self._marked = frozenset(to_be_deleted)
 
@@ -108,7 +118,16 @@ class World:
     def of_registry(cls, nodes: Nodes) -> World:
         """As ZooKeeper's lists tell it."""
         brokers = [int(name) for name in nodes.names(znodes.broker_ids()) if _BROKER.fullmatch(name)]
-        return cls(nodes.names(znodes.topics()), brokers, nodes.names(znodes.delete_topics()))
+        world = cls(nodes.names(znodes.topics()), brokers, nodes.names(znodes.delete_topics()))
+        for path in (znodes.topics(), znodes.broker_ids(), znodes.delete_topics()):
+            world._note_hidden(path, nodes)
+        return world
+
+    def _note_hidden(self, path: str, nodes: Nodes) -> None:
+        why = nodes.hidden(path)
+        if why is not None:
+            self.hidden[path] = why
+            self.told.add(nodes.failure(path) or why)
 
     @classmethod
     def of_brokers(cls, leaders: Mapping[str, Mapping[int, int | None]], broker_ids: Iterable[int]) -> World:
@@ -132,6 +151,7 @@ class World:
         marked = name in self._marked
         node = nodes.node(path)
         if node is None:
+            self._note_hidden(path, nodes)
             return GroupTopic(name, nodes.exists(path), to_be_deleted=marked, error=nodes.failure(path))
         partitions: tuple[int, ...] = ()
         error = None
@@ -148,13 +168,16 @@ class World:
             path = znodes.partition_state(partition)
             node = nodes.node(path)
             if node is None:
-                if not nodes.exists(path):
+                if nodes.exists(path):
+                    self.unknown_leaders.add(partition)
+                else:
                     self.leaders[partition] = None
                 continue
             try:
                 leader = decode_partition_state(path, node.data).leader
             except MalformedZnodeError:
-                continue  # not known: the brokers may tell
+                self.unknown_leaders.add(partition)  # the brokers may tell
+                continue
             self.leaders[partition] = leader if leader >= 0 else None
 
 
@@ -247,7 +270,7 @@ def members_of(group: str, nodes: Nodes, selections: TopicSelections) -> tuple[G
         if node is not None:
             found.append(decode_member(group, name, path, node, selections))
         elif why := nodes.failure(path):
-            found.append(GroupMember(name, host_of(group, name), 0, None, error=why))
+            found.append(GroupMember(name, host_of(group, name), 0, None, error=why, hidden=True))
     return tuple(found)
 
 

@@ -96,7 +96,10 @@ class _Planner:
                 notes.append(f"{partition.log_error or 'it does not exist'}: left as it is")
             else:
                 target = self._target(partition, offset, notes)
-            row = ResetRow(store, *partition.key, offset, target, "; ".join(notes) or None, not why)
+            defect = partition.stored.defect if store == "zookeeper" and partition.stored is not None else None
+            if defect is not None:
+                notes.append(f"only the number is left of it: {defect}")
+            row = ResetRow(store, *partition.key, offset, target, "; ".join(notes) or None, not (why or defect))
             found.append(row)
         return found
 

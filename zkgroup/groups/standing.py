@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from zkgroup.errors import NotFoundError, UsageError, ZkgroupError
-from zkgroup.groups.joining import stored_offset
 from zkgroup.groups.model import GroupPartition, KafkaOffset, Store, StoredOffset
 from zkgroup.groups.reading import Nodes, below, topic_path
 from zkgroup.groups.scope import Scope, check_topics, no_partition
+from zkgroup.groups.stored import hidden_offset, stored_offset
 from zkgroup.protocol import znodes
 from zkgroup.protocol.brokers import decode_topic
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
@@ -252,10 +252,10 @@ class Surveyor:
             node = self._nodes.node(path)
             if node is not None:
                 result[key] = stored_offset(path, node)
-                if result[key].error is not None:
+                if result[key].error is not None or result[key].defect is not None:
                     unreadable[key] = node.data
             elif why := self._nodes.failure(path):
-                result[key] = StoredOffset(None, -1, 0, 0, 0, why)
+                result[key] = hidden_offset(why)
         return result
 
     def _ask_logs(

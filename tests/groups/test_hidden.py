@@ -1,0 +1,164 @@
+"""A healthy group of which an access list hides a part: what cannot be seen is not judged, nor made anything of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+from cli import run
+from hiding import AUTH, PARTS, make_hiding
+from judged import DAY, judged
+from support import numbered
+
+from zkgroup.errors import ZkgroupError
+from zkgroup.groups.nudge import objection
+from zkgroup.groups.ownership import not_judged, ownership_defects
+from zkgroup.groups.planning import misfits, read_ground
+from zkgroup.groups.snapshot import read_group
+from zkgroup.protocol import znodes
+from zkgroup.protocol.assignors import Assignment
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import Delete
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.sandbox.topics import produce
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
+from zkgroup.servers.zookeeper import ZooKeeperSettings
+
+
+@pytest.fixture
+def app(cluster: Sandbox) -> Iterator[Registry]:
+    """The session of the application, which its access list lets in."""
+    with Registry(ZooKeeperSettings(cluster.connect, connect_timeout=20.0, auth=(AUTH,)), 20.0) as session:
+        yield session
+
+
+@pytest.fixture
+def hiding(
+    app: Registry, make_topic: Callable[..., str], unique: Callable[[str], str], kafka: KafkaSettings
+) -> Callable[[str | None], tuple[str, str, str]]:
+    """``hiding(part)`` makes a healthy group of which that part is closed: its name, its topic, the path."""
+
+    def make(part: str | None) -> tuple[str, str, str]:
+        topic, group = make_topic(2), unique("hiding")
+        produce(kafka, topic, numbered(20, 2))
+        return group, topic, make_hiding(app, group, topic, part)
+
+    return make
+
+
+@pytest.mark.parametrize("part", [None, *PARTS])
+def test_what_may_not_be_read_is_not_judged(
+    part: str | None,
+    hiding: Callable[[str | None], tuple[str, str, str]],
+    registry: Registry,
+    kafka: KafkaSettings,
+) -> None:
+    """Of a healthy group with a closed part exactly that is found, at whatever age; its state and its owners are not
+    called wrong, and what could not be checked is said to be so."""
+    group, topic, path = hiding(part)
+    found = read_group(registry, group, kafka=kafka)
+    assert found.state == "active"
+    assert ownership_defects(found) == []
+    for later in (0, 60_000, 30 * DAY):
+        findings = judged(replace(found, taken_at=found.taken_at + later))
+        if part is None:
+            assert findings == []
+            continue
+        (finding,) = findings
+        subject = f"{group}_b" if part == "member" else path
+        severity = "info" if part == "group" else "warning"
+        assert (finding.code, finding.subject, finding.severity) == ("unreadable-node", subject, severity)
+        assert "not authorised" in finding.message
+        assert "credentials" in finding.remedy or part == "group"
+        assert "delete" not in finding.remedy
+    unknown = not_judged(found)
+    assert bool(unknown) == (part in ("ids", "member", "owners", "owners of a topic", "owner"))
+    assert all(path in text for text in unknown)
+    known = {p.partition: p.committed("both") for p in found.partitions if p.topic == topic}
+    if part in ("offset", "offsets of a topic", "offsets"):
+        assert known == {0: None, 1: 5 if part == "offset" else None}
+    else:
+        assert known == {0: 5, 1: 5}
+
+
+def test_a_group_without_members_that_hides_is_no_debris(
+    hiding: Callable[[str | None], tuple[str, str, str]], registry: Registry, app: Registry
+) -> None:
+    """Where nobody can see who is registered, somebody may be: the group is neither abandoned nor debris."""
+    group, topic, path = hiding("ids")
+    for number, name in enumerate("ab"):
+        app.write(Delete(znodes.member_id(group, f"{group}_{name}")))
+        app.write(Delete(znodes.owner(group, TopicPartition(topic, number))))
+    found = read_group(registry, group)
+    assert found.state == "broken"  # that it has members cannot be told, nor that it has none
+    later = judged(replace(found, taken_at=found.taken_at + 30 * DAY))
+    assert {(f.code, f.subject) for f in later if f.severity != "info"} == {("unreadable-node", path)}
+    assert "group-debris" not in {finding.code for finding in later}
+
+
+@pytest.mark.parametrize("part", ["member", "owners", "owner"])
+def test_nobody_is_made_to_rebalance_blindly(
+    part: str, hiding: Callable[[str | None], tuple[str, str, str]], registry: Registry
+) -> None:
+    """What would come of it could not be seen: that is no refusal, and the advice is to get in, not to delete."""
+    group, _, path = hiding(part)
+    ground = read_ground(registry, group)
+    assert ground.snapshot is not None
+    against = objection(ground.snapshot, Assignment({}), None)
+    assert against is not None
+    assert against.exit_code == 1
+    assert path in against.message
+    assert "credentials" in (against.remedy or "")
+    assert isinstance(misfits(ground.snapshot, []), list)
+
+
+def test_nobody_plans_for_members_that_may_not_be_seen(
+    hiding: Callable[[str | None], tuple[str, str, str]], registry: Registry
+) -> None:
+    """A plan without members would be a plan for another group."""
+    group, _, path = hiding("ids")
+    with pytest.raises(ZkgroupError, match="cannot be planned for") as caught:
+        read_ground(registry, group)
+    assert path in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("part", "owners", "inspect"), [("group", 0, 0), ("ids", 1, 1), ("owners", 1, 1), ("offset", 0, 1)]
+)
+def test_not_judged_is_not_wrong(
+    part: str,
+    owners: int,
+    inspect: int,
+    hiding: Callable[[str | None], tuple[str, str, str]],
+    cluster: Sandbox,
+) -> None:
+    """--verify ends with 1, naming the node, where what it asks cannot be told, and with 0 where it can."""
+    group, _, path = hiding(part)
+    for command, code in (("owners", owners), ("inspect-group", inspect)):
+        result = run(command, group, "--verify", "-z", cluster.connect, "--output", "json")
+        assert result.returncode == code, (command, result.stderr)
+        assert json.loads(result.stdout)
+        if code:
+            assert path in result.stderr
+    rows = json.loads(run("owners", group, "-z", cluster.connect, "--output", "json").stdout)
+    unseen = {"ids": [None] * len(rows), "owners": [None] * len(rows)}
+    assert [row["registered"] for row in rows] == unseen.get(part, [True, True])
+
+
+def test_a_plan_beside_owners_that_may_not_be_seen(
+    hiding: Callable[[str | None], tuple[str, str, str]], cluster: Sandbox
+) -> None:
+    """The plan is shown, and no partition is said to be free or to move."""
+    group, _, path = hiding("owners")
+    result = run("assign", group, "-z", cluster.connect, "--output", "json")
+    assert result.returncode == 0, result.stderr
+    shown = json.loads(result.stdout)
+    assert {row["change"] for row in shown["assignment"]} == {None}
+    assert {share["gains"] for share in shown["shares"]} == {0}
+    assert [path in each["message"] for each in shown["conflicts"] if each["kind"] == "hidden"] == [True]
+    refused = run("assign", group, "--execute", "-z", cluster.connect)
+    assert refused.returncode == 1
+    assert path in refused.stderr
