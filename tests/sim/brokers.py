@@ -57,8 +57,9 @@ class Brokers:
     def produce(self, partition: TopicPartition, count: int) -> None:
         self.logs[partition] += count
 
-    def end(self, partition: TopicPartition) -> int:
-        return self.logs.get(partition, 0)
+    def readable(self, partition: TopicPartition) -> int | None:
+        """The log's end; None where nobody can read it now: it has no leader, or is not there."""
+        return None if partition in self.leaderless else self.logs.get(partition)
 
     def look_up(self, partitions: Iterable[TopicPartition], reset: str) -> dict[TopicPartition, int | None]:
         """Log starts or ends; None where nobody knows."""

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 
 from sim.brokers import Brokers
 from sim.clock import Clock
-from sim.network import SimSession
+from sim.ensemble import SimServer
+from sim.network import Report, SimSession, nobody
 from sim.reader import SimReader
-from sim.zookeeper import ModelZooKeeper
 from zkgroup.errors import ZkgroupError
 from zkgroup.protocol import events as ev
 from zkgroup.protocol.ledger import Run
 from zkgroup.protocol.member import TRANSITIONS, Member, MemberSettings, Phase
 from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.offsets import CommitError
 from zkgroup.protocol.ops import SessionEvent
+from zkgroup.protocol.znodes import Registration
 
 
 class CheckedMember(Member):
@@ -32,16 +34,22 @@ class CheckedMember(Member):
 class SimMember:
     """One process: the machine, its session, its reader. ``log`` is what it would have logged."""
 
+    ours = True
+
     def __init__(
         self,
         clock: Clock,
         random: Random,
-        server: ModelZooKeeper,
+        server: SimServer,
         brokers: Brokers,
         settings: MemberSettings,
         *,
         handed_out: Callable[[SimMember, Run], None] = lambda member, run: None,
         consumed: Callable[[SimMember, Run], None] = lambda member, run: None,
+        jumped: Callable[[TopicPartition, int], None] = lambda partition, offset: None,
+        committed: Callable[[SimMember, int, Mapping[TopicPartition, int]], None] = lambda *told: None,
+        report: Report = nobody,
+        note: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.name = settings.consumer_id
         self.member = CheckedMember(settings)
@@ -58,14 +66,19 @@ class SimMember:
         self.listener_delay = 0.0
         self.listener_commits = False  # it commits, and waits for that
         self.up = True
+        self.slow_until = 0.0
+        self.late_until = 0.0
+        self._committed = committed
+        self._report = report
+        self._note = note
         self._clock = clock
         self._random = random
         self._server = server
         self._brokers = brokers
         self._inbox: list[Callable[[], ev.Event]] = []
         self._wake_at = float("inf")
-        self._noisy = False
         self._listening: dict[int, int] = {}  # tokens that a listener waits for, and the request it was called with
+        self._asked_at = 0.0
         self.reader = SimReader(
             clock,
             random,
@@ -73,6 +86,7 @@ class SimMember:
             lambda: self.member.lease.holds(clock.now),
             lambda run: handed_out(self, run),
             lambda run: consumed(self, run),
+            jumped,
         )
 
     # ------------------------------------------------------------ what happens to it
@@ -120,6 +134,40 @@ class SimMember:
         self.up = True
         if self.session is not None:
             self.session.heal()
+
+    def slow(self, until: float) -> None:
+        """Messages between this member and ZooKeeper may take very long."""
+        self.slow_until = until
+        if self.session is not None:
+            self.session.slow_until = until
+
+    def late(self, until: float) -> None:
+        """Watch events may take very long."""
+        self.late_until = until
+        if self.session is not None:
+            self.session.late_until = until
+
+    @property
+    def registration(self) -> Registration:
+        """What it subscribes to."""
+        return self.member.settings.registration
+
+    @property
+    def settled(self) -> bool:
+        """Whether it looks after its share, and reads all of it."""
+        member = self.member
+        return (
+            member.phase is Phase.OWNING
+            and not member.held
+            and not self.frozen
+            and self.up
+            and self.reader.ledger.generation is not None
+        )
+
+    @property
+    def state(self) -> str:
+        """For people."""
+        return "dead" if self.dead else "finished" if self.finished else self.member.phase.value
 
     # ------------------------------------------------------------ the driver
 
@@ -183,7 +231,8 @@ class SimMember:
             case ev.FetchKafka(request, partitions):
                 self._ask(request, lambda: self._brokers.fetch(partitions))
             case ev.CommitKafka(request, offsets):
-                self._ask(request, lambda: self._brokers.commit(offsets) or {})
+                epoch, session = self.member.epoch, self.member.session_id
+                self._ask(request, lambda: self._commit_kafka(offsets, epoch, session))
             case ev.Notify(request, what, threads):
                 self.notices.append((what, tuple(sorted(threads))))
                 self._clock.after(self.listener_delay, lambda: self._listen(request))
@@ -194,6 +243,7 @@ class SimMember:
                     self.post(ev.Answered(listening, {}))
             case ev.Log(_, text):
                 self.log.append(text)
+                self._note(f"{self.name}: {text}")
             case ev.Finished(error):
                 assert not self.finished, "finished twice"
                 self.finished = self.reader.dead = True
@@ -203,8 +253,9 @@ class SimMember:
         def tell(event: SessionEvent) -> None:
             self.post(ev.FromSession(epoch, event))
 
-        self.session = SimSession(self._clock, self._random, self._server, tell, self.member.settings.session_timeout)
+        self.session = SimSession(self._clock, self._random, self._server, tell, self.member.settings.session_timeout, self._report)
         self.session.up = self.up
+        self.session.slow_until, self.session.late_until = self.slow_until, self.late_until
         self.session.start()
 
     def _listen(self, request: int) -> None:
@@ -218,10 +269,22 @@ class SimMember:
         self.post(ev.CommitAsked(token, request))
 
     def _ask(self, request: int, work: Callable[[], dict[TopicPartition, int | None]]) -> None:
-        def answer() -> None:
+        def answer() -> ev.Event:
             try:
-                self.post(ev.Answered(request, work()))
+                return ev.Answered(request, {} if self.dead else work())
             except ZkgroupError as error:
-                self.post(ev.Answered(request, {}, error))
+                return ev.Answered(request, {}, error)
 
-        self._clock.after(self._random.uniform(0.001, 0.02), answer)
+        # One thread asks one thing after the other; one that is stopped, when it goes on.
+        at = self._asked_at = max(self._clock.now, self._asked_at) + self._random.uniform(0.001, 0.02)
+        self._clock.after(at - self._clock.now, lambda: self._later(answer))
+
+    def _commit_kafka(
+        self, offsets: Mapping[TopicPartition, int], epoch: int, session: int
+    ) -> dict[TopicPartition, int | None]:
+        # As late as the driver looks.
+        if not self.member.believes_in(epoch, self._clock.now):
+            raise CommitError("the lease on the session ran out before the commit to Kafka")
+        self._brokers.commit(offsets)
+        self._committed(self, session, offsets)
+        return {}

@@ -1,21 +1,26 @@
-"""A member's ZooKeeper session over a network that fails: the client's side, the wire, and what the server hears."""
+"""A member's ZooKeeper session over a network that fails: the client's side, the wire, and what its server hears."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Literal
+from typing import Literal, Protocol
 
 from sim.clock import Clock
-from sim.zookeeper import ModelZooKeeper
+from sim.ensemble import Follower, SimServer
 from zkgroup.protocol.ops import (
     WRITES,
     Changed,
+    Children,
     Code,
     Connected,
     Disconnected,
+    Exists,
     Expired,
     Failure,
+    Get,
+    GetAcl,
     Op,
     Result,
     SessionEvent,
@@ -23,10 +28,24 @@ from zkgroup.protocol.ops import (
 
 LOST = Failure(Code.CONNECTION_LOSS)
 RETRY = 0.1  # a client's pause between attempts to connect
+TAIL = 0.3  # seconds from which on a delay counts as a fault
+READS = (Get, Children, Exists, GetAcl)
+
+
+class Report(Protocol):
+    """Told of each fault that takes effect, and until when it lasts."""
+
+    def __call__(self, fault: str, until: float = 0.0) -> None: ...
+
+
+def nobody(fault: str, until: float = 0.0) -> None:
+    """For worlds in which faults are not counted."""
 
 
 class _Pending:
     """A batch that waits for its answers."""
+
+    __slots__ = ("done", "open", "results")
 
     def __init__(self, ops: Sequence[Op], done: Callable[[list[Result]], None]) -> None:
         self.results: list[Result] = [LOST] * len(ops)
@@ -37,34 +56,43 @@ class _Pending:
 class SimSession:
     """What ``zkgroup.servers.zookeeper.Session`` is on a real server, with the same promises.
 
-    ``up`` is the network; ``alive`` the process. The server ends a session ``timeout`` seconds after it last heard of
-    it. A connection that breaks loses what was under way: requests before they arrive, or their replies.
+    ``up`` is the network; ``frozen`` the process. Requests and replies travel in order, each at its pace; those that
+    are under way when a connection breaks are lost, or, where the client gave it up, still arrive: until it is back by
+    another connection. Pings keep an idle session alive, and tell the client that nobody answers any more.
     """
 
     def __init__(
         self,
         clock: Clock,
         random: Random,
-        server: ModelZooKeeper,
+        server: SimServer,
         tell: Callable[[SessionEvent], None],
         timeout: float,
+        report: Report = nobody,
     ) -> None:
         self.id = 0
         self.up = True
         self.frozen = False  # the process is stopped: it hears nothing, and the server hears nothing of it
+        self.slow_until = 0.0  # messages may take very long
+        self.late_until = 0.0  # watch events may take very long
+        self.follower: Follower | None = None
         self._clock = clock
         self._random = random
         self._server = server
         self._tell = tell
         self._timeout = timeout
+        self._report = report
         self._connection = 0  # counts connections, so that what belongs to an older one is lost
+        self._accepted = 0  # the connection from which the server takes requests
         self._connected = False
         self._connecting = False
         self._closed = False
-        self._pending: list[_Pending] = []
+        self._pending: dict[_Pending, None] = {}
+        self._queue: deque[tuple[int, _Pending | None, int, Op]] = deque()  # requests that the server has
+        self._stalled = False  # the server waits for its leader before it goes on with the queue
         self._arrival = 0.0  # of the last request under way: they arrive in order
         self._return = 0.0  # of the last reply
-        self._silent_since: float | None = None
+        self._answered_at = 0.0
         self._trap: Literal["request", "reply"] | None = None
 
     # ------------------------------------------------------------ the client
@@ -72,35 +100,68 @@ class SimSession:
     def start(self) -> None:
         self._connect_later(0.0)
 
+    @property
+    def connected(self) -> bool:
+        """Whether the client believes to be connected."""
+        return self._connected
+
     def submit(self, ops: Sequence[Op], done: Callable[[list[Result]], None]) -> None:
         """As the real one: fails at once while there is no connection."""
         if not self._connected or self._closed:
             done([LOST] * len(ops))
             return
-        pending = _Pending(ops, done)
         if not ops:
             done([])
             return
-        self._pending.append(pending)
-        for index, op in enumerate(ops):
-            self._request(pending, index, op)
+        pending = _Pending(ops, done)
+        self._pending[pending] = None
+        first = 0
+        while first < len(ops):
+            # Neighbours often arrive together: what others do may come between any two, but seldom does.
+            count = 1 if len(ops) < 4 else self._random.randint(1, 1 + len(ops) // 2)
+            self._request([(pending, index, ops[index]) for index in range(first, min(first + count, len(ops)))])
+            first += count
 
     def close(self) -> None:
         """The client ends its session, if it can; whatever comes after is not told."""
         self._closed = True
         if self.up and self._connected and not self.frozen:
-            arrival = max(self._clock.now + self._latency(), self._arrival)
-            self._clock.after(arrival - self._clock.now, self._server_ends)
+            connection = self._connection
+
+            def arrive() -> None:
+                cut_off = self.follower is not None and self.follower.cut_off
+                if connection == self._accepted and self.up and not self._server.down and not cut_off:
+                    self._server.expire(self.id)
+
+            self._clock.after(self._depart() - self._clock.now, arrive)
         else:
-            self._hush()
+            self._silence()
 
     def vanish(self) -> None:
-        """The process dies."""
+        """The process dies. What it has sent may arrive yet."""
         self._closed = True
-        self._hush()
+        self._silence()
+        if self._random.random() < 0.5:
+            self._accepted = -1
+
+    def _silence(self) -> None:
+        """The last that the server hears of it is what it has heard by now."""
+        if self._connected and self.up and not self.frozen:
+            self._server.heard(self.id)
 
     def _latency(self) -> float:
-        return self._random.uniform(0.0002, 0.004)
+        base = self._random.uniform(0.0002, 0.004)
+        if self._clock.now < self.slow_until and self._random.random() < 0.15:
+            tail = min(2 * self._timeout, 0.05 * self._random.paretovariate(0.6))
+            if tail > TAIL:
+                self._report("latency", self._clock.now + tail)
+            return base + tail
+        return base
+
+    def _depart(self) -> float:
+        """When what is sent now arrives."""
+        self._arrival = max(self._clock.now + self._latency(), self._arrival + 0.00001)
+        return self._arrival
 
     def _connect_later(self, delay: float) -> None:
         if not self._connecting and not self._closed:
@@ -111,48 +172,54 @@ class SimSession:
         self._connecting = False
         if self._closed or self._connected:
             return
-        if not self.up or self.frozen:
+        if not self.up or self.frozen or self._server.down:
             self._connect_later(RETRY)
         elif self.id and self.id not in self._server.sessions:
             self._closed = True
             self._tell(Expired("expired"))
         else:
-            self.id = self.id or self._server.open_session()
-            self._silent_since = None
+            if self.id:
+                self._server.heard(self.id)
+                self._server.forget_watches(self.id)  # of a request that came after the client had given up
+            else:
+                self.id = self._server.admit(self, self._timeout)
             self._connection += 1
+            self._accepted = self._connection
             self._connected = True
+            self._queue.clear()
+            self._stalled = False
             self._arrival = self._return = 0.0
+            self._answered_at = self._clock.now
+            self._watch_over(self._connection)
             self._tell(Connected(self.id, self._timeout))
 
-    def _request(self, pending: _Pending, index: int, op: Op) -> None:
-        connection = self._connection
-        self._arrival = max(self._clock.now + self._latency(), self._arrival + 0.00001)
+    def _watch_over(self, connection: int) -> None:
+        """Pings, and the end of a connection on which nothing is heard any more."""
 
+        def look() -> None:
+            if connection != self._connection or self._closed:
+                return
+            if not self.frozen:
+                if self._clock.now - self._answered_at > self._timeout * 2 / 3:
+                    self._disconnected()
+                    return
+                self._ping(connection)
+            self._clock.after(self._timeout / 3, look)
+
+        self._clock.after(self._timeout / 3, look)
+
+    def _ping(self, connection: int) -> None:
         def arrive() -> None:
-            if connection == self._connection and self.up and self.id in self._server.sessions:
-                trap = self._trap if isinstance(op, WRITES) else None
-                if trap == "request":
-                    self.reset()
-                    return
-                result = self._server.apply(self.id, op)
-                if trap == "reply":
-                    self.reset()
-                    return
-                self._return = max(self._clock.now + self._latency(), self._return)
-                self._clock.after(
-                    self._return - self._clock.now, lambda: self._answer(connection, pending, index, result)
-                )
+            if connection == self._accepted and self.up and not self._server.down:
+                if self.follower is None or not self.follower.cut_off:
+                    self._server.heard(self.id)
+                self._clock.after(self._back() - self._clock.now, heard)
 
-        self._clock.after(self._arrival - self._clock.now, arrive)
+        def heard() -> None:
+            if connection == self._connection and self.up:
+                self._answered_at = self._clock.now
 
-    def _answer(self, connection: int, pending: _Pending, index: int, result: Result) -> None:
-        if connection != self._connection or not self.up or pending not in self._pending:
-            return
-        pending.results[index] = result
-        pending.open -= 1
-        if pending.open == 0:
-            self._pending.remove(pending)
-            pending.done(pending.results)
+        self._clock.after(self._depart() - self._clock.now, arrive)
 
     def _disconnected(self) -> None:
         """The client notices that its connection is gone: nobody knows what became of what was under way."""
@@ -160,16 +227,94 @@ class SimSession:
             return
         self._connected = False
         self._connection += 1
+        self.leave_follower()
         self._server.forget_watches(self.id)
         if self._closed:
             return
         self._tell(Disconnected())
-        for pending in self._pending:
-            pending.done(list(pending.results))
-        self._pending.clear()
+        pending, self._pending = self._pending, {}
+        for batch in pending:
+            batch.done(list(batch.results))
         self._connect_later(0.0)
 
-    # ------------------------------------------------------------ the server's side
+    # ------------------------------------------------------------ the server
+
+    def _request(self, group: list[tuple[_Pending, int, Op]]) -> None:
+        connection = self._connection
+
+        def arrive() -> None:
+            if connection != self._accepted or not self.up or self._server.down:
+                return
+            if self.id not in self._server.sessions and self.follower is None:
+                return
+            if self.follower is None or not self.follower.cut_off:
+                self._server.heard(self.id)
+            self._queue.extend((connection, pending, index, op) for pending, index, op in group)
+            self._work()
+
+        self._clock.after(self._depart() - self._clock.now, arrive)
+
+    def _work(self) -> None:
+        """The server answers what has come, in order."""
+        answers: list[tuple[_Pending, int, Result]] = []
+        connection = self._accepted
+        while self._queue and not self._stalled:
+            connection, pending, index, op = self._queue.popleft()
+            assert pending is not None
+            trap = self._trap if isinstance(op, WRITES) else None
+            if trap == "request":
+                self._report("request lost")
+                self.reset()
+                return
+            if self.follower is not None and isinstance(op, READS):
+                answers.append((pending, index, self.follower.read(self.id, op)))
+                continue
+            if self.follower is not None and self.follower.cut_off:
+                self._stalled = True
+                break
+            result = self._server.apply(self.id, op)
+            if trap == "reply":
+                self._report("reply lost")
+                self.reset()
+                return
+            if self.follower is not None:
+                self._stalled = True
+                self.follower.when_at(self._server.zxid, self._resume(connection, pending, index, result))
+            else:
+                answers.append((pending, index, result))
+        if answers:
+            self._answer(connection, answers)
+
+    def _resume(self, connection: int, pending: _Pending, index: int, result: Result) -> Callable[[], None]:
+        """A follower answers a write when it has heard of it itself."""
+
+        def resume() -> None:
+            if connection == self._accepted:
+                self._stalled = False
+                self._answer(connection, [(pending, index, result)])
+                self._work()
+
+        return resume
+
+    def _back(self) -> float:
+        """When what the server sends now arrives."""
+        self._return = max(self._clock.now + self._latency(), self._return)
+        return self._return
+
+    def _answer(self, connection: int, answers: list[tuple[_Pending, int, Result]]) -> None:
+        def heard() -> None:
+            if connection != self._connection or not self.up:
+                return
+            self._answered_at = self._clock.now
+            for pending, index, result in answers:
+                if pending in self._pending:
+                    pending.results[index] = result
+                    pending.open -= 1
+                    if pending.open == 0:
+                        del self._pending[pending]
+                        pending.done(pending.results)
+
+        self._clock.after(self._back() - self._clock.now, heard)
 
     def watched(self, event: Changed) -> None:
         """The server tells of a change. kazoo hands that on in another thread than replies: it may come sooner or later
@@ -180,22 +325,29 @@ class SimSession:
             if connection == self._connection and self.up and not self._closed:
                 self._tell(event)
 
-        self._clock.after(self._latency() + self._random.choice((0.0, 0.0, 0.01)), heard)
+        at = max(self._clock.now + self._latency(), self._return) + self._random.choice((0.0, 0.0, 0.01))
+        if self._clock.now < self.late_until and self._random.random() < 0.5:
+            at += min(self._timeout, 0.1 * self._random.paretovariate(0.7))
+            self._report("late watch", at)
+        self._clock.after(at - self._clock.now, heard)
 
-    def _hush(self) -> None:
-        """The server hears nothing any more, and ends the session after its time-out."""
-        if self._silent_since is None:
-            self._silent_since = self._clock.now
-            since = self._silent_since
+    def server_closed(self) -> None:
+        """The session has ended; its server tells the client by closing the connection, when it hears of that."""
+        if self.follower is not None:
+            if not self.follower.cut_off:
+                connection = self._connection
+                self._clock.after(self.follower.lag, lambda: self._closed_by_server(connection))
+        else:
+            self._closed_by_server(self._connection)
 
-            def expire() -> None:
-                if self._silent_since == since:
-                    self._server_ends()
+    def _closed_by_server(self, connection: int) -> None:
+        if connection == self._connection and self.up and not self.frozen:
+            self._accepted = -1
+            self._disconnected()
 
-            self._clock.after(self._timeout, expire)
-
-    def _server_ends(self) -> None:
-        self._server.end_session(self.id)
+    def server_gone(self) -> None:
+        """All servers went away."""
+        self._accepted = -1
         if self.up and not self.frozen:
             self._disconnected()
 
@@ -204,8 +356,8 @@ class SimSession:
     def cut(self) -> None:
         """The network swallows everything. Each side notices after a while."""
         if self.up:
+            self._silence()
             self.up = False
-            self._hush()
             connection = self._connection
             self._clock.after(self._timeout * 2 / 3, lambda: self._notice(connection))
 
@@ -214,6 +366,7 @@ class SimSession:
         with it, as TCP would have it, the connection."""
         if not self.up:
             self.up = True
+            self._accepted = -1
             self._disconnected()  # until the client is back the server goes on counting
 
     def _notice(self, connection: int) -> None:
@@ -224,7 +377,8 @@ class SimSession:
         """The connection breaks, and both sides notice at once; the client comes back."""
         if self.up and self._connected:
             self._trap = None
-            self._hush()
+            self._silence()
+            self._accepted = -1
             self._disconnected()
 
     def lose(self, what: Literal["request", "reply"]) -> None:
@@ -233,18 +387,42 @@ class SimSession:
 
     def freeze(self) -> None:
         """The process is stopped."""
-        self.frozen = True
-        self._hush()
+        if not self.frozen:
+            self._silence()
+            self.frozen = True
 
     def thaw(self) -> None:
         """The process goes on. If its session has ended, the server has closed its connection meanwhile."""
         self.frozen = False
-        if self.id not in self._server.sessions:
+        self._answered_at = self._clock.now
+        if self._closed:
+            return
+        if (self.id and self.id not in self._server.sessions) or self._accepted != self._connection:
             self._disconnected()
-        elif self._connected and self.up:
-            self._silent_since = None
 
     def kill(self) -> None:
         """Somebody ends the session on the server, early."""
-        if self.id in self._server.sessions:
-            self._server_ends()
+        self._server.expire(self.id)
+
+    def join_follower(self, lag: float) -> bool:
+        """The server turns out to be a follower that lags behind (infinity: that is cut off from its leader)."""
+        if self.follower is None and self._connected and self.up and self.id in self._server.sessions:
+            self.follower = self._server.follower(self.id, lag)
+            return True
+        return False
+
+    def leave_follower(self) -> None:
+        """The follower has caught up, and is like any other; one that was cut off drops its clients."""
+        follower, self.follower = self.follower, None
+        if follower is None:
+            return
+        self._server.dismiss(follower)
+        if follower.cut_off:
+            self._queue.clear()
+            self._accepted = -1
+            if self.up and not self.frozen:
+                self._disconnected()
+        else:
+            follower.catch_up()
+            if self._connected:
+                self._server.give_watches(self.id, follower.take_watches(self.id))

@@ -10,8 +10,8 @@ from sim.clock import Clock
 from zkgroup.protocol.ledger import Ledger, Run
 from zkgroup.protocol.names import TopicPartition
 
-BATCH = 7
-PACE = 0.05
+BATCH = 7  # the most that is handed out at once
+PACE = 0.05  # seconds for a batch, on the average
 
 
 class SimReader:
@@ -25,6 +25,7 @@ class SimReader:
         may_hand_out: Callable[[], bool],
         handed_out: Callable[[Run], None],
         consumed: Callable[[Run], None],
+        jumped: Callable[[TopicPartition, int], None] = lambda partition, offset: None,
     ) -> None:
         self._clock = clock
         self._random = random
@@ -32,7 +33,10 @@ class SimReader:
         self._may_hand_out = may_hand_out
         self._handed_out = handed_out
         self._done_with = consumed
+        self._jumped = jumped
         self.ledger = Ledger()
+        self.batch = BATCH
+        self.pace = PACE
         self.stuck = False  # it does not come back for more
         self.frozen = False
         self.dead = False
@@ -61,7 +65,7 @@ class SimReader:
     def _step(self) -> None:
         if self.dead:
             return
-        self._clock.after(self._random.uniform(0.2, 2.0) * PACE, self._step)
+        self._clock.after(self._random.uniform(0.2, 2.0) * self.pace, self._step)
         if self.frozen or self.stuck:
             return
         if self._in_hand:
@@ -79,15 +83,23 @@ class SimReader:
             done()
 
     def _take(self) -> None:
-        partitions = sorted(self.ledger.positions)
+        positions = self.ledger.positions
+        partitions = list(positions)
         for offset in range(len(partitions)):
             partition = partitions[(self._turn + offset) % len(partitions)]
-            first = self.ledger.positions[partition]
-            if (last := min(first + BATCH, self._brokers.end(partition))) > first:
-                runs = self.ledger.trim([Run(partition, 0, last - first, first, last)])
-                self.ledger.hand_out(runs)
-                self._in_hand = runs
-                self._turn += 1
-                for run in runs:
-                    self._handed_out(run)
+            end = self._brokers.readable(partition)
+            if end is None or (first := positions[partition]) == end:
+                continue
+            if first > end:
+                # Out of range: the topic was made again. As auto.offset.reset=smallest would have it.
+                self.ledger.jump(partition, 0)
+                self._jumped(partition, 0)
                 return
+            last = min(first + self.batch, end)
+            runs = self.ledger.trim([Run(partition, 0, last - first, first, last)])
+            self.ledger.hand_out(runs)
+            self._in_hand = runs
+            self._turn += offset + 1
+            for run in runs:
+                self._handed_out(run)
+            return

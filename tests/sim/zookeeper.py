@@ -1,12 +1,12 @@
 """A model of ZooKeeper: one tree, sessions, ephemeral nodes, versions, watches, transactions.
 
 It answers the operations of ``zkgroup.protocol.ops`` as a real server does through ``zkgroup.servers.zookeeper``;
-``tests/servers/test_zookeeper_contract.py`` holds both against each other.
+``tests/servers/test_zookeeper_contract.py`` and ``test_zookeeper_traces.py`` hold both against each other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -35,6 +35,7 @@ from zkgroup.protocol.ops import (
 )
 
 Watcher = tuple[int, Literal["data", "children"]]
+_KINDS: tuple[Literal["data", "children"], ...] = ("data", "children")
 
 
 @dataclass(slots=True)
@@ -72,18 +73,100 @@ def parent_of(path: str) -> str:
     return path.rpartition("/")[0] or "/"
 
 
-class ModelZooKeeper:
-    """``tell`` gets watch events; ``observe`` every change, in order."""
+class Tree:
+    """What one server sees: nodes, and who watches them. ``tell`` gets watch events."""
+
+    def __init__(self) -> None:
+        self.nodes = {"/": Znode(b"", 0, 0, 0, 0, 0, 0, 0)}
+        self.tell: Callable[[int, Changed], None] = lambda session, event: None
+        self._watches: dict[str, dict[Watcher, None]] = {}
+
+    def forget_watches(self, session: int) -> None:
+        """The session's connection has dropped: its watches are gone."""
+        self.take_watches(session)
+
+    def take_watches(self, session: int) -> list[tuple[str, Literal["data", "children"]]]:
+        """The session's watches, which are gone from here."""
+        taken: list[tuple[str, Literal["data", "children"]]] = []
+        for path in list(self._watches):
+            watchers = self._watches[path]
+            for kind in _KINDS:
+                if (session, kind) in watchers:
+                    del watchers[session, kind]
+                    taken.append((path, kind))
+            if not watchers:
+                del self._watches[path]
+        return taken
+
+    def give_watches(self, session: int, watches: Sequence[tuple[str, Literal["data", "children"]]]) -> None:
+        """What another server has watched for the session is watched here from now on."""
+        for path, kind in watches:
+            self._watch(session, path, kind, True)
+
+    def read(self, session: int, op: Get | Children | Exists | GetAcl) -> Result:
+        """Answer a read."""
+        node = self.nodes.get(op.path)
+        match op:
+            case Get(path, watch):
+                if node is None:
+                    return Failure(Code.NO_NODE)
+                self._watch(session, path, "data", watch)
+                return Node(node.data, node.stat)
+            case Children(path, watch):
+                if node is None:
+                    return Failure(Code.NO_NODE)
+                self._watch(session, path, "children", watch)
+                return tuple(node.children)
+            case Exists(path, watch):
+                self._watch(session, path, "data", watch)
+                return None if node is None else node.stat
+            case GetAcl():
+                return Failure(Code.NO_NODE) if node is None else Acls(node.acl)
+
+    def _watch(self, session: int, path: str, kind: Literal["data", "children"], wanted: bool) -> None:
+        if wanted:
+            self._watches.setdefault(path, {})[session, kind] = None
+
+    def _fire(self, change: Change) -> None:
+        created, deleted = change.before is None, change.after is None
+        if deleted:
+            self._trigger(change.path, ("data", "children"))
+        else:
+            self._trigger(change.path, ("data",))
+        if created or deleted:
+            self._trigger(parent_of(change.path), ("children",))
+
+    def _trigger(self, path: str, kinds: tuple[Literal["data", "children"], ...]) -> None:
+        watchers = self._watches.get(path)
+        if watchers is None:
+            return
+        told: dict[int, None] = {}
+        for session, kind in list(watchers):
+            if kind in kinds:
+                del watchers[session, kind]
+                told[session] = None
+        if not watchers:
+            self._watches.pop(path, None)
+        for session in told:
+            self.tell(session, Changed(path))
+
+
+class ModelZooKeeper(Tree):
+    """The leader. ``observe`` gets every change, in order; ``publish`` those of one transaction, with its zxid."""
 
     def __init__(self, clock: Callable[[], float] = lambda: 0.0) -> None:
-        self.nodes = {"/": Znode(b"", 0, 0, 0, 0, 0, 0, 0)}
+        super().__init__()
         self.sessions: dict[int, None] = {}
-        self.tell: Callable[[int, Changed], None] = lambda session, event: None
+        self.publish: Callable[[int, Sequence[Change]], None] = lambda zxid, changes: None
         self.observe: Callable[[Change], None] = lambda change: None
         self._clock = clock
         self._zxid = 0
         self._ids = 0x1000
-        self._watches: dict[str, dict[Watcher, None]] = {}
+
+    @property
+    def zxid(self) -> int:
+        """The number of the last transaction."""
+        return self._zxid
 
     # ------------------------------------------------------------ sessions
 
@@ -98,18 +181,9 @@ class ModelZooKeeper:
         if session in self.sessions:
             del self.sessions[session]
             self.forget_watches(session)
-            for path in [path for path, node in self.nodes.items() if node.owner == session]:
-                self._zxid += 1
-                self._remove(0, path, [])
-
-    def forget_watches(self, session: int) -> None:
-        """The session's connection has dropped: its watches are gone."""
-        for path in list(self._watches):
-            watchers = self._watches[path]
-            watchers.pop((session, "data"), None)
-            watchers.pop((session, "children"), None)
-            if not watchers:
-                del self._watches[path]
+            self._zxid += 1
+            gone = [path for path, node in self.nodes.items() if node.owner == session]
+            self._announce([self._take(0, path, []) for path in gone])
 
     # ------------------------------------------------------------ operations
 
@@ -118,18 +192,8 @@ class ModelZooKeeper:
         if session not in self.sessions:
             return Failure(Code.SESSION_EXPIRED)
         match op:
-            case Get(path, watch):
-                return self._get(session, path, watch=watch)
-            case Children(path, watch):
-                if path not in self.nodes:
-                    return Failure(Code.NO_NODE)
-                self._watch(session, path, "children", watch)
-                return tuple(self.nodes[path].children)
-            case Exists(path, watch):
-                self._watch(session, path, "data", watch)
-                return self.nodes[path].stat if path in self.nodes else None
-            case GetAcl(path):
-                return Acls(self.nodes[path].acl) if path in self.nodes else Failure(Code.NO_NODE)
+            case Get() | Children() | Exists() | GetAcl():
+                return self.read(session, op)
             case Sync():
                 return None
             case Ensure(path):
@@ -141,13 +205,6 @@ class ModelZooKeeper:
                 if isinstance(failure, Failure):
                     return replace(failure, index=None)
                 return self.nodes[op.path].stat if isinstance(op, SetData) else None
-
-    def _get(self, session: int, path: str, *, watch: bool) -> Result:
-        node = self.nodes.get(path)
-        if node is None:
-            return Failure(Code.NO_NODE)
-        self._watch(session, path, "data", watch)
-        return Node(node.data, node.stat)
 
     def _ensure(self, session: int, path: str) -> Result:
         if path in self.nodes:
@@ -166,6 +223,7 @@ class ModelZooKeeper:
             if code is not None:
                 for step in reversed(undo):
                     step()
+                self.publish(self._zxid, ())  # a transaction that fails has its number, too
                 return Failure(code, index=index)
             match op:
                 case Create(path, data, ephemeral, acl):
@@ -176,8 +234,7 @@ class ModelZooKeeper:
                     changes.append(self._take(session, path, undo))
                 case Check():
                     pass
-        for change in changes:
-            self._announce(change)
+        self._announce(changes)
         return None
 
     def _obstacle(self, op: Create | SetData | Delete | Check) -> Code | None:
@@ -236,33 +293,8 @@ class ModelZooKeeper:
         undo.append(back)
         return Change(session, path, before, None)
 
-    def _remove(self, session: int, path: str, undo: list[Callable[[], None]]) -> None:
-        self._announce(self._take(session, path, undo))
-
-    # ------------------------------------------------------------ watches
-
-    def _watch(self, session: int, path: str, kind: Literal["data", "children"], wanted: bool) -> None:
-        if wanted:
-            self._watches.setdefault(path, {})[session, kind] = None
-
-    def _announce(self, change: Change) -> None:
-        self.observe(change)
-        created, deleted = change.before is None, change.after is None
-        if deleted:
-            self._trigger(change.path, ("data", "children"))
-        else:
-            self._trigger(change.path, ("data",))
-        if created or deleted:
-            self._trigger(parent_of(change.path), ("children",))
-
-    def _trigger(self, path: str, kinds: tuple[Literal["data", "children"], ...]) -> None:
-        watchers = self._watches.get(path, {})
-        told: dict[int, None] = {}
-        for session, kind in list(watchers):
-            if kind in kinds:
-                del watchers[session, kind]
-                told[session] = None
-        if not watchers:
-            self._watches.pop(path, None)
-        for session in told:
-            self.tell(session, Changed(path))
+    def _announce(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            self.observe(change)
+            self._fire(change)
+        self.publish(self._zxid, changes)

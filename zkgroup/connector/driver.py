@@ -243,7 +243,8 @@ class Driver:
             case ev.FetchKafka(request, partitions):
                 self._help(request, lambda: self._fetch_kafka(partitions))
             case ev.CommitKafka(request, offsets):
-                self._help(request, lambda: self._commit_kafka(offsets))
+                epoch = self.member.epoch
+                self._help(request, lambda: self._commit_kafka(offsets, epoch))
             case ev.Notify(request, what, threads):
                 self._notify(request, what, threads)
             case ev.Committed(token, error):
@@ -376,10 +377,10 @@ class Driver:
             self._drop_offsets()  # the brokers may have new addresses
             raise
 
-    def _commit_kafka(self, offsets: Mapping[TopicPartition, int]) -> None:
+    def _commit_kafka(self, offsets: Mapping[TopicPartition, int], epoch: int) -> None:
         offset_store = self._group_offsets()
         # Kafka has no compare-and-set: look as late as possible whether the share is still ours.
-        if not self.may_hand_out():
+        if not self.member.believes_in(epoch, self._clock()):
             raise CommitError("the lease on the session ran out before the commit to Kafka")
         try:
             offset_store.commit(offsets, BROKER_TIMEOUT)

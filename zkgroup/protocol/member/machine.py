@@ -89,6 +89,11 @@ class Member:
         """Whether messages may be handed out."""
         return self._ground.talk.lease
 
+    def believes_in(self, epoch: int, now: float) -> bool:
+        """Whether the session numbered ``epoch`` is the one that lives, and its lease holds: what was begun under an
+        older one must not be done any more, however well the next one is."""
+        return epoch == self.epoch and self.lease.holds(now)
+
     @property
     def wake_at(self) -> float:
         """When ``Tick`` is due, on the machine's clock; infinity if never."""
