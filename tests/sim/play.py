@@ -34,7 +34,7 @@ REBALANCING = (
     Phase.LOADING,
     Phase.STARTING,
 )
-#: Commits in order to be promised: (a member that leaves, or is killed …) nothing here outlives this.
+#: Seconds in which a group without faults must have done whatever it still has to.
 PATIENCE = 60.0
 
 
@@ -190,7 +190,7 @@ class Play:
         name = f"m{self._joined}"
         self._start(name, kind.registration(len(scenario.topics)), kind.reference, kind.listener_takes)
         if count:
-            world.report("join")
+            world.report("join", who=name)
 
     def _start(self, name: str, registration: Registration, reference: bool, listener_takes: float) -> None:
         world, scenario = self.world, self.scenario
@@ -217,16 +217,16 @@ class Play:
 
     def _leave(self, member: SimMember | Reference) -> None:
         self._asked[member.name] = None
-        self.world.report("leave")
+        self.world.report("leave", who=member.name)
         member.leave()
 
     def _kill(self, fault: Fault, member: SimMember | Reference) -> None:
-        self.world.report("kill")
+        self.world.report("kill", who=member.name)
         member.kill()
 
     def _restart(self, fault: Fault, member: SimMember | Reference) -> None:
         """Killed, and started again under the same id at once."""
-        self.world.report("restart under the same id")
+        self.world.report("restart under the same id", who=member.name)
         member.kill()
         if isinstance(member, SimMember):
             self._start(member.name, member.registration, False, member.listener_delay)
@@ -277,13 +277,13 @@ class Play:
         """A fault that may keep a member from hearing at once what happens to its session."""
         until = self.world.clock.now + length
         self.world.trouble(member.name, until)
-        self.world.report(what, until)
+        self.world.report(what, until, member.name)
 
     # ------------------------------------------------------------ sessions
 
     def _reset(self, fault: Fault, member: SimMember | Reference) -> None:
         if member.session is not None and member.session.connected:
-            self.world.report("connection reset")
+            self.world.report("connection reset", who=member.name)
             member.session.reset()
 
     def _lose(self, fault: Fault, member: SimMember | Reference) -> None:
@@ -300,7 +300,7 @@ class Play:
 
     def _expire(self, fault: Fault, member: SimMember | Reference) -> None:
         if self.world.end_early(member):
-            self.world.report("early expiry")
+            self.world.report("early expiry", who=member.name)
 
     def _expire_twice(self, fault: Fault, member: SimMember | Reference) -> None:
         """The second time in the middle of the rebalance that the first has caused, its own or a peer's."""
@@ -311,7 +311,7 @@ class Play:
             for each in world.live:
                 in_rebalance = isinstance(each, SimMember) and each.member.phase in REBALANCING
                 if in_rebalance and (each is member or fault.target % 2) and world.end_early(each):
-                    world.report("second expiry in a rebalance")
+                    world.report("second expiry in a rebalance", who=each.name)
                     return
             if left and not self._over:
                 world.clock.after(0.003, lambda: look(left - 1))
@@ -346,7 +346,7 @@ class Play:
     def _stick(self, fault: Fault, member: SimMember | Reference) -> None:
         reader = member.reader
         reader.stuck = True
-        self.world.report("stuck reader", self.world.clock.now + 2 * fault.length)
+        self.world.report("stuck reader", self.world.clock.now + 2 * fault.length, member.name)
         self.world.clock.after(2 * fault.length, lambda: setattr(reader, "stuck", False))
 
     def _commit(self, fault: Fault, member: SimMember | Reference) -> None:
@@ -360,12 +360,12 @@ class Play:
     def _delete_owner(self, fault: Fault, member: SimMember | Reference) -> None:
         owned = sorted(member.member.share) if isinstance(member, SimMember) else []
         if owned:
-            self.world.report("owner node deleted by hand")
+            self.world.report("owner node deleted by hand", who=member.name)
             self.world.delete(znodes.owner(GROUP, owned[fault.target % len(owned)]))
 
     def _delete_id(self, fault: Fault, member: SimMember | Reference) -> None:
         if isinstance(member, SimMember):  # one of the reference would stay away for good
-            self.world.report("id deleted by hand")
+            self.world.report("id deleted by hand", who=member.name)
             self.world.delete(znodes.member_id(GROUP, member.name))
 
     def _rob(self, fault: Fault, member: SimMember | Reference) -> None:
@@ -443,6 +443,10 @@ class Play:
         while world.clock.now < world.calm_at:
             world.run(world.calm_at - world.clock.now)
         self._look_after()
+        for member in world.live:
+            if isinstance(member, SimMember) and member.member.error is not None and member.name not in self._asked:
+                self._asked[member.name] = None
+                self.counts["gave up"] += 1
         self._over = True
         if self.scenario.mixed:
             self._calm_the_reference()
@@ -454,6 +458,8 @@ class Play:
         self._must(world.at_rest, "rest does not last")
         self._must(world._nothing_left, "records lost")
         self.counts["at rest"] += 1
+        if self.scenario.orderly and world.repeated:
+            raise Violation(f"read twice in an orderly group: {world.repeated} records", world.clock.now)
         for member in world.members:
             if isinstance(member, SimMember):
                 self._check_end(member, rested)

@@ -42,6 +42,8 @@ KINDS: Mapping[str, int] = {
 }
 #: By somebody's hand: excuses more, so only in some scenarios.
 BY_HAND: Mapping[str, int] = {"owner deleted": 10, "id deleted": 10, "robbed": 10}
+#: What a group must stand without reading anything twice.
+ORDERLY = ("join", "leave", "rolling", "partitions added", "leader moved", "commit", "other topics", "burst")
 #: Mean seconds between two faults: a group that is left in peace now and then, a lively one, a storm.
 PACES = (2.0, 0.6, 0.2, 0.05)
 
@@ -101,6 +103,11 @@ class Scenario:
         """Whether members of the reference are among ours."""
         return any(kind.reference for kind in self.kinds)
 
+    @property
+    def orderly(self) -> bool:
+        """Whether nothing happens but what members can prepare for."""
+        return not self.mixed and all(fault.kind in ORDERLY for fault in self.faults)
+
     def text(self) -> str:
         """For a file."""
         return json.dumps(asdict(self), indent=1)
@@ -128,6 +135,8 @@ def scenario(seed: int) -> Scenario:
     kinds = tuple(_kind(random, mixed=mixed, alike=alike) for _ in range(1 if alike and not mixed else 4))
     store: Store = "zookeeper" if mixed else random.choice(("zookeeper", "zookeeper", "kafka", "dual"))
     weights = dict(KINDS) | (dict(BY_HAND) if by_hand else {})
+    if random.random() < 0.08:
+        weights = {kind: KINDS[kind] for kind in ORDERLY}
     pace = random.choice(PACES)
     return Scenario(
         seed,

@@ -83,6 +83,8 @@ class World:
         self.lossless = lossless
         self._digest = hashlib.blake2b(digest_size=16)
         self._after_end: Counter[tuple[int, TopicPartition]] = Counter()
+        self._by_session: dict[int, SimMember | Reference] = {}
+        self._jumps: set[TopicPartition] = set()  # whose offset may go back once, since a reader has
         self._made_again: set[TopicPartition] = set()
         self._upto: dict[TopicPartition, int] = {}  # everything below was read
         self._written: dict[TopicPartition, int] = {}
@@ -106,11 +108,12 @@ class World:
         if self.story is not None:
             self.story.append(line)
 
-    def report(self, fault: str, until: float = 0.0) -> None:
+    def report(self, fault: str, until: float = 0.0, who: str = "") -> None:
         """A fault has taken effect, and lasts for a while."""
         self.faults[fault] += 1
         self.calm_at = max(self.calm_at, self.clock.now, until)
-        self.note(f"fault: {fault}")
+        lasts = f", for {until - self.clock.now:.2f} s" if until > self.clock.now else ""
+        self.note(f"fault: {fault}{': ' if who else ''}{who}{lasts}")
 
     # ------------------------------------------------------------ members
 
@@ -178,7 +181,7 @@ class World:
     def _reporter(self, name: str) -> Report:
         def report(fault: str, until: float = 0.0) -> None:
             self.trouble(name, until)
-            self.report(fault, until)
+            self.report(fault, until, name)
 
         return report
 
@@ -300,7 +303,11 @@ class World:
         self.wrongs[what] += 1
 
     def _of_session(self, session: int) -> SimMember | Reference | None:
-        return next((m for m in self.members if m.session is not None and m.session.id == session), None)
+        if session not in self._by_session:
+            for member in self.members:
+                if member.session is not None and member.session.id:
+                    self._by_session.setdefault(member.session.id, member)
+        return self._by_session.get(session)
 
     def _handed_out(self, member: SimMember | Reference, run: Run) -> None:
         session = member.session.id if member.session is not None else 0
@@ -353,8 +360,7 @@ class World:
 
     def _jumped(self, partition: TopicPartition, offset: int) -> None:
         """A reader found its position out of range, and goes on at another."""
-        self._written[partition] = min(offset, self._written.get(partition, 0))
-        self._in_kafka[partition] = min(offset, self._in_kafka.get(partition, 0))
+        self._jumps.add(partition)
         self.handed[partition] = max(offset, self.handed.get(partition, 0))
 
     def make_topic(self, topic: str, partitions: int) -> None:
@@ -369,9 +375,8 @@ class World:
                 self.done[p] = set(range(self._upto[p]))
 
     def _observe(self, change: Change) -> None:
-        kind = "deletes" if change.after is None else "creates" if change.before is None else "writes"
-        data = b"" if change.after is None else change.after.data
-        self.note(f"{change.session:#x} {kind} {change.path} {data.decode('latin-1')}")
+        actor = self._of_session(change.session)
+        self._note_change(change, actor)
         parts = change.path.split("/")
         if len(parts) < 4 or parts[1:3] != ["consumers", GROUP]:
             return
@@ -386,9 +391,15 @@ class World:
         if change.session in (0, self.operator):
             return
         if change.after is None and owner != change.session:
-            self._wrong(self._of_session(change.session), "foreign node deleted", f"{change.session:#x}: {change.path}")
+            self._wrong(actor, "foreign node deleted", f"{change.session:#x}: {change.path}")
         if parts[3] == "offsets" and partition is not None and change.after is not None:
             self._check_commit(change.session, int(change.after.data), partition)
+
+    def _note_change(self, change: Change, actor: SimMember | Reference | None) -> None:
+        kind = "deletes" if change.after is None else "creates" if change.before is None else "writes"
+        who = actor.name if actor is not None else f"session {change.session:#x}" if change.session else "the server"
+        data = b"" if change.after is None else change.after.data
+        self.note(f"{who} {kind} {change.path} {data.decode('latin-1')}".rstrip())
 
     def _check_commit(self, session: int, value: int, partition: TopicPartition) -> None:
         member = self._of_session(session)
@@ -419,7 +430,9 @@ class World:
     def _check_value(
         self, member: SimMember | Reference | None, value: int, partition: TopicPartition, before: int
     ) -> None:
-        if value < before:
+        if value < before and partition in self._jumps:
+            self._jumps.remove(partition)
+        elif value < before:
             self._wrong(member, "offset goes back", f"{partition} from {before} to {value}")
         if value > self.handed.get(partition, 0):
             self._wrong(member, "offset never delivered", f"{value} of {partition}")

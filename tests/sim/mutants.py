@@ -1,0 +1,533 @@
+"""Members with a known fault put back in: the simulation must not let any of them live.
+
+Each is one patch on the production code, made for the time of a run; what it repeats is in its docstring.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from sim.play import play
+from sim.scenario import scenario
+
+from zkgroup.protocol import conversation, lease, offsets, procedures, znodes
+from zkgroup.protocol import events as ev
+from zkgroup.protocol.ledger import Ledger
+from zkgroup.protocol.member import Member, Phase, acquiring, loading, machine, owning, registering, releasing
+from zkgroup.protocol.member.acquiring import Acquiring
+from zkgroup.protocol.member.commits import Commits, _Commit
+from zkgroup.protocol.member.holdings import Holdings
+from zkgroup.protocol.member.loading import Loading
+from zkgroup.protocol.member.owning import Owning
+from zkgroup.protocol.member.registering import Registering
+from zkgroup.protocol.member.releasing import Releasing
+from zkgroup.protocol.offsets import Loaded, OffsetBook
+from zkgroup.protocol.ops import Children, Delete, Exists, Failure, Get, Node, SetData, Sync
+
+Patch = pytest.MonkeyPatch
+Mutant = Callable[[Patch], None]
+MUTANTS: list[Mutant] = []
+
+
+def mutant(patch: Mutant) -> Mutant:
+    """Enter a mutant in the list."""
+    MUTANTS.append(patch)
+    return patch
+
+
+def seeds_until_killed(patch: Mutant, most: int = 1000) -> tuple[int, str]:
+    """How many seeds it takes, and what the last one shows; 0 where the mutant lives on."""
+    with pytest.MonkeyPatch.context() as patching:
+        patch(patching)
+        for seed in range(most):
+            outcome = play(scenario(seed))
+            if outcome.violation:
+                return seed + 1, outcome.kind
+    return 0, ""
+
+
+# ---------------------------------------------------------------- the lease
+
+
+@mutant
+def no_lease(patch: Patch) -> None:
+    """Hands out as long as it has heard nothing else (a zombie)."""
+    patch.setattr(lease.Lease, "holds", lambda self, now: True)
+
+
+@mutant
+def lease_from_the_reply(patch: Patch) -> None:
+    """Counts the lease from the reply, not from when the request was sent."""
+    reply = conversation.Conversation.reply
+
+    def late(self: conversation.Conversation, event: ev.Reply) -> None:
+        reply(self, ev.Reply(event.request, event.results, self.now))
+
+    patch.setattr(conversation.Conversation, "reply", late)
+
+
+@mutant
+def lease_from_reads(patch: Patch) -> None:
+    """Takes an answered read for a proof: a follower that is cut off from its leader answers those."""
+    patch.setattr(lease, "_PROOFS", (*lease._PROOFS, Get, Children, Exists))
+    patch.setattr(lease, "_SERVER_SAYS", lease._SERVER_SAYS)
+
+
+@mutant
+def lease_of_a_whole_timeout(patch: Patch) -> None:
+    """Believes in its session twice as long as is safe."""
+    renew = lease.Lease.renew
+
+    def double(self: lease.Lease, ops: Any, results: Any, sent_at: float) -> None:
+        renew(self, ops, results, sent_at + self.timeout * 0.75)
+
+    patch.setattr(lease.Lease, "renew", double)
+
+
+@mutant
+def commits_to_kafka_past_the_lease(patch: Patch) -> None:
+    """Does not look at the lease before a commit to Kafka, which has no compare-and-set."""
+    patch.setattr(Member, "believes_in", lambda self, epoch, now: True)
+    patch.setattr(_Commit, "_to_kafka", _to_kafka_without_lease)
+
+
+def _to_kafka_without_lease(self: Any, foreign: Any) -> None:
+    g = self._ground
+    owned = {p: offset for p, offset in self._consumed.items() if p in g.holdings.share}
+    if not g.settings.uses_kafka or not owned:
+        self._ended(None)
+    else:
+        g.request(lambda request: ev.CommitKafka(request, owned), self._answered)
+
+
+@mutant
+def commits_to_kafka_under_the_next_session(patch: Patch) -> None:
+    """Asks whether the lease holds, and not whose: a commit that waited is sent under the next session. (Ours, found by
+    the simulation.)"""
+    patch.setattr(Member, "believes_in", lambda self, epoch, now: self.lease.holds(now))
+
+
+# ---------------------------------------------------------------- owner nodes
+
+
+@mutant
+def deletes_without_looking(patch: Patch) -> None:
+    """Releases owner nodes whosever they are (KAFKA-262, zk-ruby #34)."""
+
+    def release(group: str, partitions: Any, session_id: int, *, surely_ours: Any = ()) -> Iterator[Any]:
+        yield tuple(Delete(znodes.owner(group, partition)) for partition in partitions) or (Sync(),)
+
+    patch.setattr(procedures, "release", release)
+
+
+@mutant
+def sure_of_everything(patch: Patch) -> None:
+    """Believes that what it claimed once is its own still, and deletes it without a look."""
+    let_go = Holdings.let_go
+    patch.setattr(Holdings, "let_go", lambda self: (lambda share: (let_go(self)[0], share))(set(self.share)))
+
+
+@mutant
+def claims_by_value(patch: Patch) -> None:
+    """Takes a node that names it for its own, without a look at the session that holds it (CURATOR-444, -620, -696)."""
+    clear = procedures._clear_the_way
+
+    def by_value(group: str, refused: Any, total: int, session_id: int) -> Any:
+        nodes = yield tuple(Get(znodes.owner(group, partition)) for partition in refused)
+        others = {
+            p: thread
+            for (p, thread), node in zip(refused.items(), nodes, strict=True)
+            if not (isinstance(node, Node) and node.data == str(thread).encode())
+        }
+        return (yield from clear(group, others, total, session_id)) if others else {}
+
+    patch.setattr(procedures, "_clear_the_way", by_value)
+
+
+@mutant
+def ignores_conflicts(patch: Patch) -> None:
+    """Reads what it could not claim (pykafka #204, #273)."""
+
+    def failed(self: Acquiring, error: Exception) -> None:
+        self._claimed(self.plan.of(self._ground.settings.consumer_id))
+
+    patch.setattr(Acquiring, "_claim_failed", failed)
+
+
+@mutant
+def no_rollback(patch: Patch) -> None:
+    """Keeps what a failed attempt has claimed (KAFKA-256)."""
+
+    def keep(ground: Any) -> Iterator[Any]:
+        ground.holdings.let_go()
+        yield (Sync(),)
+
+    patch.setattr(acquiring, "release_all", keep)
+
+
+@mutant
+def keeps_its_share_after_an_expiry(patch: Patch) -> None:
+    """Goes on in the new session with what it owned in the old one (Helix #641, #691)."""
+    patch.setattr(releasing.Releasing, "begin", _begin_keeping(Releasing.begin))
+    forget = Member._forget
+
+    def keep(self: Member) -> None:
+        share, granted = self._ground.holdings.share, self._ground.granted
+        forget(self)
+        self._ground.holdings.share, self._ground.granted = share, granted
+
+    patch.setattr(Member, "_forget", keep)
+    patch.setattr(machine.Ground, "abandon", lambda self: None)
+
+
+def _begin_keeping(begin: Callable[[Releasing], None]) -> Callable[[Releasing], None]:
+    return begin
+
+
+@mutant
+def ignores_owner_nodes(patch: Patch) -> None:
+    """Does not watch what it owns: a node deleted by hand is never missed (reference)."""
+    changed = Member._changed
+
+    def blind(self: Member, path: str) -> None:
+        if "/owners/" not in path or path in self._acquiring.attempts.blockers:
+            changed(self, path)
+
+    patch.setattr(Member, "_changed", blind)
+
+
+@mutant
+def leaves_without_releasing(patch: Patch) -> None:
+    """Neither deletes its nodes nor ends its session when it leaves (KAFKA-4228, pykafka #565, kazoo #732)."""
+
+    def gone(self: Member) -> None:
+        self._ground.enter(Phase.UNREGISTERING)
+        self._finish(self.error)
+
+    patch.setattr(Member, "_unregister", gone)
+    patch.setattr(releasing, "release_all", lambda ground: iter(((Sync(),),)))
+    patch.setattr(releasing, "release_all", _release_nothing)
+
+
+def _release_nothing(ground: Any) -> Iterator[Any]:
+    if ground.leaving:
+        yield (Sync(),)
+        return
+    yield from acquiring.release_all(ground)
+
+
+# ---------------------------------------------------------------- sessions and watches
+
+
+@mutant
+def trusts_lost_watches(patch: Patch) -> None:
+    """Does not read again after a reconnect: what was missed stays missed."""
+    connected = Member._connected
+
+    def unverified(self: Member, session_id: int, timeout: float) -> None:
+        connected(self, session_id, timeout)
+        self._ground.unsure = False
+
+    patch.setattr(Member, "_connected", unverified)
+    patch.setattr(Holdings, "doubt_all", lambda self: None)
+
+
+@mutant
+def sends_again_in_the_next_session(patch: Patch) -> None:
+    """What was under way in one session is done in the next (ZkClient, and so the reference)."""
+
+    def end(self: conversation.Conversation) -> None:
+        self.connected = False
+        self.lease.end()
+        self._interrupt()
+
+    patch.setattr(conversation.Conversation, "end", end)
+    patch.setattr(machine.Ground, "drop", lambda self: self._answers.clear())
+
+
+@mutant
+def ignores_its_id(patch: Patch) -> None:
+    """Watches neither its id nor the list of members."""
+    changed = Member._changed
+    patch.setattr(Member, "_changed", lambda self, path: None if "/ids" in path else changed(self, path))
+
+
+@mutant
+def ignores_new_partitions(patch: Patch) -> None:
+    """Does not hear of topics that change."""
+    changed = Member._changed
+    patch.setattr(Member, "_changed", lambda self, path: None if "/brokers/topics" in path else changed(self, path))
+
+
+@mutant
+def watches_once(patch: Patch) -> None:
+    """Takes a watch for one that stays: it is not set again after it was told."""
+    reading = Acquiring.reading
+
+    def once(self: Acquiring) -> Any:
+        procedure = reading(self)
+        watched = self.__dict__.setdefault("watched_once", [])
+        results = None
+        while True:
+            try:
+                ops = next(procedure) if results is None else procedure.send(results)
+            except StopIteration as stop:
+                return stop.value
+            ops = tuple(
+                Children(op.path, watch=op.path not in watched) if isinstance(op, Children) and op.watch else op
+                for op in ops
+            )
+            watched += [op.path for op in ops if isinstance(op, Children) and op.watch]
+            results = yield ops
+
+    patch.setattr(Acquiring, "reading", once)
+
+
+@mutant
+def no_reading_after_an_event_in_a_rebalance(patch: Patch) -> None:
+    """An event that comes while it rebalances is taken for one that the rebalance has dealt with."""
+    begin = Owning.begin
+
+    def forgetful(self: Owning, held: Any) -> None:
+        self._ground.dirty, self._ground.unsure = "", False
+        begin(self, held)
+
+    patch.setattr(Owning, "begin", forgetful)
+
+
+@mutant
+def takes_any_id_node_for_its_own(patch: Patch) -> None:
+    """Finds its id registered, by its former session, and is content (pykafka: orphans)."""
+
+    def register(group: str, consumer_id: str, data: bytes, session_id: int) -> Any:
+        path = znodes.member_id(group, consumer_id)
+        (node,) = yield (Get(path, watch=True),)
+        return True if isinstance(node, Node) else (yield from real(group, consumer_id, data, session_id))
+
+    real = procedures.register
+    patch.setattr(procedures, "register", register)
+    read = procedures.read_registry
+    patch.setattr(
+        procedures,
+        "read_registry",
+        lambda group, consumer_id, mine, strategy, session_id, **options: _blind_to_sessions(
+            read, group, consumer_id, mine, strategy, **options
+        ),
+    )
+
+
+def _blind_to_sessions(read: Any, group: str, consumer_id: str, mine: Any, strategy: str, **options: Any) -> Any:
+    (stat,) = yield (Exists(znodes.member_id(group, consumer_id)),)
+    return (yield from read(group, consumer_id, mine, strategy, getattr(stat, "owner", 0), **options))
+
+
+@mutant
+def gives_up_silently(patch: Patch) -> None:
+    """After its attempts it stays registered, blocks its share, and reads nothing (KAFKA-4228, every release)."""
+
+    def back_off(self: Acquiring, error: Exception) -> None:
+        g = self._ground
+        g.enter(Phase.BACKING_OFF)
+        if self.attempts.count < 4:
+            g.timers.set("retry", g.now + g.settings.backoff, self._retry)
+
+    patch.setattr(Acquiring, "_back_off", back_off)
+    patch.setattr(Acquiring, "retry_soon", lambda self: None)
+
+
+@mutant
+def impatient_with_its_former_self(patch: Patch) -> None:
+    """Does not wait for its former session's id node to go: leaves at once (reference, from 0.9)."""
+    patch.setattr(registering, "PATIENCE", 0.0)
+
+
+# ---------------------------------------------------------------- offsets
+
+
+@mutant
+def no_compare_and_set(patch: Patch) -> None:
+    """Writes offsets whatever they are by now (reference)."""
+    operation = OffsetBook._operation
+
+    def unconditional(self: OffsetBook, partition: Any, offset: int) -> Any:
+        op = operation(self, partition, offset)
+        return SetData(op.path, op.data) if isinstance(op, SetData) else op
+
+    patch.setattr(OffsetBook, "_operation", unconditional)
+
+
+@mutant
+def forgets_unknown_outcomes(patch: Patch) -> None:
+    """Takes a write whose reply was lost for one that did not happen, and its own write for a stranger's."""
+    commit = OffsetBook.commit
+
+    def forgetful(self: OffsetBook, wanted: Any, session_id: int) -> Any:
+        for entry in self._entries.values():
+            entry.sent = None
+        return (yield from commit(self, wanted, session_id))
+
+    patch.setattr(OffsetBook, "commit", forgetful)
+
+
+@mutant
+def reads_offsets_before_it_claims(patch: Patch) -> None:
+    """The former owner may commit in between (reference)."""
+    claim, load = Acquiring._claim, OffsetBook.load
+
+    def first_load(self: Acquiring) -> None:
+        g = self._ground
+        share = self.plan.of(g.settings.consumer_id)
+
+        def loaded(found: Loaded) -> None:
+            g.book.__dict__["early"] = found
+            claim(self)
+
+        if g.settings.uses_zookeeper:
+            g.book.__dict__.pop("early", None)
+            g.talk.run(lambda: load(g.book, sorted(share)), loaded, self._load_failed)
+        else:
+            claim(self)
+
+    def cached(self: OffsetBook, partitions: Any) -> Any:
+        early = self.__dict__.pop("early", None)
+        return (yield from load(self, partitions)) if early is None else early
+
+    patch.setattr(Acquiring, "_claim", first_load)
+    patch.setattr(OffsetBook, "load", cached)
+
+
+@mutant
+def commits_what_is_in_hand(patch: Patch) -> None:
+    """Takes handed out for consumed (KAFKA-5327)."""
+    patch.setattr(Ledger, "consumed", lambda self: dict(self._consumed) | dict(self._positions))
+
+
+@mutant
+def commits_one_too_few(patch: Patch) -> None:
+    """Commits the last message, not the one after it."""
+    patch.setattr(Ledger, "consumed", lambda self: {p: max(0, offset - 1) for p, offset in self._consumed.items()})
+
+
+@mutant
+def commits_after_the_release(patch: Patch) -> None:
+    """Gives up its share first, without a commit."""
+
+    def quieted(self: Releasing, event: ev.Quieted) -> None:
+        g = self._ground
+        if g.phase is Phase.QUIETING and event.generation == g.generation:
+            g.timers.cancel("quiet")
+            g.granted = False
+            g.enter(Phase.COMMITTING)
+            self._committed(None)
+
+    patch.setattr(Releasing, "quieted", quieted)
+
+
+@mutant
+def starts_at_the_smaller_of_two(patch: Patch) -> None:
+    """With offsets in both stores, takes the one that is behind."""
+
+    def smaller(one: int | None, other: int | None) -> int | None:
+        return min((offset for offset in (one, other) if offset is not None), default=None)
+
+    patch.setattr(loading, "_larger", smaller)
+
+
+@mutant
+def kafka_whatever_zookeeper_says(patch: Patch) -> None:
+    """In dual mode commits to Kafka though ZooKeeper has shown that the partition is another's."""
+
+    def to_kafka(self: Any, foreign: Any) -> None:
+        g = self._ground
+        if g.settings.uses_kafka and self._consumed:
+            g.request(lambda request: ev.CommitKafka(request, self._consumed), self._answered)
+        else:
+            self._ended(None)
+
+    patch.setattr(_Commit, "_to_kafka", to_kafka)
+
+
+@mutant
+def starts_at_the_end(patch: Patch) -> None:
+    """Where nothing is stored, begins with what comes next, whatever was asked for."""
+    look_up = Loading._look_up
+
+    def at_the_end(self: Loading, *rest: Any) -> None:
+        g = self._ground
+        request = g.request
+        g.request = lambda action, then: request(  # type: ignore[method-assign]
+            lambda n: ev.LookUp(n, a.partitions, "largest") if isinstance(a := action(n), ev.LookUp) else a, then
+        )
+        look_up(self, *rest)
+        g.request = request  # type: ignore[method-assign]
+
+    patch.setattr(Loading, "_look_up", at_the_end)
+
+
+# ---------------------------------------------------------------- streams and commits
+
+
+@mutant
+def no_fence(patch: Patch) -> None:
+    """Hands out what was fetched before the share was given up."""
+    patch.setattr(Ledger, "fence", lambda self: None)
+
+
+@mutant
+def late_marks_count(patch: Patch) -> None:
+    """A batch that the rebalance did not wait for counts as consumed when its reader comes back."""
+    patch.setattr(Ledger, "abandon", lambda self: None)
+    grant = Ledger.grant
+
+    def keep(self: Ledger, generation: int, share: Any) -> None:
+        handed = self._handed
+        grant(self, generation, share)
+        self._handed = handed
+
+    patch.setattr(Ledger, "grant", keep)
+
+
+@mutant
+def does_not_wait_for_streams(patch: Patch) -> None:
+    """Releases while the batch in hand is still being worked on."""
+    patch.setattr(machine.Ground, "quiet", lambda self: self.abandon_at_once())
+
+    def at_once(self: Any) -> None:
+        self.generation += 1
+        self.do(ev.Quiet(self.generation, abandon=True))
+
+    patch.setattr(machine.Ground, "abandon_at_once", at_once, raising=False)
+
+
+@mutant
+def forgets_who_waits_for_a_commit(patch: Patch) -> None:
+    """A commit that was asked for is forgotten when a rebalance comes in between."""
+
+    def dropped(self: Commits) -> None:
+        self._serving = []
+
+    patch.setattr(Commits, "dropped", dropped)
+
+
+@mutant
+def forgets_what_is_held_back(patch: Patch) -> None:
+    """A partition without a leader is not asked for again."""
+    patch.setattr(owning.Owning, "_time_to_ask", lambda self: None)
+
+
+def main(most: int = 1000) -> bool:
+    """Print the table of all mutants. False where one lives."""
+    logging.disable(logging.CRITICAL)
+    alive = 0
+    print(f"| {'mutant':42} | seeds | shown by |\n|{'-' * 44}|------:|----------|")
+    for each in MUTANTS:
+        seeds, shown = seeds_until_killed(each, most)
+        alive += not seeds
+        print(f"| {each.__name__:42} | {seeds or 'ALIVE':>5} | {shown} |", flush=True)
+    return not alive
+
+
+_ = (offsets, Failure)
