@@ -21,6 +21,7 @@ class Brokers:
         self.logs: dict[TopicPartition, int] = {}  # end offsets; all logs begin at 0
         self.leaderless: dict[TopicPartition, None] = {}
         self.answering = True
+        self.slow_until = 0.0  # what asks them, or waits for somebody's listener, may take very long
         self.stored: dict[TopicPartition, int] = {}
         for path in (znodes.broker_ids(), znodes.topics()):
             server.apply(self._session, Ensure(path))

@@ -36,6 +36,7 @@ class SimServer(ModelZooKeeper):
     def __init__(self, clock: Clock, tick: float = 0.0) -> None:
         super().__init__(lambda: clock.now)
         self.down = False
+        self.sent_at = 0.0  # when what is being applied was sent
         self.publish = self._publish
         self.tell = self._tell
         self._clock_ = clock

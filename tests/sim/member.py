@@ -147,6 +147,11 @@ class SimMember:
         if self.session is not None:
             self.session.late_until = until
 
+    def deaf(self, until: float) -> None:
+        """No watch event comes before."""
+        if self.session is not None:
+            self.session.deaf_until = until
+
     @property
     def registration(self) -> Registration:
         """What it subscribes to."""
@@ -253,7 +258,9 @@ class SimMember:
         def tell(event: SessionEvent) -> None:
             self.post(ev.FromSession(epoch, event))
 
-        self.session = SimSession(self._clock, self._random, self._server, tell, self.member.settings.session_timeout, self._report)
+        self.session = SimSession(
+            self._clock, self._random, self._server, tell, self.member.settings.session_timeout, self._report
+        )
         self.session.up = self.up
         self.session.slow_until, self.session.late_until = self.slow_until, self.late_until
         self.session.start()
@@ -276,7 +283,11 @@ class SimMember:
                 return ev.Answered(request, {}, error)
 
         # One thread asks one thing after the other; one that is stopped, when it goes on.
-        at = self._asked_at = max(self._clock.now, self._asked_at) + self._random.uniform(0.001, 0.02)
+        at = max(self._clock.now, self._asked_at) + self._random.uniform(0.001, 0.02)
+        if self._clock.now < self._brokers.slow_until and self._random.random() < 0.3:
+            at += self._random.uniform(0.5, 1.7 * self.member.settings.session_timeout)
+            self._report("slow answer of a broker", at)
+        self._asked_at = at
         self._clock.after(at - self._clock.now, lambda: self._later(answer))
 
     def _commit_kafka(

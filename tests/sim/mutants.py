@@ -71,9 +71,11 @@ def lease_from_the_reply(patch: Patch) -> None:
 
 @mutant
 def lease_from_reads(patch: Patch) -> None:
-    """Takes an answered read for a proof: a follower that is cut off from its leader answers those."""
+    """Asks with a read whether its session lives: a follower that is cut off from its leader answers that."""
     patch.setattr(lease, "_PROOFS", (*lease._PROOFS, Get, Children, Exists))
-    patch.setattr(lease, "_SERVER_SAYS", lease._SERVER_SAYS)
+    patch.setattr(
+        conversation.Conversation, "_sync", lambda self: self._send((Exists(znodes.consumers()),), lambda _: None)
+    )
 
 
 @mutant
@@ -296,32 +298,6 @@ def no_reading_after_an_event_in_a_rebalance(patch: Patch) -> None:
         begin(self, held)
 
     patch.setattr(Owning, "begin", forgetful)
-
-
-@mutant
-def takes_any_id_node_for_its_own(patch: Patch) -> None:
-    """Finds its id registered, by its former session, and is content (pykafka: orphans)."""
-
-    def register(group: str, consumer_id: str, data: bytes, session_id: int) -> Any:
-        path = znodes.member_id(group, consumer_id)
-        (node,) = yield (Get(path, watch=True),)
-        return True if isinstance(node, Node) else (yield from real(group, consumer_id, data, session_id))
-
-    real = procedures.register
-    patch.setattr(procedures, "register", register)
-    read = procedures.read_registry
-    patch.setattr(
-        procedures,
-        "read_registry",
-        lambda group, consumer_id, mine, strategy, session_id, **options: _blind_to_sessions(
-            read, group, consumer_id, mine, strategy, **options
-        ),
-    )
-
-
-def _blind_to_sessions(read: Any, group: str, consumer_id: str, mine: Any, strategy: str, **options: Any) -> Any:
-    (stat,) = yield (Exists(znodes.member_id(group, consumer_id)),)
-    return (yield from read(group, consumer_id, mine, strategy, getattr(stat, "owner", 0), **options))
 
 
 @mutant

@@ -45,9 +45,10 @@ def nobody(fault: str, until: float = 0.0) -> None:
 class _Pending:
     """A batch that waits for its answers."""
 
-    __slots__ = ("done", "open", "results")
+    __slots__ = ("done", "open", "results", "sent_at")
 
-    def __init__(self, ops: Sequence[Op], done: Callable[[list[Result]], None]) -> None:
+    def __init__(self, ops: Sequence[Op], done: Callable[[list[Result]], None], sent_at: float) -> None:
+        self.sent_at = sent_at
         self.results: list[Result] = [LOST] * len(ops)
         self.open = len(ops)
         self.done = done
@@ -75,6 +76,7 @@ class SimSession:
         self.frozen = False  # the process is stopped: it hears nothing, and the server hears nothing of it
         self.slow_until = 0.0  # messages may take very long
         self.late_until = 0.0  # watch events may take very long
+        self.deaf_until = 0.0  # no watch event comes before
         self.follower: Follower | None = None
         self._clock = clock
         self._random = random
@@ -113,7 +115,7 @@ class SimSession:
         if not ops:
             done([])
             return
-        pending = _Pending(ops, done)
+        pending = _Pending(ops, done, self._clock.now)
         self._pending[pending] = None
         first = 0
         while first < len(ops):
@@ -221,8 +223,9 @@ class SimSession:
 
         self._clock.after(self._depart() - self._clock.now, arrive)
 
-    def _disconnected(self) -> None:
-        """The client notices that its connection is gone: nobody knows what became of what was under way."""
+    def _disconnected(self, pause: float = 0.0) -> None:
+        """The client notices that its connection is gone: nobody knows what became of what was under way. It takes
+        ``pause`` seconds before it connects again."""
         if not self._connected:
             return
         self._connected = False
@@ -235,7 +238,7 @@ class SimSession:
         pending, self._pending = self._pending, {}
         for batch in pending:
             batch.done(list(batch.results))
-        self._connect_later(0.0)
+        self._connect_later(pause)
 
     # ------------------------------------------------------------ the server
 
@@ -272,6 +275,7 @@ class SimSession:
             if self.follower is not None and self.follower.cut_off:
                 self._stalled = True
                 break
+            self._server.sent_at = pending.sent_at
             result = self._server.apply(self.id, op)
             if trap == "reply":
                 self._report("reply lost")
@@ -317,18 +321,23 @@ class SimSession:
         self._clock.after(self._back() - self._clock.now, heard)
 
     def watched(self, event: Changed) -> None:
-        """The server tells of a change. kazoo hands that on in another thread than replies: it may come sooner or later
-        than those."""
+        """The server tells of a change: in the order of its answers, but a watch that comes late holds up what is
+        behind it."""
         connection = self._connection
 
         def heard() -> None:
             if connection == self._connection and self.up and not self._closed:
+                self._answered_at = self._clock.now
                 self._tell(event)
 
-        at = max(self._clock.now + self._latency(), self._return) + self._random.choice((0.0, 0.0, 0.01))
+        at = self._back()
         if self._clock.now < self.late_until and self._random.random() < 0.5:
             at += min(self._timeout, 0.1 * self._random.paretovariate(0.7))
             self._report("late watch", at)
+        if self.deaf_until > at:
+            at = self.deaf_until
+            self._report("late watch", at)
+        self._return = at
         self._clock.after(at - self._clock.now, heard)
 
     def server_closed(self) -> None:
@@ -398,7 +407,7 @@ class SimSession:
         if self._closed:
             return
         if (self.id and self.id not in self._server.sessions) or self._accepted != self._connection:
-            self._disconnected()
+            self._disconnected(self._random.choice((0.0, 0.3, 1.0)))
 
     def kill(self) -> None:
         """Somebody ends the session on the server, early."""

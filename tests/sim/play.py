@@ -118,6 +118,7 @@ class Play:
             "topic made again": self._make_again,
             "leader moved": self._move_leader,
             "brokers away": self._take_brokers,
+            "slow brokers": self._slow_brokers,
             "other topics": self._other_topics,
             "burst": self._burst,
         }
@@ -140,6 +141,7 @@ class Play:
             "commit": self._commit,
             "owner deleted": self._delete_owner,
             "id deleted": self._delete_id,
+            "replaced": self._replace,
             "robbed": self._rob,
         }
 
@@ -167,6 +169,8 @@ class Play:
         """A supervisor starts anew what has given up, and sees that there are always two."""
         for member in self.world.members:
             if member.finished and not member.dead and member.name not in self._asked:
+                if "another session holds the id" in str(member.error):
+                    raise Violation(f"gives way to its former self: {member.name}", self.world.clock.now)
                 self._asked[member.name] = None
                 self.counts["gave up"] += 1
                 self._join(count=False)
@@ -296,7 +300,10 @@ class Play:
         member.slow(self.world.clock.now + length)
 
     def _late(self, fault: Fault, member: SimMember | Reference) -> None:
-        member.late(self.world.clock.now + fault.length * TIMEOUT)
+        if fault.target % 3:
+            member.late(self.world.clock.now + fault.length * TIMEOUT)
+        else:
+            member.deaf(self.world.clock.now + fault.length)
 
     def _expire(self, fault: Fault, member: SimMember | Reference) -> None:
         if self.world.end_early(member):
@@ -368,16 +375,28 @@ class Play:
             self.world.report("id deleted by hand", who=member.name)
             self.world.delete(znodes.member_id(GROUP, member.name))
 
+    def _replace(self, fault: Fault, member: SimMember | Reference) -> None:
+        """Killed, and started again under the same id; whoever does that deletes the id that is in the way."""
+        if isinstance(member, SimMember):
+            self.world.report("id deleted for a restart", who=member.name)
+            member.kill()
+            self.world.delete(znodes.member_id(GROUP, member.name))
+            self._start(member.name, member.registration, False, member.listener_delay)
+
     def _rob(self, fault: Fault, member: SimMember | Reference) -> None:
-        """Somebody takes a member that is away for dead."""
+        """Somebody takes a member for dead that is away, or only hears late of what was done to it."""
         if not isinstance(member, SimMember) or not member.up:
             return
-        self._trouble("taken for dead", member, TIMEOUT * fault.length)
-        member.cut()
+        length = TIMEOUT * fault.length
+        self._trouble("taken for dead", member, length)
+        if fault.target % 2:
+            member.deaf(self.world.clock.now + length)
+        else:
+            member.cut()
+            self.world.clock.after(length, member.heal)
         for partition in sorted(member.member.share):
             self.world.delete(znodes.owner(GROUP, partition))
         self.world.delete(znodes.member_id(GROUP, member.name))
-        self.world.clock.after(TIMEOUT * fault.length, member.heal)
 
     # ------------------------------------------------------------ brokers and topics
 
@@ -421,6 +440,9 @@ class Play:
             brokers.stop()
             self.world.report("brokers away", self.world.clock.now + fault.length)
             self.world.clock.after(fault.length, brokers.start)
+
+    def _slow_brokers(self, fault: Fault) -> None:
+        self.world.brokers.slow_until = self.world.clock.now + 2 * fault.length
 
     def _other_topics(self, fault: Fault) -> None:
         """Topics that nobody subscribes to come and go."""

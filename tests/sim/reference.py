@@ -172,6 +172,10 @@ class Reference:
         if self.session is not None:
             self.session.late_until = until
 
+    def deaf(self, until: float) -> None:
+        if self.session is not None:
+            self.session.deaf_until = until
+
     @property
     def settled(self) -> bool:
         """Whether it rests."""

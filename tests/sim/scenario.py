@@ -35,13 +35,14 @@ KINDS: Mapping[str, int] = {
     "ZooKeeper restarted": 3,
     "leader moved": 4,
     "brokers away": 3,
+    "slow brokers": 3,
     "stuck reader": 3,
     "commit": 3,
     "other topics": 2,
     "burst": 2,
 }
 #: By somebody's hand: excuses more, so only in some scenarios.
-BY_HAND: Mapping[str, int] = {"owner deleted": 10, "id deleted": 10, "robbed": 10}
+BY_HAND: Mapping[str, int] = {"owner deleted": 12, "id deleted": 8, "replaced": 8, "robbed": 12}
 #: What a group must stand without reading anything twice.
 ORDERLY = ("join", "leave", "rolling", "partitions added", "leader moved", "commit", "other topics", "burst")
 #: Mean seconds between two faults: a group that is left in peace now and then, a lively one, a storm.
@@ -148,7 +149,7 @@ def scenario(seed: int) -> Scenario:
         keep_trying=random.random() < 0.7,
         commit_interval=random.choice((0.5, 1.0, 3.0)),
         chunk=random.choice((2, 5, 250)),
-        faults=_faults(random, weights, pace, random.randint(10, 60)),
+        faults=_faults(random, weights, pace, random.randint(20, 100)),
     )
 
 

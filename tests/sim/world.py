@@ -81,6 +81,7 @@ class World:
         self.spans_of_trouble: dict[str, float] = {}  # member → until when it may not be told at once
         self.story: list[str] | None = None
         self.lossless = lossless
+        self._planned: tuple[tuple[tuple[str, int], ...], set[TopicPartition], dict[TopicPartition, str]] | None = None
         self._digest = hashlib.blake2b(digest_size=16)
         self._after_end: Counter[tuple[int, TopicPartition]] = Counter()
         self._by_session: dict[int, SimMember | Reference] = {}
@@ -236,13 +237,18 @@ class World:
 
     def plan(self) -> dict[TopicPartition, str]:
         """Who should own what."""
+        live = tuple((m.name, id(m.registration)) for m in self.live)
+        if self._planned is not None and self._planned[:2] == (live, self.brokers.logs.keys()):
+            return self._planned[2]
         topics = sorted({partition.topic for partition in self.brokers.logs})
         members = {m.name: resolve(m.registration, topics) for m in self.live}
         partitions: dict[str, list[int]] = {}
         for partition in self.brokers.logs:
             partitions.setdefault(partition.topic, []).append(partition.partition)
         plan = assign(self.strategy, "1.1", members, partitions)
-        return {partition: str(thread) for partition, thread in plan.owners.items()}
+        owners = {partition: str(thread) for partition, thread in plan.owners.items()}
+        self._planned = live, set(self.brokers.logs), owners
+        return owners
 
     def owned_by_plan(self) -> bool:
         """Whether every partition has exactly one owner, the one of the plan, under a session that lives."""
@@ -321,7 +327,7 @@ class World:
             owner = "which nobody owns" if node is None else f"which is {node.data.decode()}'s"
             self._wrong(member, "overlapping delivery", f"{member.name} hands out {run}, {owner}")
         if self.lossless:
-            self._check_delivery(member, run, mine=mine)
+            self._check_delivery(member, run, mine=mine, session=session)
         self.handed[p] = max(self.handed.get(p, 0), run.next)
 
     def _check_after_the_end(self, member: SimMember | Reference, session: int, run: Run) -> None:
@@ -335,11 +341,13 @@ class World:
             if self._after_end[session, run.partition] > 1:
                 self._wrong(member, "more than one batch after an early end", f"{member.name} hands out {run}")
 
-    def _check_delivery(self, member: SimMember | Reference, run: Run, *, mine: bool) -> None:
+    def _check_delivery(self, member: SimMember | Reference, run: Run, *, mine: bool, session: int) -> None:
         upto = self._upto.get(run.partition, 0)
         if run.first > upto:
             self._wrong(member, "records lost", f"{member.name} hands out {run}, and {upto} was not read yet")
-        if not mine or run.partition in self._made_again:
+        writer = self._last_writer.get(run.partition)
+        robbed = writer is not None and writer != session  # the former owner has committed once more
+        if not mine or robbed or run.partition in self._made_again:
             return
         stored = self.committed(run.partition)
         if stored is not None and run.first < stored:
@@ -390,10 +398,20 @@ class World:
                 self.robbed[owner, partition] = None
         if change.session in (0, self.operator):
             return
-        if change.after is None and owner != change.session:
+        if change.after is None and owner != change.session and not self._was_on_its_way(change, partition):
             self._wrong(actor, "foreign node deleted", f"{change.session:#x}: {change.path}")
         if parts[3] == "offsets" and partition is not None and change.after is not None:
             self._check_commit(change.session, int(change.after.data), partition)
+
+    def _was_on_its_way(self, change: Change, partition: TopicPartition | None) -> bool:
+        """Whether the deletion was sent while the node was its sender's, and somebody's hand has made way for another
+        meanwhile: no client can prevent that."""
+        assert change.before is not None
+        return (
+            partition is not None
+            and (change.session, partition) in self.robbed
+            and self.server.sent_at < change.before.ctime / 1000
+        )
 
     def _note_change(self, change: Change, actor: SimMember | Reference | None) -> None:
         kind = "deletes" if change.after is None else "creates" if change.before is None else "writes"
@@ -416,6 +434,8 @@ class World:
 
     def _committed_to_kafka(self, member: SimMember, session: int, offsets: Mapping[TopicPartition, int]) -> None:
         """Kafka takes whatever comes: what is checked is that nothing worse comes than the lease allows."""
+        if member.member.session_id != session:
+            self._wrong(member, "commit under the next session", f"{dict(offsets)} to Kafka by {member.name}")
         for p, value in offsets.items():
             self.note(f"{member.name} commits {p} {value} to Kafka")
             node = self.server.nodes.get(znodes.owner(GROUP, p))

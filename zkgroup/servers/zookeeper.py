@@ -172,6 +172,15 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
         except ValueError:  # a descriptor beyond FD_SETSIZE, or closed meanwhile
             return super().select(*args, **kwargs)
 
+    def dispatch_callback(self, callback: Any) -> None:
+        """Watchers are called on the connection's thread, as answers are taken there. On the worker thread of kazoo's
+        an event could be overtaken by the answer to what was asked after the change; a member that takes an owner node
+        for its own, since no change of it was told, must not hear of things in that order."""
+        if callback.type == "watch":
+            callback.func(*callback.args)
+        else:
+            super().dispatch_callback(callback)
+
     def create_socket_pair(self) -> tuple[socket.socket, Bell]:
         ours, theirs = super().create_socket_pair()
         return ours, Bell(theirs)
@@ -281,8 +290,8 @@ class Session:
     """One ZooKeeper session.
 
     ``on_event`` is called on kazoo's threads: it must only hand the event on. Events: ``Connected`` at the start and
-    after every reconnect, ``Disconnected``, ``Expired`` once and last, ``Changed`` for what is watched. Nothing is told
-    once ``begin_close`` was called.
+    after every reconnect, ``Disconnected``, ``Expired`` once and last, ``Changed`` for what is watched: before any
+    answer that the server gave after the change. Nothing is told once ``begin_close`` was called.
     """
 
     def __init__(self, settings: ZooKeeperSettings, on_event: Callable[[SessionEvent], None]) -> None:

@@ -48,7 +48,7 @@ class Holdings:
         """What is to be looked at now. Doubts that arise meanwhile are kept for another look."""
         self._looking = self._doubtful & self.share.keys()
         self._doubtful = set()
-        return {partition: self.share[partition] for partition in self._looking}
+        return {partition: self.share[partition] for partition in sorted(self._looking)}
 
     def looked(self, *, kept: bool) -> None:
         """All that was looked at is ours and watched, or not all of it (or it is not known)."""

@@ -214,6 +214,8 @@ class Member:
         g.unsure = True
         if g.no_broker:
             g.dirty = g.dirty or "brokers may have come while disconnected"
+        # Servers that were restarted give every session its whole time-out again, the one in our way, too.
+        self._registering.forget()
         self._registering.look_again()
         self._acquiring.retry_soon()
 

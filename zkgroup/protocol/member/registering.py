@@ -64,5 +64,5 @@ class Registering:
             self._ground.step(self.begin)
 
     def forget(self) -> None:
-        """The session is over."""
+        """The session is over, or how long the one in our way has left has changed: patience begins anew."""
         self._until = None
