@@ -1,95 +1,86 @@
-"""Groups under schedules of faults: after the last fault they come to rest, and nothing is lost.
+"""Groups under schedules of faults that hypothesis makes, and shrinks; and the table of a member's states.
 
-What is checked at every step is told in ``sim.world``; what must be so at the end in ``sim.schedule``.
+What is checked at every step is told in ``sim.world``; what must be so at the end in ``sim.play``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from typing import Any
+from dataclasses import replace
 
-import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sim.member import CheckedMember
-from sim.schedule import COMMITTERS, FAULTS, LENGTHS, OPTIONS, WAITS, Event, Play, random_play
+from sim.play import play
+from sim.scenario import BY_HAND, KINDS, ORDERLY, Fault, Kind, Scenario, scenario
+from sim.shrink import tell
 from sim.world import GROUP, World
 
-from zkgroup.protocol import lease, member, offsets, procedures, znodes
-from zkgroup.protocol.ledger import Ledger
-from zkgroup.protocol.member import TRANSITIONS, Member, Phase, acquiring
-from zkgroup.protocol.member.holdings import Holdings
+from zkgroup.protocol import member, znodes
+from zkgroup.protocol.member import TRANSITIONS, Phase
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Delete, Sync
 
-SEEDS = 400
-
-EVENTS = st.builds(Event, st.sampled_from(WAITS), st.sampled_from(FAULTS), st.integers(0, 99), st.sampled_from(LENGTHS))
-
-
-def play_all() -> None:
-    for seed in range(SEEDS):
-        random_play(seed)
-
-
-@pytest.fixture(autouse=True)
-def _small_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a handful of partitions needs several, of which some may succeed where others do not."""
-    monkeypatch.setattr(procedures, "CHUNK", 2)
-    monkeypatch.setattr(offsets, "CHUNK", 2)
+#: Pauses between two faults: at once, in the middle of something, or after it.
+GAPS = st.sampled_from((0.0, 0.01, 0.05, 0.3, 1.0, 3.0, 8.0))
+FAULTS = st.lists(
+    st.tuples(GAPS, st.sampled_from([*KINDS, *BY_HAND]), st.integers(0, 99), st.sampled_from((0.1, 0.5, 1.0, 1.7))),
+    max_size=12,
+)
+OURS = st.builds(
+    Kind,
+    subscription=st.sampled_from(["all", "first", "white", "black"]),
+    streams=st.integers(1, 3),
+    listener_takes=st.sampled_from([0.0, 0.3]),
+    listener_commits=st.booleans(),
+)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
+CALM = st.lists(st.tuples(GAPS, st.sampled_from(ORDERLY), st.integers(0, 99), st.just(0.5)), max_size=10)
+
+
+def _scheduled(gaps: list[tuple[float, str, int, float]]) -> tuple[Fault, ...]:
+    at, faults = 1.0, []
+    for gap, kind, target, length in gaps:
+        at += gap
+        faults.append(Fault(at, kind, target, length))
+    return tuple(faults)
+
+
+SCENARIOS = st.builds(
+    Scenario,
     seed=st.integers(0, 2**32),
     strategy=st.sampled_from(["range", "roundrobin"]),
-    partitions=st.integers(1, 5),
-    members=st.lists(st.sampled_from(OPTIONS + COMMITTERS), min_size=1, max_size=3),
-    events=st.lists(EVENTS, max_size=12),
-)
-def test_a_group_stands_any_schedule(
-    seed: int, strategy: Any, partitions: int, members: list[dict[str, object]], events: list[Event]
-) -> None:
-    """Members that join, leave, die, stop, are cut off, lose requests and replies, are robbed: in the end every
-    partition is owned by the plan, every message was read, every commit answered, and nothing of the group stays."""
-    play = Play(World(seed, {"t": partitions}, strategy))
-    for options in members:
-        play.join(**options)
-    play.happen_all(events)
-
-
-CALM = st.builds(
-    Event,
-    st.sampled_from(WAITS),
-    st.sampled_from(["join", "leave", "reset", "lose request", "lose reply", "more partitions", "produce", "commit"]),
-    st.integers(0, 99),
-    st.just(0.5),
+    topics=st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple),
+    members=st.integers(1, 4),
+    kinds=st.lists(OURS, min_size=1, max_size=2).map(tuple),
+    store=st.sampled_from(["zookeeper", "kafka", "dual"]),
+    chunk=st.sampled_from([2, 250]),
+    faults=FAULTS.map(_scheduled),
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    seed=st.integers(0, 2**32),
-    members=st.lists(st.sampled_from(COMMITTERS), min_size=1, max_size=3),
-    events=st.lists(CALM, max_size=10),
-)
-def test_listeners_that_commit_have_nothing_read_twice(
-    seed: int, members: list[dict[str, object]], events: list[Event]
-) -> None:
-    """Where nobody dies, and nobody is cut off for long, members that commit only in their listeners hand on all that
-    they have read."""
-    play = Play(World(seed))
-    for options in members:
-        play.join(**options)
-    play.happen_all(events)
-    assert play.world.repeated == 0
+@settings(max_examples=150, deadline=None)
+@given(SCENARIOS)
+def test_a_group_stands_any_schedule(found: Scenario) -> None:
+    """Whatever faults come, in whatever order: no invariant is broken, and the group comes to rest."""
+    outcome = play(found, story=True)
+    assert not outcome.violation, tell(found, outcome)
+
+
+@settings(max_examples=60, deadline=None)
+@given(SCENARIOS, CALM)
+def test_an_orderly_group_reads_nothing_twice(found: Scenario, calm: list[tuple[float, str, int, float]]) -> None:
+    """Where nobody dies, and nobody is cut off for long, members hand on all that they have read: also those that commit
+    only in their listeners."""
+    orderly = replace(found, faults=_scheduled(calm))
+    assert orderly.orderly
+    outcome = play(orderly, story=True)
+    assert not outcome.violation, tell(orderly, outcome)
 
 
 def test_every_way_in_the_table_is_gone_and_no_other() -> None:
-    """Each transition of the table happens, in some hundred random groups, or where a member leaves in the middle of a
+    """Each transition of the table happens, in a hundred random groups, or where a member leaves in the middle of a
     conflict or while it loads. (What may end anywhere, in CONNECTING or CLOSED, need not end everywhere.)"""
-    play_all()
     for seed in range(20):
         world = World(seed)
         leaving = world.join("m")
@@ -108,6 +99,10 @@ def test_every_way_in_the_table_is_gone_and_no_other() -> None:
         world.run(1.0)
     possible = {(before, after) for before, targets in TRANSITIONS.items() for after in targets}
     ends = {(before, after) for before, after in possible if after in (Phase.CLOSED, Phase.CONNECTING)}
+    for seed in range(300):
+        if not possible - CheckedMember.seen - ends:
+            break
+        play(scenario(seed))
     assert possible - CheckedMember.seen - ends == set()
 
 
@@ -122,121 +117,3 @@ def test_the_table_in_the_words_is_the_table_in_the_code() -> None:
         named = {Phase[word] for word in re.findall(r"[A-Z_]{4,}", line) if word in Phase.__members__} - {phase}
         assert named - TRANSITIONS[phase] == set(), f"{phase} cannot go there"
         assert TRANSITIONS[phase] - always - leaving - named == set(), f"{phase}'s line does not tell of these"
-
-
-# --- the checks are not blind ---------------------------------------------------------------------------------------
-
-
-def no_lease(patch: pytest.MonkeyPatch) -> None:
-    """Hands out as long as it has heard nothing else."""
-    patch.setattr(lease.Lease, "holds", lambda self, now: True)
-
-
-def lease_from_the_reply(patch: pytest.MonkeyPatch) -> None:
-    """Counts the lease from some time after the request was sent."""
-    renew = lease.Lease.renew
-    patch.setattr(lease.Lease, "renew", lambda self, ops, results, sent_at: renew(self, ops, results, sent_at + 4))
-
-
-def deletes_without_looking(patch: pytest.MonkeyPatch) -> None:
-    """Releases owner nodes whosever they are (KAFKA-262)."""
-
-    def release(group: str, partitions: Any, session_id: int, *, surely_ours: Any = ()) -> Iterator[Any]:
-        yield tuple(Delete(znodes.owner(group, partition)) for partition in partitions) or (Sync(),)
-
-    patch.setattr(procedures, "release", release)
-
-
-def sure_of_everything(patch: pytest.MonkeyPatch) -> None:
-    """Believes that what it claimed once is its own still."""
-    let_go = Holdings.let_go
-
-    def all_sure(self: Holdings) -> Any:
-        share = set(self.share)
-        return let_go(self)[0], share
-
-    patch.setattr(Holdings, "let_go", all_sure)
-
-
-def trusts_lost_watches(patch: pytest.MonkeyPatch) -> None:
-    """Does not read again after a reconnect."""
-    connected = Member._connected
-
-    def unverified(self: Member, session_id: int, timeout: float) -> None:
-        connected(self, session_id, timeout)
-        self._ground.unsure = False
-
-    patch.setattr(Member, "_connected", unverified)
-    patch.setattr(Holdings, "doubt_all", lambda self: None)
-
-
-def no_rollback(patch: pytest.MonkeyPatch) -> None:
-    """Keeps what a failed attempt has claimed."""
-
-    def keep(ground: Any) -> Iterator[Any]:
-        ground.holdings.let_go()
-        yield (Sync(),)
-
-    patch.setattr(acquiring, "release_all", keep)
-
-
-def no_fence(patch: pytest.MonkeyPatch) -> None:
-    """Hands out what was fetched before the share was given up."""
-    patch.setattr(Ledger, "fence", lambda self: None)
-
-
-def commits_what_is_in_hand(patch: pytest.MonkeyPatch) -> None:
-    """Takes handed out for consumed (KAFKA-5327)."""
-    patch.setattr(Ledger, "consumed", lambda self: dict(self._consumed) | dict(self._positions))
-
-
-def forgets_unknown_outcomes(patch: pytest.MonkeyPatch) -> None:
-    """Takes a write whose reply was lost for one that did not happen."""
-    commit = offsets.OffsetBook.commit
-
-    def forgetful(self: offsets.OffsetBook, wanted: Any, session_id: int) -> Any:
-        for entry in self._entries.values():
-            entry.sent = None
-        return (yield from commit(self, wanted, session_id))
-
-    patch.setattr(offsets.OffsetBook, "commit", forgetful)
-
-
-def ignores_its_id(patch: pytest.MonkeyPatch) -> None:
-    """Watches neither its id nor the list of members."""
-    changed = Member._changed
-    patch.setattr(Member, "_changed", lambda self, path: None if "/ids" in path else changed(self, path))
-
-
-def ignores_owner_nodes(patch: pytest.MonkeyPatch) -> None:
-    """Does not watch what it owns."""
-    changed = Member._changed
-
-    def blind(self: Member, path: str) -> None:
-        if "/owners/" not in path or path in self._acquiring.attempts.blockers:
-            changed(self, path)
-
-    patch.setattr(Member, "_changed", blind)
-
-
-MUTANTS = [
-    no_lease,
-    lease_from_the_reply,
-    deletes_without_looking,
-    sure_of_everything,
-    trusts_lost_watches,
-    no_rollback,
-    no_fence,
-    commits_what_is_in_hand,
-    forgets_unknown_outcomes,
-    ignores_its_id,
-    ignores_owner_nodes,
-]
-
-
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
-def test_known_faults_are_caught(mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A member with one of the faults that others had, put back in, does not survive the seeds."""
-    mutant(monkeypatch)
-    with pytest.raises(AssertionError):
-        play_all()

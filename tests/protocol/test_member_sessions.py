@@ -250,3 +250,24 @@ def test_the_model_s_operator_can_hurt() -> None:
         world.server.apply(zombie, Delete(znodes.owner(GROUP, T[0])))
     with pytest.raises(AssertionError, match="does not own"):
         world.server.apply(zombie, Create(znodes.offset(GROUP, T[0]) + "0", b"1"))
+
+
+def test_what_waited_to_be_committed_to_kafka_is_not_sent_under_the_next_session() -> None:
+    """Found by the simulation: whoever commits to Kafka asked whether the lease held, and not whose. A commit that had
+    waited behind a slow broker was sent once the next session had a lease, over the successor's."""
+    world = World(1)
+    member = world.join("m1", storage="kafka", auto_commit=False)
+    every(T, world, 20)
+    world.come_to_rest()
+    world.read_all()
+    epoch = member.member.epoch
+    assert member.member.believes_in(epoch, world.clock.now)
+    member._asked_at = world.clock.now + 3.0  # brokers are slow
+    member.commit(1)
+    world.run(0.1)
+    world.end_early(member)
+    world.run(2.0)
+    assert member.member.lease.holds(world.clock.now)
+    assert not member.member.believes_in(epoch, world.clock.now)
+    world.run(2.0)
+    assert not world.brokers.stored

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -15,6 +16,7 @@ from zkgroup.protocol.ops import (
     Code,
     Connected,
     Create,
+    Delete,
     Disconnected,
     Ensure,
     Exists,
@@ -166,6 +168,23 @@ def test_watches_are_told_once(connect: Connect, zookeeper: Sandbox) -> None:
     other.submit(Create("/watched/never"))
     one.submit(Sync())
     assert [event for event in one.events if isinstance(event, Changed)] == [Changed("/watched")]
+
+
+def test_a_change_is_told_before_any_answer_that_was_given_after_it(connect: Connect) -> None:
+    """However busy kazoo's own thread for events is: who is told late of an owner node that is another's by now would
+    delete it for its own."""
+    one, other = connect(), connect()
+    one.wait_for(Connected)
+    other.wait_for(Connected)
+    one.submit(Ensure("/ordered"), Exists("/ordered", watch=True))
+    done = threading.Event()
+    one.session._client.handler.callback_queue.put(lambda: done.wait(20))
+    try:
+        other.submit(Delete("/ordered"))
+        one.submit(Sync())
+        assert Changed("/ordered") in one.events
+    finally:
+        done.set()
 
 
 def test_a_chroot_is_added_and_taken_away(connect: Connect, zookeeper: Sandbox) -> None:

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import itertools
 import queue
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sim.real import Real, below, shape
 from sim.zookeeper import ModelZooKeeper
 from support import wait_until
 
 from zkgroup.protocol.ops import (
     OPEN,
     Acl,
-    Changed,
     Check,
     Children,
-    Connected,
     Create,
     Delete,
     Ensure,
@@ -28,17 +26,13 @@ from zkgroup.protocol.ops import (
     Failure,
     Get,
     GetAcl,
-    Node,
     Op,
     Result,
-    SessionEvent,
     SetData,
-    Stat,
     Sync,
     Transaction,
 )
 from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.servers.zookeeper import Session, ZooKeeperSettings
 
 _examples = itertools.count(1)
 
@@ -66,28 +60,6 @@ operations = st.one_of(changes, reads, st.builds(Transaction, parts.map(tuple)))
 steps = st.lists(st.tuples(st.sampled_from([0, 0, 0, 1, 1, 1, -1]), operations), min_size=1, max_size=14)
 
 
-class Real:
-    """A session on a real ZooKeeper, asked one operation at a time."""
-
-    def __init__(self, address: str) -> None:
-        self.told: list[str] = []
-        self._up = threading.Event()
-        self.session = Session(ZooKeeperSettings(address), self._hear)
-        self.session.start()
-        assert self._up.wait(20), "not connected"
-
-    def _hear(self, event: SessionEvent) -> None:
-        if isinstance(event, Connected):
-            self._up.set()
-        elif isinstance(event, Changed):
-            self.told.append(event.path)
-
-    def apply(self, op: Op) -> Result:
-        box: queue.SimpleQueue[list[Result]] = queue.SimpleQueue()
-        self.session.submit([op], box.put)
-        return box.get(timeout=20)[0]
-
-
 class Pair:
     """The model and the real one, with two sessions each, below a root of this example's own."""
 
@@ -103,9 +75,9 @@ class Pair:
 
     def both(self, who: int, op: Op) -> tuple[Any, Any]:
         """What both say, in a form that can be compared."""
-        op = _below(self.root, op)
-        modelled = _shape(self.model.apply(self.modelled[who], op), self.modelled)
-        real = _shape(self.real[who].apply(op), [real.session.session_id for real in self.real])
+        op = below(self.root, op)
+        modelled = shape(self.model.apply(self.modelled[who], op), self.modelled)
+        real = shape(self.real[who].apply(op), [real.session.session_id for real in self.real])
         return modelled, real
 
     def end(self, who: int) -> None:
@@ -139,41 +111,6 @@ def pairs(zookeeper: Sandbox) -> Iterator[Any]:
     yield make
     for pair in made:
         pair.close()
-
-
-def _below(root: str, op: Op) -> Any:
-    match op:
-        case Transaction(ops):
-            return Transaction(tuple(_below(root, part) for part in ops))
-        case Sync():
-            return op
-        case Get() | Exists() | Children():
-            return type(op)((root + op.path).rstrip("/"), op.watch)
-        case Ensure() | GetAcl():
-            return type(op)((root + op.path).rstrip("/"))
-        case Create():
-            return Create(root + op.path, op.data, op.ephemeral, op.acl)
-        case SetData():
-            return SetData(root + op.path, op.data, op.version)
-        case _:
-            return type(op)(root + op.path, op.version)
-
-
-def _shape(result: Result, sessions: Sequence[int]) -> Any:
-    """Without what differs from server to server: transaction ids and times."""
-    match result:
-        case Node():
-            return result.data, _shape(result.stat, sessions)
-        case Stat():
-            owner = f"session {sessions.index(result.owner)}" if result.owner in sessions else result.owner
-            children_changed = result.pzxid == result.czxid, result.pzxid > result.mzxid
-            return result.version, owner, result.children, result.czxid == result.mzxid, children_changed
-        case Failure():
-            return result.code, result.index
-        case tuple():
-            return sorted(result)
-        case _:
-            return None
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

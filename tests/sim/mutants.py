@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+
 from sim.play import play
 from sim.scenario import scenario
-
-from zkgroup.protocol import conversation, lease, offsets, procedures, znodes
+from zkgroup.protocol import conversation, lease, procedures, znodes
 from zkgroup.protocol import events as ev
 from zkgroup.protocol.ledger import Ledger
 from zkgroup.protocol.member import Member, Phase, acquiring, loading, machine, owning, registering, releasing
@@ -22,10 +22,9 @@ from zkgroup.protocol.member.commits import Commits, _Commit
 from zkgroup.protocol.member.holdings import Holdings
 from zkgroup.protocol.member.loading import Loading
 from zkgroup.protocol.member.owning import Owning
-from zkgroup.protocol.member.registering import Registering
 from zkgroup.protocol.member.releasing import Releasing
 from zkgroup.protocol.offsets import Loaded, OffsetBook
-from zkgroup.protocol.ops import Children, Delete, Exists, Failure, Get, Node, SetData, Sync
+from zkgroup.protocol.ops import Children, Delete, Exists, Get, Node, SetData, Sync
 
 Patch = pytest.MonkeyPatch
 Mutant = Callable[[Patch], None]
@@ -173,7 +172,6 @@ def no_rollback(patch: Patch) -> None:
 @mutant
 def keeps_its_share_after_an_expiry(patch: Patch) -> None:
     """Goes on in the new session with what it owned in the old one (Helix #641, #691)."""
-    patch.setattr(releasing.Releasing, "begin", _begin_keeping(Releasing.begin))
     forget = Member._forget
 
     def keep(self: Member) -> None:
@@ -183,10 +181,6 @@ def keeps_its_share_after_an_expiry(patch: Patch) -> None:
 
     patch.setattr(Member, "_forget", keep)
     patch.setattr(machine.Ground, "abandon", lambda self: None)
-
-
-def _begin_keeping(begin: Callable[[Releasing], None]) -> Callable[[Releasing], None]:
-    return begin
 
 
 @mutant
@@ -210,7 +204,6 @@ def leaves_without_releasing(patch: Patch) -> None:
         self._finish(self.error)
 
     patch.setattr(Member, "_unregister", gone)
-    patch.setattr(releasing, "release_all", lambda ground: iter(((Sync(),),)))
     patch.setattr(releasing, "release_all", _release_nothing)
 
 
@@ -289,7 +282,7 @@ def watches_once(patch: Patch) -> None:
 
 
 @mutant
-def no_reading_after_an_event_in_a_rebalance(patch: Patch) -> None:
+def forgets_events_of_a_rebalance(patch: Patch) -> None:
     """An event that comes while it rebalances is taken for one that the rebalance has dealt with."""
     begin = Owning.begin
 
@@ -504,6 +497,3 @@ def main(most: int = 1000) -> bool:
         alive += not seeds
         print(f"| {each.__name__:42} | {seeds or 'ALIVE':>5} | {shown} |", flush=True)
     return not alive
-
-
-_ = (offsets, Failure)

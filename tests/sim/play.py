@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from sim.member import SimMember
 from sim.reference import Reference
-from sim.scenario import Fault, Scenario
+from sim.scenario import Fault, Kind, Scenario
 from sim.world import GROUP, TIMEOUT, Violation, World
 from zkgroup.protocol import offsets, procedures, znodes
 from zkgroup.protocol.member import Phase
@@ -192,13 +192,13 @@ class Play:
         kind = scenario.kinds[self._joined % len(scenario.kinds)]
         self._joined += 1
         name = f"m{self._joined}"
-        self._start(name, kind.registration(len(scenario.topics)), kind.reference, kind.listener_takes)
+        self._start(name, kind.registration(len(scenario.topics)), kind)
         if count:
             world.report("join", who=name)
 
-    def _start(self, name: str, registration: Registration, reference: bool, listener_takes: float) -> None:
+    def _start(self, name: str, registration: Registration, kind: Kind) -> None:
         world, scenario = self.world, self.scenario
-        if reference:
+        if kind.reference:
             member: SimMember | Reference = world.join_reference(
                 name, registration, commit_interval=scenario.commit_interval
             )
@@ -214,10 +214,16 @@ class Play:
                 backoff=BACKOFF,
                 keep_trying=scenario.keep_trying,
                 auto_commit_interval=scenario.commit_interval,
-                listener_takes=listener_takes,
+                listener_takes=kind.listener_takes,
+                listener_commits=kind.listener_commits,
+                auto_commit=not kind.listener_commits,
             )
         if len(self.world.brokers.logs) > 8:
             member.reader.batch = 50
+
+    def _start_again(self, member: SimMember) -> None:
+        kind = Kind(listener_takes=member.listener_delay, listener_commits=member.listener_commits)
+        self._start(member.name, member.registration, kind)
 
     def _leave(self, member: SimMember | Reference) -> None:
         self._asked[member.name] = None
@@ -233,7 +239,7 @@ class Play:
         self.world.report("restart under the same id", who=member.name)
         member.kill()
         if isinstance(member, SimMember):
-            self._start(member.name, member.registration, False, member.listener_delay)
+            self._start_again(member)
 
     def _roll(self, fault: Fault) -> None:
         """One after the other leaves, and another comes."""
@@ -381,7 +387,7 @@ class Play:
             self.world.report("id deleted for a restart", who=member.name)
             member.kill()
             self.world.delete(znodes.member_id(GROUP, member.name))
-            self._start(member.name, member.registration, False, member.listener_delay)
+            self._start_again(member)
 
     def _rob(self, fault: Fault, member: SimMember | Reference) -> None:
         """Somebody takes a member for dead that is away, or only hears late of what was done to it."""

@@ -49,7 +49,7 @@ BACKOFF = 2.0
 Thread: TypeAlias = Generator[Op | float, Result, Any]
 
 
-class Failed(Exception):  # noqa: N818
+class Failed(Exception):
     """A rebalance attempt has thrown."""
 
 
@@ -297,10 +297,7 @@ class Reference:
 
     def _changed(self, path: str) -> Thread:
         """ZkClient's event thread sets the watch again, then tells."""
-        if path == znodes.ids(self._group):
-            self._seen[path] = yield Children(path, watch=True)
-            self._want()
-        elif path == znodes.topics() and self.registration.pattern != "static":
+        if path == znodes.ids(self._group) or (path == znodes.topics() and self.registration.pattern != "static"):
             self._seen[path] = yield Children(path, watch=True)
             self._want()
         elif path.startswith(znodes.topics() + "/"):

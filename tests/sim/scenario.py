@@ -44,7 +44,19 @@ KINDS: Mapping[str, int] = {
 #: By somebody's hand: excuses more, so only in some scenarios.
 BY_HAND: Mapping[str, int] = {"owner deleted": 12, "id deleted": 8, "replaced": 8, "robbed": 12}
 #: What a group must stand without reading anything twice.
-ORDERLY = ("join", "leave", "rolling", "partitions added", "leader moved", "commit", "other topics", "burst")
+ORDERLY = (
+    "join",
+    "leave",
+    "rolling",
+    "reset",
+    "lose request",
+    "lose reply",
+    "partitions added",
+    "leader moved",
+    "commit",
+    "other topics",
+    "burst",
+)
 #: Mean seconds between two faults: a group that is left in peace now and then, a lively one, a storm.
 PACES = (2.0, 0.6, 0.2, 0.05)
 
@@ -59,6 +71,7 @@ class Kind:
     subscription: Literal["all", "first", "white", "black"] = "all"
     streams: int = 1
     listener_takes: float = 0.0
+    listener_commits: bool = False  # and nothing else does
 
     def registration(self, topics: int) -> Registration:
         """As it is written to ZooKeeper."""
@@ -159,6 +172,7 @@ def _kind(random: Random, *, mixed: bool, alike: bool) -> Kind:
         subscription="all" if alike else random.choice(("all", "all", "first", "white", "black")),
         streams=1 if alike else random.choice((1, 1, 2, 3)),
         listener_takes=0.0 if mixed else random.choice((0.0, 0.0, 0.0, 0.3)),
+        listener_commits=not mixed and random.random() < 0.2,
     )
 
 

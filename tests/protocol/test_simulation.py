@@ -1,0 +1,174 @@
+"""The simulation: random groups under thousands of faults, the same whenever they are repeated; and it is not blind.
+
+How to run more of it, and to read it: ``docs/simulation.md``.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sim import mutants
+from sim.__main__ import Total, command
+from sim.play import play
+from sim.scenario import BY_HAND, KINDS, Fault, Kind, Scenario, scenario
+from sim.shrink import shrink, tell
+
+TESTS = Path(__file__).parents[1]
+#: Faults of the usual run, in as many parts as there are processes to run them.
+PARTS = 2
+FAULTS = 10_000
+#: What each part must have met: every kind of fault that is promised to be stood.
+PROMISED = (
+    "kill",
+    "restart under the same id",
+    "pause",
+    "one cut off",
+    "all cut off",
+    "connection reset",
+    "request lost",
+    "reply lost",
+    "latency",
+    "early expiry",
+    "second expiry in a rebalance",
+    "lagging follower",
+    "follower cut off from its leader",
+    "late watch",
+    "join",
+    "leave",
+    "rolling joins and leaves",
+    "partitions added",
+    "topic deleted and made again",
+    "ZooKeeper restarted",
+    "leaders moved",
+    "brokers away",
+    "slow answer of a broker",
+    "stuck reader",
+    "other topics come and go",
+    "owner node deleted by hand",
+    "id deleted by hand",
+    "id deleted for a restart",
+    "taken for dead",
+)
+#: Mutants that take long to be seen: with --long only.
+SLOW = ("lease_from_the_reply", "commits_to_kafka_under_the_next_session")
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_no_fault_breaks_an_invariant(part: int) -> None:
+    """Ten thousand faults, of every kind, in groups of all sizes, stores, strategies and subscriptions."""
+    total = Total()
+    seed = part
+    while total.faults.total() < FAULTS / PARTS:
+        found = scenario(seed)
+        outcome = play(found)
+        assert not outcome.violation, f"seed {seed}: {outcome.violation}\nrepeat it: {command(seed)}"
+        total.add(seed, outcome)
+        seed += PARTS
+    assert [fault for fault in PROMISED if not total.faults[fault]] == []
+    assert total.counts["at rest"] == total.seeds
+
+
+@pytest.mark.long
+@pytest.mark.timeout(7200)
+def test_a_million_faults_break_no_invariant() -> None:
+    """The same with a hundred times as many: each kind of fault has come a thousand times."""
+    done = subprocess.run(
+        [sys.executable, "-m", "sim", "run", "--faults", "1000000"],
+        env=os.environ | {"PYTHONPATH": str(TESTS)},
+        capture_output=True,
+        text=True,
+        timeout=7100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    counts = dict(line.strip("| ").split(" | ") for line in done.stdout.splitlines() if line.startswith("| "))
+    assert [fault for fault in PROMISED if int(counts[fault].replace(",", "")) < 1000] == []
+
+
+def test_scenarios_cover_what_they_should() -> None:
+    """Among a thousand seeds: 2 to 16 members, 1 to 64 partitions, every store, strategy, kind of subscription and of
+    fault, members of the reference, orderly groups."""
+    all_of_them = [scenario(seed) for seed in range(1000)]
+    assert {2, 16} <= {found.members for found in all_of_them} <= set(range(2, 17))
+    assert {1, 64} <= {sum(found.topics) for found in all_of_them} <= set(range(1, 65))
+    assert {found.store for found in all_of_them} == {"zookeeper", "kafka", "dual"}
+    assert {found.strategy for found in all_of_them} == {"range", "roundrobin"}
+    assert {kind.subscription for found in all_of_them for kind in found.kinds} == {"all", "first", "white", "black"}
+    assert {fault.kind for found in all_of_them for fault in found.faults} == {*KINDS, *BY_HAND}
+    assert any(found.mixed for found in all_of_them)
+    assert any(found.orderly for found in all_of_them)
+
+
+def test_the_same_seed_gives_the_same_run() -> None:
+    """Every change and every batch comes at the same time, whatever order Python gives its sets."""
+    seeds = ["3", "4", "5", "17", "180"]
+    told = {
+        subprocess.run(
+            [sys.executable, "-m", "sim", "seed", *seeds],
+            env=os.environ | {"PYTHONPATH": str(TESTS), "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        ).stdout
+        for hash_seed in ("0", "1", "4242")
+    }
+    assert len(told) == 1
+    assert len({line.rpartition("digest ")[2] for line in told.pop().splitlines()}) == len(seeds)
+
+
+def test_a_scenario_survives_its_file() -> None:
+    """What is saved is what is played again."""
+    found = scenario(5)
+    assert Scenario.of(found.text()) == found
+
+
+def test_a_failure_becomes_a_short_story(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a group of many under many faults a member that deletes whatever it finds leaves a few, told in order."""
+    mutants.deletes_without_looking(monkeypatch)
+    found = next(
+        candidate
+        for candidate in (scenario(seed) for seed in range(100))
+        if not candidate.mixed and len(candidate.faults) >= 20 and play(candidate).violation
+    )
+    small, outcome = shrink(found, most=150)
+    assert outcome.kind == play(found).kind
+    assert len(small.faults) <= 3
+    assert small.members <= found.members
+    text = tell(small, outcome)
+    assert "   1. at " in text
+    assert "deletes the owner node of" in text
+    assert text.splitlines()[-1].strip().partition(". ")[2].startswith("Broken after")
+
+
+@pytest.mark.parametrize("mutant", mutants.MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_no_mutant_lives(mutant: mutants.Mutant, request: pytest.FixtureRequest) -> None:
+    """A member with one of the faults that others had, put back in, does not survive the seeds."""
+    if mutant.__name__ in SLOW and not request.config.getoption("--long"):
+        pytest.skip("takes many seeds: with --long")
+    seeds, _ = mutants.seeds_until_killed(mutant)
+    assert seeds, f"{mutant.__name__} lives"
+
+
+# --- what the simulation has found ------------------------------------------------------------------------------------
+
+
+def _run(*faults: Fault, **options: object) -> None:
+    small = Scenario(1, "range", (2,), 2, (Kind(),), faults=faults)
+    outcome = play(replace(small, **options), story=True)  # type: ignore[arg-type]
+    assert not outcome.violation, tell(small, outcome)
+
+
+def test_one_who_waits_for_its_id_is_patient_with_servers_that_restart() -> None:
+    """Servers that were restarted give every session its whole time-out again, that of its former self, too: a member
+    whose patience went on running gave up a moment too early."""
+    for wait in (3.0, 5.0, 5.9):
+        _run(
+            Fault(2.0, "restart", 0, 1.0),
+            Fault(2.0 + wait, "ZooKeeper restarted", 0, 2.4),
+        )
