@@ -70,8 +70,8 @@ def test_a_group_stands_any_schedule(found: Scenario) -> None:
 @settings(max_examples=60, deadline=None)
 @given(SCENARIOS, CALM)
 def test_an_orderly_group_reads_nothing_twice(found: Scenario, calm: list[tuple[float, str, int, float]]) -> None:
-    """Where nobody dies, and nobody is cut off for long, members hand on all that they have read: also those that commit
-    only in their listeners."""
+    """Where nobody dies, and nobody is cut off for long, members hand on all that they have read, also those that
+    commit only in their listeners."""
     orderly = replace(found, faults=_scheduled(calm))
     assert orderly.orderly
     outcome = play(orderly, story=True)
