@@ -185,7 +185,9 @@ def _headline(view: View) -> list[str]:
         lines.append(f"but   the registration of {_names(stopping)} is to be mended first: see below")
     if view.rebalanced is not None:
         seconds = f"{view.rebalanced.seconds:.1f} s"
-        if view.rebalanced.answered:
+        if view.rebalanced.answered and view.rebalanced.still:
+            lines.append(f"done  others rebalanced, {_names(view.rebalanced.still)} did not; watched for {seconds}")
+        elif view.rebalanced.answered:
             lines.append(f"done  the group rebalanced, and was at rest again after {seconds}")
         else:
             lines.append(f"done  nobody answered: in {seconds} no owner node was made or deleted")

@@ -194,12 +194,12 @@ def _execute(
     plan = plan_all(scenario_of(result.snapshot), found)
     show(ctx, View(group, result.snapshot, explanation, found, plan, result), output)
     wanted = base.variant.text if strategy and compat else f"{strategy or 'any strategy'} of {compat or 'any release'}"
-    error = _verdict(result, wanted, explanation, timeout)
+    error = _verdict(result, wanted, explanation)
     if error is not None:
         raise error
 
 
-def _verdict(result: Rebalanced, wanted: str, explanation: Explanation, timeout: float) -> VerificationError | None:
+def _verdict(result: Rebalanced, wanted: str, explanation: Explanation) -> VerificationError | None:
     """What is wrong after a rebalance, and what that may come from."""
     group = result.snapshot.group
     if not result.snapshot.members:
@@ -214,13 +214,25 @@ def _verdict(result: Rebalanced, wanted: str, explanation: Explanation, timeout:
         what = f"group {group} did not come to the plan of {wanted}: {_listed(result.defects)}"
         if unmended:
             return VerificationError(what, f"mend the registration of {_named(unmended)} first")
+        if result.still:
+            return VerificationError(
+                f"{what}; {_still(result)}",
+                f"look at the process of {_named(result.still)}: it probably hangs, and while its session lasts nobody"
+                " can claim what is held there",
+            )
         return VerificationError(what, _suspicion(explanation))
     if result.still:
         return VerificationError(
-            f"group {group}: {_named(result.still)} did not rebalance within {timeout:g} s",
-            "the owners are the plan, but such a member may hang, or not watch its group",
+            f"group {group}: {_still(result)}",
+            "the owners are the plan, but such a member may hang, or not watch its group: look at its process",
         )
     return None
+
+
+def _still(result: Rebalanced) -> str:
+    """Who has not claimed anew, as measured."""
+    others = ", while others did" if result.answered else ""
+    return f"{_named(result.still)} did not rebalance: nothing was claimed anew in {result.seconds:.1f} s{others}"
 
 
 def _suspicion(explanation: Explanation) -> str:

@@ -89,7 +89,7 @@ def test_a_protected_profile(
     assert (refused.returncode, refused.stdout) == (5, "")
     assert "cluster prod is protected" in refused.stderr
     confirmed = run("assign", group, "--execute", "--timeout", "1", "--confirm", "prod", "-c", "prod", env=env)
-    assert "did not rebalance within 1 s" in confirmed.stderr
+    assert "did not rebalance: nothing was claimed anew in" in confirmed.stderr
 
 
 def test_execute_names_who_does_not_rebalance(cluster: Sandbox, build: Build, make_topic: Callable[..., str]) -> None:
@@ -98,7 +98,7 @@ def test_execute_names_who_does_not_rebalance(cluster: Sandbox, build: Build, ma
     group = build({"G_a": {topic: 1}}, {TopicPartition(topic, 0): "G_a-0"})
     result = run("assign", group, "--execute", "--timeout", "1", "-z", cluster.connect)
     assert result.returncode == 6
-    assert f"{group}_a did not rebalance within 1 s" in result.stderr
+    assert f"{group}_a did not rebalance: nothing was claimed anew in" in result.stderr
     assert "done  nobody answered" in result.stderr
 
 
