@@ -160,7 +160,8 @@ def _look_around(
             if limits.until_end:
                 raise UnreachableError("no broker is registered in ZooKeeper", "check that the brokers are up")
             return {}  # the member waits for one, and says so
-        kafka = Brokers(registry.read, dict(config.kafka), given).settings()
+        # That a broker is silent is told by the member itself, later.
+        kafka = Brokers(registry.read, dict(config.kafka), given, settings.timeout, tell=logging.DEBUG).settings()
         # What a filter matches the member reads anyway.
         wanted = chosen if limits.until_end or selection.filter is None else ()
         nodes = registry.read([Get(znodes.topic(topic)) for topic in wanted])
@@ -247,7 +248,7 @@ def _prepare(
     kafka = _given_brokers(settings)
     if kafka is None:
         with open_registry(settings) as registry:
-            kafka = Brokers(registry.read, dict(config.kafka)).settings()
+            kafka = Brokers(registry.read, dict(config.kafka), timeout=settings.timeout).settings()
     known = topics(kafka, settings.timeout)
     chosen = selection.among(sorted(known), config)
     if not chosen:

@@ -24,6 +24,9 @@ class Endpoint:
     host: str
     port: int
 
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistration:

@@ -27,10 +27,19 @@ from confluent_kafka import (
     libversion,
 )
 from confluent_kafka import TopicPartition as KafkaTopicPartition
-from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    BrokerMetadata,
+    ClusterMetadata,
+    ConfigResource,
+    OffsetSpec,
+    PartitionMetadata,
+    TopicMetadata,
+)
 
 from zkgroup.errors import UnreachableError, UsageError, ZkgroupError
-from zkgroup.protocol.brokers import BrokerRegistration
+from zkgroup.protocol.brokers import BrokerRegistration, Endpoint
+from zkgroup.servers import answering
 from zkgroup.servers.kafka_log import ClientLog
 
 __all__ = [
@@ -52,11 +61,14 @@ __all__ = [
     "Message",
     "OffsetSpec",
     "Producer",
+    "admin_and_metadata",
     "admin_client",
     "consumer",
     "libversion",
     "metadata_of",
     "no_answer",
+    "old_metadata",
+    "parse_endpoints",
     "producer",
     "settings_from_brokers",
     "topics",
@@ -97,6 +109,11 @@ class KafkaSettings:
     def protocol(self) -> str:
         """What is spoken with the brokers, as Kafka names it."""
         return self.properties.get("security.protocol", "PLAINTEXT").upper()
+
+    @property
+    def old_and_plain(self) -> bool:
+        """Whether these brokers are asked without librdkafka where that may take a silent one for one that works."""
+        return self.legacy_release is not None and self.protocol == "PLAINTEXT"
 
     def base(self) -> dict[str, Any]:
         """The properties that every client shares."""
@@ -247,6 +264,41 @@ def _has_controller(admin: AdminClient, timeout: float) -> bool:
     return True
 
 
+def admin_and_metadata(settings: KafkaSettings, timeout: float) -> tuple[AdminClient, ClusterMetadata]:
+    """A client that knows the cluster's brokers, and all topics with their leaders. Raises ``UnreachableError``."""
+    deadline = time.monotonic() + timeout
+    admin = admin_client(settings, timeout)
+    return admin, metadata_of(admin, settings, max(0.1, deadline - time.monotonic()))
+
+
+def old_metadata(settings: KafkaSettings, timeout: float) -> ClusterMetadata:
+    """All topics with their leaders, of brokers that are ``old_and_plain``. Raises ``UnreachableError``."""
+    answer = answering.metadata(parse_endpoints(settings.bootstrap), timeout)
+    if answer is None:
+        raise no_answer(settings, timeout)
+    found = ClusterMetadata()
+    found.brokers = {number: BrokerMetadata() for number in answer.brokers}
+    for number, at in answer.brokers.items():
+        broker: Any = found.brokers[number]
+        broker.id, broker.host, broker.port = number, at.host, at.port
+    for name, (code, partitions) in answer.topics.items():
+        topic: Any = TopicMetadata()
+        found.topics[name] = topic
+        topic.topic, topic.error = name, KafkaError(code) if code else None
+        for number, led in partitions.items():
+            partition: Any = PartitionMetadata()
+            topic.partitions[number] = partition
+            partition.id, partition.leader = number, led.leader
+            partition.error = KafkaError(led.error) if led.error else None
+    return found
+
+
+def parse_endpoints(bootstrap: str) -> list[Endpoint]:
+    """The brokers of ``KafkaSettings.bootstrap``, as it is made of registrations."""
+    pairs = [address.rpartition(":") for address in bootstrap.split(",")]
+    return [Endpoint("PLAINTEXT", "PLAINTEXT", host, int(port)) for host, _, port in pairs]
+
+
 def metadata_of(admin: AdminClient, settings: KafkaSettings, timeout: float) -> ClusterMetadata:
     """All topics: asking for one by its name would make brokers create it (0.8 to 0.10 always, if they are so set)."""
     try:
@@ -265,10 +317,10 @@ def topics(settings: KafkaSettings, timeout: float) -> dict[str, tuple[int, ...]
 
     Raises ``UnreachableError`` where no broker answers within ``timeout`` seconds.
     """
-    admin = admin_client(
-        settings, timeout
-    )  # list_topics() alone takes half a second with a client that knows no broker
-    metadata = metadata_of(admin, settings, timeout)
+    if settings.old_and_plain:
+        metadata = old_metadata(settings, timeout)
+    else:  # list_topics alone takes a new client half a second
+        _, metadata = admin_and_metadata(settings, timeout)
     return {name: tuple(sorted(topic.partitions)) for name, topic in metadata.topics.items() if topic.error is None}
 
 

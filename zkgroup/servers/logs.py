@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from zkgroup.errors import NotFoundError, UnreachableError, ZkgroupError
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.procedures import batched
+from zkgroup.servers import answering
 from zkgroup.servers.kafka import (
     PIECE,
     UNREACHABLE,
@@ -20,10 +21,15 @@ from zkgroup.servers.kafka import (
     KafkaSettings,
     KafkaTopicPartition,
     OffsetSpec,
-    admin_client,
-    metadata_of,
+    admin_and_metadata,
+    old_metadata,
+    parse_endpoints,
 )
 
+#: Times that are none: a log's first offset, and the next one to be written.
+EARLIEST: Final = -2
+LATEST: Final = -1
+_SPECS: Final[Mapping[int, Callable[[], OffsetSpec]]] = {EARLIEST: OffsetSpec.earliest, LATEST: OffsetSpec.latest}
 #: The offset that brokers answer with for a time behind the last message. librdkafka's for "none" is far below.
 _NOWHERE: Final = -1
 
@@ -60,11 +66,12 @@ def leaderless(
 def _list_offsets(
     settings: KafkaSettings,
     partitions: Sequence[TopicPartition],
-    specs: Sequence[OffsetSpec],
+    times: Sequence[int],
     timeout: float,
     level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> tuple[list[dict[TopicPartition, int | ZkgroupError]], dict[TopicPartition, int]]:
-    """For each of ``specs`` the offset in every partition, or why there is none; and the leaders that were asked.
+    """For each of ``times`` (or EARLIEST, LATEST) the offset in every partition, or why there is none; and the leaders
+    that were asked.
 
     Only partitions with a leader are asked about, and only after all leaders have been read: librdkafka (2.16) crashes
     now and then where ``list_offsets`` has to look them up first. The look-up goes on in librdkafka's own thread, which
@@ -73,11 +80,13 @@ def _list_offsets(
     Each leader is asked by itself, all at the same time: librdkafka answers a request to several when the last of them
     has answered, and then has -1001 as the offset where a dead one did not.
     """
+    if settings.old_and_plain:
+        return _list_old_offsets(settings, partitions, times, timeout)
     deadline = time.monotonic() + timeout
-    admin = admin_client(settings, timeout)
-    metadata = metadata_of(admin, settings, max(0.1, deadline - time.monotonic()))
+    admin, metadata = admin_and_metadata(settings, timeout)
     errors = leaderless(metadata, partitions, settings)
     leaders = {p: metadata.topics[p.topic].partitions[p.partition].leader for p in partitions if p not in errors}
+    specs = [_SPECS[at]() if at in _SPECS else OffsetSpec.for_timestamp(at) for at in times]
     answers = [
         [
             admin.list_offsets(
@@ -107,6 +116,32 @@ def _list_offsets(
     return results, leaders
 
 
+def _list_old_offsets(
+    settings: KafkaSettings, partitions: Sequence[TopicPartition], times: Sequence[int], timeout: float
+) -> tuple[list[dict[TopicPartition, int | ZkgroupError]], dict[TopicPartition, int]]:
+    """As ``_list_offsets``, of brokers that know neither transactions nor an index of times."""
+    deadline = time.monotonic() + timeout
+    metadata = old_metadata(settings, timeout)
+    errors = leaderless(metadata, partitions, settings)
+    leaders = {p: metadata.topics[p.topic].partitions[p.partition].leader for p in partitions if p not in errors}
+    places = {number: f"{metadata.brokers[number].host}:{metadata.brokers[number].port}" for number in leaders.values()}
+    led = {
+        parse_endpoints(place)[0]: [p for p, its in leaders.items() if its == number]
+        for number, place in places.items()
+    }
+    results: list[dict[TopicPartition, int | ZkgroupError]] = []
+    for answers in answering.offsets(led, times, max(1.0, deadline - time.monotonic())):
+        found: dict[TopicPartition, int | ZkgroupError] = dict(errors)
+        for partition, leader in leaders.items():
+            code, offset = answers.get(partition, (None, -1))
+            if code is None:
+                found[partition] = _silent(partition, f"{leader} at {places[leader]}", timeout)
+            else:
+                found[partition] = partition_error(partition, KafkaError(code), settings) if code else offset
+        results.append(found)
+    return results, leaders
+
+
 def _silent(partition: TopicPartition, leader: str, timeout: float) -> UnreachableError:
     return UnreachableError(
         f"broker {leader}, the leader of {partition}, gave no answer within {timeout:g} s",
@@ -130,8 +165,7 @@ def log_offsets(
     if not wanted:
         return {}
     level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
-    specs = (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
-    (starts, ends), leaders = _list_offsets(settings, wanted, specs, timeout, level)
+    (starts, ends), leaders = _list_offsets(settings, wanted, (EARLIEST, LATEST), timeout, level)
     result: dict[TopicPartition, LogRange | ZkgroupError] = {}
     for partition in wanted:
         start, end = starts[partition], ends[partition]
@@ -157,7 +191,7 @@ def offsets_for_time(
     wanted = list(dict.fromkeys(partitions))
     if not wanted:
         return {}
-    (answers,), _ = _list_offsets(settings, wanted, [OffsetSpec.for_timestamp(millis)], timeout)
+    (answers,), _ = _list_offsets(settings, wanted, [millis], timeout)
     found: dict[TopicPartition, int | None] = {}
     for partition in wanted:
         offset = answers[partition]

@@ -1,0 +1,72 @@
+"""Old brokers, asked without librdkafka (``wire`` tells why): who answers, what they know, where logs begin and end."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from zkgroup.protocol.brokers import Endpoint
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.servers import wire
+
+#: How long those are waited for that have not answered when the first has, in seconds.
+GRACE: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Those that answered, and those that did not, each in the order given."""
+
+    answering: tuple[Endpoint, ...]
+    silent: tuple[Endpoint, ...]
+
+
+def ask(endpoints: Sequence[Endpoint], timeout: float, *, hopeless: Collection[Endpoint] = ()) -> Asked:
+    """Ask all of them, for at most ``timeout`` seconds if none answers, and ``GRACE`` once one has. ``hopeless`` ones
+    are asked, too, but not waited for when others have answered."""
+
+    def wait(answers: Mapping[Endpoint, bytes], missing: set[Endpoint]) -> float:
+        if not answers:
+            return timeout
+        return GRACE if missing - set(hopeless) else 0.0
+
+    question = wire.offsets_request((), -1)
+    answers = wire.exchange({endpoint: (endpoint, question) for endpoint in endpoints}, timeout, wait)
+    return Asked(
+        tuple(endpoint for endpoint in endpoints if endpoint in answers),
+        tuple(endpoint for endpoint in endpoints if endpoint not in answers),
+    )
+
+
+def metadata(endpoints: Sequence[Endpoint], timeout: float) -> wire.Metadata | None:
+    """What the first of them says that answers; None if none does within ``timeout`` seconds."""
+    question = wire.metadata_request()
+    requests = {endpoint: (endpoint, question) for endpoint in endpoints}
+    answers = wire.exchange(requests, timeout, lambda answers, _: 0.0 if answers else timeout)
+    for answer in answers.values():
+        try:
+            return wire.read_metadata(answer)
+        except struct.error:
+            continue
+    return None
+
+
+def offsets(
+    led: Mapping[Endpoint, Sequence[TopicPartition]], times: Sequence[int], timeout: float
+) -> list[dict[TopicPartition, tuple[int, int]]]:
+    """For each of ``times`` (as ``wire.offsets_request`` takes them) what the leaders say of their partitions: Kafka's
+    code, and the offset. Partitions whose leader does not answer within ``timeout`` seconds are missing."""
+    requests = {
+        (number, leader): (leader, wire.offsets_request(partitions, at))
+        for number, at in enumerate(times)
+        for leader, partitions in led.items()
+    }
+    found: list[dict[TopicPartition, tuple[int, int]]] = [{} for _ in times]
+    for (number, _), answer in wire.exchange(requests, timeout).items():
+        try:
+            found[number] |= wire.read_offsets(answer)
+        except struct.error:
+            continue
+    return found
