@@ -7,7 +7,8 @@ to stderr.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from zkgroup.config import ConnectionSettings
-from zkgroup.errors import RefusedError, UsageError
+from zkgroup.errors import RefusedError, UnreachableError, UsageError, ZkgroupError
 
 from ._context import connection, done, warn
 from ._errors import say
@@ -105,11 +106,25 @@ class Change:
         """Say what should be known besides the rows."""
         warn(self.ctx, texts)
 
-    def back_up(self, backup: Backup) -> None:
-        """Write a backup, and say where it is; ``--quiet`` does not hide that."""
+    @contextmanager
+    def backed_up(self, backup: Backup) -> Iterator[Path]:
+        """Write a backup, say where it is, which ``--quiet`` does not hide, and let the change be done. Where that ends
+        such that nobody can tell what is changed, the backup is named again."""
         from zkgroup.groups import backup as backups
+        from zkgroup.groups.reports import both
 
-        say(f"backup: {backups.write(backup, self.backup)}")
+        path = backups.write(backup, self.backup)
+        say(f"backup: {path}")
+        try:
+            yield path
+        except ZkgroupError as error:
+            if error.exit_code == UnreachableError.exit_code:
+                error.remedy = both(error.remedy, f"what was there before is in {path}")
+            raise
+        except BaseException as stop:
+            if getattr(stop, "__notes__", ()):
+                stop.add_note(f"what was there before is in {path}")
+            raise
 
     def done(self, what: str) -> None:
         """Say what was done, unless ``--quiet``."""
@@ -129,6 +144,8 @@ def change_of(
     ``RefusedError`` where the backup's file exists."""
     if execute and dry_run:
         raise UsageError("--execute and --dry-run contradict each other", "give one")
+    if backup is not None and str(backup) == "-":
+        raise UsageError("--backup takes a file: what was there before must outlive this command", "name one")
     if backup is not None and (backup.exists() or backup.is_symlink()):
         raise RefusedError(f"--backup {backup} exists: it may be the only copy of something", "choose another file")
     return Change(ctx, connection(ctx), execute, confirm, backup, vouched)

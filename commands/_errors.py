@@ -49,10 +49,10 @@ def _settle(error: BaseException, verbosity: Callable[[], int]) -> int:
             return error.exit_code
         case SystemExit():
             return error.code if isinstance(error.code, int) else int(error.code is not None)
-        case KeyboardInterrupt():
-            return exit_code_of(signal.SIGINT)
-        case Terminated():
-            return exit_code_of(error.signum)
+        case KeyboardInterrupt() | Terminated():
+            if notes := getattr(error, "__notes__", ()):
+                say(f"interrupted: {'; '.join(notes)}")  # what was done by then
+            return exit_code_of(error.signum if isinstance(error, Terminated) else signal.SIGINT)
         case BrokenPipeError() if reader_is_gone(1) or reader_is_gone(2):
             return 0
         case ZkgroupError():

@@ -86,13 +86,17 @@ def copy_group(
         changes = sum(row.moves for row in rows)
         if not change.is_wanted(changes):
             return
-        change.back_up(manager.backup_of_copy("copy-group", target, rows))
-        manager.copy(target, rows)
-        manager.verify_copy(to, rows)
+        with change.backed_up(manager.backup_of_copy("copy-group", target, rows)):
+            manager.copy(target, rows)
+            manager.verify_copy(to, rows)
         change.done(f"{counted(changes, 'offset')} of group {group} copied to {to} and verified")
 
 
 def _of_life(source: Found) -> list[str]:
+    from zkgroup.groups.unfinished import told_of_export
+
     alive = source.tree is not None and bool(source.tree.members or source.tree.held)
     alive = alive or (source.side is not None and source.side.group is not None and bool(source.side.group.members))
-    return [f"group {source.group} is at work: its offsets move on while they are copied"] if alive else []
+    warnings = [f"group {source.group} is at work: its offsets move on while they are copied"] if alive else []
+    export = told_of_export(source.group, source.tree.export) if source.tree is not None else None
+    return warnings if export is None else [*warnings, f"{export}: the offsets are those before it"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -150,8 +151,8 @@ def _delete_one(change: Change, group: str, store: StoreChoice, output: Output) 
         change.check_vouched(manager.registry)
         if not change.is_wanted(1):
             return
-        change.back_up(manager.backup_of_removal("delete-group", group, [found]))
-        manager.delete(found)
+        with change.backed_up(manager.backup_of_removal("delete-group", group, [found])):
+            manager.delete(found)
         change.done(f"group {group} deleted {_where(found)}: {counted(len(rows), 'offset')}{_nodes(found)}")
 
 
@@ -173,8 +174,8 @@ def _delete_topics(change: Change, group: str, topics: Sequence[str], output: Ou
         check_at_rest(change, manager, [found])
         if not change.is_wanted(len(tree.nodes)):
             return
-        change.back_up(manager.backup_of_removal("delete-group", group, [found]))
-        remove_tree(manager.registry, tree, roots=roots)
+        with change.backed_up(manager.backup_of_removal("delete-group", group, [found])):
+            remove_tree(manager.registry, tree, roots=roots)
         change.done(f"{counted(len(rows), 'offset')} of group {group} deleted")
 
 
@@ -190,13 +191,14 @@ def _delete_debris(change: Change, patterns: Sequence[str], older_than: str | No
         doomed = [trees[row.group] for row in rows if row.action == "delete"]
         if not change.is_wanted(len(doomed)):
             return
-        change.back_up(backup_of_debris(registry, patterns, doomed, now))
-        outcome = delete_debris(registry, doomed)
+        with change.backed_up(backup_of_debris(registry, patterns, doomed, now)):
+            outcome = delete_debris(registry, doomed)
     _conclude(change, outcome, "deleted")
 
 
 def _undo(change: Change, group: str | None, path: Path, store: StoreChoice, output: Output) -> None:
     from zkgroup.groups import backup as backups
+    from zkgroup.groups.reports import after
     from zkgroup.groups.restoring import beside, lost_groups, plan_restore, restore
 
     saved = backups.read(path)
@@ -204,7 +206,7 @@ def _undo(change: Change, group: str | None, path: Path, store: StoreChoice, out
     in_kafka = store != "zookeeper" and any(offset.store == "kafka" for offset in saved.offsets)
     lost = lost_groups(saved, group, in_kafka=in_kafka)
     with open_registry(change.settings) as registry:
-        backups.check_cluster(saved, backups.read_cluster(registry), path)
+        open_questions = backups.check_cluster(saved, backups.read_cluster(registry), path)
         rows = plan_restore(registry, lost)
         making = {row.group for row in rows if row.action == "make"}
         kafka = _InKafka(change, registry, saved.group, path) if in_kafka else None
@@ -212,11 +214,14 @@ def _undo(change: Change, group: str | None, path: Path, store: StoreChoice, out
         print_rows(beside(rows, saved.group, count) if in_kafka else rows, DEBRIS_COLUMNS, output)
         if kafka is not None:
             kafka.check()
+        else:
+            change.warn(open_questions)
         if not change.is_wanted(len(making) + count):
             return
         outcome = restore(registry, [one for one in lost if one.group in making])
         if kafka is not None and outcome.get(saved.group) is None:
-            kafka.write()
+            with after(f"{counted(len(outcome), 'group')} made again in ZooKeeper") if outcome else nullcontext():
+                kafka.write()
     _conclude(change, outcome, "made again" + (f", {counted(count, 'offset')} in Kafka" if count else ""))
 
 

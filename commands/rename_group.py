@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import typer
 
-from zkgroup.errors import NotFoundError, RefusedError, UsageError, ZkgroupError
+from zkgroup.errors import NotFoundError, RefusedError, UsageError
 
 from ._changing import (
     KAFKA_WINDOW,
@@ -17,6 +21,12 @@ from ._changing import (
 )
 from ._managing import OtherGroupArgument, StoreOption, check_at_rest, check_deletable, counted, open_manager, show_copy
 from ._options import GroupArgument, OutputOption
+
+if TYPE_CHECKING:
+    from zkgroup.groups.manage import CopyRow
+
+#: Of the backups of earlier runs so many are named, the newest.
+SHOWN = 5
 
 
 def rename_group(
@@ -50,6 +60,7 @@ def rename_group(
     )
     from zkgroup.groups.manage import foreign_nodes
     from zkgroup.groups.managing import conflict
+    from zkgroup.groups.reports import GO_ON, after
     from zkgroup.protocol.names import validate_group_id
 
     with open_manager(change.settings, [group, to], store) as (manager, store):
@@ -81,19 +92,41 @@ def rename_group(
             change.refuse(refused)
         if not change.is_wanted(1):
             return
-        change.back_up(manager.backup_of_removal("rename-group", group, [source]))
-        manager.copy(target, rows, moved=source)
-        manager.verify_copy(to, rows)
-        try:
-            manager.delete(source)
-        except ZkgroupError as error:
-            error.message += f"; its offsets are copied to {to}"
-            if isinstance(error, RefusedError):
+        with change.backed_up(manager.backup_of_removal("rename-group", group, [source])) as backup_file:
+            manager.copy(target, rows, moved=source)
+            with after(f"group {group} is not deleted", GO_ON):
+                manager.verify_copy(to, rows)
+            try:
+                with after(f"its offsets are copied to {to}"):
+                    manager.delete(source)
+            except RefusedError as error:
                 error.message += ", it is not deleted"
                 error.remedy = (
                     f"find out who works for {group}; once it rests, 'copy-group {group} {to} --overwrite --execute' "
                     "takes over what has moved, and then rename it again"
                 )
-            raise
-        copied = sum(row.target is not None for row in rows)
-        change.done(f"group {group} is now {to}: {counted(copied, 'offset')} copied and verified, {group} deleted")
+                raise
+        change.done(f"group {group} is now {to}: {_copied(rows)}, {group} deleted")
+        if any(row.target is not None and not row.moves for row in rows):
+            change.warn([_of_earlier("rename-group", group, backup_file)])
+
+
+def _copied(rows: Sequence[CopyRow]) -> str:
+    """What this run has copied, and what it has found copied."""
+    copied = sum(row.moves for row in rows)
+    there = sum(row.target is not None for row in rows) - copied
+    if not there:
+        return f"{counted(copied, 'offset')} copied and verified"
+    return f"{counted(copied, 'offset')} copied, {there} {'was' if there == 1 else 'were'} there before, all verified"
+
+
+def _of_earlier(command: str, group: str, backup_file: Path) -> str:
+    """Where the backups of earlier runs are, which were interrupted: what they had removed is in them alone."""
+    from zkgroup.groups.backup import earlier
+
+    found = [str(path) for path in earlier(command, group) if path.resolve() != backup_file.resolve()]
+    told = f"in {', '.join(found[-SHOWN:])}" if found else "where --backup had them written"
+    return (
+        f"{backup_file} has what was left of group {group} in this run: if an earlier one was interrupted, its backup "
+        f"is {told}, and to undo the rename takes them all"
+    )

@@ -287,7 +287,7 @@ def _conflict(plan: ResetPlan) -> RefusedError:
 
 
 def _execute(change: Change, resetter: Resetter, plan: ResetPlan) -> None:
-    change.back_up(resetter.backup(plan, "reset-offsets"))
-    resetter.write(plan)
-    change.warn(resetter.verify(plan))
+    with change.backed_up(resetter.backup(plan, "reset-offsets")):
+        resetter.write(plan)
+        change.warn(resetter.verify(plan))
     change.done(f"{counted(plan.changes, 'offset')} of group {plan.group} written and verified")

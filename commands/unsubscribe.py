@@ -62,6 +62,6 @@ def unsubscribe(
             change.refuse(refused)
         if not change.is_wanted(len(tree.nodes)):
             return
-        change.back_up(manager.backup_of_removal("unsubscribe", group, [Found(group, tree)]))
-        remove_tree(manager.registry, tree, roots=roots, guarding=guard, check_after=True)
+        with change.backed_up(manager.backup_of_removal("unsubscribe", group, [Found(group, tree)])):
+            remove_tree(manager.registry, tree, roots=roots, guarding=guard, check_after=True)
         change.done(f"{counted(len(rows), 'offset')} of group {group} removed")

@@ -8,6 +8,7 @@ import stat
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -78,9 +79,61 @@ def test_what_was_tampered_with(tmp_path: Path) -> None:
         backup.read(path)
     for foreign in ("/brokers/ids/9", "/consumers/other/ids", "/consumers/gg"):
         path = backup.write(replace(SAVED, nodes=(SavedNode(foreign, b""),)), tmp_path / foreign.replace("/", "-"))
-        with pytest.raises(UsageError, match=f"'{foreign}', which is no node of group g"):
+        with pytest.raises(
+            UsageError, match=f"{path} was tampered with: '{foreign}' is no node of (a group|group g): "
+        ):
             backup.check_fits(backup.read(path), HERE, "g", path)
-    backup.check_fits(SAVED, HERE, "g", path)
+    assert backup.check_fits(SAVED, HERE, "g", path) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"nodes": (SavedNode("/consumers/g/ids/g_x", b"{}"),)}, "'/consumers/g/ids/g_x' is a member"),
+        ({"nodes": (SavedNode("/consumers/g/../h", b""),)}, "'..' cannot be the name of a znode"),
+        ({"offsets": (SavedOffset("zookeeper", TopicPartition("../../brokers", 0), 5, 7),)}, "'../../brokers' cannot"),
+    ],
+)
+def test_what_no_deletion_has_removed(tmp_path: Path, change: dict[str, Any], why: str) -> None:
+    """A member that would be planted for good, a way out of the group, a topic that is a path: the file is named, and
+    how to go on."""
+    path = tmp_path / "b.json"
+    for offsets in (SAVED.offsets, ()):
+        spoilt = replace(SAVED, offsets=offsets)
+        spoilt = replace(spoilt, **change)
+        with pytest.raises(UsageError, match=f"{path} was tampered with: {why}.*: give a file that"):
+            backup.check_nodes(spoilt, path)
+
+
+@pytest.mark.parametrize("acl", ["x", [["world", "anyone"]], [["world", "anyone", 99]], [1], {}])
+def test_a_spoilt_access_list(tmp_path: Path, acl: object) -> None:
+    """Told in words for people, with the node that it is of."""
+    path = backup.write(SAVED, tmp_path / "b.json")
+    found = json.loads(path.read_text())
+    found["nodes"][0]["acl"] = acl
+    path.write_text(json.dumps(found))
+    with pytest.raises(UsageError, match=r"access list of '/consumers/g/ids' is no list of \[scheme, id, perm"):
+        backup.read(path)
+
+
+def test_earlier_backups_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the same command and group, the oldest first; not those of a group whose name goes on."""
+    monkeypatch.setenv(STATE_VARIABLE, str(tmp_path))
+    assert backup.earlier("rename-group", "g/1") == []
+    mine = [backup.write(replace(SAVED, command="rename-group", group="g/1", time=time)) for time in (2000, 1000, 1000)]
+    for command, group in (("rename-group", "g/1-x"), ("delete-group", "g/1"), ("rename-group", "x-g/1")):
+        backup.write(replace(SAVED, command=command, group=group))
+    assert set(backup.earlier("rename-group", "g/1")) == set(mine)
+    assert backup.earlier("rename-group", "g/1")[-1] == mine[0]
+
+
+def test_a_backup_that_does_not_tell_its_cluster(tmp_path: Path) -> None:
+    """Taken for the cluster at the same address, which is said; refused at any other."""
+    nameless = replace(SAVED, cluster=Cluster(HERE.connect))
+    (told,) = backup.check_fits(nameless, HERE, "g", tmp_path)
+    assert "does not tell which cluster" in told
+    with pytest.raises(RefusedError, match="another cluster"):
+        backup.check_fits(nameless, Cluster("other:1", "abc"), "g", tmp_path)
 
 
 def test_a_backup_is_private_and_in_the_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,11 +182,14 @@ def test_where_nothing_can_be_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (b"", "line 1: "),
-        (b"\xff\xfe", "line 1: "),
+        (b"", "it is empty"),
+        (b" \n", "it is empty"),
+        (b"\xff\xfe", "line 1, column 1: it is no JSON"),
+        (b'{"zkgroup_backup": 1,', "line 1, column .*: it is no JSON, or ends too early"),
         (b"[1]", "it has no zkgroup_backup"),
         (b'{"zkgroup_backup": 2}', "its version is 2"),
-        (b'{"zkgroup_backup": 1}', "consumers_made is missing"),
+        (b'{"zkgroup_backup": true}', "its version is True, this zkgroup reads 1"),
+        (b'{"zkgroup_backup": 1}', "offsets is missing"),
     ],
 )
 def test_what_is_no_backup(tmp_path: Path, content: bytes, why: str) -> None:

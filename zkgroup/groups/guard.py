@@ -14,6 +14,7 @@ from typing import Final
 
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.groups.members import host_of
+from zkgroup.groups.unfinished import UnfinishedExportError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.ops import (
     OPEN,
@@ -39,9 +40,10 @@ SHOWN: Final = 5
 
 
 class GroupActiveError(RefusedError):
-    """Refused because somebody works for the group. ``members`` are those registered, ``holders`` what else lives."""
+    """Refused because somebody works for the group. ``members`` are those registered, ``holders`` what else lives;
+    ``exporting``: an export runs."""
 
-    def __init__(self, group: str, members: Sequence[str], holders: Sequence[str]) -> None:
+    def __init__(self, group: str, members: Sequence[str], holders: Sequence[str], *, exporting: bool = False) -> None:
         parts = []
         if members:
             noun = "member" if len(members) == 1 else "members"
@@ -51,6 +53,7 @@ class GroupActiveError(RefusedError):
         self.group = group
         self.members = tuple(members)
         self.holders = tuple(holders)
+        self.exporting = exporting
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +84,11 @@ class Guard:
         return [Delete(path, self.ids.stat.version), Create(path, self.ids.data, acl=self.ids_acl)]
 
 
-def read_guard(registry: Registry, group: str) -> Guard:
+def read_guard(registry: Registry, group: str, *, settled: bool = True) -> Guard:
     """Look whether ``group`` is alive, on a server that has caught up with its leader.
 
-    Raises ``GroupActiveError`` if it is; ``RefusedError`` where that cannot be told, or where the access list of
+    Raises ``GroupActiveError`` if it is; ``UnfinishedExportError`` if an export of it waits to be finished and it is to
+    be ``settled``; ``RefusedError`` where that cannot be told, or where the access list of
     ``ids`` is shown in part only, so that the node could not be made again as it is.
     """
     parent, exports, lock = _export_parent(group), znodes.export_state(group), znodes.export_lock(group)
@@ -97,7 +101,7 @@ def read_guard(registry: Registry, group: str) -> Guard:
         Children(ids),
         Children(owners),
         Exists(parent),
-        Exists(exports),
+        Get(exports),
         Get(lock),
     ]
     _, there, node, acl, members, topics, *exporting = registry.read(ops)
@@ -107,14 +111,33 @@ def read_guard(registry: Registry, group: str) -> Guard:
     if isinstance(exporting[2], Node):
         holders.append(f"an export{_exporter(exporting[2])}")
     if registered or holders:
-        raise GroupActiveError(group, registered, holders)
+        lasting = _persistent(registry, group, registered)
+        if lasting and len(lasting) == len(registered) and not holders:
+            raise _lasting_members(group, lasting)
+        raise GroupActiveError(group, registered, holders, exporting=isinstance(exporting[2], Node))
+    if settled:
+        _refuse_unfinished(group, exporting[1])
     return Guard(
         group=group,
         exists=isinstance(there, Stat),
         ids=node if isinstance(node, Node) else None,
         ids_acl=readable_acl(ids, acl),
-        exports=tuple(path for path, stat in zip((parent, exports), exporting, strict=False) if isinstance(stat, Stat)),
+        exports=tuple(
+            path for path, stat in zip((parent, exports), exporting, strict=False) if isinstance(stat, Stat | Node)
+        ),
     )
+
+
+def refuse_unfinished(registry: Registry, group: str) -> None:
+    """Raise ``UnfinishedExportError`` if an export of the group waits to be finished."""
+    _refuse_unfinished(group, registry.read([Get(znodes.export_state(group))])[0])
+
+
+def _refuse_unfinished(group: str, pointer: Result) -> None:
+    if isinstance(pointer, Node) and pointer.data:
+        raise UnfinishedExportError(group, pointer.data)
+    if isinstance(pointer, Failure) and pointer.code is not Code.NO_NODE:
+        raise _cannot_tell(znodes.export_state(group), pointer)
 
 
 def readable_acl(path: str, result: Result) -> tuple[Acl, ...]:
@@ -141,6 +164,21 @@ def listed(names: Sequence[str]) -> str:
 def _with_host(group: str, member: str) -> str:
     host = host_of(group, member)
     return f"{member} on {host}" if host else member
+
+
+def _persistent(registry: Registry, group: str, members: Sequence[str]) -> list[str]:
+    """The nodes of those members that no session holds: they stay, whoever is stopped."""
+    paths = [f"{znodes.ids(group)}/{member}" for member in members]
+    stats = registry.read([Exists(path) for path in paths])
+    return [path for path, stat in zip(paths, stats, strict=True) if isinstance(stat, Stat) and not stat.owner]
+
+
+def _lasting_members(group: str, paths: Sequence[str]) -> GroupActiveError:
+    error = GroupActiveError(group, [path.rpartition("/")[2] for path in paths], [])
+    noun, are = ("node", "is") if len(paths) == 1 else ("nodes", "are")
+    error.message += f"; the {noun} {listed(paths)} {are} not ephemeral: no session holds what no client will remove"
+    error.remedy = f"make sure that nobody works under that name, and delete the {noun} with a ZooKeeper client"
+    return error
 
 
 def _live_owners(registry: Registry, group: str, topics: Iterable[str]) -> list[str]:

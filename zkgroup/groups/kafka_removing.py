@@ -8,19 +8,23 @@ deletion, some milliseconds, in which a commit by who is no member would be dele
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
-from zkgroup.errors import RefusedError, VerificationError, ZkgroupError
+from zkgroup.errors import RefusedError, UnreachableError, VerificationError, ZkgroupError
 from zkgroup.groups.guard import listed
 from zkgroup.groups.kafka_writing import Guard, refuse_if_active
+from zkgroup.groups.reports import after, both
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.servers.answers import KafkaOffset, KafkaSide
 from zkgroup.servers.coordinator import Coordinators
 from zkgroup.servers.kafka import KafkaSettings
 
+_LOOK: Final = "'zkgroup list-groups' shows what is there; the backup has what it was"
+
 
 def check_unmoved(settings: KafkaSettings, group: str, planned: KafkaSide, timeout: float) -> None:
     """Look again: raise ``RefusedError`` where the group has members in Kafka, or an offset that was not planned with,
-    or brokers that delete no groups; ``ZkgroupError`` where that cannot be told. ``timeout`` (seconds) is for a broker's
+    or brokers that delete no groups; ``ZkgroupError`` where that cannot be told. ``timeout`` (seconds) is for each
     answer."""
     coordinators = Coordinators(settings, timeout)
     coordinators.check_deletes(group)
@@ -41,8 +45,14 @@ def remove_from_kafka(
     if guard is not None:
         guard()
     _check(coordinators, group, planned)
-    coordinators.delete(group)
-    again = coordinators.sides([group])[group]
+    try:
+        coordinators.delete(group)
+    except UnreachableError as error:
+        error.message += f"; whether group {group} is deleted in Kafka is not known"
+        error.remedy = both(error.remedy, _LOOK)
+        raise
+    with after(f"group {group} is deleted in Kafka, which was not verified", _LOOK):
+        again = coordinators.sides([group])[group]
     if again.offsets:
         found = listed([str(key) for key in sorted(again.offsets)])
         raise VerificationError(

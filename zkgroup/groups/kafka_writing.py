@@ -10,13 +10,13 @@ can look into ZooKeeper gives a ``guard``, which is asked before every piece.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.groups.guard import listed
-from zkgroup.groups.writing import WriteFailedError, WriteRefusedError, WriteReport, named
+from zkgroup.groups.reports import GO_ON, Reporter, WriteReport, reported
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.servers.answers import KafkaSide
 from zkgroup.servers.coordinator import Coordinators
@@ -60,22 +60,29 @@ def write_kafka_offsets(
     *,
     guard: Guard | None = None,
     piece: int = PIECE,
+    go_on: str = GO_ON,
 ) -> WriteReport:
     """Commit all of ``writes`` (each partition once), ``piece`` partitions at a time; ``timeout`` seconds a request.
 
     Everything is looked at before anything is written; what has its wanted value is done. ``guard`` is asked before
     every piece. The report has no ``unwritten`` where this returns. Raises ``WriteRefusedError`` (the guard refuses,
     the group has members in Kafka, an offset has moved since the plan) and ``WriteFailedError``, both with the report
-    so far.
+    so far, which names as ``doubtful`` what nobody can tell. An interruption carries it as a note. ``go_on``: what to
+    do where only a part is written.
     """
     offsets = GroupOffsets(settings, group)
     try:
-        return _Writing(settings, group, writes, timeout, guard, piece, offsets).run()
+        writing = _Writing(settings, group, writes, timeout, guard, piece, offsets)
+        writing.go_on = go_on
+        with reported(writing):
+            return writing.run()
     finally:
         offsets.close()
 
 
-class _Writing:
+class _Writing(Reporter):
+    where = " to Kafka"
+
     def __init__(
         self,
         settings: KafkaSettings,
@@ -87,34 +94,30 @@ class _Writing:
         offsets: GroupOffsets,
     ) -> None:
         self._settings = settings
-        self._group = group
+        self.group = group
         self._timeout = timeout
         self._guard: Guard = guard or (lambda: None)
         self._piece = piece
         self._offsets = offsets
         self._todo = {write.partition: write for write in writes}
-        self._written: list[TopicPartition] = []
-        self._already: list[TopicPartition] = []
+        self._written: dict[TopicPartition, None] = {}
+        self._already: dict[TopicPartition, None] = {}
+        self._under_way: Collection[TopicPartition] = ()
 
     def run(self) -> WriteReport:
-        try:
-            self._refuse_if_active()
-            if len(self._todo) > self._piece:
-                self._look(list(self._todo.values()))
-            while self._todo:
-                piece = list(self._todo.values())[: self._piece]
-                self._guard()
-                self._look(piece)
-                self._put([write for write in piece if write.partition in self._todo])
-        except RefusedError as refused:
-            raise WriteRefusedError(*self._told(refused), self._report()) from refused
-        except ZkgroupError as failed:
-            raise WriteFailedError(*self._told(failed), self._report(), failed.exit_code) from failed
-        return self._report()
+        self._refuse_if_active()
+        if len(self._todo) > self._piece:
+            self._look(list(self._todo.values()))
+        while self._todo:
+            piece = list(self._todo.values())[: self._piece]
+            self._guard()
+            self._look(piece)
+            self._put([write for write in piece if write.partition in self._todo])
+        return self.report()
 
     def _refuse_if_active(self) -> None:
-        side = Coordinators(self._settings, self._timeout).sides([self._group])[self._group]
-        refuse_if_active(self._group, side)
+        side = Coordinators(self._settings, self._timeout).sides([self.group])[self.group]
+        refuse_if_active(self.group, side)
 
     def _look(self, writes: Sequence[KafkaWrite]) -> None:
         """Read the offsets again. Raises ``RefusedError`` where one has moved."""
@@ -128,13 +131,14 @@ class _Writing:
                 changed.append(f"{write.partition} (was {_shown(write.seen)}, is {_shown(value)})")
         if changed:
             raise RefusedError(
-                f"offsets of group {self._group} in Kafka have changed since the plan was made: {listed(changed)}",
+                f"offsets of group {self.group} in Kafka have changed since the plan was made: {listed(changed)}",
                 "find out who commits for the group, then plan again",
             )
 
     def _put(self, writes: Sequence[KafkaWrite]) -> None:
         if not writes:
             return
+        self._under_way = {write.partition for write in writes}
         try:
             self._offsets.commit(
                 {write.partition: write.offset for write in writes},
@@ -142,14 +146,18 @@ class _Writing:
                 {write.partition: write.metadata for write in writes},
             )
         except ZkgroupError as error:
-            self._find_out(writes, error)
+            self._find_out(writes, error, self._timeout)
+            raise
+        except BaseException as stop:  # interrupted: what the answer was decides what is told
+            self._find_out(writes, stop, 0.0)
             raise
         self._done([write.partition for write in writes], self._written)
+        self._under_way = ()
 
-    def _find_out(self, writes: Sequence[KafkaWrite], error: ZkgroupError) -> None:
-        """What became of a commit that was answered with an error, or not at all. Raises ``RefusedError`` where the
-        reason is that the group has come alive."""
-        deadline = time.monotonic() + self._timeout
+    def _find_out(self, writes: Sequence[KafkaWrite], error: BaseException, patience: float) -> None:
+        """What became of a commit that was answered with an error, or not at all; if that cannot be found out it
+        remains in doubt. Raises ``RefusedError`` where the reason is that the group has come alive."""
+        deadline = time.monotonic() + patience
         while True:
             try:
                 found = self._offsets.fetch([write.partition for write in writes], self._timeout)
@@ -160,24 +168,24 @@ class _Writing:
             except ZkgroupError:
                 return  # the first error is the one to be told
         self._done([write.partition for write in writes if found[write.partition] == write.offset], self._written)
-        if not isinstance(error, UnreachableError):
+        # A request that was not answered may be carried out yet: only what is seen is certain.
+        if isinstance(error, ZkgroupError) and not isinstance(error, UnreachableError):
+            self._under_way = ()
             self._refuse_if_active()
 
-    def _done(self, partitions: Iterable[TopicPartition], where: list[TopicPartition]) -> None:
+    def _done(self, partitions: Iterable[TopicPartition], where: dict[TopicPartition, None]) -> None:
         for partition in partitions:
-            del self._todo[partition]
-            where.append(partition)
+            where[partition] = None
+            self._todo.pop(partition, None)
 
-    def _report(self) -> WriteReport:
-        return WriteReport(tuple(self._written), tuple(self._todo), tuple(self._already))
-
-    def _told(self, error: ZkgroupError) -> tuple[str, str | None]:
-        if not self._written:
-            return f"{error.message}; nothing was written to Kafka", error.remedy
-        done = f"{len(self._written)} offsets are written to Kafka ({named(self._written)})"
-        left = f"{len(self._todo)} are not ({named(self._todo)})"
-        go_on = "run it again to go on: what is in place stays"
-        return f"{error.message}; {done}, {left}", f"{error.remedy}; {go_on}" if error.remedy else go_on
+    def report(self) -> WriteReport:
+        """How far it has come."""
+        return WriteReport(
+            tuple(self._written),
+            tuple(partition for partition in self._todo if partition not in self._under_way),
+            tuple(self._already),
+            tuple(partition for partition in self._todo if partition in self._under_way),
+        )
 
 
 def _shown(offset: int | None) -> str:

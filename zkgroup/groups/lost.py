@@ -24,13 +24,14 @@ class Steady:
         self._patience = patience
         self._opened = opened
 
-    def read_back(self, paths: Sequence[str]) -> list[Result]:
+    def read_back(self, paths: Sequence[str], patience: float | None = None) -> list[Result]:
         """The nodes after a lost answer, such that what is not applied by then never will be.
 
         Asked under the same session, if that lives: the server has then closed the old connection, or has answered what
-        came before on it. If the session is over, nothing more is taken from it. Raises ``UnreachableError``.
+        came before on it. If the session is over, nothing more is taken from it. ``patience`` in place of that of all.
+        Raises ``UnreachableError``.
         """
-        deadline = time.monotonic() + self._patience
+        deadline = time.monotonic() + (self._patience if patience is None else patience)
         while True:
             try:
                 if self.registry.lost:

@@ -13,6 +13,7 @@ from zkgroup.errors import UsageError
 from zkgroup.groups.backup import OffsetStore
 from zkgroup.groups.model import KafkaOffset, StoredOffset
 from zkgroup.groups.tree import GroupTree
+from zkgroup.groups.unfinished import told_of_export
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Stat
@@ -191,6 +192,8 @@ def _debris(tree: GroupTree, now: int, older_than: int, clock: Sequence[tuple[in
         note = "it has members" if tree.members else f"somebody holds {tree.held[0]}"
     elif tree.unreadable:
         state, note = "broken", f"cannot be read: {tree.unreadable[0]}"
+    elif tree.export and told_of_export(tree.group, tree.export):
+        note = told_of_export(tree.group, tree.export)
     elif tree.last_change is not None and now - tree.last_change < older_than:
         note = "changed too recently"
     elif left_at is not None and now - left_at < older_than:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
@@ -19,7 +20,9 @@ from zkgroup.groups.guard import listed, read_guard
 from zkgroup.groups.manage import CopyRow, plan_copy
 from zkgroup.groups.model import KafkaOffset, Store, StoredOffset
 from zkgroup.groups.removing import acls_of, remove_tree
+from zkgroup.groups.reports import after, counted
 from zkgroup.groups.scope import Scope
+from zkgroup.groups.shell import command_line
 from zkgroup.groups.tree import GroupTree, read_tree
 from zkgroup.groups.writing import OffsetWrite, WriteReport, write_offsets
 from zkgroup.protocol import znodes
@@ -221,6 +224,7 @@ class Manager:
         Raises as ``write_offsets`` and ``write_kafka_offsets``, and ``RefusedError`` where ``moved`` has moved on.
         """
         reports = []
+        done = None
         if moved is not None:
             try:
                 self._check_unmoved(moved)
@@ -232,13 +236,15 @@ class Manager:
             stored = target.stored
             writes = [OffsetWrite(row.key, row.target, stored.get(row.key)) for row in wanted]
             reports.append(write_offsets(self.registry, target.group, writes))
+            done = f"all {counted(len(writes), 'offset')} in ZooKeeper are written"
         if kept := [row for row in rows if row.store == "kafka" and row.target is not None]:
             from zkgroup.groups.kafka_writing import KafkaWrite, write_kafka_offsets
 
             commits = [KafkaWrite(row.key, row.target or 0, row.current, row.metadata) for row in kept]
             groups = [target.group] if moved is None else [moved.group, target.group]
             guard = partial(self._refuse_members, groups)
-            reports.append(write_kafka_offsets(self.brokers, target.group, commits, self.timeout, guard=guard))
+            with after(done) if done else nullcontext():
+                reports.append(write_kafka_offsets(self.brokers, target.group, commits, self.timeout, guard=guard))
         return reports
 
     def _check_unmoved(self, found: Found) -> None:
@@ -261,7 +267,10 @@ class Manager:
         stores = {row.store for row in rows if row.target is not None}
         if not stores:
             return
-        found = self.look(group, "both" if len(stores) > 1 else next(iter(stores)))
+        moved = sum(row.moves for row in rows)
+        told = f"{counted(moved, 'offset')} of group {group} written, not verified"
+        with after(told, f"'{command_line('offsets', group)}' shows what is there"):
+            found = self.look(group, "both" if len(stores) > 1 else next(iter(stores)))
         stored, kept = found.stored, found.kept
         wrong = []
         for row in rows:
@@ -285,12 +294,8 @@ class Manager:
             from zkgroup.groups.kafka_removing import remove_from_kafka
 
             guard = partial(self._refuse_members, [found.group])
-            try:
+            with after("in ZooKeeper it is deleted") if found.tree is not None else nullcontext():
                 remove_from_kafka(self.brokers, found.group, found.side, self.timeout, guard=guard)
-            except ZkgroupError as error:
-                if found.tree is not None:
-                    error.message += "; in ZooKeeper it is deleted"
-                raise
 
 
 def conflict(to: str, rows: Iterable[CopyRow], remedy: str) -> RefusedError | None:

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Final, TypeAlias
 
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.groups.guard import GroupActiveError, listed, read_guard, readable_acl
 from zkgroup.groups.lost import Steady
+from zkgroup.groups.reports import both, counted, note
 from zkgroup.groups.tree import GroupTree, TreeNode, read_tree, read_trees
-from zkgroup.groups.writing import CHANGED, CREDENTIALS, PATIENCE, PIECE_BYTES
+from zkgroup.groups.writing import CHANGED, CREDENTIALS, PATIENCE, PIECE_BYTES, not_allowed
 from zkgroup.protocol import znodes
 from zkgroup.protocol.ops import OPEN, Acl, Code, Create, Delete, Failure, GetAcl, Node, Transaction
 from zkgroup.servers.registry import Registry, TransactionRefused
@@ -48,30 +49,42 @@ def remove_tree(
 
     What is gone already is no matter. With ``check_after``, ``guarding`` looks once more when all is done, and if it
     refuses, everything is put back. Raises ``RefusedError`` where the group is alive (``GroupActiveError``), where a
-    node has changed or appeared since the plan, and where nodes cannot be read; ``ZkgroupError`` where ZooKeeper does
-    not let us, or went away.
+    node has changed or appeared since the plan, and where nodes cannot be read or we may not remove them;
+    ``ZkgroupError`` where ZooKeeper went away. Each says what is removed, and what nobody can tell; an interruption
+    carries that as a note.
     """
     with ExitStack() as opened:
         return _Removal(registry, tree, roots, guarding, check_after, piece_bytes, patience, opened).run()
 
 
-def remove_groups(registry: Registry, trees: Iterable[GroupTree]) -> dict[str, ZkgroupError | None]:
+def remove_groups(
+    registry: Registry, trees: Iterable[GroupTree], patience: float = PATIENCE
+) -> dict[str, ZkgroupError | None]:
     """Remove many groups, each wholly or not at all where one transaction suffices. For each group None, or why it was
-    not removed: one that is refused does not stop the others. A lost ZooKeeper does: the rest is told as failed."""
+    not removed: one that is refused does not stop the others. A lost ZooKeeper does: the rest is told as failed, and
+    those whose answer was lost as not known. An interruption carries a note of how many are removed."""
     outcome: dict[str, ZkgroupError | None] = {}
     waiting = list(trees)
-    while waiting:
-        batch, waiting = waiting[:BATCH], waiting[BATCH:]
+    count = len(waiting)
+    with ExitStack() as opened:
+        steady = Steady(registry, patience, opened)
         try:
-            _remove_batch(registry, batch, outcome)
+            while waiting:
+                batch, waiting = waiting[:BATCH], waiting[BATCH:]
+                _remove_batch(steady, batch, outcome)
         except UnreachableError as error:
             outcome |= {tree.group: error for tree in [*batch, *waiting] if tree.group not in outcome}
-            break
+        except BaseException as stop:
+            removed = sum(error is None for error in outcome.values())
+            told = f"{removed} of {counted(count, 'group')} are surely deleted, the others perhaps not"
+            note(stop, told, "the backup has them all; run it again to go on")
+            raise
     return outcome
 
 
-def _remove_batch(registry: Registry, trees: Sequence[GroupTree], outcome: dict[str, ZkgroupError | None]) -> None:
+def _remove_batch(steady: Steady, trees: Sequence[GroupTree], outcome: dict[str, ZkgroupError | None]) -> None:
     """Those that are as planned in one go; whatever is unclear one by one, which tells the reason."""
+    registry = steady.registry
     now = read_trees(registry, {tree.group: [znodes.group(tree.group)] for tree in trees})
     plain: list[GroupTree] = []
     others: list[GroupTree] = []
@@ -80,21 +93,47 @@ def _remove_batch(registry: Registry, trees: Sequence[GroupTree], outcome: dict[
         fits = _cost(registry, tree.nodes) <= PIECE_BYTES
         clear = same and fits and tree.nodes and not tree.held and not tree.members and not tree.unreadable
         (plain if clear else others).append(tree)
-    results = registry.read([Transaction(tuple(_deletions(tree.group, tree.nodes))) for tree in plain])
+    lost: list[GroupTree] = []
+    try:
+        results = registry.read([Transaction(tuple(_deletions(tree.group, tree.nodes))) for tree in plain])
+    except UnreachableError:  # the session is over: what was answered before is not known either
+        results = [Failure(Code.CONNECTION_LOSS)] * len(plain)
     for tree, result in zip(plain, results, strict=True):
         if isinstance(result, Failure):
-            others.append(tree)
+            (lost if result.code is Code.CONNECTION_LOSS else others).append(tree)
         else:
             outcome[tree.group] = None
+    if lost:
+        others += _still_there(steady, lost, outcome)
     for tree in others:
         try:
-            remove_tree(registry, tree)
-        except UnreachableError:
+            remove_tree(steady.registry, tree)
+        except UnreachableError as error:
+            outcome[tree.group] = error
             raise
         except ZkgroupError as error:
             outcome[tree.group] = error
         else:
             outcome[tree.group] = None
+
+
+def _still_there(
+    steady: Steady, trees: Sequence[GroupTree], outcome: dict[str, ZkgroupError | None]
+) -> list[GroupTree]:
+    """Which of these groups, whose deletions were not answered, are still there. Raises ``UnreachableError``, with an
+    ``outcome`` that says so, where nobody can tell."""
+    try:
+        found = steady.read_back([znodes.group(tree.group) for tree in trees])
+    except UnreachableError as error:
+        unknown = UnreachableError(f"{error.message}; whether it is deleted is not known", f"{error.remedy}, and look")
+        outcome |= {tree.group: unknown for tree in trees}
+        raise
+    still = [
+        isinstance(node, Node) and node.stat.czxid == tree.nodes[0].stat.czxid
+        for node, tree in zip(found, trees, strict=True)
+    ]
+    outcome |= {tree.group: None for tree, there in zip(trees, still, strict=True) if not there}
+    return [tree for tree, there in zip(trees, still, strict=True) if there]
 
 
 def _deletions(group: str, nodes: Iterable[TreeNode]) -> list[Delete]:
@@ -130,7 +169,8 @@ class _Removal:
         self._limit = piece_bytes
         self._guard: list[Create | Delete] = []
         self._made_again: set[str] = set()  # by our own guards
-        self._removed: list[TreeNode] = []
+        self._removed: dict[str, TreeNode] = {}
+        self._under_way: Sequence[TreeNode] = ()
         self._acls: dict[str, tuple[Acl, ...]] = {}
         self._attempts = 0
 
@@ -142,14 +182,36 @@ class _Removal:
             if self._check_after:
                 self._guarding(self._steady.registry)
         except ZkgroupError as error:
-            if self._removed and not isinstance(error, UnreachableError):
+            if self._removed and not self._under_way and not isinstance(error, UnreachableError):
                 error.message += f"; {self._put_back()}"
-            elif self._removed:
-                error.message += f"; {len(self._removed)} nodes were removed before: the backup has them"
             else:
-                error.message += "; nothing was removed"
+                error.message += f"; {self._told()}"
+                error.remedy = both(error.remedy, self._way_on())
+            raise
+        except BaseException as stop:
+            note(stop, self._told(), self._way_on())
             raise
         return len(self._removed)
+
+    def _told(self) -> str:
+        """What is removed, as far as that is known."""
+        if not self._removed and not self._under_way:
+            return "nothing was removed"
+        parts = []
+        if count := len(self._removed):
+            parts.append(f"{counted(count, 'node')} {_are(count)} removed")
+        if count := len(self._under_way):
+            those = f"{counted(count, 'node')} ({listed([node.path for node in self._under_way])}) {_are(count)}"
+            parts.append(f"whether {those} removed is not known")
+        if (left := len(self._tree.nodes) - len(self._removed) - len(self._under_way)) > 0:
+            parts.append(f"{left} {_are(left)} not")
+        return ", ".join(parts)
+
+    def _way_on(self) -> str | None:
+        if not self._removed and not self._under_way:
+            return None
+        look = "'zkgroup list-groups' shows what is there, once it can be reached" if self._under_way else None
+        return both(look, "the backup has them; run it again to go on, and keep the backups of all runs")
 
     def _look(self) -> GroupTree:
         """What is still there. Raises where it is in use, or not what was planned with."""
@@ -184,26 +246,43 @@ class _Removal:
             self._remember_acls(deletions)
         # With the whole group goes ids itself, and the group's node, below which nothing may have come.
         guard = [] if whole and znodes.group(self._group) in nodes else self._guard
+        going = [nodes[deletion.path] for deletion in deletions]
+        self._under_way = going
         try:
             self._steady.registry.transaction([*guard, *deletions])
         except TransactionRefused as refused:
+            self._under_way = ()
             if refused.failure.code not in CHANGED:
-                why = f"cannot remove {refused.path}: {refused.failure.words}"
-                raise ZkgroupError(why, CREDENTIALS) from None
+                raise not_allowed(f"cannot remove {refused.path}", refused.failure) from None
             self._count(ZkgroupError(f"{refused.message}, again and again", "find out who changes the group"))
             return False
         except UnreachableError as lost:
-            first = nodes[deletions[0].path]
-            (there,) = self._steady.read_back([first.path])
-            if isinstance(there, Node) and there.stat.czxid == first.stat.czxid:
+            if not self._is_gone(going[0]):
+                self._under_way = ()
                 self._limit = max(1, self._limit // 2)
                 self._count(lost)
                 return False
+        except ZkgroupError:
+            raise
+        except BaseException:  # interrupted: the answer is on its way, and what it is decides what is told
+            with suppress(ZkgroupError):
+                if self._is_gone(going[0], patience=0.0):
+                    self._removed |= {node.path: node for node in going}
+                self._under_way = ()
+            raise
         self._attempts = 0
         self._made_again |= {operation.path for operation in guard if isinstance(operation, Create)}
-        self._removed += [nodes[deletion.path] for deletion in deletions]
+        self._removed |= {node.path: node for node in going}
+        self._under_way = ()
         log.info("group %s: %d nodes removed", self._group, len(self._removed))
         return whole
+
+    def _is_gone(self, node: TreeNode, patience: float | None = None) -> bool:
+        """Find out whether a transaction that removes ``node``, and whose answer was lost, was applied."""
+        (there,) = self._steady.read_back([node.path], patience)
+        if isinstance(there, Failure) and there.code is not Code.NO_NODE:
+            raise not_allowed(f"cannot read {node.path}", there)
+        return not (isinstance(there, Node) and there.stat.czxid == node.stat.czxid)
 
     def _as_much_as_fits(self, deletions: Sequence[Delete]) -> list[Delete]:
         kept: list[Delete] = []
@@ -227,7 +306,7 @@ class _Removal:
 
     def _put_back(self) -> str:
         """Make again what was removed, where nobody has made it meanwhile; says what came of it."""
-        nodes = sorted(self._removed, key=lambda node: node.path.count("/"))
+        nodes = sorted(self._removed.values(), key=lambda node: node.path.count("/"))
         creates = [Create(node.path, node.data, acl=self._acls.get(node.path, OPEN)) for node in nodes]
         try:
             results = self._steady.registry.read(creates)
@@ -241,6 +320,10 @@ class _Removal:
         if failed:
             return f"{len(nodes)} nodes were removed before, of which {listed(failed)} could not be put back"
         return f"what had been removed before, {len(nodes)} nodes, was put back"
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
 
 
 def acls_of(registry: Registry, nodes: Sequence[TreeNode]) -> Mapping[str, tuple[Acl, ...]]:

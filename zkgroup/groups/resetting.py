@@ -15,6 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -23,9 +24,9 @@ from zkgroup.errors import RefusedError, UsageError, VerificationError, ZkgroupE
 from zkgroup.groups import backup as backups
 from zkgroup.groups.backup import Backup, Cluster, SavedOffset
 from zkgroup.groups.guard import listed, read_guard
-from zkgroup.groups.joining import stored_offset
 from zkgroup.groups.kafka_writing import KafkaWrite, refuse_if_active, write_kafka_offsets
 from zkgroup.groups.model import Store
+from zkgroup.groups.reports import GO_ON, after, counted
 from zkgroup.groups.reset import (
     OneStore,
     ResetRow,
@@ -38,9 +39,11 @@ from zkgroup.groups.reset import (
     stores_of,
 )
 from zkgroup.groups.scope import Scope
+from zkgroup.groups.shell import command_line
 from zkgroup.groups.standing import Brokers, Log, Selection, Standing, Surveyor, patience, with_logs
+from zkgroup.groups.stored import stored_offset
 from zkgroup.groups.targets import find_offsets
-from zkgroup.groups.writing import OffsetWrite, WriteFailedError, WriteRefusedError, WriteReport, write_offsets
+from zkgroup.groups.writing import OffsetWrite, write_offsets
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Get, Node
@@ -54,7 +57,7 @@ from zkgroup.servers.registry import Registry
 @dataclass(frozen=True, slots=True)
 class ResetPlan:
     """What is to be written, and what that is based on. ``conflicts``: why an undo is refused. ``metadata``: what is
-    kept beside offsets in Kafka, and is to be."""
+    kept beside offsets in Kafka, and is to be. ``go_on``: what to do where only a part of it is written."""
 
     group: str
     store: Store
@@ -64,6 +67,7 @@ class ResetPlan:
     conflicts: tuple[str, ...] = ()
     undone: Path | None = None
     metadata: Mapping[TopicPartition, str] = field(default_factory=dict)
+    go_on: str = GO_ON
 
     def moving(self, store: OneStore) -> list[ResetRow]:
         """The rows that are to be written to one store."""
@@ -111,7 +115,8 @@ class Resetter:
             warnings += tuple(overruled(rows, surveyor.elsewhere(store, standing.partitions), store))
         kept = standing.side.offsets if standing.side is not None else {}
         metadata = {key: one.metadata for key, one in kept.items()}
-        return ResetPlan(self._group, standing.store, rows, standing, warnings, metadata=metadata)
+        go_on = _NOT_AGAIN if target.kind == "shift" else GO_ON
+        return ResetPlan(self._group, standing.store, rows, standing, warnings, metadata=metadata, go_on=go_on)
 
     def plan_undo(
         self, path: Path, scope: Scope | None = None, store: Store | None = None, *, nodes_too: bool = False
@@ -122,7 +127,7 @@ class Resetter:
         Raises ``UsageError`` for what is no backup, ``RefusedError`` for one of another group or cluster.
         """
         backup = backups.read(path)
-        backups.check_fits(backup, self._cluster(), self._group, path)
+        open_questions = backups.check_fits(backup, self._cluster(), self._group, path)
         offsets = [
             offset
             for offset in backup.offsets
@@ -138,7 +143,7 @@ class Resetter:
             logs_needed=False,
         )
         rows = plan_undo(offsets, standing.partitions)
-        warnings = [*standing.warnings, *_of_new(standing)]
+        warnings = [*open_questions, *standing.warnings, *_of_new(standing)]
         if backup.nodes and not nodes_too:
             count = f"{len(backup.nodes)} node{'' if len(backup.nodes) == 1 else 's'}"
             warnings.append(f"{path} also holds {count}: only offsets are put back; see delete-group --undo")
@@ -205,19 +210,15 @@ class Resetter:
         ]
         if zookeeper:
             assert self._registry is not None, "offsets in ZooKeeper were read from it"
-            write_offsets(self._registry, self._group, zookeeper, prune=plan.undone is not None)
+            prune = plan.undone is not None
+            write_offsets(self._registry, self._group, zookeeper, prune=prune, go_on=plan.go_on)
         if not kafka:
             return
-        try:
-            write_kafka_offsets(self._brokers(), self._group, kafka, self._timeout, guard=self._refuse_members)
-        except ZkgroupError as error:
-            if not zookeeper:
-                raise
-            message = f"{error.message}; all {len(zookeeper)} offsets in ZooKeeper are written"
-            report = getattr(error, "report", WriteReport(unwritten=tuple(write.partition for write in kafka)))
-            if isinstance(error, RefusedError):
-                raise WriteRefusedError(message, error.remedy, report) from error
-            raise WriteFailedError(message, error.remedy, report, error.exit_code) from error
+        done = f"all {counted(len(zookeeper), 'offset')} in ZooKeeper are written"
+        with after(done, plan.go_on) if zookeeper else nullcontext():
+            write_kafka_offsets(
+                self._brokers(), self._group, kafka, self._timeout, guard=self._refuse_members, go_on=plan.go_on
+            )
 
     def _refuse_members(self) -> None:
         """Members that keep their offsets in Kafka are known by their nodes in ZooKeeper alone."""
@@ -227,8 +228,15 @@ class Resetter:
     def verify(self, plan: ResetPlan) -> list[str]:
         """Read everything again, the logs too; what could not be asked is returned in words.
 
-        Raises ``VerificationError`` where an offset is not as planned, or lies outside its log by now.
+        Raises ``VerificationError`` where an offset is not as planned, or lies outside its log by now. Whatever else
+        ends it tells that the offsets are written, and not verified.
         """
+        count = plan.changes
+        told = f"{counted(count, 'offset')} {'is' if count == 1 else 'are'} written, not verified"
+        with after(told, f"'{command_line('offsets', self._group)}' shows what is there"):
+            return self._verify(plan)
+
+    def _verify(self, plan: ResetPlan) -> list[str]:
         wrong = []
         standing = plan.standing.partitions
         logs: Mapping[TopicPartition, Log] = {}
@@ -287,6 +295,7 @@ class Resetter:
         }
 
 
+_NOT_AGAIN: Final = "do not just run it again, which would shift once more what is written: --undo the backup first"
 _UNSEEN: Final = "the logs could not be looked at again: "
 
 

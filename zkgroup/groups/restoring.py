@@ -8,18 +8,20 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from zkgroup.errors import NotFoundError, UnreachableError, UsageError, ZkgroupError
-from zkgroup.groups.backup import Backup, SavedNode
+from zkgroup.groups.backup import Backup, SavedNode, group_of
 from zkgroup.groups.guard import read_guard
 from zkgroup.groups.lost import Steady
 from zkgroup.groups.manage import DebrisRow
+from zkgroup.groups.reports import counted, note
 from zkgroup.groups.tree import GroupTree, read_trees
-from zkgroup.groups.writing import CHANGED, CREDENTIALS, PATIENCE, PIECE_BYTES
+from zkgroup.groups.writing import CHANGED, PATIENCE, PIECE_BYTES, not_allowed
 from zkgroup.protocol import znodes
 from zkgroup.protocol.ops import Create, Delete, Ensure, Node
 from zkgroup.servers.registry import Registry, TransactionRefused
 
 _OPERATION_BYTES: Final = 96  # of a creation, besides its path and its data
 _ATTEMPTS: Final = 6
+_OWNER_DEPTH: Final = 5  # slashes in /consumers/G/owners/T/P
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,10 @@ def lost_groups(backup: Backup, group: str | None, *, in_kafka: bool = False) ->
     """
     found: dict[str, list[SavedNode]] = {}
     for node in backup.nodes:
-        found.setdefault(_group_of(node.path), []).append(node)
+        group_name = group_of(node.path)
+        # An owner that no session held was debris, and would keep the partition from everybody.
+        if not node.path.startswith(f"{znodes.owners(group_name)}/") or node.path.count("/") < _OWNER_DEPTH:
+            found.setdefault(group_name, []).append(node)
     if in_kafka and not found and group in (None, backup.group):
         return []
     if not found and not in_kafka:
@@ -51,17 +56,6 @@ def lost_groups(backup: Backup, group: str | None, *, in_kafka: bool = False) ->
         for name, nodes in sorted(found.items())
         if group in (None, name)
     ]
-
-
-def _group_of(path: str) -> str:
-    """The group that a node belongs to. Raises ``UsageError`` for a path that is none below a group."""
-    names = path.removeprefix(f"{znodes.consumers()}/").split("/")
-    if not path.startswith(f"{znodes.consumers()}/"):
-        raise UsageError(f"{path[:120]!r} is no node of a group", "the backup was tampered with")
-    parent = znodes.consumers()
-    for name in names:
-        parent = znodes.child(parent, name)
-    return names[0]
 
 
 def plan_restore(registry: Registry, lost: Iterable[Lost]) -> list[DebrisRow]:
@@ -108,7 +102,8 @@ def beside(rows: Sequence[DebrisRow], group: str, offsets: int) -> list[DebrisRo
 
 
 def restore(registry: Registry, lost: Sequence[Lost]) -> dict[str, ZkgroupError | None]:
-    """Make what is missing; for each group None, or why it was not made: one that is refused does not stop others."""
+    """Make what is missing; for each group None, or why it was not made: one that is refused does not stop others. An
+    interruption carries a note of how many are made."""
     outcome: dict[str, ZkgroupError | None] = {}
     with ExitStack() as opened:
         steady = Steady(registry, PATIENCE, opened)
@@ -119,6 +114,11 @@ def restore(registry: Registry, lost: Sequence[Lost]) -> dict[str, ZkgroupError 
                 return outcome | {rest.group: error for rest in lost if rest.group not in outcome}
             except ZkgroupError as error:
                 outcome[one.group] = error
+            except BaseException as stop:
+                made = sum(error is None for error in outcome.values())
+                told = f"{made} of {counted(len(lost), 'group')} are made again, group {one.group} perhaps in part"
+                note(stop, told, "run it again to go on: what is in place stays")
+                raise
             else:
                 outcome[one.group] = None
     return outcome
@@ -128,7 +128,7 @@ def _restore_one(steady: Steady, lost: Lost) -> None:
     """In transactions that hold as much as they can, each refused once the group is at work."""
     limit, attempts = PIECE_BYTES, 0
     while True:
-        guard = read_guard(steady.registry, lost.group)
+        guard = read_guard(steady.registry, lost.group, settled=False)
         there = {node.path for node in read_trees(steady.registry, _roots(lost))[lost.group].nodes}
         if not there:
             steady.registry.write(Ensure(znodes.consumers()))
@@ -141,14 +141,18 @@ def _restore_one(steady: Steady, lost: Lost) -> None:
             steady.registry.transaction(operations)
         except TransactionRefused as refused:
             if refused.failure.code not in CHANGED:
-                why = f"cannot make {refused.path}: {refused.failure.words}"
-                raise ZkgroupError(why, CREDENTIALS) from None
+                raise not_allowed(f"cannot make {refused.path}", refused.failure) from None
             attempts += 1
             if attempts >= _ATTEMPTS:
                 raise ZkgroupError(f"{refused.message}, again and again", "find out who changes the group") from None
             continue
         except UnreachableError:
-            (first,) = steady.read_back([piece[0].path])
+            try:
+                (first,) = steady.read_back([piece[0].path])
+            except UnreachableError as error:
+                error.message += f"; whether {counted(len(piece), 'node')} are made is not known"
+                error.remedy = f"{error.remedy}; run it again to go on: what is in place stays"
+                raise
             if not isinstance(first, Node):
                 limit = max(1, limit // 2)
                 attempts += 1

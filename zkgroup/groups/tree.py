@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from zkgroup.errors import UsageError
-from zkgroup.groups.joining import stored_offset
 from zkgroup.groups.model import StoredOffset
+from zkgroup.groups.stored import stored_offset
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Children, Code, Failure, Get, Node, Stat
@@ -54,6 +54,12 @@ class GroupTree:
     def held(self) -> tuple[str, ...]:
         """Nodes that a session holds: whoever that is, it is alive."""
         return tuple(node.path for node in self.nodes if node.stat.owner)
+
+    @property
+    def export(self) -> bytes:
+        """What an unfinished export has left in the group; empty where there is none."""
+        path = znodes.export_state(self.group)
+        return next((node.data for node in self.nodes if node.path == path), b"")
 
     @property
     def last_change(self) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from zkgroup.errors import RefusedError
-from zkgroup.groups.guard import GroupActiveError, listed, read_guard, readable_acl
+from zkgroup.groups.guard import GroupActiveError, listed, read_guard, readable_acl, refuse_unfinished
 from zkgroup.groups.members import TopicSelections, decode_member
 from zkgroup.groups.model import GroupMember
 from zkgroup.groups.removing import Guarding
@@ -25,7 +25,10 @@ def unsubscribe_guard(group: str, topics: Collection[str]) -> Guarding:
     def look(registry: Registry) -> Sequence[Create | Delete]:
         try:
             return read_guard(registry, group).operations()
-        except GroupActiveError:
+        except GroupActiveError as active:
+            if active.exporting:
+                raise
+            refuse_unfinished(registry, group)
             _refuse_readers(group, topics, _members(registry, group))
         return _owners_guard(registry, group, topics)
 

@@ -12,17 +12,19 @@ a piece stops the rest. The same writes can be given again: what already has its
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from zkgroup.errors import MalformedZnodeError, RefusedError, UnreachableError, ZkgroupError
+from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.groups.guard import Guard, listed, read_guard, readable_acl
 from zkgroup.groups.lost import Steady
 from zkgroup.groups.model import StoredOffset
+from zkgroup.groups.reports import GO_ON, Reporter, WriteFailedError, WriteRefusedError, WriteReport, named, reported
+from zkgroup.groups.stored import stored_offset
 from zkgroup.protocol import znodes
-from zkgroup.protocol.names import TopicPartition, spans
+from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import (
     OPEN,
     Acl,
@@ -38,6 +40,17 @@ from zkgroup.protocol.ops import (
     SetData,
 )
 from zkgroup.servers.registry import Registry, TransactionRefused
+
+__all__ = [
+    "PATIENCE",
+    "PIECE_BYTES",
+    "OffsetWrite",
+    "WriteFailedError",
+    "WriteRefusedError",
+    "WriteReport",
+    "named",
+    "write_offsets",
+]
 
 log = logging.getLogger(__name__)
 
@@ -63,32 +76,6 @@ class OffsetWrite:
     seen: StoredOffset | None
 
 
-@dataclass(frozen=True, slots=True)
-class WriteReport:
-    """What became of the writes. ``already`` had their wanted value before."""
-
-    written: tuple[TopicPartition, ...] = ()
-    unwritten: tuple[TopicPartition, ...] = ()
-    already: tuple[TopicPartition, ...] = ()
-
-
-class WriteRefusedError(RefusedError):
-    """Refused: the group is active, or offsets have changed. ``report`` tells what had been written before that."""
-
-    def __init__(self, message: str, remedy: str | None, report: WriteReport) -> None:
-        super().__init__(message, remedy)
-        self.report = report
-
-
-class WriteFailedError(ZkgroupError):
-    """ZooKeeper did not let us, or went away. ``report`` tells what is known to be written."""
-
-    def __init__(self, message: str, remedy: str | None, report: WriteReport, exit_code: int) -> None:
-        super().__init__(message, remedy)
-        self.report = report
-        self.exit_code = exit_code
-
-
 def write_offsets(
     registry: Registry,
     group: str,
@@ -97,18 +84,23 @@ def write_offsets(
     piece_bytes: int = PIECE_BYTES,
     prune: bool = False,
     patience: float = PATIENCE,
+    go_on: str = GO_ON,
 ) -> WriteReport:
     """Write all of ``writes`` (each partition once), in transactions of at most ``piece_bytes``.
 
     Everything is looked at before anything is written. With ``prune``, the node of a topic goes with the last of its
     offsets. ``patience``: how many seconds a lost ZooKeeper is waited for, to learn what became of a transaction.
+    ``go_on``: what to do where only a part is written.
 
     The report has no ``unwritten`` where this returns. Raises ``WriteRefusedError`` (the group is active, a node has
-    changed since the plan) and ``WriteFailedError`` (not authorised; ZooKeeper out of reach, exit code 3), both with
-    the report so far.
+    changed since the plan, we may not change it) and ``WriteFailedError`` (ZooKeeper out of reach, exit code 3), both
+    with the report so far, which names as ``doubtful`` what nobody can tell. An interruption carries it as a note.
     """
     with ExitStack() as opened:
-        return _Writing(registry, group, writes, piece_bytes, prune, patience, opened).run()
+        writing = _Writing(registry, group, writes, piece_bytes, prune, patience, opened)
+        writing.go_on = go_on
+        with reported(writing):
+            return writing.run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +114,7 @@ class _Look:
     siblings: Mapping[str, frozenset[str]]
 
 
-class _Writing:
+class _Writing(Reporter):
     def __init__(
         self,
         registry: Registry,
@@ -134,37 +126,33 @@ class _Writing:
         opened: ExitStack,
     ) -> None:
         self._steady = Steady(registry, patience, opened)
-        self._group = group
+        self.group = group
         self._limit = piece_bytes
         self._prune = prune
         # In their order, so that a piece can be told in few words.
         self._todo = {write.partition: write for write in sorted(writes, key=lambda write: write.partition)}
         self._paths = znodes.offset_paths(group, self._todo)
-        self._written: list[TopicPartition] = []
+        self._written: dict[TopicPartition, None] = {}
+        self._under_way: Collection[TopicPartition] = ()
         self._already: list[TopicPartition] = []
         self._attempts = 0
 
     def run(self) -> WriteReport:
         """Piece by piece, until nothing is left."""
-        try:
-            look: _Look | None = self._look(list(self._todo.values()))
-            while self._todo:
-                piece = self._cut()
-                look = look or self._look(piece)
-                if piece := [write for write in piece if write.partition in self._todo]:
-                    self._put(piece, look)
-                look = None
-        except RefusedError as refused:
-            raise WriteRefusedError(*self._told(refused), self._report()) from refused
-        except ZkgroupError as failed:
-            raise WriteFailedError(*self._told(failed), self._report(), failed.exit_code) from failed
-        return self._report()
+        look: _Look | None = self._look(list(self._todo.values()))
+        while self._todo:
+            piece = self._cut()
+            look = look or self._look(piece)
+            if piece := [write for write in piece if write.partition in self._todo]:
+                self._put(piece, look)
+            look = None
+        return self.report()
 
     # --- looking ----------------------------------------------------------------------------------------------------
 
     def _look(self, writes: Sequence[OffsetWrite]) -> _Look:
         """Read what these writes depend on; what has its wanted value is done. Raises where anything has changed."""
-        guard = read_guard(self._steady.registry, self._group)
+        guard = read_guard(self._steady.registry, self.group)
         offsets = [Get(self._paths[write.partition]) for write in writes]
         results = self._steady.registry.read(offsets)
         nodes = {
@@ -180,14 +168,14 @@ class _Writing:
                 changed.append(f"{write.partition} ({_was(write)}, {_is(nodes[write.partition], value)})")
         if changed:
             raise RefusedError(
-                f"offsets of group {self._group} have changed since the plan was made: {listed(changed)}",
+                f"offsets of group {self.group} have changed since the plan was made: {listed(changed)}",
                 "find out who commits for the group, then plan again",
             )
         left = [write for write in writes if write.partition in self._todo]
         topics = sorted({w.partition.topic for w in left if w.offset is not None and nodes[w.partition] is None})
         above = [GetAcl(path) for path in self._above(topics)]
         emptied = sorted({w.partition.topic for w in left if w.offset is None}) if self._prune else []
-        lists = [Children(znodes.offset_topic(self._group, topic)) for topic in emptied]
+        lists = [Children(znodes.offset_topic(self.group, topic)) for topic in emptied]
         found = self._steady.registry.read([*above, *lists])
         names = zip(emptied, found[len(above) :], strict=True)
         return _Look(
@@ -201,18 +189,15 @@ class _Writing:
         """The nodes above these topics' offsets, from the top."""
         if not topics:
             return []
-        fixed = [znodes.consumers(), znodes.group(self._group), znodes.offsets(self._group)]
-        return fixed + [znodes.offset_topic(self._group, topic) for topic in topics]
+        fixed = [znodes.consumers(), znodes.group(self.group), znodes.offsets(self.group)]
+        return fixed + [znodes.offset_topic(self.group, topic) for topic in topics]
 
     def _value(self, partition: TopicPartition, node: Node | None) -> tuple[int | None, bool]:
         """What the node holds, None where it is missing; and whether that is what None means."""
         if node is None:
             return None, True
-        try:
-            value = znodes.decode_offset(self._paths[partition], node.data)
-        except MalformedZnodeError:
-            return None, False
-        return value, value is not None
+        found = stored_offset(self._paths[partition], node)
+        return found.offset, found.offset is not None and found.defect is None
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
@@ -235,26 +220,41 @@ class _Writing:
 
     def _put(self, piece: Sequence[OffsetWrite], look: _Look) -> None:
         """One transaction. It may have to be tried again: then the piece is still to do."""
+        operations = self._operations(piece, look)
+        self._under_way = {write.partition for write in piece}
         try:
-            self._steady.registry.transaction(self._operations(piece, look))
+            self._steady.registry.transaction(operations)
         except TransactionRefused as refused:
+            self._under_way = ()
             if refused.failure.code not in CHANGED:
-                why = f"cannot change {refused.path}: {refused.failure.words}"
-                raise ZkgroupError(why, CREDENTIALS) from None
+                raise not_allowed(f"cannot change {refused.path}", refused.failure) from None
             # Somebody made, changed or deleted what was just read: the next look tells whether that matters.
             self._count(ZkgroupError(f"{refused.message}, again and again", "find out who changes the group"))
             return
         except UnreachableError as lost:
             if not self._was_applied(piece, look):
+                self._under_way = ()
                 # A server that takes less than the usual 1 MiB drops the connection, too.
                 self._limit = max(1, self._limit // 2)
                 self._count(lost)
                 return
+        except ZkgroupError:
+            raise
+        except BaseException:  # interrupted: the answer is on its way, and what it is decides what is told
+            with suppress(ZkgroupError):
+                if self._was_applied(piece, look, patience=0.0):
+                    self._settle(piece)
+                self._under_way = ()
+            raise
         self._attempts = 0
+        self._settle(piece)
+        log.info("group %s: %d offsets written, %d to do", self.group, len(self._written), len(self._todo))
+
+    def _settle(self, piece: Sequence[OffsetWrite]) -> None:
         for write in piece:
-            del self._todo[write.partition]
-            self._written.append(write.partition)
-        log.info("group %s: %d offsets written, %d to do", self._group, len(self._written), len(self._todo))
+            self._written[write.partition] = None
+            self._todo.pop(write.partition, None)
+        self._under_way = ()
 
     def _count(self, last: ZkgroupError) -> None:
         self._attempts += 1
@@ -270,14 +270,14 @@ class _Writing:
                 operations.append(Delete(path, -1 if node is None else node.stat.version))
                 deleted.setdefault(write.partition.topic, set()).add(str(write.partition.partition))
             elif node is None:
-                acl = self._inherited(znodes.offset_topic(self._group, write.partition.topic), look)
+                acl = self._inherited(znodes.offset_topic(self.group, write.partition.topic), look)
                 operations.append(Create(path, znodes.encode_offset(write.offset), acl=acl))
             else:
                 operations.append(SetData(path, znodes.encode_offset(write.offset), node.stat.version))
         created = {write.partition.topic for write in piece if write.offset is not None}
         for topic, names in deleted.items():
             if topic not in created and topic in look.siblings and look.siblings[topic] <= names:
-                operations.append(Delete(znodes.offset_topic(self._group, topic)))
+                operations.append(Delete(znodes.offset_topic(self.group, topic)))
         return operations
 
     def _parents(self, piece: Sequence[OffsetWrite], look: _Look) -> Iterator[_Change]:
@@ -289,7 +289,7 @@ class _Writing:
     def _inherited(self, path: str, look: _Look) -> tuple[Acl, ...]:
         """The access list for a new node at or below ``path``: that of the nearest node of the group that is there.
         The group's own node is open, as the reference makes it."""
-        while path.startswith(znodes.group(self._group)):
+        while path.startswith(znodes.group(self.group)):
             result = look.above.get(path)
             if result is not None and not _is_missing(result):
                 return readable_acl(path, result)
@@ -298,10 +298,10 @@ class _Writing:
 
     # --- after a lost connection ------------------------------------------------------------------------------------
 
-    def _was_applied(self, piece: Sequence[OffsetWrite], look: _Look) -> bool:
+    def _was_applied(self, piece: Sequence[OffsetWrite], look: _Look, patience: float | None = None) -> bool:
         """Find out what became of a transaction whose answer was lost."""
         paths = [self._paths[write.partition] for write in piece]
-        results = self._steady.read_back(paths)
+        results = self._steady.read_back(paths, patience)
         nodes = [_node(path, result) for path, result in zip(paths, results, strict=True)]
         # All or nothing: one node that is untouched is enough to know.
         if any(_same(look.nodes[write.partition], node) for write, node in zip(piece, nodes, strict=True)):
@@ -317,31 +317,29 @@ class _Writing:
 
     # --- telling ----------------------------------------------------------------------------------------------------
 
-    def _report(self) -> WriteReport:
-        return WriteReport(tuple(self._written), tuple(self._todo), tuple(self._already))
-
-    def _told(self, error: ZkgroupError) -> tuple[str, str | None]:
-        """Message and remedy, with what is written and how to go on."""
-        if not self._written:
-            return f"{error.message}; nothing was written", error.remedy
-        done = f"{len(self._written)} offsets are written ({named(self._written)})"
-        left = f"{len(self._todo)} are not ({named(self._todo)})"
-        go_on = "run it again to go on: what is in place stays"
-        return f"{error.message}; {done}, {left}", f"{error.remedy}; {go_on}" if error.remedy else go_on
-
-
-def named(partitions: Iterable[TopicPartition]) -> str:
-    """Partitions for people, neighbours together, a few at most."""
-    return listed(spans(partitions).split(", "))
+    def report(self) -> WriteReport:
+        """How far it has come."""
+        return WriteReport(
+            tuple(self._written),
+            tuple(partition for partition in self._todo if partition not in self._under_way),
+            tuple(self._already),
+            tuple(partition for partition in self._todo if partition in self._under_way),
+        )
 
 
 CHANGED: Final = (Code.BAD_VERSION, Code.NODE_EXISTS, Code.NO_NODE, Code.NOT_EMPTY)
 CREDENTIALS: Final = "connect with credentials that may change the group's nodes"
 
 
+def not_allowed(what: str, failure: Failure) -> ZkgroupError:
+    """The error for what ZooKeeper did not do: refused where credentials are missing, else failed."""
+    kind = RefusedError if failure.code is Code.NO_AUTH else ZkgroupError
+    return kind(f"{what}: {failure.words}", CREDENTIALS)
+
+
 def _node(path: str, result: Result) -> Node | None:
     if isinstance(result, Failure) and result.code is not Code.NO_NODE:
-        raise ZkgroupError(f"cannot read {path}: {result.code.value} {result.detail}".rstrip(), CREDENTIALS)
+        raise not_allowed(f"cannot read {path}", result)
     return result if isinstance(result, Node) else None
 
 

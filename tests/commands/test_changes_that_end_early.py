@@ -1,0 +1,136 @@
+"""Commands that change a group and are interrupted, or met by what somebody has left in it. Real servers."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from cli import ZKGROUP, environment, run
+from support import wait_until
+from tcp_proxy import TcpProxy
+from writing import REGISTRATION, Build, P, values
+
+from zkgroup.groups import backup
+from zkgroup.protocol import znodes
+from zkgroup.protocol.ops import Create, Delete, Ensure, SetData
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.servers.registry import Registry
+
+MANY = [P("t", number) for number in range(9_000)]  # three pieces
+
+
+@pytest.fixture
+def proxy(cluster: Sandbox) -> Iterator[TcpProxy]:
+    with TcpProxy(cluster.address) as proxy:
+        yield proxy
+
+
+def interrupted(
+    proxy: TcpProxy, cluster: Sandbox, begun: Callable[[], bool], signum: int, *args: str
+) -> tuple[int, str]:
+    """Run ``zkgroup``, let no answer through once ``begun``, send the signal, and let answers through again."""
+    command = [ZKGROUP, *args, "-z", proxy.address + cluster.chroot, "--store", "zookeeper", "--execute"]
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment()
+    ) as process:
+        wait_until(lambda: begun() or process.poll() is not None, 60.0)
+        proxy.stall("replies")
+        process.send_signal(signum)
+        proxy.heal()
+        _, told = process.communicate(timeout=60)
+    return process.returncode, told
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_copy_in_pieces_that_is_interrupted(
+    cluster: Sandbox, registry: Registry, proxy: TcpProxy, make_group: Build, unique: Callable[[str], str],
+    tmp_path: Path, signum: int, code: int,
+) -> None:  # fmt: skip
+    """It says how many offsets are written, which is how many are there, and how to go on; the code is the signal's."""
+    group, other, file = make_group(dict.fromkeys(MANY, 5)), unique("other"), tmp_path / "backup.json"
+
+    def begun() -> bool:
+        return values(registry, other, MANY[0]) == [5]
+
+    returned, told = interrupted(proxy, cluster, begun, signum, "copy-group", group, other, "--backup", str(file))
+    assert returned == code, told
+    count = sum(value == 5 for value in values(registry, other, *MANY))
+    assert 0 < count < len(MANY)
+    assert told.splitlines()[-1] == (
+        f"zkgroup: interrupted: {count} offsets are written (t-0..{count - 1}), {len(MANY) - count} are not "
+        f"(t-{count}..{len(MANY) - 1}): run it again to go on: what is in place stays; "
+        f"what was there before is in {file}"
+    )
+
+
+def test_a_rename_that_was_interrupted_in_its_deletion(
+    cluster: Sandbox, registry: Registry, make_group: Build, unique: Callable[[str], str]
+) -> None:
+    """Run again, it says what this run has copied, what was there before, and which backups it takes to undo it all."""
+    group, other = make_group({P("t", number): 5 for number in range(3)}), unique("other")
+    args = ("rename-group", group, other, "-z", cluster.connect, "--store", "zookeeper", "--execute")
+    copied = run("copy-group", group, other, "-z", cluster.connect, "--store", "zookeeper", "--execute")
+    assert copied.returncode == 0, copied.stderr
+    # What an interrupted rename leaves: its backup, and some of the offsets.
+    first = backup.write(backup.Backup("rename-group", group, 1411294187842, backup.read_cluster(registry), ()))
+    registry.write(Delete(znodes.offset(group, P("t", 2))))
+    renamed = run(*args)
+    assert renamed.returncode == 0, renamed.stderr
+    told = renamed.stderr.splitlines()
+    assert told[-2] == (
+        f"zkgroup: group {group} is now {other}: 0 offsets copied, 2 were there before, all verified, {group} deleted"
+    )
+    assert f"if an earlier one was interrupted, its backup is in {first}, " in told[-1]
+
+
+@pytest.mark.parametrize("state", ["planned", "decided"])
+def test_an_export_that_is_not_finished(
+    cluster: Sandbox, registry: Registry, make_group: Build, unique: Callable[[str], str],
+    make_topic: Callable[..., str], state: str,
+) -> None:  # fmt: skip
+    """Every change of the group is refused, with the command that ends the export; a copy of it warns. The run's node
+    stays as it is."""
+    topic = make_topic(1)
+    group, other = make_group({P(topic, 0): 5}), unique("other")
+    pointer = json.dumps({"format": 1, "state": state, "run": "R1", "output": "/data/my lake"}).encode()
+    registry.write(Ensure(znodes.export_state(group)))
+    registry.write(SetData(znodes.export_state(group), pointer))
+    server = ("-z", cluster.connect)
+    for command in (
+        ("delete-group", group, "--store", "zookeeper"),
+        ("delete-group", group, "--topic", topic),
+        ("rename-group", group, other, "--store", "zookeeper"),
+        ("reset-offsets", group, "--topic", topic, "--to-earliest", "--store", "zookeeper"),
+        ("unsubscribe", group, "--topic", topic),
+        ("copy-group", make_group({P(topic, 0): 7}), group, "--store", "zookeeper", "--overwrite"),
+    ):
+        refused = run(*command, *server, "--execute")
+        assert refused.returncode == 5, (command, refused.stderr)
+        assert f"an export of group {group} is unfinished: '{state}', run 'R1', to '/data/my lake'" in refused.stderr
+        assert f"zkgroup export --group {group} --to '/data/my lake' --status" in refused.stderr
+        assert "--settle" in refused.stderr
+    planned = run("rename-group", group, other, *server, "--store", "zookeeper")
+    assert (planned.returncode, "--execute would be refused: an export of" in planned.stderr) == (0, True)
+    kept = run("delete-group", "--pattern", group, *server, "--execute", "--output", "json")
+    (row,) = json.loads(kept.stdout)
+    assert (kept.returncode, row["action"], row["note"].split(":")[0]) == (
+        0, "keep", f"an export of group {group} is unfinished"
+    )  # fmt: skip
+    copied = run("copy-group", group, other, *server, "--store", "zookeeper", "--execute")
+    assert (copied.returncode, f"warning: an export of group {group} is unfinished" in copied.stderr) == (0, True)
+    assert values(registry, group, P(topic, 0)) == [5]
+
+
+def test_a_member_whose_node_stays(cluster: Sandbox, registry: Registry, make_group: Build) -> None:
+    """A registration that is not ephemeral is told as such: stopping clients would not remove it."""
+    group = make_group({P("t", 0): 5})
+    registry.write(Create(znodes.member_id(group, f"{group}_x"), REGISTRATION))
+    refused = run("delete-group", group, "-z", cluster.connect, "--store", "zookeeper", "--execute")
+    assert refused.returncode == 5
+    assert f"the node /consumers/{group}/ids/{group}_x is not ephemeral" in refused.stderr
+    assert "delete the node with a ZooKeeper client" in refused.stderr
+    assert "stop whoever works for it" not in refused.stderr

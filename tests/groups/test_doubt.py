@@ -1,0 +1,207 @@
+"""What is told of changes whose answer was lost, or that were interrupted: no less, and no more, than is known."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+from support import wait_until
+from tcp_proxy import TcpProxy
+from writing import Build, Meddler, P, plan, values
+
+from zkgroup.errors import UnreachableError
+from zkgroup.groups.removing import remove_groups, remove_tree
+from zkgroup.groups.reset import Target
+from zkgroup.groups.resetting import Resetter
+from zkgroup.groups.scope import parse_scope
+from zkgroup.groups.standing import Selection
+from zkgroup.groups.tree import read_tree
+from zkgroup.groups.writing import WriteFailedError, write_offsets
+from zkgroup.protocol import znodes
+from zkgroup.protocol.ops import Exists, Op, Result, Stat, Transaction
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
+from zkgroup.servers.zookeeper import ZooKeeperSettings
+
+
+class Unheard(Registry):
+    """A real registry, whose connection through a proxy ends for good at a transaction: the server has applied it by
+    then, and nobody hears the answer."""
+
+    def __init__(self, proxy: TcpProxy, cluster: Sandbox, applied: Callable[[], object], number: int = 1) -> None:
+        super().__init__(ZooKeeperSettings(proxy.address + cluster.chroot, connect_timeout=20.0), 20.0)
+        self._proxy, self._applied, self._left = proxy, applied, number
+
+    def transaction(self, ops: Sequence[object]) -> None:  # type: ignore[override]
+        self._lose()
+        super().transaction(ops)  # type: ignore[arg-type]
+
+    def read(self, ops: Sequence[Op]) -> list[Result]:  # type: ignore[override]
+        if any(isinstance(op, Transaction) for op in ops):
+            self._lose()
+        return super().read(ops)
+
+    def _lose(self) -> None:
+        self._left -= 1
+        if not self._left:
+            self.timeout = 1.0
+            self._proxy.stall("replies")
+            threading.Thread(target=lambda: (self._applied(), self._proxy.cut())).start()
+
+
+@pytest.fixture
+def proxy(cluster: Sandbox) -> Iterator[TcpProxy]:
+    with TcpProxy(cluster.address) as proxy:
+        yield proxy
+
+
+def until(condition: Callable[[], bool]) -> Callable[[], None]:
+    """Wait for it, with a deadline."""
+
+    def wait() -> None:
+        wait_until(condition, 10.0)
+
+    return wait
+
+
+def is_there(registry: Registry, group: str) -> bool:
+    return isinstance(registry.read([Exists(znodes.group(group))])[0], Stat)
+
+
+def test_a_write_whose_answer_nobody_hears(
+    registry: Registry, cluster: Sandbox, proxy: TcpProxy, make_group: Build
+) -> None:
+    """It is written, and ZooKeeper stays away beyond the patience: told as not known, and how to look."""
+    group = make_group({P("t", 0): 5})
+    writes = plan(registry, group, {P("t", 0): 1})
+    with (
+        Unheard(proxy, cluster, until(lambda: values(registry, group, P("t", 0)) == [1])) as unheard,
+        pytest.raises(WriteFailedError, match=r"whether 1 offset \(t-0\) is written is not known") as caught,
+    ):
+        write_offsets(unheard, group, writes, patience=1.0)
+    assert caught.value.exit_code == 3
+    assert (caught.value.report.doubtful, caught.value.report.unwritten) == ((P("t", 0),), ())
+    assert f"'zkgroup offsets {group}' shows what is there" in str(caught.value)
+    assert values(registry, group, P("t", 0)) == [1]
+
+
+def test_the_piece_in_doubt_is_told_apart(
+    registry: Registry, cluster: Sandbox, proxy: TcpProxy, make_group: Build
+) -> None:
+    """Of four pieces two are written, one is in doubt, one was not begun."""
+    partitions = [P("t", number) for number in range(4)]
+    group = make_group(dict.fromkeys(partitions, 5))
+    writes = plan(registry, group, dict.fromkeys(partitions, 1))
+    applied = until(lambda: values(registry, group, partitions[2]) == [1])
+    with Unheard(proxy, cluster, applied, number=3) as unheard, pytest.raises(WriteFailedError) as caught:
+        write_offsets(unheard, group, writes, piece_bytes=1, patience=1.0)
+    told = "2 offsets are written (t-0..1), whether 1 offset (t-2) is written is not known, 1 is not (t-3)"
+    assert told in str(caught.value)
+    assert values(registry, group, *partitions) == [1, 1, 1, 5]
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_removal_whose_answer_nobody_hears(
+    registry: Registry, cluster: Sandbox, proxy: TcpProxy, make_group: Build, many: bool
+) -> None:
+    """It is removed, and told as not known: one group by itself, and groups by the batch."""
+    group = make_group({P("t", 0): 5})
+    tree = read_tree(registry, group)
+    with Unheard(proxy, cluster, until(lambda: not is_there(registry, group))) as unheard:
+        if many:
+            error = remove_groups(unheard, [tree], patience=1.0)[group]
+            told = "whether it is deleted is not known"
+        else:
+            with pytest.raises(UnreachableError) as caught:
+                remove_tree(unheard, tree, patience=1.0)
+            error = caught.value
+            told = f"whether {len(tree.nodes)} nodes ("
+    assert error is not None
+    assert told in str(error)
+    assert "nothing was removed" not in str(error)
+    assert not is_there(registry, group)
+
+
+def test_a_verification_that_cannot_be_made(
+    registry: Registry,
+    cluster: Sandbox,
+    kafka: KafkaSettings,
+    proxy: TcpProxy,
+    make_group: Build,
+    make_topic: Callable[..., str],
+) -> None:
+    """ZooKeeper goes after the write: told as written and not verified, with exit code 3."""
+    topic = make_topic(1)
+    group = make_group({P(topic, 0): 5})
+    settings = ZooKeeperSettings(proxy.address + cluster.chroot, connect_timeout=20.0)
+    with Registry(settings, 20.0) as through:
+        resetter = Resetter(through, lambda: kafka, group, 20.0)
+        reset = resetter.plan(Target("earliest"), Selection(parse_scope([topic])), "zookeeper")
+        resetter.write(reset)
+        through.timeout = 1.0
+        proxy.cut()
+        with pytest.raises(UnreachableError, match="; 1 offset is written, not verified: ") as caught:
+            resetter.verify(reset)
+    assert caught.value.exit_code == 3
+    assert values(registry, group, P(topic, 0)) == [0]
+
+
+class Interrupted(Meddler):
+    """A real registry: a signal comes before its third transaction, or while its answer is waited for."""
+
+    def __init__(self, settings: ZooKeeperSettings, *, before: bool) -> None:
+        super().__init__(settings, self._signal if before else lambda number: None)
+        self._before = before
+
+    def _signal(self, number: int) -> None:
+        if number == 3:
+            raise KeyboardInterrupt
+
+    def transaction(self, ops: Sequence[object]) -> None:
+        super().transaction(ops)
+        if not self._before:
+            self._signal(self.transactions)
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_an_interrupted_write(registry: Registry, make_group: Build, before: bool) -> None:
+    """Between two pieces, or within one: what is written is told, as after a refusal, and is what is there."""
+    partitions = [P("t", number) for number in range(5)]
+    group = make_group(dict.fromkeys(partitions, 5))
+    writes = plan(registry, group, dict.fromkeys(partitions, 1))
+    with Interrupted(registry.settings, before=before) as signalled, pytest.raises(KeyboardInterrupt) as caught:
+        write_offsets(signalled, group, writes, piece_bytes=1)
+    count = sum(value == 1 for value in values(registry, group, *partitions))
+    assert caught.value.__notes__ == [
+        f"{count} offsets are written (t-0..{count - 1}), {5 - count} are not (t-{count}..4): "
+        "run it again to go on: what is in place stays"
+    ]
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_an_interrupted_removal(registry: Registry, make_group: Build, before: bool) -> None:
+    """What is removed is told, and how to go on; the rest is there."""
+    group = make_group({P("t", number): 5 for number in range(9)})
+    tree = read_tree(registry, group)
+    with Interrupted(registry.settings, before=before) as signalled, pytest.raises(KeyboardInterrupt) as caught:
+        remove_tree(signalled, tree, piece_bytes=1)
+    left = len(read_tree(registry, group).nodes)
+    (told,) = caught.value.__notes__
+    assert told.startswith(f"{len(tree.nodes) - left} nodes are removed, {left} are not: the backup has them; ")
+    assert remove_tree(registry, read_tree(registry, group)) == left
+
+
+def test_interrupted_before_anything(registry: Registry, make_group: Build) -> None:
+    """A signal before the first transaction: nothing was written, and it says so."""
+    group = make_group({P("t", 0): 5})
+    writes = plan(registry, group, {P("t", 0): 1})
+
+    def interrupt(number: int) -> None:
+        raise KeyboardInterrupt
+
+    with Meddler(registry.settings, interrupt) as signalled, pytest.raises(KeyboardInterrupt) as caught:
+        write_offsets(signalled, group, writes)
+    assert caught.value.__notes__ == ["nothing was written"]
+    assert values(registry, group, P("t", 0)) == [5]

@@ -1,0 +1,53 @@
+"""Exports of a group that are not finished, as their node ``/consumers/G/zkgroup/export`` tells.
+
+What its states mean stands in ``zkgroup.export``. Whoever changes the group's offsets meanwhile takes the ground from
+under the run, and whoever deletes the node loses it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from zkgroup.errors import RefusedError
+from zkgroup.groups.shell import quoted
+from zkgroup.protocol.jsontext import excerpt
+
+_UNKNOWN: Final = "its state cannot be read"
+
+
+class UnfinishedExportError(RefusedError):
+    """Refused because an export of the group is under way, though nobody may be at work on it now."""
+
+    def __init__(self, group: str, data: bytes) -> None:
+        found = _read(data)
+        super().__init__(f"an export of group {group} is unfinished: {_told(found)}", _remedy(group, found))
+
+
+def told_of_export(group: str, data: bytes) -> str | None:
+    """What the node ``/consumers/G/zkgroup/export`` says of an unfinished export; None where it tells of none."""
+    return f"an export of group {group} is unfinished: {_told(_read(data))}" if data else None
+
+
+def _read(data: bytes) -> Mapping[str, Any]:
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _told(found: Mapping[str, Any]) -> str:
+    state, run, output = (found.get(key) for key in ("state", "run", "output"))
+    if not isinstance(state, str):
+        return _UNKNOWN
+    return f"{excerpt(state)}, run {excerpt(str(run))}, to {excerpt(str(output))}"
+
+
+def _remedy(group: str, found: Mapping[str, Any]) -> str:
+    output = found.get("output")
+    place = quoted(output) if isinstance(output, str) else "FOLDER"
+    command = f"zkgroup export --group {quoted(group)} --to {place}"
+    ends = "--settle withdraw drops it" if found.get("state") == "planned" else "--settle keep or withdraw ends it"
+    return f"run that export again, which finishes it, or end it: '{command} --status' tells more, {ends}"
