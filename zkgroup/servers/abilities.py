@@ -1,8 +1,8 @@
 """What a broker can be asked, found out before it is asked.
 
-librdkafka (2.16) knows which requests a broker takes, and tells it in its debug log alone. To ask for a deletion that the
-broker does not know is no way to find out: the client is broken by the refusal, and aborts the process when it ends
-(``rd_kafka_q_destroy0``: a queue is freed twice).
+librdkafka (2.16) knows which requests a broker takes, and tells it in its debug log alone. To ask for a deletion that
+the broker does not know is no way to find out: the client is broken by the refusal, and aborts the process when it is
+freed (``rd_kafka_q_destroy0``: a queue is freed twice).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _SETTLING: Final = 2.0
 
 
 class AbilityLog:
-    """A client's log, of which it keeps what brokers can be asked: broker id → names of requests. The id of a broker that
-    is known by its address alone is ``bootstrap``."""
+    """A client's log, of which it keeps what brokers can be asked: broker id → names of requests. The id of a broker
+    that is known by its address alone is ``bootstrap``."""
 
     def __init__(self) -> None:
         self.abilities: dict[str, set[str]] = {}

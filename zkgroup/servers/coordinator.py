@@ -194,8 +194,8 @@ class Coordinators:
     def delete(self, group: str) -> None:
         """Delete a group, its offsets with it; the coordinator itself refuses that while there are members.
 
-        Raises ``RefusedError`` for an active group, and where brokers cannot do it (``check_deletes``: they are not even
-        asked). A group that is gone already is no matter.
+        Raises ``RefusedError`` for an active group, and where brokers cannot do it (``check_deletes``: they are not
+        even asked). A group that is gone already is no matter.
         """
         self.check_deletes(group)
         answer = self._admin().delete_consumer_groups([group], request_timeout=self.timeout)[group]
