@@ -101,15 +101,25 @@ def status(
     output: OutputOption = "table",
 ) -> None:
     """Show the sandboxes and their processes."""
-    from zkgroup.sandbox.lifecycle import process_rows, running
-    from zkgroup.sandbox.state import all_states
+    from zkgroup.sandbox.lifecycle import found_rows, process_rows, running
+    from zkgroup.sandbox.state import SandboxState, looks
 
-    states = all_states() if name is None else [running(name)]
-    print_rows([row for state in states for row in process_rows(state)], COLUMNS, output)
+    states = list(looks()) if name is None else [running(name)]
+    print_rows(
+        [
+            row
+            for state in states
+            for row in (process_rows(state) if isinstance(state, SandboxState) else found_rows(state.name))
+        ],
+        COLUMNS,
+        output,
+    )
     if not states:
         _note(ctx, "no sandbox runs; start one with: zkgroup sandbox start")
     for state in states:
-        if not state.alive:
+        if not isinstance(state, SandboxState):
+            say(str(state), kind="warning")
+        elif not state.alive:
             called = "" if state.name == "default" else f" --name {state.name}"
             say(f"sandbox {state.name} has ended without being stopped: zkgroup sandbox stop{called}", kind="warning")
 

@@ -273,3 +273,32 @@ def test_wrong_starts(arguments: list[str]) -> None:
     wrong = run("sandbox", "start", *arguments)
     assert wrong.returncode == 2
     assert wrong.stderr.count("\n") == 1
+
+
+def test_a_damaged_state_hides_no_other_sandbox_and_orphans_nothing(running: str, unique: Callable[[str], str]) -> None:
+    """Of a sandbox whose state file is spoilt ``status`` shows the processes, beside the others, and names what ends
+    them; ``stop`` does, and spares whoever only has its files open. So it does where the whole folder is gone."""
+    name = unique("spoilt")
+    assert run("sandbox", "start", "--name", name).returncode == 0
+    state = find(name)
+    assert state is not None
+    folder = sandbox_folder(name)
+    (folder / "state.json").write_text('{"name": "half')
+    with subprocess.Popen(["tail", "-f", str(folder / "zookeeper" / "zoo.cfg")], stdout=subprocess.DEVNULL) as reader:
+        shown = run("sandbox", "status", "--output", "json")
+        rows = {(row["sandbox"], row["process"]): row for row in json.loads(shown.stdout)}
+        assert {(running, "zookeeper"), (running, "broker 1"), (name, "zookeeper"), (name, "broker 1")} <= rows.keys()
+        assert rows[name, "broker 1"]["pid"] == state.brokers[0].process.pid
+        assert (shown.returncode, f"zkgroup sandbox stop --name {name}" in shown.stderr) == (0, True)
+        refused = run("sandbox", "start", "--name", name)
+        assert (refused.returncode, f"zkgroup sandbox stop --name {name}" in refused.stderr) == (1, True)
+        folder.rename(folder.with_name(f"{name}-elsewhere"))  # as if it had been removed
+        stopped = run("sandbox", "stop", "--name", name)
+        assert (stopped.returncode, stopped.stderr) == (0, f"zkgroup: sandbox {name} is stopped\n")
+        assert not state.alive
+        assert reader.poll() is None
+        reader.kill()
+    folder.with_name(f"{name}-elsewhere").rename(folder)
+    again = run("sandbox", "stop", "--name", name)
+    assert (again.returncode, folder.exists()) == (0, False)
+    assert run("sandbox", "stop", "--name", name).returncode == 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,9 +13,9 @@ from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.guard.script import is_paused
 from zkgroup.sandbox.member import MemberOptions, ReferenceMember
 from zkgroup.sandbox.paths import sandbox_folder
-from zkgroup.sandbox.processes import POLL, ProcessId
+from zkgroup.sandbox.processes import POLL, ProcessId, find_by_folder
 from zkgroup.sandbox.server import telling_line
-from zkgroup.sandbox.state import MemberState, SandboxState, find, locked, read_state, write_state
+from zkgroup.sandbox.state import DamagedStateError, MemberState, SandboxState, find, locked, read_state, write_state
 
 MEMBER_START = 30.0  # seconds for a member to have its streams
 MEMBER_LEAVE = 10.0  # seconds for all members together to leave their groups
@@ -47,6 +47,16 @@ def process_rows(state: SandboxState) -> Iterator[ProcessRow]:
         yield ProcessRow(state.name, member.name, member.release, None, member.process.pid, condition, member.log)
 
 
+def found_rows(name: str) -> Iterator[ProcessRow]:
+    """What runs of a sandbox that nothing can be read of, by the command lines of processes."""
+    for found in find_by_folder(sandbox_folder(name)):
+        parts = found.place.parts or (".",)
+        process = parts[-1].replace("-", " ") if parts[0] != "members" else parts[-1]
+        condition = _condition(found.process, ready=True)
+        log = str(sandbox_folder(name) / found.place)
+        yield ProcessRow(name, process, None, None, found.process.pid, condition, log)
+
+
 def _condition(process: ProcessId, *, ready: bool) -> str:
     if not process.alive():
         return "gone"
@@ -71,29 +81,46 @@ def running(name: str) -> SandboxState:
 def stop(name: str) -> SandboxState | None:
     """End all processes of the sandbox called ``name``, and remove its folder.
 
-    Members leave their groups first, so that nothing waits for them. Returns what it was, None where there was none.
+    Members leave their groups first, so that nothing waits for them. Where the state file is damaged or gone, or the
+    whole folder, its processes are found by their command lines. Returns what it was (as far as is known), None where
+    there was none.
     """
     folder = sandbox_folder(name)
-    if not folder.is_dir():
+    if not folder.is_dir() and not find_by_folder(folder):
         return None
     with locked(name):
-        state = read_state(folder)
+        damaged = False
+        try:
+            state = read_state(folder)
+        except DamagedStateError:
+            state, damaged = None, True
         if state is not None:
-            _end_members(state)
+            _end_members([member.process for member in state.members])
             for server in reversed(state.servers):  # brokers before their ZooKeeper
                 server.process.kill()
+        elif _end_found(folder) or damaged:
+            state = SandboxState(name, kafka="", connect="", bootstrap="", folder=str(folder), servers=())
         shutil.rmtree(folder, ignore_errors=True)
     return state
 
 
-def _end_members(state: SandboxState) -> None:
-    for member in state.members:
-        if member.process.signal(signal.SIGTERM):
-            member.process.signal(signal.SIGCONT)
+def _end_found(folder: Path) -> bool:
+    """End what runs of a sandbox of which nothing is written down; False if nothing does."""
+    found = find_by_folder(folder)
+    _end_members([one.process for one in found if one.place.parts[:1] == ("members",)])
+    for one in sorted(found, key=lambda one: one.place.parts[:1] == ("zookeeper",)):
+        one.process.kill()
+    return bool(found)
+
+
+def _end_members(members: Sequence[ProcessId]) -> None:
+    for member in members:
+        if member.signal(signal.SIGTERM):
+            member.signal(signal.SIGCONT)
     deadline = time.monotonic() + MEMBER_LEAVE
-    for member in state.members:
-        if not member.process.wait_gone(max(0.0, deadline - time.monotonic())):
-            member.process.kill()
+    for member in members:
+        if not member.wait_gone(max(0.0, deadline - time.monotonic())):
+            member.kill()
 
 
 def start_member(name: str, options: MemberOptions) -> MemberState:

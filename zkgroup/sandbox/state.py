@@ -78,6 +78,14 @@ class SandboxState:
         return any(server.process.alive() for server in self.servers)
 
 
+class DamagedStateError(ZkgroupError):
+    """A state file that cannot be read. Its servers may run."""
+
+    def __init__(self, path: Path) -> None:
+        self.name = path.parent.name
+        super().__init__(f"{path} is damaged", f"end what runs of the sandbox: zkgroup sandbox stop --name {self.name}")
+
+
 def write_state(state: SandboxState) -> None:
     """Write the state file, whole or not at all."""
     folder = Path(state.folder)
@@ -88,7 +96,7 @@ def write_state(state: SandboxState) -> None:
 
 
 def read_state(folder: Path) -> SandboxState | None:
-    """The state written in ``folder``, None where there is none. Raises ``ZkgroupError`` for a damaged file."""
+    """The state written in ``folder``, None where there is none. Raises ``DamagedStateError``."""
     path = folder / STATE_FILE
     try:
         return _decode(json.loads(path.read_text(encoding="utf-8")))
@@ -98,7 +106,7 @@ def read_state(folder: Path) -> SandboxState | None:
         why = f"cannot read {path}: {error.strerror}"
         raise ZkgroupError(why, f"set {STATE_VARIABLE} to another folder") from error
     except (ValueError, KeyError, TypeError) as error:
-        raise ZkgroupError(f"{path} is damaged", f"remove the folder {folder}") from error
+        raise DamagedStateError(path) from error
 
 
 def _decode(raw: dict[str, Any]) -> SandboxState:
@@ -115,8 +123,20 @@ def find(name: str = "default") -> SandboxState | None:
 
 
 def all_states() -> list[SandboxState]:
-    """Every sandbox that is written down, running or not, by name."""
-    return [state for name in sandbox_names() if (state := read_state(sandbox_folder(name))) is not None]
+    """Every sandbox that is written down and can be read, running or not, by name."""
+    return [state for state in looks() if isinstance(state, SandboxState)]
+
+
+def looks() -> Iterator[SandboxState | DamagedStateError]:
+    """As ``all_states``, with those between that are damaged."""
+    for name in sandbox_names():
+        try:
+            state = read_state(sandbox_folder(name))
+        except DamagedStateError as damaged:
+            yield damaged
+        else:
+            if state is not None:
+                yield state
 
 
 def lock_file(name: str) -> Path:
