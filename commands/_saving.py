@@ -75,7 +75,7 @@ def _look(settings: ConnectionSettings, group: str, store: Store | None) -> Stan
 
     if settings.zookeeper is None and settings.bootstrap and store in (None, "kafka"):
         surveyor = Surveyor(None, brokers_of(settings, None), group, settings.timeout)
-        return surveyor.look(Selection(), "kafka", logs_needed=False)
+        return surveyor.look(Selection(), "kafka", logs_needed=False, making=False)
     with open_registry(settings) as registry:
         surveyor = Surveyor(registry, brokers_of(settings, registry), group, settings.timeout)
-        return surveyor.look(Selection(), store, logs_needed=False)
+        return surveyor.look(Selection(), store, logs_needed=False, making=False)

@@ -161,6 +161,8 @@ def reset_offsets(
         raise UsageError("--file-format and --from-group are about --from-file", "leave them out")
     if export and execute:
         raise UsageError("--export and --execute contradict each other", "export first, then --from-file")
+    if export and output == "json":
+        raise UsageError("--export prints CSV, which is what Kafka's tools read", "leave --output out")
     change = change_of(
         ctx, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup, vouched=no_zookeeper_members
     )

@@ -20,18 +20,22 @@ def checkpoint_of(group: str, partitions: Iterable[GroupPartition], store: Store
     """
     found: dict[TopicPartition, int] = {}
     unreadable = []
+    hidden = False
     for partition in partitions:
         for one in stores_of(store):
             why = current_offset(partition, one)[1]
             if why is not None:
                 unreadable.append(f"{partition.name} in {one} ({why})")
+                hidden |= one == "zookeeper" and partition.stored is not None and partition.stored.hidden
         committed = partition.committed(store)
         if committed is not None:
             found[partition.key] = committed
     if unreadable:
         raise ZkgroupError(
             f"nothing is saved of group {group}, as offsets cannot be read: {listed(unreadable)}",
-            "mend them with reset-offsets, or leave them out with --topic",
+            "connect with credentials that may read them, or leave them out with --topic"
+            if hidden
+            else "mend them with reset-offsets, or leave them out with --topic",
         )
     if not found:
         raise NotFoundError(

@@ -1,4 +1,4 @@
-"""Offset files in JSON: kafka-utils', Spark's, and the rows that zkgroup itself prints.
+"""Offset files in JSON: kafka-utils', Spark's, Burrow's, and the rows that zkgroup itself prints.
 
 Python's parser, not orjson: it shows names that come twice in an object, of which others would hide all but one.
 """
@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Any, Final, NoReturn, TypeGuard
+
+import orjson
 
 from zkgroup.errors import UsageError
 from zkgroup.groups.file_entries import Entries, FileFormat, Place, Wanted
@@ -16,6 +19,7 @@ from zkgroup.protocol.jsontext import excerpt
 # Spark's startingOffsets (2.0 and later).
 _SPARK_PLACES: Final[dict[str, Wanted]] = {"-2": "earliest", "-1": "latest"}
 _ROW_OFFSETS: Final = ("offset", "target", "committed")
+_LARGE: Final = 1 << 20
 _ELSEWHERE: Final = "see whether it is the right file"
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s"{}\[\],:]+', re.DOTALL)
 
@@ -59,6 +63,7 @@ def read_json(text: str, entries: Entries, forced: FileFormat | None) -> FileFor
     kafka-utils: ``{"groupid": "g", "offsets": {"topic": {"0": 123}}}``, as kafka-consumer-manager's offset_save
     writes. Spark: ``{"topic": {"0": 123}}``, where −2 is the earliest offset and −1 the latest. Rows: a list of objects
     with ``topic``, ``partition`` and ``target`` or ``committed``, or an object that has such a list as ``partitions``.
+    Burrow (1.0 and later): what ``/v3/kafka/CLUSTER/consumer/GROUP`` answers, and ``…/status`` and ``…/lag`` below it.
     """
     value = _parse(text, entries)
     if isinstance(value, _Object) and value.find("zkgroup_backup")[0] >= 0:
@@ -72,6 +77,9 @@ def read_json(text: str, entries: Entries, forced: FileFormat | None) -> FileFor
             if _is_list(rows):
                 _read_rows(entries, rows, _group(entries, value, "group"), (index,))
                 return "json"
+            if _is_burrow(value):
+                _read_burrow(entries, value)
+                return "json"
             index, topics = value.find("offsets")
             if forced == "json" or _is_text(value.find("groupid")[1]) or _has_topics(topics):
                 if not isinstance(topics, _Object):
@@ -84,10 +92,58 @@ def read_json(text: str, entries: Entries, forced: FileFormat | None) -> FileFor
     return "spark"
 
 
+def _is_burrow(value: _Object) -> bool:
+    names = [name for name, _ in value]
+    return names[:2] == ["error", "message"] and ("status" in names or "topics" in names)
+
+
+def _read_burrow(entries: Entries, value: _Object) -> None:
+    """The newest commit of each partition that it has seen."""
+    above, status = value.find("status")
+    if isinstance(status, _Object):
+        index, rows = status.find("partitions")
+        found = rows if _is_list(rows) else []
+        group = _group(entries, status, "group")
+        for number, row in enumerate(found):
+            place: Place = (above, index, number)
+            end = row.find("end")[1] if isinstance(row, _Object) else None
+            if isinstance(end, _Object):
+                topic, partition = row.find("topic")[1], row.find("partition")[1]
+                _add_burrow(entries, place, group, topic, partition, end)
+        return
+    for place, topic, partition, commits in _burrow_topics(value):
+        seen = [commit for commit in commits if isinstance(commit, _Object)]
+        if seen:
+            _add_burrow(entries, place, None, topic, _Integer(partition), seen[-1])
+
+
+def _burrow_topics(value: _Object) -> Iterator[tuple[Place, str, int, list[Any]]]:
+    above, topics = value.find("topics")
+    for number, (topic, partitions) in enumerate(topics if isinstance(topics, _Object) else []):
+        for partition, one in enumerate(partitions if _is_list(partitions) else []):
+            commits = one.find("offsets")[1] if isinstance(one, _Object) else None
+            if isinstance(commits, list) and _is_list(commits):
+                yield (above, number, partition), topic, partition, commits
+
+
+def _add_burrow(entries: Entries, place: Place, group: str | None, topic: Any, partition: Any, commit: _Object) -> None:
+    if not _is_text(topic) or not isinstance(partition, _Integer):
+        entries.fail(place, "a partition of Burrow's without topic or number", _ELSEWHERE)
+    key = entries.topic(place, topic), entries.partition(place, partition)
+    entries.add(place, group, *key, _offset(entries, place, commit.find("offset")[1]))
+
+
 def _parse(text: str, entries: Entries) -> Any:
     def refuse(name: str) -> NoReturn:
         raise UsageError(f"{entries.name} is no JSON: it has {name} for a number", _ELSEWHERE)
 
+    if len(text) > _LARGE:  # a large file that ends too early is refused at once
+        try:
+            orjson.loads(text)
+        except orjson.JSONDecodeError as error:
+            entries.fail(error.lineno, f"is no JSON, or ends too early (character {error.colno})")
+        except UnicodeEncodeError:
+            pass  # half a character: no name can have it, which is told below
     try:
         # As written: neither bounds of numbers nor their digits are the parser's business.
         return json.loads(

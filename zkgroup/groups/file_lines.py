@@ -1,6 +1,6 @@
 """Offset files with one offset a line: ExportZkOffsets, KIP-122's CSV, rpk's columns, tables with a head.
 
-Blank lines, and lines that begin with ``#``, are let pass.
+Blank lines, lines that begin with ``#``, and what kafka-consumer-groups says before its table are let pass.
 """
 
 from __future__ import annotations
@@ -17,6 +17,12 @@ from zkgroup.protocol.jsontext import excerpt
 #: The columns that hold the offset, the best first: a plan is followed by its target.
 OFFSET_COLUMNS: Final = ("offset", "target", "new-offset", "committed", "current-offset")
 _GROUP_COLUMNS: Final = ("group", "groupid", "group-name")
+_PARTITION_COLUMNS: Final = ("partition", "pid")  # kafka.tools.ConsumerOffsetChecker says Pid
+# kafka-consumer-groups --describe (0.10 to 3.9) says one of these first.
+_PREFACE: Final = re.compile(
+    r"Note: This will (not|only) show information about .*"
+    r"|(Warning: )?Consumer group '.*' (has no active members|is rebalancing)\."
+)
 # Kafka 0.7 and pykafka put the broker's id before the partition: 0-3.
 _PARTITION_NODE: Final = re.compile(r"(?:[0-9]+-)?([0-9]+)", re.ASCII)
 _ZK_REMEDY: Final = "lines are /consumers/GROUP/offsets/TOPIC/PARTITION:OFFSET"
@@ -38,7 +44,7 @@ def lines_of(text: str) -> Iterator[tuple[int, str]]:
     """The lines that say something, with their numbers from 1."""
     for number, line in enumerate(text.split("\n"), 1):
         stripped = line.strip()
-        if stripped and not stripped.startswith("#"):
+        if stripped and not stripped.startswith("#") and not _PREFACE.fullmatch(stripped):
             yield number, stripped
 
 
@@ -74,7 +80,8 @@ def read_csv(text: str, entries: Entries) -> None:
         try:
             return [field.strip() for field in next(csv.reader([line], strict=True, skipinitialspace=True))]
         except csv.Error as error:
-            entries.fail(number, f"{excerpt(line)} is no CSV: {error}")
+            why = "a quote in it does not end, or something stands behind it" if '"' in line else str(error)
+            entries.fail(number, f"{excerpt(line)} is no CSV: {why}")
 
     _read_fields(text, entries, split, "topic,partition,offset", {3, 4})
 
@@ -107,13 +114,14 @@ def _read_fields(
 def _headed(number: int, fields: Sequence[str], entries: Entries) -> _Layout | None:
     """The layout that a head line describes, None where the line is none."""
     names = _names(fields)
-    if "topic" not in names or "partition" not in names:
+    partition = next((names.index(name) for name in _PARTITION_COLUMNS if name in names), None)
+    if "topic" not in names or partition is None:
         return None
     offset = next((names.index(name) for name in OFFSET_COLUMNS if name in names), None)
     if offset is None:
         entries.fail(number, "no column holds offsets", f"name one of them {' or '.join(OFFSET_COLUMNS)}")
     group = next((names.index(name) for name in _GROUP_COLUMNS if name in names), None)
-    return _Layout(len(names), group, names.index("topic"), names.index("partition"), offset, names)
+    return _Layout(len(names), group, names.index("topic"), partition, offset, names)
 
 
 def _headless(number: int, fields: Sequence[str], entries: Entries, form: str, widths: set[int]) -> _Layout:
@@ -128,4 +136,4 @@ def _headless(number: int, fields: Sequence[str], entries: Entries, form: str, w
 
 
 def _names(fields: Sequence[str]) -> tuple[str, ...]:
-    return tuple(field.lower().replace("_", "-") for field in fields)
+    return tuple(field.lower().replace("_", "-").replace(" ", "-") for field in fields)

@@ -5,7 +5,7 @@
 | zk | ``/consumers/G/offsets/T/P:123`` | Kafka's ExportZkOffsets and ImportZkOffsets (0.8.0 to 0.10.2) |
 | csv | ``T,P,123``; ``G,T,P,123``; with a head line, any order of columns | kafka-consumer-groups (KIP-122, KIP-222) |
 | json | ``{"groupid": "G", "offsets": {"T": {"0": 123}}}``; a list of rows | kafka-utils; ``zkgroup … --output json`` |
-| rpk | ``T P 123``; a table with a head line | ``rpk group seek --to-file``; ``zkgroup offsets`` |
+| rpk | ``T P 123``; a table with a head line | ``rpk group seek --to-file``; ``zkgroup offsets``; describe |
 | spark | ``{"T": {"0": 123}}``; −2 is earliest, −1 latest | Spark's startingOffsets |
 
 A file is recognised by its content.
@@ -92,13 +92,12 @@ def _decode(data: bytes, name: str) -> str:
         text = data.decode(encoding)
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise UsageError(
-            f"{name}, line {line}: byte {error.start} is no {encoding[:6].upper()}", "is it a text file?"
-        ) from None
+        called = encoding.removesuffix("-sig").upper()
+        raise UsageError(f"{name}, line {line}: byte {error.start} is no {called}", "is it a text file?") from None
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
         raise UsageError(f"{name}, line {line}: a zero byte, which no text has", "is it a text file?")
-    return text
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
 
 
 def format_for(path: str) -> FileFormat:

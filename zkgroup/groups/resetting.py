@@ -40,7 +40,7 @@ from zkgroup.groups.reset import (
 )
 from zkgroup.groups.scope import Scope
 from zkgroup.groups.shell import command_line
-from zkgroup.groups.standing import Brokers, Log, Selection, Standing, Surveyor, patience, with_logs
+from zkgroup.groups.standing import Brokers, Log, Selection, Standing, Surveyor, no_group, patience, with_logs
 from zkgroup.groups.stored import stored_offset
 from zkgroup.groups.targets import find_offsets
 from zkgroup.groups.writing import OffsetWrite, write_offsets
@@ -104,6 +104,8 @@ class Resetter:
         """
         surveyor = Surveyor(self._registry, self._brokers, self._group, self._timeout)
         standing = surveyor.look(selection, store, logs_needed=target.kind != "current")
+        if target.kind == "shift" and not standing.exists:
+            raise no_group(self._group, making=False)
         times = None
         if target.kind == "time":
             existing = [key for key, partition in standing.partitions.items() if partition.exists]

@@ -66,8 +66,9 @@ class Surveyor:
         self._nodes = Nodes()
         self._topics: Mapping[str, tuple[int, ...]] = {}
 
-    def look(self, selection: Selection, store: Store | None, *, logs_needed: bool) -> Standing:
+    def look(self, selection: Selection, store: Store | None, *, logs_needed: bool, making: bool = True) -> Standing:
         """Read everything. Without ``store``, that where the group keeps its offsets: ZooKeeper for a new group.
+        ``making``: who looks may make the group, and is told how.
 
         Raises ``NotFoundError`` for a group, topic or partition that does not exist (a group that is named with its
         partitions may be new), and ``UnreachableError``. Logs that are not ``logs_needed`` may remain unknown.
@@ -79,9 +80,7 @@ class Surveyor:
         in_kafka = side is not None and (side.group is not None or bool(side.offsets))
         exists = in_zookeeper or in_kafka
         if not exists and selection.scope is None and selection.listed is None:
-            raise NotFoundError(
-                f"there is no group {self._group}", "check its name; for a new group name the topics with --topic"
-            )
+            raise no_group(self._group, making=making)
         found = self._partitions(selection, store, side)
         unreadable: dict[TopicPartition, bytes] = {}
         stored: Mapping[TopicPartition, StoredOffset] = {}
@@ -191,7 +190,7 @@ class Surveyor:
             if not keys:
                 raise NotFoundError(
                     f"group {self._group} has no offsets",
-                    "there is nothing to save or to move; --topic names new topics",
+                    "there is nothing to save, or to move unless --topic names new topics",
                 )
         there = {topic: frozenset(numbers) for topic, numbers in self._topics.items()}
         return {key: _missing(key, there.get(key.topic)) for key in keys}
@@ -278,6 +277,12 @@ class Surveyor:
             warnings.append(f"log offsets are not known: {error.message}")
             return None
         return beside.submit(log_offsets, settings, existing, patience(self._timeout, len(existing)))
+
+
+def no_group(group: str, *, making: bool) -> NotFoundError:
+    """The error for a group that is nowhere."""
+    new = "; for a new group name the topics with --topic" if making else ""
+    return NotFoundError(f"there is no group {group}", f"check its name, list-groups shows which there are{new}")
 
 
 def _missing(key: TopicPartition, numbers: frozenset[int] | None) -> str | None:

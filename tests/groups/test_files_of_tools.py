@@ -1,0 +1,108 @@
+"""Files of offsets as other tools print them: tables, heads in several spellings, Burrow's JSON, old ends of lines."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from zkgroup.errors import UsageError
+from zkgroup.groups.file_json import _LARGE
+from zkgroup.groups.files import parse_offsets
+from zkgroup.protocol.names import TopicPartition as P
+
+# As the tools of these releases print them.
+DESCRIBE_1_1 = """\
+Note: This will only show information about consumers that use ZooKeeper (not those using the Java consumer API).
+
+TOPIC                          PARTITION  CURRENT-OFFSET  LOG-END-OFFSET  LAG        CONSUMER-ID
+orders                         0          5               1000            995        g1_host-1
+orders                         1          -               1000            -          -
+"""
+DESCRIBE_3_9 = """\
+
+Consumer group 'g1' has no active members.
+
+GROUP           TOPIC           PARTITION  CURRENT-OFFSET  LOG-END-OFFSET  LAG   CONSUMER-ID     HOST      CLIENT-ID
+g1              orders          0          5               1000            995   -               -         -
+"""
+DESCRIBE_0_8 = (
+    "GROUP, TOPIC, PARTITION, CURRENT OFFSET, LOG END OFFSET, LAG, OWNER\ng1, orders, 0, 5, 1000, 995, none\n"
+)
+CHECKER = """\
+Group           Topic                          Pid Offset          logSize         Lag             Owner
+g1              orders                         0   5               1000            995             none
+"""
+BURROW_STATUS = json.dumps(
+    {
+        "error": False,
+        "message": "consumer status returned",
+        "status": {
+            "cluster": "c",
+            "group": "g1",
+            "partitions": [
+                {"topic": "orders", "partition": 0, "start": {"offset": 4}, "end": {"offset": 5, "lag": 0}},
+                {"topic": "orders", "partition": 1, "start": None, "end": None},
+            ],
+        },
+    }
+)
+BURROW_TOPICS = json.dumps(
+    {
+        "error": False,
+        "message": "consumer topic offsets returned",
+        "topics": {"orders": [{"offsets": [None, {"offset": 3}, {"offset": 5}]}, {"offsets": []}]},
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "group", "offsets"),
+    [
+        (DESCRIBE_1_1, None, {P("orders", 0): 5, P("orders", 1): None}),
+        (DESCRIBE_3_9, "g1", {P("orders", 0): 5}),
+        (DESCRIBE_3_9.replace("has no active members", "is rebalancing"), "g1", {P("orders", 0): 5}),
+        (DESCRIBE_0_8, "g1", {P("orders", 0): 5}),
+        (CHECKER, "g1", {P("orders", 0): 5}),
+        (BURROW_STATUS, "g1", {P("orders", 0): 5}),
+        (BURROW_TOPICS, None, {P("orders", 0): 5}),
+        ("orders,0,5\rorders,1,6\r", None, {P("orders", 0): 5, P("orders", 1): 6}),
+        ("/consumers/g1/offsets/orders/0:5\r\r/consumers/g1/offsets/t/1:6", "g1", {P("orders", 0): 5, P("t", 1): 6}),
+        ('{"groupid": "g1",\r"offsets":\r{"orders": {"0": 5}}}', "g1", {P("orders", 0): 5}),
+    ],
+)  # fmt: skip
+def test_what_other_tools_print(text: str, group: str | None, offsets: dict[P, int | None]) -> None:
+    """Read as it is, sentences before a table included: each offset for its partition, of the group that is named."""
+    assert parse_offsets(text.encode(), "f").groups == {group: offsets}
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"\x1f\x8b\x08", "f, line 1: byte 1 is no UTF-8: "),
+        (b"\xff\xfe\x00", "f, line 1: byte 2 is no UTF-16: "),
+        (b'orders,0,"5', "is no CSV: a quote in it does not end, or something stands behind it"),
+        (b"Consumer group 'g1' does not exist.\n", "where 3 are expected"),
+        (b'{"error": true, "message": "cluster or consumer not found"}', "no partitions with offsets"),
+        (b'{"error": false, "message": "", "status": {"partitions": [{"end": {"offset": 1}}]}}', "without topic or"),
+    ],
+)
+def test_what_cannot_be_read(data: bytes, why: str) -> None:
+    """Told in words for people, not in those of a parser."""
+    with pytest.raises(UsageError) as caught:
+        parse_offsets(data, "f")
+    assert why in str(caught.value)
+
+
+def test_a_large_file_that_ends_too_early() -> None:
+    """Refused with its line, in a fraction of the time that it would take to read."""
+    whole = json.dumps({"groupid": "g", "offsets": {"t": {str(number): number for number in range(200_000)}}}).encode()
+    assert len(whole) > _LARGE
+    began = time.process_time()
+    assert len(parse_offsets(whole, "f").groups["g"]) == 200_000
+    read = time.process_time() - began
+    began = time.process_time()
+    with pytest.raises(UsageError, match="f, line 1: is no JSON, or ends too early"):
+        parse_offsets(whole[:-9], "f")
+    assert time.process_time() - began < read / 2
