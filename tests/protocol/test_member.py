@@ -5,6 +5,7 @@ Every run is checked as ``sim.world`` tells, and every step of every member agai
 
 from __future__ import annotations
 
+import pytest
 from sim.member import SimMember
 from sim.world import GROUP, TIMEOUT, World, every, settled_member
 
@@ -239,6 +240,26 @@ def test_who_cannot_get_its_share_leaves_loudly() -> None:
     assert path in str(member.error)
     assert znodes.member_id(GROUP, "m1") not in world.server.nodes
     assert set(world.owners().values()) == {"x-0"}
+
+
+@pytest.mark.parametrize("retries", [1, 2, 4, 7])
+def test_as_many_attempts_as_were_asked_for(retries: int) -> None:
+    """``rebalance.max.retries`` attempts, as in the reference, and its patience: a pause after the last one, too, in
+    which the member goes on as soon as what is in the way is gone."""
+    path = znodes.owner(GROUP, T[0])
+    for gone in (False, True):
+        world = World(1)
+        world.write(path, b"x-0", ephemeral=True)
+        member = world.join("m1", max_retries=retries, backoff=1.0)
+        world.run(retries - 0.3)
+        assert (member.finished, member.member.counters.failed_attempts) == (False, retries)
+        if gone:
+            world.delete(path)
+            world.come_to_rest(1.0)
+        else:
+            world.run(1.0)
+            assert isinstance(member.error, RebalanceFailedError)
+            assert f"after {retries} attempts" in str(member.error)
 
 
 def test_who_keeps_trying_gets_its_share_in_the_end() -> None:

@@ -82,6 +82,20 @@ def test_attempts_are_used_up_by_number_and_time() -> None:
     assert not attempts.used_up(300.0)
 
 
+def test_after_the_last_attempt_only_a_change_brings_another() -> None:
+    """Attempts at 0, 2, 4 and 6 s: no fifth is due by time, but 2 s of patience are left. Attempts that came early
+    leave room for others."""
+    attempts = Attempts(4, 2.0)
+    attempts.begin(100.0)
+    for at in (100.0, 102.0, 104.0):
+        attempts.failed()
+        assert not attempts.is_last(at)
+    attempts.failed()
+    assert (attempts.is_last(106.0), attempts.patience(106.0)) == (True, 2.0)
+    assert not attempts.is_last(101.0)
+    assert (attempts.is_last(109.0), attempts.patience(109.0)) == (True, 0.0)
+
+
 def test_pauses_grow_for_one_that_keeps_trying() -> None:
     """The configured back-off first, then doubled up to half a minute; early retries double from 50 ms."""
     attempts = Attempts(2, 2.0)
@@ -120,6 +134,7 @@ def test_timers_go_off_once_and_may_be_hastened_or_cancelled() -> None:
     timers.hasten("c", 6.0)
     timers.hasten("c", 8.0)
     timers.hasten("d", 1.0)
+    timers.hasten("d", 1.0, timers.cancel)
     assert timers.next == 5.0
     timers.fire(5.0)
     assert (rung, timers.next) == (["a"], 6.0)

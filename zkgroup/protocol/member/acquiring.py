@@ -152,7 +152,10 @@ class Acquiring:
                 self._failed(self._final(error))
                 return
             g.log(logging.ERROR, f"cannot get its share of group {g.settings.group}, trying on: {error}")
-        g.timers.set("retry", g.now + self.attempts.pause(g.now), self._retry)
+        if self.attempts.is_last(g.now) and not g.settings.keep_trying:
+            g.timers.set("retry", g.now + self.attempts.patience(g.now), lambda: self._give_up(error))
+        else:
+            g.timers.set("retry", g.now + self.attempts.pause(g.now), self._retry)
         if isinstance(error, do.OwnerConflictError):
             self.attempts.blockers = set(error.paths)
             g.talk.run(lambda: do.watch_gone(error.paths), self._blocked, lambda _: None)
@@ -170,6 +173,10 @@ class Acquiring:
         if self._ground.phase is Phase.BACKING_OFF:
             self.attempts.blockers.clear()
             self._again()
+
+    def _give_up(self, error: Exception) -> None:
+        if self._ground.phase is Phase.BACKING_OFF:
+            self._failed(self._final(error))
 
     def _blocked(self, still_there: Sequence[str]) -> None:
         self.attempts.keep(still_there)
@@ -189,7 +196,7 @@ class Acquiring:
         """Something has changed that may let the next attempt succeed."""
         g = self._ground
         if g.phase is Phase.BACKING_OFF:
-            g.timers.hasten("retry", g.now + self.attempts.early_pause())
+            g.timers.hasten("retry", g.now + self.attempts.early_pause(), self._retry)
 
     # ------------------------------------------------------------ starting
 

@@ -35,7 +35,16 @@ class Attempts:
     def used_up(self, now: float) -> bool:
         """Whether it was tried often enough. Retries that something has triggered come early: four of those prove
         nothing, so the time that the reference would have taken must have passed as well."""
-        return self.count >= self._max_retries and now - self._began >= self._max_retries * self._backoff
+        return self.count >= self._max_retries and not self.patience(now)
+
+    def is_last(self, now: float) -> bool:
+        """Whether no other attempt is due by time alone: only something that changes may bring one, before
+        ``patience`` is at its end. (The reference sleeps after its last attempt, too, and then gives up.)"""
+        return self.count >= self._max_retries and self._backoff >= self.patience(now)
+
+    def patience(self, now: float) -> float:
+        """How much is left of the time that the reference would take."""
+        return max(0.0, self._began + self._max_retries * self._backoff - now)
 
     def pause(self, now: float) -> float:
         """How long to wait at most; longer and longer for one that keeps trying."""

@@ -32,11 +32,11 @@ class Timers:
         """Call ``alarm`` at ``at``; an earlier alarm of this name is forgotten."""
         self._at[name] = at, alarm
 
-    def hasten(self, name: str, at: float) -> None:
-        """Let an alarm that is set go off at ``at``, if that is sooner."""
+    def hasten(self, name: str, at: float, alarm: Callable[[], None] | None = None) -> None:
+        """Let an alarm that is set go off at ``at``, if that is sooner; with ``alarm``, call that instead."""
         if name in self._at:
-            before, alarm = self._at[name]
-            self._at[name] = min(before, at), alarm
+            before, former = self._at[name]
+            self._at[name] = min(before, at), alarm or former
 
     def cancel(self, *names: str) -> None:
         """Forget alarms."""
