@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from zkgroup.protocol.filters import TopicFilter
     from zkgroup.protocol.names import TopicPartition
     from zkgroup.servers.kafka import KafkaSettings
+    from zkgroup.servers.registry import Registry
 
 log = logging.getLogger("zkgroup.consume")
 
@@ -29,6 +31,8 @@ _Raw: TypeAlias = "Stream[bytes | None, bytes | None]"
 
 # How often it is looked whether it is time to leave, in seconds.
 LOOK = 0.05
+# How often it is looked whether a broker has come, in seconds.
+BROKER_LOOK = 0.5
 NOTHING, WAITING = "there is nothing to read", "waiting for one"
 # How long a reader that was told to stop may take to write what it has in hand, where nobody waits for it.
 LAST_WRITE = 0.5
@@ -248,6 +252,8 @@ def _prepare(
     kafka = _given_brokers(settings)
     if kafka is None:
         with open_registry(settings) as registry:
+            if not limits.until_end:
+                _wait_for_a_broker(registry, limits.timeout)
             kafka = Brokers(registry.read, dict(config.kafka), timeout=settings.timeout).settings()
     known = topics(kafka, settings.timeout)
     chosen = selection.among(sorted(known), config)
@@ -265,6 +271,23 @@ def _prepare(
     ends = log_ends(kafka, partitions, settings.timeout) if limits.until_end else {}
     starts = resolve_start(kafka, partitions, start, settings.timeout)
     return kafka, starts, ends
+
+
+def _wait_for_a_broker(registry: Registry, timeout: float | None) -> None:
+    """Until one is registered, or ``timeout`` seconds are over. Where none is, that is told, once."""
+    from zkgroup.protocol import znodes
+    from zkgroup.protocol.ops import Children
+
+    deadline = float("inf") if timeout is None else time.monotonic() + timeout
+    told = False
+    while True:
+        (listed,) = registry.read([Children(znodes.broker_ids())])
+        if (isinstance(listed, tuple) and listed) or time.monotonic() >= deadline:
+            return
+        if not told:
+            told = True
+            log.warning("no broker is registered yet: waiting")
+        time.sleep(min(BROKER_LOOK, max(0.0, deadline - time.monotonic())))
 
 
 def _what_is_new(

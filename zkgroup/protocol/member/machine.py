@@ -298,12 +298,14 @@ class Member:
 
     def _looked(self, found: bool) -> None:
         g = self._ground
-        g.no_broker = not found
+        known, g.no_broker = g.no_broker, not found
         if found or g.leaving:
             self._releasing.begin()
-        else:
-            g.log(logging.WARNING, "no broker is registered: waiting for one")
-            self._owning.resume()
+            return
+        if not known:
+            when = "any more" if g.holdings.share else "yet"
+            g.log(logging.WARNING, f"no broker is registered {when}: waiting")
+        self._owning.resume()
 
     def _released(self) -> None:
         self._owning.forget()
