@@ -26,8 +26,10 @@ SUMMARY = ("group", "store", "state", "members", "partitions", "lag", "critical"
 
 def table_row(row: GroupRow) -> dict[str, Any]:
     """A group's row for a table: the lag that is known of a part is marked."""
-    partial = row.lag is None and row.lag_at_least is not None
-    return {**asdict(row), "lag": AtLeast(row.lag_at_least) if partial else row.lag}
+    lag = row.lag
+    if lag is None and row.lag_at_least is not None:
+        lag = AtLeast(row.lag_at_least)
+    return {**asdict(row), "lag": lag}
 
 
 def print_overview(one: Inspection) -> None:

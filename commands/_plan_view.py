@@ -75,7 +75,8 @@ class View:
     def shares(self) -> list[Share]:
         from zkgroup.groups.beside import hidden_owners, owned_now, shares_of
 
-        return shares_of(self.rows, owned_now(self.snapshot), self.plan.streams, hidden_owners(self.snapshot))
+        hidden, plan = hidden_owners(self.snapshot), self.plan
+        return shares_of(self.rows, owned_now(self.snapshot), plan.streams, hidden, plan.filtering)
 
     @cached_property
     def conflicts(self) -> list[Conflict]:

@@ -1,9 +1,14 @@
-"""Asking the brokers about groups. What they do not answer is unknown, and told as a warning: never a failure."""
+"""Asking the brokers about groups. What they do not answer is unknown, and told as a warning: never a failure.
+
+A broker that has died is registered until its session ends, and whoever asks it waits in vain. So all of a look's
+questions share one time-out: where one must be answered before the next can be asked, it gets a part of what is left.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.groups.joining import Log
@@ -15,6 +20,8 @@ if TYPE_CHECKING:
     from zkgroup.servers.kafka import KafkaSettings
 
 T = TypeVar("T")
+#: What a question gets at least, in seconds, whatever the others took: brokers that work answer in less.
+LEAST: Final = 1.0
 #: How to reach the brokers, or how to find that out: called at most once, when it is needed.
 Brokers: TypeAlias = "KafkaSettings | Callable[[], KafkaSettings]"
 
@@ -22,45 +29,60 @@ Brokers: TypeAlias = "KafkaSettings | Callable[[], KafkaSettings]"
 class Asker:
     """One look's questions to the brokers. Once they were out of reach they are not asked again.
 
-    ``timeout``: seconds, for each kind of question. ``warnings``: what is not known, and why.
+    ``timeout``: seconds, for all questions together, from the first on. ``warnings``: what is not known, and why.
+    ``logs`` may be asked while another thread waits for ``sides``.
     """
 
     def __init__(self, brokers: Brokers, timeout: float) -> None:
         self._brokers = brokers
         self._timeout = timeout
+        self._deadline: float | None = None
         self._settings: KafkaSettings | None = None
         self._coordinators: Coordinators | None = None
         self.failure: ZkgroupError | None = None
         self.warnings: list[str] = []
 
     def settings(self) -> KafkaSettings:
-        """How to reach the brokers. Raises ``ZkgroupError`` where that cannot be found out."""
+        """How to reach the brokers. Raises ``ZkgroupError`` where that cannot be found out. It is found out once, and
+        in the thread that asks first: do so before there are two."""
         if self._settings is None:
             self._settings = self._brokers() if callable(self._brokers) else self._brokers
         return self._settings
 
-    def coordinators(self) -> Coordinators:
-        """The brokers as coordinators of groups. Raises as ``settings``."""
+    def coordinators(self, questions: int = 1) -> Coordinators:
+        """The brokers as coordinators of groups; one of so many ``questions`` is asked next. Raises as ``settings``."""
         from zkgroup.servers.coordinator import Coordinators  # confluent-kafka: 60 ms that not every look needs
 
         if self._coordinators is None:
             self._coordinators = Coordinators(self.settings(), self._timeout)
+        self._coordinators.timeout = self._left() / questions
         return self._coordinators
+
+    def _left(self) -> float:
+        """How much is left of the time-out, in seconds; a little always is."""
+        if self._deadline is None:
+            self._deadline = time.monotonic() + self._timeout
+        return max(LEAST, self._deadline - time.monotonic())
 
     def names(self) -> Sequence[str]:
         """The groups in Kafka; none, with a warning, where the brokers do not tell."""
         nothing: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
-        names, errors = self._ask("groups in Kafka are not known", lambda: self.coordinators().names(), nothing)
+        names, errors = self._ask("groups in Kafka are not known", lambda: self.coordinators(2).names(), nothing)
         self.warnings += errors
         return names
 
     def sides(
-        self, groups: Sequence[str], *, by_partition: bool = False, topics: Mapping[str, Collection[str]] | None = None
+        self,
+        groups: Sequence[str],
+        *,
+        by_partition: bool = False,
+        topics: Mapping[str, Collection[str]] | None = None,
+        questions: int = 1,
     ) -> Mapping[str, KafkaSide]:
         """What Kafka tells of each group, as ``Coordinators.sides``; nothing, with a warning, where brokers do not."""
 
         def question() -> Mapping[str, KafkaSide]:
-            return self.coordinators().sides(groups, by_partition=by_partition, topics=topics)
+            return self.coordinators(questions).sides(groups, by_partition=by_partition, topics=topics)
 
         what = "what Kafka keeps of the group is not known" if len(groups) == 1 else "groups in Kafka are not known"
         return self._ask(what, question, dict.fromkeys(groups, KafkaSide()))
@@ -74,7 +96,7 @@ class Asker:
 
         nothing: Mapping[TopicPartition, LogRange | ZkgroupError] = {}
         answers = self._ask(
-            "log offsets are not known", lambda: log_offsets(self.settings(), wanted, self._timeout), nothing
+            "log offsets are not known", lambda: log_offsets(self.settings(), wanted, self._left()), nothing
         )
         if self.failure is not None:
             return dict.fromkeys(wanted, self.failure.message)

@@ -38,7 +38,8 @@ class Row:
 @dataclass(frozen=True, slots=True)
 class Share:
     """How many partitions a member has now and by the plan, how many of those are new to it (``gains``), and how many
-    it has to give away (``loses``). ``idle``: how many of its ``streams`` the plan leaves without a partition."""
+    it has to give away (``loses``). ``idle``: how many of its ``streams`` the plan leaves without a partition; a stream
+    is one of a topic's, or one of a filter's, which reads all topics."""
 
     member: str
     streams: int
@@ -115,9 +116,10 @@ def shares_of(
     live: Mapping[TopicPartition, GroupPartition],
     streams: Mapping[str, int],
     hidden: Collection[TopicPartition] = (),
+    filtering: Collection[str] = (),
 ) -> list[Share]:
     """What each member has and gets: those of the plan, and those that own something now. ``streams``: member → how
-    many it has. ``hidden`` as ``rows_of``."""
+    many it has, ``filtering``: the members each of whose streams reads all topics. ``hidden`` as ``rows_of``."""
     now: Counter[str] = Counter()
     planned: Counter[str] = Counter()
     gains: Counter[str] = Counter()
@@ -130,7 +132,7 @@ def shares_of(
             now[holder] += 1
         if row.member is not None and row.owner is not None:
             planned[row.member] += 1
-            busy[row.member].add(row.owner)
+            busy[row.member].add(row.owner if row.member in filtering else f"{row.topic} {row.owner}")
         if row.member != holder and row.change != "tied" and TopicPartition(row.topic, row.partition) not in hidden:
             gains[row.member or ""] += 1
             loses[holder or ""] += 1

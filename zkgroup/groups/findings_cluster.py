@@ -145,9 +145,11 @@ def _incomplete(scene: Scene) -> Iterator[Finding]:
     group = snapshot.coordinator
     if group is not None and group.error:
         said.append(f"the group in Kafka: {group.error}")
-    if not said:
-        said += alike([(p, p.log_error) for p in scene.partitions if p.log_error is not None and _has_log(scene, p)])
-        said += alike([(p, p.kafka.error) for p in scene.partitions if p.kafka and p.kafka.error], "in Kafka: ")
+    told = "\n".join(said)
+    unknown = [(p, p.log_error) for p in scene.partitions if p.log_error is not None and _has_log(scene, p)]
+    said += alike([(p, why) for p, why in unknown if why not in told])
+    uncertain = [(p, p.kafka.error) for p in scene.partitions if p.kafka is not None and p.kafka.error is not None]
+    said += alike([(p, why) for p, why in uncertain if why not in told], "in Kafka: ")
     if said:
         yield finding(
             "incomplete-look",

@@ -11,10 +11,12 @@ from __future__ import annotations
 import difflib
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
-from zkgroup.errors import NotFoundError, UsageError
+from zkgroup.errors import NotFoundError, UnreachableError, UsageError, ZkgroupError
 from zkgroup.groups import joining, reading
 from zkgroup.groups.asking import Asker, Brokers
 from zkgroup.groups.joining import Look
@@ -84,6 +86,11 @@ def read_group(
         znodes.group(group)
         if look.asker is not None and look.asker.failure is not None:
             raise look.asker.failure  # it may be there
+        if errors := look.sides[group].errors:
+            where = "ZooKeeper has no such group, and " if registry is not None else ""
+            raise UnreachableError(
+                f"whether there is a group {group!r} is not known: {where}{'; '.join(errors)}", "check the brokers"
+            )
         raise look.no_such_group(group)
     return found[0]
 
@@ -129,9 +136,16 @@ class _Look:
         else:
             nodes, world, groups = self._from_registry(self.registry, names)
         members = {group: reading.members_of(group, nodes, world.selections) for group in groups}
+        logs: dict[TopicPartition, joining.Log] = {}
         if self.registry is not None:
-            self._ask_coordinators(nodes, world, members)
-            reading.read_partitions(self.registry, nodes, groups, members, world)
+            # Whoever coordinates a group may be dead, and is waited for while the others tell of their logs.
+            with ThreadPoolExecutor(1) as beside:
+                asked_for_sides = self._ask_coordinators(nodes, world, members, beside)
+                reading.read_partitions(self.registry, nodes, groups, members, world)
+                if asked_for_sides is not None:
+                    early = [joining.gather(group, nodes, members[group], KafkaSide(), world) for group in groups]
+                    logs |= self._ask_logs(self._to_ask(early, world))
+                    self.sides = asked_for_sides.result()
         there = [group for group in groups if nodes.exists(reading.paths_of(group).group) or self._is_in_kafka(group)]
         heard = {topic for group in there for topic in self._concerned(group, nodes, members)}
         if self.registry is not None:
@@ -139,10 +153,11 @@ class _Look:
         else:
             world.add_topics(nodes, heard)
         gathered = [joining.gather(group, nodes, members[group], self.sides[group], world) for group in there]
-        drafts = {key: draft for one in gathered for key, draft in one.drafts.items()}
-        asked = [key for key, draft in drafts.items() if joining.why_not_asked(key, draft, world) is None]
-        look = self._ask_logs(asked)
+        logs |= self._ask_logs(key for key in self._to_ask(gathered, world) if key not in logs)
+        warnings = tuple(self.asker.warnings) if self.asker is not None else ()
+        look = Look(self.taken_at, time.monotonic() - self.started, warnings, logs, self.logs)
         if self.registry is not None:
+            drafts = {key: draft for one in gathered for key, draft in one.drafts.items()}
             # Brokers that answer have told who leads: ZooKeeper is asked about the rest.
             rest = [key for key, draft in drafts.items() if draft.exists and not isinstance(look.logs.get(key), tuple)]
             reading.read_states(self.registry, nodes, rest, world)
@@ -158,13 +173,23 @@ class _Look:
         reading.read_members(registry, nodes, groups)
         return nodes, world, groups
 
+    def _to_ask(self, gathered: Iterable[joining.Gathered], world: reading.World) -> list[TopicPartition]:
+        """The partitions whose logs brokers may know."""
+        drafts = {key: draft for one in gathered for key, draft in one.drafts.items()}
+        return [key for key, draft in drafts.items() if joining.why_not_asked(key, draft, world) is None]
+
     def _ask_coordinators(
-        self, nodes: reading.Nodes, world: reading.World, members: Mapping[str, Sequence[GroupMember]]
-    ) -> None:
+        self,
+        nodes: reading.Nodes,
+        world: reading.World,
+        members: Mapping[str, Sequence[GroupMember]],
+        beside: ThreadPoolExecutor,
+    ) -> Future[Mapping[str, KafkaSide]] | None:
+        """What Kafka will have told of each group; None where it is not asked."""
         self.sides = dict.fromkeys(members, KafkaSide())
         # A question to the coordinator makes brokers create this topic; and without it nothing is kept in Kafka.
         if self.asker is None or self.store == "zookeeper" or OFFSETS_TOPIC not in world.known_topics:
-            return
+            return None
         self.asked_kafka = True
         oldest = reading.oldest_broker(nodes)
         by_partition = oldest is not None and oldest < _WHOLE_OFFSETS
@@ -173,7 +198,9 @@ class _Look:
         topics = None
         if by_partition and len(members) > _FEW:
             topics = {group: joining.concerned(group, nodes, ms, KafkaSide()) for group, ms in members.items()}
-        self.sides = self.asker.sides(list(members), by_partition=by_partition, topics=topics)
+        with suppress(ZkgroupError):  # asking says so
+            self.asker.settings()
+        return beside.submit(self.asker.sides, list(members), by_partition=by_partition, topics=topics)
 
     def _all(self, registry: Registry) -> Sequence[str]:
         listed, topics = registry.read([Children(znodes.consumers()), Children(znodes.topics())])
@@ -191,14 +218,14 @@ class _Look:
     def _from_brokers(self, names: Sequence[str] | None) -> tuple[reading.Nodes, reading.World, Sequence[str]]:
         if self.asker is None:
             raise UsageError("neither ZooKeeper nor brokers were named", "give --zookeeper or --bootstrap-server")
-        coordinators = self.asker.coordinators()
+        coordinators = self.asker.coordinators(2)
         leaders = coordinators.leaders()
         world = reading.World.of_brokers(leaders, coordinators.broker_ids())
         groups = names if names is not None else (self.asker.names() if OFFSETS_TOPIC in leaders else ())
         self.sides = dict.fromkeys(groups, KafkaSide())
         if OFFSETS_TOPIC in leaders:
             self.asked_kafka = True
-            self.sides = self.asker.sides(groups)
+            self.sides = self.asker.sides(groups, questions=2)
         return reading.Nodes(), world, groups
 
     def _concerned(
@@ -228,7 +255,5 @@ class _Look:
         near = difflib.get_close_matches(group, dict.fromkeys(known), n=3)
         return NotFoundError(f"no group {group!r} {where}", f"is {' or '.join(near)} meant?" if near else remedy)
 
-    def _ask_logs(self, partitions: Iterable[TopicPartition]) -> Look:
-        logs = self.asker.logs(partitions) if self.asker is not None and self.logs else {}
-        warnings = tuple(self.asker.warnings) if self.asker is not None else ()
-        return Look(self.taken_at, time.monotonic() - self.started, warnings, logs, self.logs)
+    def _ask_logs(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, joining.Log]:
+        return self.asker.logs(partitions) if self.asker is not None and self.logs else {}

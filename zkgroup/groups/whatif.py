@@ -123,8 +123,8 @@ class Conflict:
     """What stands in the way of a plan.
 
     ``kind``: ``refused`` (the strategy's precondition fails for these members), ``claim`` (these two members both take
-    the partitions), ``registration`` (a registration that no member gets past, or that may not be read), ``owner`` (an owner that is no
-    member), ``hidden`` (owner nodes that may not be read).
+    the partitions), ``registration`` (a registration that no member gets past, or that may not be read), ``owner`` (an
+    owner that is no member), ``hidden`` (owner nodes that may not be read).
     """
 
     kind: str
@@ -150,7 +150,8 @@ class Plan:
 
     ``outcomes``: all that can come about, those with the least unread first: one where the members agree. ``more``:
     there are more of them. ``ties``: partitions of equal hash codes, whose owners a reference member may see swapped.
-    ``wanted``: every partition of every topic that somebody subscribes to. ``streams``: member → its threads.
+    ``wanted``: every partition of every topic that somebody subscribes to. ``streams``: member → how many it has, of
+    static subscriptions those of all topics together; ``filtering``: members each of whose streams reads all topics.
     """
 
     outcomes: tuple[Outcome, ...]
@@ -159,6 +160,7 @@ class Plan:
     wanted: tuple[TopicPartition, ...]
     ties: tuple[tuple[TopicPartition, ...], ...]
     streams: Mapping[str, int]
+    filtering: frozenset[str] = frozenset()
 
     def assignment(self, outcome: Outcome) -> Assignment:
         """An outcome, to be compared with live owners."""
@@ -206,10 +208,8 @@ def plan_all(
         tuple(conflicts),
         tuple(sorted(wanted)),
         tuple(dict.fromkeys(tie for plan in plans.values() for tie in plan.ties)),
-        {
-            member: max((seen[choices[member].internal][member]).values(), default=0)
-            for member in scenario.registrations
-        },
+        {member: sum(one.subscription.values()) for member, one in scenario.registrations.items()},
+        frozenset(member for member, one in scenario.registrations.items() if one.pattern != "static"),
     )
 
 

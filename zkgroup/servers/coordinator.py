@@ -98,8 +98,12 @@ class Coordinators:
         if not asked:
             return sides
         by_partition = by_partition or self.settings.legacy_release is not None
-        described = self._describe(asked)
-        committed = self._committed(asked, self._named(asked, topics) if by_partition else None)
+        named = self._named(asked, topics) if by_partition else None
+        # Both are under way at the same time: a coordinator that is dead is waited for once.
+        deadline = self._deadline()
+        describing = self._admin().describe_consumer_groups(asked, request_timeout=self.timeout)
+        committed = self._committed(asked, named)
+        described = {group: _answer(describing[group], deadline, _group) for group in asked}
         # What a broker does that cannot read the question: it drops the connection.
         puzzled = [
             group
@@ -128,10 +132,6 @@ class Coordinators:
             ]
             for group in groups
         }
-
-    def _describe(self, groups: list[str]) -> dict[str, CoordinatorGroup | Exception]:
-        asked = self._admin().describe_consumer_groups(groups, request_timeout=self.timeout)
-        return {group: _answer(asked[group], self._deadline(), _group) for group in groups}
 
     def _committed(
         self, groups: Sequence[str], named: Mapping[str, list[KafkaTopicPartition]] | None
@@ -179,7 +179,7 @@ class Coordinators:
     def _why(self, error: Exception) -> str:
         if isinstance(error, KafkaException):
             return str(error.args[0].str())
-        return f"no answer within {self.timeout:g} s"
+        return f"no answer within {round(self.timeout, 1):g} s"
 
     def check_deletes(self, group: str) -> None:
         """Raise ``RefusedError`` where the group's coordinator cannot delete groups (before 1.1)."""

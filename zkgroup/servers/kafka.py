@@ -327,6 +327,6 @@ def topics(settings: KafkaSettings, timeout: float) -> dict[str, tuple[int, ...]
 def no_answer(settings: KafkaSettings, timeout: float) -> UnreachableError:
     """The error for brokers that let a request wait."""
     return UnreachableError(
-        f"brokers at {settings.bootstrap} gave no answer within {timeout:g} s",
+        f"brokers at {settings.bootstrap} gave no answer within {round(timeout, 1):g} s",
         "check that they run and that this host may reach them",
     )

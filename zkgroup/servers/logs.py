@@ -144,7 +144,7 @@ def _list_old_offsets(
 
 def _silent(partition: TopicPartition, leader: str, timeout: float) -> UnreachableError:
     return UnreachableError(
-        f"broker {leader}, the leader of {partition}, gave no answer within {timeout:g} s",
+        f"broker {leader}, the leader of {partition}, gave no answer within {round(timeout, 1):g} s",
         "check that it runs and that this host may reach it",
     )
 

@@ -65,7 +65,7 @@ class Registry:
     def __enter__(self) -> Self:
         self._session.start()
         if not self._up.wait(self.timeout) or self._down is not None:
-            reason = self._down or f"no answer within {self.timeout:g} s"
+            reason = self._down or f"no answer within {round(self.timeout, 1):g} s"
             self._session.close(0.1)  # there is no session to end, and a silent server would keep us waiting for that
             raise UnreachableError(
                 f"ZooKeeper at {self.settings.hosts} cannot be reached ({reason})",
@@ -140,7 +140,7 @@ class Registry:
         return box[0]
 
     def _gone(self) -> UnreachableError:
-        what = f"no answer within {self.timeout:g} s"
+        what = f"no answer within {round(self.timeout, 1):g} s"
         if self._down is not None:
             what = f"session {self._down}"
         return UnreachableError(f"ZooKeeper at {self.settings.hosts}: {what}", "check the server, then try again")

@@ -1,0 +1,122 @@
+"""A look at groups while a broker is dead and still registered: one wait, and whatever the others know."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+from cli import run
+from judged import judged
+from support import numbered
+
+from zkgroup.errors import UnreachableError
+from zkgroup.groups.asking import LEAST
+from zkgroup.groups.listing import notes
+from zkgroup.groups.snapshot import read_group, read_groups
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import Create, Ensure
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.sandbox.topics import create_topic, produce
+from zkgroup.servers.group_offsets import GroupOffsets
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.logs import LogRange, log_offsets
+from zkgroup.servers.registry import Registry
+
+TIMEOUT = 6.0
+PARTITIONS = 6
+GROUPS = ("ga", "gb", "gc")
+IN_KAFKA = ("k0", "k1")
+
+
+class Crippled(NamedTuple):
+    """A cluster of two brokers, of which one is dead; the partitions of ``t`` that it led."""
+
+    sandbox: Sandbox
+    registry: Registry
+    kafka: KafkaSettings
+    dead: frozenset[int]
+
+
+@pytest.fixture(scope="module")
+def crippled() -> Iterator[Crippled]:
+    """Three groups in ZooKeeper, of which one has offsets in Kafka as well, when broker 2 dies."""
+    keys = [TopicPartition("t", number) for number in range(PARTITIONS)]
+    properties = {"zookeeper.session.timeout.ms": "60000"}
+    with (
+        Sandbox("crippled-look", brokers=2, tick_ms=3000, properties=properties) as sandbox,
+        sandbox.registry(30.0) as registry,
+    ):
+        kafka = KafkaSettings(sandbox.bootstrap)
+        create_topic(registry, "t", PARTITIONS)
+        produce(kafka, "t", numbered(2 * PARTITIONS, PARTITIONS))
+        registry.read([Ensure(znodes.offset_topic(group, "t")) for group in GROUPS])
+        registry.read([Create(znodes.offset(group, key), b"1") for group in GROUPS for key in keys])
+        for group in ("ga", *IN_KAFKA):
+            offsets = GroupOffsets(kafka, group)
+            offsets.commit({keys[0]: 1}, 30)
+            offsets.close()
+        ranges = log_offsets(kafka, keys, 20)
+        dead = {key.partition for key, found in ranges.items() if isinstance(found, LogRange) and found.leader == 2}
+        sandbox.broker(2).kill()
+        yield Crippled(sandbox, registry, kafka, frozenset(dead))
+
+
+def test_a_look_waits_once(crippled: Crippled) -> None:
+    """All questions together take the one time-out (and what the last one gets at least): logs, coordinators, and which
+    groups there are."""
+    for look in (
+        lambda: read_group(crippled.registry, "ga", kafka=crippled.kafka, timeout=TIMEOUT),
+        lambda: read_groups(crippled.registry, kafka=crippled.kafka, timeout=TIMEOUT),
+    ):
+        started = time.monotonic()
+        look()
+        assert time.monotonic() - started < TIMEOUT + 2 * LEAST + 2  # two waits would be twelve seconds
+
+
+def test_each_partition_has_its_own_error(crippled: Crippled) -> None:
+    """What the dead broker leads is not known, each partition saying so; of the others it is; and both is told."""
+    look = read_group(crippled.registry, "ga", kafka=crippled.kafka, timeout=TIMEOUT)
+    assert 0 < len(crippled.dead) < PARTITIONS
+    assert {p.partition for p in look.partitions if p.log_end is None} == crippled.dead
+    assert {p.partition for p in look.partitions if p.lag("zookeeper") == 1} == set(range(PARTITIONS)) - crippled.dead
+    assert all("broker 2" in (p.log_error or "") for p in look.partitions if p.partition in crippled.dead)
+    (told,) = [note for note in notes(look) if "broker 2" in note]
+    assert told.startswith(", ".join(f"t-{number}" for number in sorted(crippled.dead)))
+    (finding,) = [finding for finding in judged(look) if finding.code == "incomplete-look"]
+    assert "broker 2" in finding.message
+
+
+def test_a_sum_over_a_part_is_not_given_as_the_whole(crippled: Crippled) -> None:
+    """The lag of a group is marked in a table; JSON and CSV have none, and how much is known beside it."""
+    options = ("-z", crippled.sandbox.connect, "--connect-timeout", "5")
+    known = PARTITIONS - len(crippled.dead)
+    for command in (("list-groups",), ("inspect-group", "gb")):
+        table = run(*command, *options)
+        assert table.returncode == 0, table.stderr
+        row = next(line for line in table.stdout.splitlines() if line.startswith("gb "))
+        assert row.split()[-1] == f"≥{known}"
+    rows = {row["group"]: row for row in json.loads(run("list-groups", *options, "--output", "json").stdout)}
+    assert (rows["gb"]["lag"], rows["gb"]["lag_at_least"], rows["gb"]["lag_unknown"]) == (
+        None,
+        known,
+        len(crippled.dead),
+    )
+
+
+def test_a_group_that_may_be_there_is_not_said_to_be_none(crippled: Crippled) -> None:
+    """A group in Kafka whose coordinator does not answer is not known, which is another exit code than that there is
+    none; one whose coordinator answers is shown. Neighbours in hash codes have different coordinators here."""
+    errors: list[UnreachableError] = []
+    for group in IN_KAFKA:
+        try:
+            look = read_group(crippled.registry, group, kafka=crippled.kafka, timeout=TIMEOUT)
+            assert [p.committed("kafka") for p in look.partitions] == [1]
+        except UnreachableError as error:
+            errors.append(error)
+    (unknown,) = errors
+    assert "is not known" in unknown.message
+    assert unknown.exit_code == 3

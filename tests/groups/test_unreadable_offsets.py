@@ -1,0 +1,135 @@
+"""Offsets that members cannot read, and those that look so and are none: beside the reference."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+
+import pytest
+from cli import run
+from hypothesis import given
+from hypothesis import strategies as st
+from judged import judged
+from members import owners
+from support import wait_until
+
+from zkgroup.groups.snapshot import read_group
+from zkgroup.groups.stored import java_long
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import Create, Ensure, Failure, Get, Node
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
+
+IMPATIENT = {"rebalance.max.retries": "2", "rebalance.backoff.ms": "200"}
+
+
+@pytest.fixture
+def stored(
+    registry: Registry, make_topic: Callable[..., str], unique: Callable[[str], str], fill: Callable[..., object]
+) -> Callable[..., tuple[str, str]]:
+    """``stored(b"7\\n", b"5")`` makes a group with these offsets, of a topic of as many partitions with ten messages
+    each: group and topic."""
+
+    def make(*values: bytes) -> tuple[str, str]:
+        group, topic = unique("spoilt"), make_topic(len(values))
+        fill(topic, 10 * len(values), len(values))
+        assert not isinstance(registry.write(Ensure(znodes.offset_topic(group, topic))), Failure)
+        for number, value in enumerate(values):
+            made = registry.write(Create(znodes.offset(group, TopicPartition(topic, number)), value))
+            assert not isinstance(made, Failure)
+        return group, topic
+
+    return make
+
+
+def of_code(registry: Registry, kafka: KafkaSettings, group: str) -> list[tuple[str, str, str]]:
+    """Severity, subject and remedy of each unreadable offset."""
+    findings = judged(read_group(registry, group, kafka=kafka))
+    return [(f.severity, f.subject, f.remedy) for f in findings if f.code == "unreadable-offset"]
+
+
+def data(registry: Registry, group: str, topic: str, number: int) -> bytes:
+    (node,) = registry.read([Get(znodes.offset(group, TopicPartition(topic, number)))])
+    assert isinstance(node, Node)
+    return node.data
+
+
+@pytest.mark.parametrize("release", ["1.1.1", "0.8.2.2"])
+def test_a_number_with_something_beside_it_stops_the_reference(
+    release: str,
+    stored: Callable[..., tuple[str, str]],
+    cluster: Sandbox,
+    registry: Registry,
+    kafka: KafkaSettings,
+) -> None:
+    """A member that is given such an offset owns nothing; it is critical, and what is advised, typed as it is, leaves
+    that very number: then the member has its share."""
+    group, topic = stored(b"7\n")
+    (found,) = of_code(registry, kafka, group)
+    assert found[:2] == ("critical", f"{topic}-0")
+    member = {"kind": "topics", "release": release, "name": f"{group}-a", "properties": IMPATIENT}
+    with cluster.member(group, topic, **member) as stopped:
+        wait_until(lambda: "can't rebalance after 2 retries" in stopped.logged(), 60, "it gives up")
+        assert owners(registry, group) == {}
+    command = re.search(r"zkgroup (reset-offsets .*? --to-offset 7 --execute)", found[2])
+    assert command is not None, found
+    result = run(*shlex.split(command[1]), "-z", cluster.connect)
+    assert result.returncode == 0, result.stderr
+    assert data(registry, group, topic, 0) == b"7"
+    assert of_code(registry, kafka, group) == []
+    with cluster.member(group, topic, **member):
+        wait_until(lambda: len(owners(registry, group)) == 1, 60, "it has its share")
+
+
+def test_digits_of_other_scripts_are_digits_to_the_reference(
+    stored: Callable[..., tuple[str, str]], cluster: Sandbox, registry: Registry, kafka: KafkaSettings
+) -> None:
+    """A member of 1.1.1 starts at such a number, and so it is an offset here."""
+    group, topic = stored("٣".encode())
+    assert of_code(registry, kafka, group) == []
+    assert [p.committed("zookeeper") for p in read_group(registry, group).partitions] == [3]
+    with cluster.member(group, topic, kind="topics", name=f"{group}-a", properties=IMPATIENT):
+        wait_until(lambda: len(owners(registry, group)) == 1, 60, "it has its share")
+
+
+def test_many_numbers_are_mended_by_one_command(
+    stored: Callable[..., tuple[str, str]], cluster: Sandbox, registry: Registry, kafka: KafkaSettings
+) -> None:
+    """Where they differ, each stays what it is; an offset that is fine is not touched."""
+    group, topic = stored(b"7\n", b" 5 ", b"3")
+    (found,) = of_code(registry, kafka, group)
+    assert found[1] == f"{topic}-0..1"
+    command = re.search(r"zkgroup (reset-offsets .*? --execute)", found[2])
+    assert command is not None
+    result = run(*shlex.split(command[1]), "-z", cluster.connect)
+    assert result.returncode == 0, result.stderr
+    assert [data(registry, group, topic, number) for number in range(3)] == [b"7", b"5", b"3"]
+    assert of_code(registry, kafka, group) == []
+
+
+@given(st.text(alphabet="0123456789+- \n٣７x", max_size=22))
+def test_a_number_as_java_reads_it(text: str) -> None:
+    """``Long.parseLong``: one sign, digits of any script and nothing else, within 64 bits."""
+    fits = re.fullmatch(r"[+-]?\d+", text) is not None and -(2**63) <= int(text) < 2**63
+    assert java_long(text.encode()) == (int(text) if fits and "\n" not in text else None)
+
+
+@pytest.mark.parametrize(
+    ("written", "number"),
+    [
+        ("9223372036854775807", 2**63 - 1),
+        ("9223372036854775808", None),
+        ("-9223372036854775808", -(2**63)),
+        ("0" * 40 + "7", 7),
+        ("\U0001d7d7", None),  # a digit beyond the first plane: two characters to Java
+        ("1_0", None),
+        ("", None),
+        ("+", None),
+    ],
+)
+def test_the_edges_of_a_number(written: str, number: int | None) -> None:
+    """Where Java's numbers end, and what Python would take for one."""
+    assert java_long(written.encode()) == number
