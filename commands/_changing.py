@@ -7,7 +7,7 @@ to stderr.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,8 @@ from ._text import one_line
 
 if TYPE_CHECKING:
     from zkgroup.groups.backup import Backup
+    from zkgroup.groups.permissions import Need
+    from zkgroup.servers.registry import Registry
 
 ExecuteOption: TypeAlias = Annotated[
     bool, typer.Option("--execute", help="Do it. Without this, the plan is shown and nothing is changed.")
@@ -101,6 +103,15 @@ class Change:
         if self.execute:
             raise error
         self.warn([f"--execute would be refused: {error}"])
+
+    def forewarn(self, registry: Registry | None, group: str, needs: Sequence[Need]) -> None:
+        """Beside a plan say which permissions are missing for it, in ZooKeeper; what ``--execute`` lacks ZooKeeper
+        itself refuses."""
+        if registry is not None and needs and not self.execute:
+            from zkgroup.groups.permissions import refusal
+
+            if missing := refusal(registry, group, needs):
+                self.refuse(missing)
 
     def warn(self, texts: Iterable[str]) -> None:
         """Say what should be known besides the rows."""

@@ -20,6 +20,7 @@ from ._render import Output, print_rows, time_column
 if TYPE_CHECKING:
     from zkgroup.groups.manage import CopyRow, DeleteRow
     from zkgroup.groups.managing import Found, Manager
+    from zkgroup.groups.permissions import Need
 
 StoreChoice: TypeAlias = Literal["zookeeper", "kafka", "both"] | None
 StoreOption: TypeAlias = Annotated[
@@ -89,6 +90,21 @@ def check_deletable(change: Change, manager: Manager, found: Found) -> None:
         manager.refuse_if_undeletable(found)
     except RefusedError as refused:
         change.refuse(refused)
+
+
+def needs_of_copy(to: str, rows: Iterable[CopyRow]) -> list[Need]:
+    """The permissions in ZooKeeper that it takes to write these rows."""
+    from zkgroup.groups.permissions import needs_of_writes
+
+    moving = [row.key for row in rows if row.store == "zookeeper" and row.moves]
+    return needs_of_writes(to, moving) if moving else []
+
+
+def needs_of_deletion(found: Found) -> list[Need]:
+    """The permissions in ZooKeeper that it takes to delete these nodes."""
+    from zkgroup.groups.permissions import needs_of_removal
+
+    return needs_of_removal(found.tree) if found.tree is not None else []
 
 
 def counted(count: int, what: str) -> str:

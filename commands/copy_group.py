@@ -23,6 +23,7 @@ from ._managing import (
     StoreOption,
     check_at_rest,
     counted,
+    needs_of_copy,
     open_manager,
     show_copy,
 )
@@ -78,6 +79,7 @@ def copy_group(
         show_copy(rows, output)
         change.warn([*source.warnings, *target.warnings, *_of_life(source)])
         check_at_rest(change, manager, [target])
+        change.forewarn(manager.registry, to, needs_of_copy(to, rows))
         if any(row.store == "kafka" and row.moves for row in rows):
             change.warn([KAFKA_WINDOW.format(done="written", lost="overwritten")])
             change.check_vouched(manager.registry)

@@ -32,6 +32,7 @@ from ._managing import (
     check_at_rest,
     check_deletable,
     counted,
+    needs_of_deletion,
     open_manager,
     show_removal,
 )
@@ -148,6 +149,7 @@ def _delete_one(change: Change, group: str, store: StoreChoice, output: Output) 
             change.warn([KAFKA_WINDOW.format(done="deleted", lost="lost")])
         check_at_rest(change, manager, [found])
         check_deletable(change, manager, found)
+        change.forewarn(manager.registry, group, needs_of_deletion(found))
         change.check_vouched(manager.registry)
         if not change.is_wanted(1):
             return
@@ -172,6 +174,7 @@ def _delete_topics(change: Change, group: str, topics: Sequence[str], output: Ou
         show_removal(rows, output)
         found = Found(group, tree)
         check_at_rest(change, manager, [found])
+        change.forewarn(manager.registry, group, needs_of_deletion(found))
         if not change.is_wanted(len(tree.nodes)):
             return
         with change.backed_up(manager.backup_of_removal("delete-group", group, [found])):

@@ -19,7 +19,17 @@ from ._changing import (
     NoMembersOption,
     change_of,
 )
-from ._managing import OtherGroupArgument, StoreOption, check_at_rest, check_deletable, counted, open_manager, show_copy
+from ._managing import (
+    OtherGroupArgument,
+    StoreOption,
+    check_at_rest,
+    check_deletable,
+    counted,
+    needs_of_copy,
+    needs_of_deletion,
+    open_manager,
+    show_copy,
+)
 from ._options import GroupArgument, OutputOption
 
 if TYPE_CHECKING:
@@ -81,6 +91,8 @@ def rename_group(
             change.warn([KAFKA_WINDOW.format(done="copied and deleted", lost="lost")])
         check_at_rest(change, manager, [source, target])
         check_deletable(change, manager, source)
+        change.forewarn(manager.registry, to, needs_of_copy(to, rows))
+        change.forewarn(manager.registry, group, needs_of_deletion(source))
         change.check_vouched(manager.registry)
         refused = conflict(to, rows, "choose another name, or delete these offsets first")
         if unreadable := [f"{row.key} in {row.store}" for row in rows if row.unreadable]:

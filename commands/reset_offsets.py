@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from zkgroup.groups.reset import Target
     from zkgroup.groups.resetting import ResetPlan, Resetter
     from zkgroup.groups.scope import Scope
+    from zkgroup.servers.registry import Registry
 
 COLUMNS = ("topic", "partition", "current", "target", "change", "note")
 BOTH_COLUMNS = ("topic", "partition", "store", "current", "target", "change", "note")
@@ -174,10 +175,10 @@ def reset_offsets(
     if from_file is not None:
         value = read_offsets(from_file, file_format).offsets_of(from_group or group)
     wanted = None if undo is not None else _read_target(kind, value)
-    with _resetter(change.settings, group, store) as (resetter, settled):
+    with _resetter(change.settings, group, store) as (resetter, settled, registry):
         plan = _plan(resetter, wanted, scope, settled, undo)
         _show(plan, output, export=export)
-        _check(change, resetter, plan)
+        _check(change, resetter, plan, registry)
         if plan.moving("kafka") and not export:
             change.check_vouched(change.settings.zookeeper)
         if not export and change.is_wanted(plan.changes):
@@ -226,17 +227,19 @@ def _read_target(kind: str, value: Any) -> Target:
 
 
 @contextmanager
-def _resetter(settings: ConnectionSettings, group: str, store: StoreChoice) -> Iterator[tuple[Resetter, StoreChoice]]:
+def _resetter(
+    settings: ConnectionSettings, group: str, store: StoreChoice
+) -> Iterator[tuple[Resetter, StoreChoice, Registry | None]]:
     """Through ZooKeeper, or without it where only brokers are named."""
     from zkgroup.groups.resetting import Resetter
     from zkgroup.protocol import znodes
 
     if settings.zookeeper is None and settings.bootstrap and store in (None, "kafka"):
-        yield Resetter(None, brokers_of(settings, None), group, settings.timeout), "kafka"
+        yield Resetter(None, brokers_of(settings, None), group, settings.timeout), "kafka", None
         return
     znodes.group(group)  # a name that no group can have is refused before anything is opened
     with open_registry(settings) as registry:
-        yield Resetter(registry, brokers_of(settings, registry), group, settings.timeout), store
+        yield Resetter(registry, brokers_of(settings, registry), group, settings.timeout), store, registry
 
 
 def _plan(
@@ -265,7 +268,7 @@ def _show(plan: ResetPlan, output: Literal["table", "json", "csv"], *, export: b
     sys.stdout.write(format_offsets("csv", plan.group, targets))
 
 
-def _check(change: Change, resetter: Resetter, plan: ResetPlan) -> None:
+def _check(change: Change, resetter: Resetter, plan: ResetPlan, registry: Registry | None) -> None:
     """What should be known of a plan besides its rows, and whether it may be carried out as things are."""
     change.warn(plan.warnings)
     if plan.moving("kafka"):
@@ -277,6 +280,7 @@ def _check(change: Change, resetter: Resetter, plan: ResetPlan) -> None:
             resetter.refuse_if_active(plan)
         except RefusedError as refused:
             change.refuse(refused)
+        change.forewarn(registry, plan.group, resetter.needs(plan))
 
 
 def _conflict(plan: ResetPlan) -> RefusedError:

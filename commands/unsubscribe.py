@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ._changing import BackupOption, ConfirmOption, DryRunOption, ExecuteOption, change_of
-from ._managing import counted, open_manager, show_removal
+from ._managing import counted, needs_of_deletion, open_manager, show_removal
 from ._options import GroupArgument, OutputOption
 
 
@@ -60,6 +60,7 @@ def unsubscribe(
             guard(manager.registry)
         except RefusedError as refused:
             change.refuse(refused)
+        change.forewarn(manager.registry, group, needs_of_deletion(Found(group, tree)))
         if not change.is_wanted(len(tree.nodes)):
             return
         with change.backed_up(manager.backup_of_removal("unsubscribe", group, [Found(group, tree)])):

@@ -26,6 +26,7 @@ from zkgroup.groups.backup import Backup, Cluster, SavedOffset
 from zkgroup.groups.guard import listed, read_guard
 from zkgroup.groups.kafka_writing import KafkaWrite, refuse_if_active, write_kafka_offsets
 from zkgroup.groups.model import Store
+from zkgroup.groups.permissions import Need, needs_of_writes
 from zkgroup.groups.reports import GO_ON, after, counted
 from zkgroup.groups.reset import (
     OneStore,
@@ -171,6 +172,11 @@ class Resetter:
                 f"offsets of group {self._group} in ZooKeeper cannot be read: {listed([str(key) for key in hidden])}",
                 "connect with credentials that may read and write them, or leave them out with --topic",
             )
+
+    def needs(self, plan: ResetPlan) -> list[Need]:
+        """The permissions in ZooKeeper that the plan takes."""
+        moving = plan.moving("zookeeper")
+        return needs_of_writes(self._group, [row.key for row in moving]) if moving else []
 
     def backup(self, plan: ResetPlan, command: str) -> Backup:
         """What the plan overwrites."""

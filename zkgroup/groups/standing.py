@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
-from zkgroup.errors import NotFoundError, UsageError, ZkgroupError
+from zkgroup.errors import NotFoundError, RefusedError, UsageError, ZkgroupError
 from zkgroup.groups.model import GroupPartition, KafkaOffset, Store, StoredOffset
 from zkgroup.groups.reading import Nodes, below, topic_path
 from zkgroup.groups.scope import Scope, check_topics, no_partition
@@ -65,6 +65,8 @@ class Surveyor:
         self._timeout = timeout
         self._nodes = Nodes()
         self._topics: Mapping[str, tuple[int, ...]] = {}
+        # A change is refused where something may not be read, a look fails.
+        self._unreadable: type[ZkgroupError] = ZkgroupError
 
     def look(self, selection: Selection, store: Store | None, *, logs_needed: bool, making: bool = True) -> Standing:
         """Read everything. Without ``store``, that where the group keeps its offsets: ZooKeeper for a new group.
@@ -74,6 +76,7 @@ class Surveyor:
         partitions may be new), and ``UnreachableError``. Logs that are not ``logs_needed`` may remain unknown.
         """
         self._nodes = Nodes()
+        self._unreadable = RefusedError if making else ZkgroupError
         warnings: list[str] = []
         in_zookeeper = self._read_group()
         store, side = self._settle_store(store, in_zookeeper, warnings)
@@ -116,7 +119,7 @@ class Surveyor:
             nodes=[znodes.group(self._group), znodes.topic(OFFSETS_TOPIC)],
         )
         if why := self._nodes.failure(path):
-            raise ZkgroupError(why, "connect with credentials that may read the group's nodes")
+            raise self._unreadable(why, "connect with credentials that may read the group's nodes")
         return self._nodes.exists(znodes.group(self._group))
 
     def _settle_store(
@@ -212,7 +215,7 @@ class Surveyor:
             self._nodes.ask(self._registry, lists=parents)
             for parent in parents:
                 if why := self._nodes.failure(parent):
-                    raise ZkgroupError(why, "connect with credentials that may read the group's nodes")
+                    raise self._unreadable(why, "connect with credentials that may read the group's nodes")
                 topic = parent.rpartition("/")[2]
                 names = self._nodes.names(parent)
                 keys |= {TopicPartition(topic, int(name)) for name in names if _PARTITION.fullmatch(name)}
@@ -231,7 +234,7 @@ class Surveyor:
         existing: dict[str, tuple[int, ...]] = {}
         for topic, path in paths.items():
             if why := self._nodes.failure(path):
-                raise ZkgroupError(why, "connect with credentials that may read the topics")
+                raise self._unreadable(why, "connect with credentials that may read the topics")
             node = self._nodes.node(path)
             if node is not None:
                 existing[topic] = tuple(decode_topic(path, node.data).partitions)

@@ -1,0 +1,83 @@
+"""Which permissions a change surely lacks, as far as access lists tell before it is tried.
+
+Only for plans: what a server allows it tells when it is asked (it may be set to skip access lists), and a change that
+it does not allow is refused as a whole.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from zkgroup.errors import RefusedError
+from zkgroup.groups.guard import listed
+from zkgroup.groups.tree import GroupTree
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import Acl, Acls, Code, Failure, GetAcl
+from zkgroup.servers.registry import Registry
+
+WRITE: Final = 2
+CREATE: Final = 4
+DELETE: Final = 8
+_WORDS: Final = {WRITE: "written", CREATE: "given children", DELETE: "rid of children"}
+
+#: What is to be done with a node: its path, and the permission that it takes.
+Need = tuple[str, int]
+
+
+def needs_of_writes(group: str, partitions: Iterable[TopicPartition]) -> list[Need]:
+    """What it takes to write these offsets: nodes that are missing are made, and the guard makes and deletes."""
+    above = znodes.group(group)
+    paths = znodes.offset_paths(group, partitions).values()
+    return [(above, CREATE), (above, DELETE), *((path, WRITE) for path in paths)]
+
+
+def needs_of_removal(tree: GroupTree) -> list[Need]:
+    """What it takes to remove these nodes."""
+    return [(path, DELETE) for path in dict.fromkeys(node.path.rpartition("/")[0] for node in tree.nodes)]
+
+
+def refusal(registry: Registry, group: str, needs: Sequence[Need]) -> RefusedError | None:
+    """The error that is to be expected, None where nothing is known to be missing."""
+    missing: list[str] = []
+    waiting = list(dict.fromkeys(needs))
+    seen: set[Need] = set()
+    while waiting:
+        seen.update(waiting)
+        above: dict[Need, None] = {}
+        results = registry.read([GetAcl(path) for path, _ in waiting])
+        for (path, permission), result in zip(waiting, results, strict=True):
+            if isinstance(result, Acls) and lacks(result.acl, registry.settings.auth, permission):
+                missing.append(f"{path} (not to be {_WORDS[permission]})")
+            elif isinstance(result, Failure) and result.code is Code.NO_NODE and permission != DELETE:
+                above[path.rpartition("/")[0] or "/", CREATE] = None
+        waiting = [need for need in above if need not in seen and need[0] != "/"]
+    if not missing:
+        return None
+    return RefusedError(
+        f"nodes of group {group} may not be changed: {listed(missing)}",
+        "connect with credentials that may change the group's nodes",
+    )
+
+
+def lacks(acl: Sequence[Acl], auth: Sequence[tuple[str, str]], permission: int) -> bool:
+    """Whether who connects with these credentials surely has no such permission. Of schemes other than digest nobody
+    can tell here."""
+    users = {credentials.partition(":")[0] for scheme, credentials in auth if scheme == "digest"}
+    if "super" in users:
+        return False
+    digests = {_digest(credentials) for scheme, credentials in auth if scheme == "digest"}
+    for entry in acl:
+        if entry.permissions & permission:
+            user, _, shown = entry.id.partition(":")
+            if entry.scheme != "digest" or entry.id in digests or (shown == "x" and user in users):
+                return False
+    return True
+
+
+def _digest(credentials: str) -> str:
+    hashed = base64.b64encode(hashlib.sha1(credentials.encode(), usedforsecurity=False).digest()).decode()
+    return f"{credentials.partition(':')[0]}:{hashed}"
