@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import math
 import multiprocessing
 import sys
 import time
@@ -60,8 +61,8 @@ class Total:
         return f"{head}\n\n{table}\n\nAlso: {counts}.\nBroken by members of the reference, and counted only: {wrongs}."
 
 
-def run_seeds(seeds: Iterable[int], faults: int, jobs: int) -> Total:
-    """Play seeds until so many faults have taken effect, or one breaks an invariant."""
+def run_seeds(seeds: Iterable[int], faults: int, jobs: int, minutes: float = math.inf) -> Total:
+    """Play seeds until so many faults have taken effect, or the time is over, or ten have broken an invariant."""
     total, told, began = Total(), 0, time.monotonic()
     with multiprocessing.Pool(jobs) as pool:
         for seed, outcome in pool.imap_unordered(_one, seeds, chunksize=4):
@@ -72,7 +73,8 @@ def run_seeds(seeds: Iterable[int], faults: int, jobs: int) -> Total:
                 told = total.seeds
                 took = time.monotonic() - began
                 print(f"{told} seeds, {total.faults.total():,} faults, {took:.0f} s", file=sys.stderr, flush=True)
-            if total.faults.total() >= faults or len(total.violations) >= 10:
+            late = time.monotonic() - began > minutes * 60
+            if late or total.faults.total() >= faults or len(total.violations) >= 10:
                 pool.terminate()
                 break
     return total
@@ -103,6 +105,7 @@ def main() -> int:
     many = commands.add_parser("run", help="play seeds, one after the other")
     many.add_argument("--faults", type=int, default=10_000, help="how many at least (default: 10,000)")
     many.add_argument("--first", type=int, default=0, help="the first seed")
+    many.add_argument("--minutes", type=float, default=math.inf, help="stop after so long, whatever was reached")
     many.add_argument("--jobs", type=int, default=2, help="processes side by side")
     one = commands.add_parser("seed", help="play one seed, and say what it breaks")
     one.add_argument("seed", type=int, nargs="+")
@@ -119,7 +122,7 @@ def main() -> int:
     match args.command:
         case "run":
             began = time.monotonic()
-            total = run_seeds(range(args.first, sys.maxsize), args.faults, args.jobs)
+            total = run_seeds(range(args.first, sys.maxsize), args.faults, args.jobs, args.minutes)
             print(total.text(time.monotonic() - began))
             return 1 if total.violations else 0
         case "seed":
