@@ -54,8 +54,6 @@ PROMISED = (
     "id deleted for a restart",
     "taken for dead",
 )
-#: Mutants that take long to be seen: with --long only.
-SLOW = ("lease_from_the_reply", "commits_to_kafka_under_the_next_session")
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -134,9 +132,10 @@ def test_a_failure_becomes_a_short_story(monkeypatch: pytest.MonkeyPatch) -> Non
     found = next(
         candidate
         for candidate in (scenario(seed) for seed in range(100))
-        if not candidate.mixed and len(candidate.faults) >= 20 and play(candidate).violation
+        if not candidate.mixed and 3 <= candidate.members <= 5 and sum(candidate.topics) <= 8
+        if play(candidate).violation
     )
-    small, outcome = shrink(found, most=150)
+    small, outcome = shrink(found, most=120)
     assert outcome.kind == play(found).kind
     assert len(small.faults) <= 3
     assert small.members <= found.members
@@ -147,11 +146,12 @@ def test_a_failure_becomes_a_short_story(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("mutant", mutants.MUTANTS, ids=lambda mutant: mutant.__name__)
-def test_no_mutant_lives(mutant: mutants.Mutant, request: pytest.FixtureRequest) -> None:
-    """A member with one of the faults that others had, put back in, does not survive the seeds."""
-    if mutant.__name__ in SLOW and not request.config.getoption("--long"):
-        pytest.skip("takes many seeds: with --long")
-    seeds, _ = mutants.seeds_until_killed(mutant)
+@pytest.mark.timeout(1800)
+def test_no_mutant_lives(mutant: mutants.Mutant) -> None:
+    """A member with one of the faults that others had, put back in, does not survive a thousand seeds. (The one that
+    is known to show it is tried first; a change of the scenarios makes others do.)"""
+    known = mutants.KILLERS.get(mutant.__name__, 0)
+    seeds = mutants.seeds_until_killed(mutant, 1, known)[0] or mutants.seeds_until_killed(mutant)[0]
     assert seeds, f"{mutant.__name__} lives"
 
 

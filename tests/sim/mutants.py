@@ -29,6 +29,8 @@ from zkgroup.protocol.ops import Children, Delete, Exists, Get, Node, SetData, S
 Patch = pytest.MonkeyPatch
 Mutant = Callable[[Patch], None]
 MUTANTS: list[Mutant] = []
+#: Seeds that are known to show a mutant; 0 does for the others.
+KILLERS: dict[str, int] = {}
 
 
 def mutant(patch: Mutant) -> Mutant:

@@ -107,6 +107,11 @@ class SimSession:
         """Whether the client believes to be connected."""
         return self._connected
 
+    @property
+    def waiting(self) -> bool:
+        """Whether an answer is under way."""
+        return bool(self._pending)
+
     def submit(self, ops: Sequence[Op], done: Callable[[list[Result]], None]) -> None:
         """As the real one: fails at once while there is no connection."""
         if not self._connected or self._closed:

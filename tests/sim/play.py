@@ -256,12 +256,21 @@ class Play:
         step(4)
 
     def _pause(self, fault: Fault, member: SimMember | Reference) -> None:
-        if member.frozen:
-            return
+        """Half to two and a half time-outs; every other time while an answer is under way, which is read afterwards."""
         length = TIMEOUT * (0.5 + fault.length * 0.8)
-        self._trouble("pause", member, length)
-        member.freeze()
-        self.world.clock.after(length, member.thaw)
+        clock = self.world.clock
+
+        def pause(patience: float) -> None:
+            if member.frozen or member.finished or self._over:
+                return
+            if patience > 0 and member.session is not None and not member.session.waiting:
+                clock.after(0.0007, lambda: pause(patience - 0.0007))
+                return
+            self._trouble("pause", member, length)
+            member.freeze()
+            clock.after(length, member.thaw)
+
+        pause(1.2 if fault.target % 2 else 0.0)
 
     def _cut(self, fault: Fault, member: SimMember | Reference) -> None:
         if not member.up:

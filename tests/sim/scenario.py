@@ -42,7 +42,7 @@ KINDS: Mapping[str, int] = {
     "burst": 2,
 }
 #: By somebody's hand: excuses more, so only in some scenarios.
-BY_HAND: Mapping[str, int] = {"owner deleted": 12, "id deleted": 8, "replaced": 8, "robbed": 12}
+BY_HAND: Mapping[str, int] = {"owner deleted": 20, "id deleted": 10, "replaced": 10, "robbed": 20}
 #: What a group must stand without reading anything twice.
 ORDERLY = (
     "join",
@@ -144,7 +144,7 @@ def scenario(seed: int) -> Scenario:
     count = min(random.choice((1, 1, 2, 3)), partitions)
     topics = tuple(partitions // count + (number < partitions % count) for number in range(count))
     mixed = random.random() < 0.15
-    by_hand = random.random() < 0.2
+    by_hand = random.random() < 0.25
     alike = random.random() < 0.5
     kinds = tuple(_kind(random, mixed=mixed, alike=alike) for _ in range(1 if alike and not mixed else 4))
     store: Store = "zookeeper" if mixed else random.choice(("zookeeper", "zookeeper", "kafka", "dual"))
