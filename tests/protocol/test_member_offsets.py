@@ -81,6 +81,39 @@ def test_a_partition_without_a_leader_is_read_when_it_has_settled_member() -> No
     assert member.member.counters.rebalances == 1
 
 
+def test_a_partition_that_has_a_leader_soon_is_no_news() -> None:
+    """New partitions are led a moment later than they are registered: nobody is told of that."""
+    world, member = settled_member()
+    before = len(member.log)
+    world.brokers.leaderless |= dict.fromkeys([TopicPartition("t", 4), TopicPartition("t", 5)])
+    world.brokers.make_topic("t", 6)
+    world.run(2.0)
+    assert len(member.member.held) == 2
+    world.brokers.leaderless.clear()
+    world.come_to_rest(10.0)
+    world.run(5.0)
+    assert not [line for line in member.log[before:] if "not read" in line or "now" in line]
+
+
+def test_partitions_that_stay_without_a_leader_are_told_once_and_their_return() -> None:
+    """One line for the partitions of a topic, also when the group rebalances meanwhile, and one when all is well."""
+    world = World(1, {"t": 5, "u": 1})
+    world.brokers.leaderless |= dict.fromkeys([*T[1:], TopicPartition("u", 0)])
+    member = world.join("m1", topics={"t": 1, "u": 1})
+    world.run(10.0)
+    told = [line for line in member.log if "not read" in line]
+    assert told == [
+        "t-1..3 are owned and not read: no leader that answers",
+        "u-0 is owned and not read: no leader that answers",
+    ]
+    world.brokers.make_topic("t", 6)
+    world.run(5.0)
+    assert [line for line in member.log if "not read" in line] == told
+    world.brokers.leaderless.clear()
+    world.come_to_rest(10.0)
+    assert [line for line in member.log if line.startswith("reads ")] == ["reads t-1..3, u-0 now"]
+
+
 def test_a_foreign_write_is_seen_counted_and_told() -> None:
     """Somebody else's offset is no accident that passes silently."""
     world, member = settled_member()

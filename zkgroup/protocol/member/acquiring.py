@@ -21,15 +21,16 @@ from zkgroup.protocol.offsets import CommitError, Procedure
 class Acquiring:
     """From nothing to a share that is read, or back to nothing and a pause.
 
-    ``started`` is called with the partitions that are held back; ``unregistered`` where our id node is gone; ``again``
-    for the next attempt; ``outdated`` where a claim has to be given back because the group has changed meanwhile.
+    ``started`` is called with where reading starts and what is held back; ``unregistered`` where our id node is gone;
+    ``again`` for the next attempt; ``outdated`` where a claim has to be given back because the group has changed
+    meanwhile.
     """
 
     def __init__(
         self,
         ground: Ground,
         *,
-        started: Callable[[Mapping[TopicPartition, str]], None],
+        started: Callable[[Starts], None],
         unregistered: Callable[[], None],
         again: Callable[[], None],
         outdated: Callable[[], None],
@@ -213,9 +214,9 @@ class Acquiring:
 
     def _loaded(self, starts: Starts) -> None:
         g = self._ground
-        for partition, why in starts.held.items():
-            level = logging.ERROR if partition in starts.malformed else logging.WARNING
-            g.log(level, f"{partition} is owned and not read: {why}")
+        for partition in starts.malformed:
+            # The others that are held back may have a leader in a moment: ``Owning`` tells of them, if need be.
+            g.log(logging.ERROR, f"{partition} is owned and not read: {starts.held[partition]}")
         if starts.malformed and len(starts.malformed) == len(g.holdings.share):
             # A member that can read nothing of its share, until somebody comes, says so by leaving.
             self._failed(next(iter(starts.malformed.values())))
@@ -232,7 +233,7 @@ class Acquiring:
         g.do(ev.Grant(g.generation, {p: (share[p], offset) for p, offset in starts.offsets.items()}))
         names = f": {spans(share)}" if share else ""
         g.log(logging.INFO, f"owns {len(share)} of {len(self.plan.owners)} partitions{names}")
-        self._started(starts.held)
+        self._started(starts)
 
     def load_held(
         self, held: Mapping[TopicPartition, str], done: Callable[[Starts], None], failed: Callable[[Exception], None]

@@ -77,7 +77,7 @@ class Loading:
             if answer.error is not None and not known:
                 failed(answer.error)
                 return
-            why = "the brokers know no leader of it" if answer.error is None else str(answer.error)
+            why = "no leader that answers" if answer.error is None else str(answer.error)
             found = {p: offset for p in missing if (offset := answer.offsets.get(p)) is not None}
             silent = {p: why for p in missing if p not in found}
             done(Starts(known | found, spoilt | silent, loaded.malformed))

@@ -14,6 +14,7 @@ from zkgroup.protocol.lease import Lease
 from zkgroup.protocol.member.acquiring import Acquiring
 from zkgroup.protocol.member.commits import Commits
 from zkgroup.protocol.member.ground import Ground
+from zkgroup.protocol.member.loading import Starts
 from zkgroup.protocol.member.owning import Owning
 from zkgroup.protocol.member.phases import Phase
 from zkgroup.protocol.member.registering import Registering
@@ -314,8 +315,8 @@ class Member:
         else:
             self._acquiring.begin()
 
-    def _started(self, held: Mapping[TopicPartition, str]) -> None:
-        self._owning.begin(held)
+    def _started(self, starts: Starts) -> None:
+        self._owning.begin(starts)
 
     # ------------------------------------------------------------ leaving
 

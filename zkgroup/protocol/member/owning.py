@@ -13,11 +13,13 @@ from zkgroup.protocol.member.commits import Commits
 from zkgroup.protocol.member.ground import Ground
 from zkgroup.protocol.member.loading import Starts
 from zkgroup.protocol.member.phases import Phase
-from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.names import TopicPartition, spans
 
 #: Where a partition starts that is held back is asked again after so long, doubled each time up to the longest.
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 5.0
+#: How long a partition may be held back before that is told: a new one has no leader for a moment.
+HELD_GRACE: Final = 3.0
 
 
 class Owning:
@@ -31,13 +33,20 @@ class Owning:
         self.held: Mapping[TopicPartition, str] = {}
         self._commit_due = False
         self._collecting = False
-        self._held_due = False
+        self._held_due = self._tell_due = False
         self._held_pause = FIRST_PAUSE
+        self._told: set[TopicPartition] = set()  # of those that are held back, or were before a rebalance
 
-    def begin(self, held: Mapping[TopicPartition, str]) -> None:
+    def begin(self, starts: Starts) -> None:
         """A share has been granted."""
-        self.held = held
+        g = self._ground
+        self.held = starts.held
+        self._told.update(starts.malformed)
+        self._told.intersection_update(g.holdings.share)
+        self._tell_read(starts)
         self._held_due, self._held_pause = False, FIRST_PAUSE
+        if self.held.keys() - self._told:
+            g.timers.set("tell held", g.now + HELD_GRACE, self._time_to_tell)
         self.resume()
 
     def resume(self) -> None:
@@ -52,7 +61,7 @@ class Owning:
     def forget(self) -> None:
         """Nothing is owned any more."""
         self.held = {}
-        self._commit_due = self._collecting = self._held_due = False
+        self._commit_due = self._collecting = self._held_due = self._tell_due = False
 
     def advance(self) -> None:
         """Nothing is under way: do what is due."""
@@ -125,6 +134,25 @@ class Owning:
 
     # ------------------------------------------------------------ partitions that are held back
 
+    def _time_to_tell(self) -> None:
+        """They have been held back for a while: if they still are, it is no matter of a moment."""
+        self._tell_due = self._held_due = True
+
+    def _tell_held(self) -> None:
+        g = self._ground
+        self._tell_due = False
+        news = {partition: why for partition, why in self.held.items() if partition not in self._told}
+        for topic, why in sorted({(partition.topic, why) for partition, why in news.items()}):
+            mine = [partition for partition in news if (partition.topic, news[partition]) == (topic, why)]
+            verb = "is" if len(mine) == 1 else "are"
+            g.log(logging.WARNING, f"{spans(mine)} {verb} owned and not read: {why}")
+        self._told.update(news)
+
+    def _tell_read(self, starts: Starts) -> None:
+        if back := self._told & starts.offsets.keys():
+            self._told -= back
+            self._ground.log(logging.WARNING, f"reads {spans(back)} now")
+
     def _time_to_ask(self) -> None:
         self._held_due = True
 
@@ -137,12 +165,14 @@ class Owning:
         share = g.holdings.share
         if starts.offsets:
             g.do(ev.Extend(g.generation, {p: (share[p], offset) for p, offset in starts.offsets.items()}))
-            g.log(logging.INFO, f"reads {len(starts.offsets)} partitions that were held back")
+            self._tell_read(starts)
         self.held = starts.held
         self._ask_later()
 
     def _ask_later(self) -> None:
         g = self._ground
+        if self._tell_due:
+            self._tell_held()
         if self.held:
             self._held_pause = min(LONGEST_PAUSE, self._held_pause * 2)
             g.timers.set("held", g.now + self._held_pause, self._time_to_ask)

@@ -38,7 +38,7 @@ class Releasing:
         """Give up the share. What was under way is dropped."""
         g = self._ground
         g.drop()
-        g.timers.cancel("commit", "retry", "held", "recommit")
+        g.timers.cancel("commit", "retry", "held", "tell held", "recommit")
         self._commits.dropped()
         if not g.granted:
             self.release()
