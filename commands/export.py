@@ -183,7 +183,7 @@ def export(
         typer.Option(
             "--spark-timeout",
             metavar="SECONDS",
-            help="How long Spark may take to start, and then a cluster to begin with a task.",
+            help="How long Spark may take to start, and a cluster may have nobody at work.",
             min=1.0,
             rich_help_panel=SPARK,
         ),

@@ -130,6 +130,29 @@ def test_a_worker_that_dies_in_the_middle_changes_nothing(
     }
 
 
+@pytest.mark.long
+def test_a_cluster_that_loses_its_last_worker_is_told_in_time(
+    cluster: Sandbox, topic: str, unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    """The only worker dies in the middle and none comes: Spark would wait for ever, the export for its time-out."""
+    with standalone(tmp_path / "standalone", 1) as (master, (worker,)):
+        request: dict[str, Any] = {
+            "group": unique("group"), "topics": [topic], "root": str(tmp_path / "out"), "master": master.url,
+            "range_messages": 500, "conf": {"spark.executor.memory": "512m"}, "spark_timeout": 25.0,
+        }  # fmt: skip
+        wish = {"connect": cluster.connect, "bootstrap": cluster.bootstrap, "request": request}
+        with subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("spark_driver.py")), json.dumps(wish)],
+            stdout=subprocess.PIPE, text=True,
+        ) as driver:  # fmt: skip
+            wait_until(lambda: len(list((tmp_path / "out").glob("_zkgroup/*/*/*/*"))) > 4, 120, "tasks write")
+            kill_group(worker)
+            out, _ = driver.communicate(timeout=120)
+    assert driver.returncode == 3
+    assert "no executor of" in out
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_jvm_that_dies_is_told_and_leaves_nothing(
     cluster: Sandbox, topic: str, unique: Callable[[str], str], tmp_path: Path
 ) -> None:

@@ -43,9 +43,9 @@ def silent_master(master: str, timeout: float, kept: str) -> ZkgroupError:
 
 
 def no_executor(master: str, timeout: float, kept: str) -> ZkgroupError:
-    """Nobody has taken a task in time."""
+    """Nobody has taken a task for so long."""
     return UnreachableError(
-        f"no executor of {master} has begun with a task within {timeout:g} s",
+        f"no executor of {master} has worked on the export for {timeout:g} s",
         "check that workers run and have cores and memory free (spark.executor.memory, spark.cores.max), or wait "
         f"longer with --spark-timeout; Spark's log: {kept}",
     )

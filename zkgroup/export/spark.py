@@ -57,7 +57,7 @@ _FAILURES = (PySparkException, Py4JError, OSError)
 class SparkJobs:
     """A running Spark: a context manager. A SparkContext that this process already has is used, and left running.
 
-    ``timeout``: seconds that it may take to start, and then on a cluster until an executor begins with a task.
+    ``timeout``: seconds that it may take to start, and for which a cluster may have no executor at work.
     ``log``: the file that Spark's own words are appended to; without it they are kept only if Spark fails.
     """
 
@@ -242,12 +242,10 @@ class SparkJobs:
         seen: list[Answer] = []
         try:
             job.start()
-            deadline: float | None = time.monotonic() + self._timeout if self._is_cluster else None
+            idleness = _Idleness(job) if self._is_cluster else None
             while not job.finished(_POLL):
-                if deadline is not None and time.monotonic() > deadline:
-                    if not job.has_begun():
-                        raise failures.no_executor(context.master, self._timeout, self._keep_log())
-                    deadline = None
+                if idleness is not None and idleness.seconds() > self._timeout:
+                    raise failures.no_executor(context.master, self._timeout, self._keep_log())
                 answers = told.value
                 for answer in answers[len(seen) :]:
                     done(done_or_raise(answer))
@@ -320,16 +318,18 @@ class _Job:
         finally:
             self._done.set()
 
-    def has_begun(self) -> bool:
-        """Whether any executor has taken a task, or is done with one."""
+    def tasks(self) -> tuple[int, int]:
+        """How many tasks executors are at work on, and how many they are done with, well or not."""
+        active = ended = 0
         tracker = self._context.statusTracker()
         for job in tracker.getJobIdsForGroup(self._name):
             found = tracker.getJobInfo(job)
             for stage in () if found is None else found.stageIds:
                 told = tracker.getStageInfo(stage)
-                if told is not None and (told.numActiveTasks or told.numCompletedTasks or told.numFailedTasks):
-                    return True
-        return False
+                if told is not None:
+                    active += told.numActiveTasks
+                    ended += told.numCompletedTasks + told.numFailedTasks
+        return active, ended
 
     def finished(self, timeout: float) -> bool:
         return self._done.wait(timeout)
@@ -353,6 +353,25 @@ def _size_for_appending(log: Path) -> int:
             return file.tell()
     except OSError as error:
         raise UsageError(f"cannot write {log}: {error.strerror or error}", "check --log") from None
+
+
+class _Idleness:
+    """How long a job has had no executor at work on it: Spark itself waits for one for ever."""
+
+    def __init__(self, job: _Job) -> None:
+        self._job = job
+        self._since = self._looked = time.monotonic()
+        self._ended = 0
+
+    def seconds(self) -> float:
+        """Looks once a second."""
+        now = time.monotonic()
+        if now - self._looked > 1.0:
+            self._looked = now
+            active, ended = self._job.tasks()
+            if active or ended != self._ended:
+                self._since, self._ended = now, ended
+        return now - self._since
 
 
 def _quieten_accumulators(context: Any) -> None:
