@@ -5,11 +5,14 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from members import committed, connector
+from support import wait_until
 
-from zkgroup.errors import SessionLostError
+from zkgroup.connector import DecodingError
+from zkgroup.errors import SessionLostError, UsageError
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import Record, produce
 from zkgroup.servers.kafka import KafkaSettings
@@ -60,7 +63,7 @@ def test_the_configured_time_out_ends_an_iteration(
 def test_a_decoder_that_fails_stops_the_reader_at_its_message(
     cluster: Sandbox, registry: Registry, make_topic: Make, unique: Unique, fill: Fill
 ) -> None:
-    """The error is the reader's. What came before counts; going on goes on behind the bad message."""
+    """The error tells which message it is and carries it. What came before counts; going on goes on behind it."""
     topic, group = make_topic(1), unique("group")
     fill(topic, 10)
 
@@ -72,8 +75,11 @@ def test_a_decoder_that_fails_stops_the_reader_at_its_message(
     with connector(cluster.connect, group) as member:
         (stream,) = member.streams({topic: 1}, value_decoder=decode)[topic]
         seen = []
-        with pytest.raises(ValueError, match="bad message"):
+        with pytest.raises(DecodingError, match=f"the value of {topic}-0 at offset 4 .* ValueError: bad") as caught:
             seen.extend(iter_into(stream.messages(10), seen))
+        assert (caught.value.partition, caught.value.offset) == ((topic, 0), 4)
+        assert caught.value.raw.value() == b"m000004"
+        assert isinstance(caught.value.__cause__, ValueError)
         assert seen[-1].offset == 3
         member.commit()
         assert committed(registry, group, topic, 1) == [4]
@@ -167,3 +173,58 @@ def test_a_message_counts_when_the_next_is_asked_for(
             if record.offset == 7:
                 break
     assert committed(registry, group, topic, 1) == [7]
+
+
+def test_a_second_thread_is_refused_and_loses_nothing(
+    cluster: Sandbox, make_topic: Make, unique: Unique, fill: Fill
+) -> None:
+    """Whoever comes while another waits for a message, works on one, or has a batch in hand gets an error at once; the
+    first one reads all there is."""
+    topic = make_topic(1)
+    fill(topic, 2000)
+
+    def second(read: Callable[[], object]) -> None:
+        """Read on another thread, which must be refused."""
+        with ThreadPoolExecutor(1) as pool, pytest.raises(UsageError, match="two threads read one stream"):
+            pool.submit(read).result(10)
+
+    with connector(cluster.connect, unique("group")) as member, ThreadPoolExecutor(1) as pool:
+        (stream,) = member.streams({topic: 1})[topic]
+        offsets = []
+        for record in stream.messages(1.0):
+            offsets.append(record.offset)
+            if record.offset in (0, 700):
+                second(lambda: next(stream.messages(1.0)))
+                second(lambda: stream.batch(0.0))
+        assert offsets == list(range(2000))
+        waiting = pool.submit(stream.batch, 60.0)
+        wait_until(lambda: stream._turns._inside, 10, "it waits")
+        second(lambda: stream.batch(0.0))
+        fill(topic, 1)
+        batch = waiting.result(30)
+        assert batch is not None
+        second(lambda: stream.batch(0.0))
+        stream.mark()
+        assert stream.batch(0.2) is None, "it has marked: now it is another's turn"
+
+
+def test_a_stream_may_be_passed_on(cluster: Sandbox, make_topic: Make, unique: Unique, fill: Fill) -> None:
+    """One thread after another: when the first has left its loop, or handed on its iterator, or has ended."""
+    topic = make_topic(1)
+    fill(topic, 1500)
+    with connector(cluster.connect, unique("group")) as member:
+        (stream,) = member.streams({topic: 1})[topic]
+        offsets = [record.offset for record in itertools.islice(stream.messages(10.0), 100)]
+        with ThreadPoolExecutor(1) as pool:
+            offsets += pool.submit(lambda: [r.offset for r in itertools.islice(stream.messages(10.0), 900)]).result(30)
+        iterator = stream.messages(1.0)
+        offsets.append(next(iterator).offset)
+        with ThreadPoolExecutor(1) as pool:
+            offsets += pool.submit(lambda: [record.offset for record in iterator]).result(30)
+            fill(topic, 1)
+            assert pool.submit(stream.batch, 10.0).result(30) is not None
+        assert offsets == list(range(1500))
+        fill(topic, 1)
+        batch = stream.batch(10.0)
+        assert batch is not None
+        assert batch.runs[0].first == 1501

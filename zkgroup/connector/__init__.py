@@ -5,11 +5,12 @@ from zkgroup.connector import Connector
 
 from zkgroup.connector.connector import Connector, RebalanceListener, Statistics
 from zkgroup.connector.start import StartAt, parse_start
-from zkgroup.connector.stream import Batch, Record, Stream, StreamStatistics
+from zkgroup.connector.stream import Batch, DecodingError, Record, Stream, StreamStatistics
 
 __all__ = [
     "Batch",
     "Connector",
+    "DecodingError",
     "RebalanceListener",
     "Record",
     "StartAt",

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from zkgroup.errors import ZkgroupError
 from zkgroup.protocol.ledger import Run
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.servers.fetch import offset_of
+from zkgroup.servers.fetch import offset_of, partition_of, topic_of
 from zkgroup.servers.kafka import Message
 
 K = TypeVar("K")
@@ -75,6 +76,25 @@ class Cursor:
     def at_end(self) -> bool:
         """Whether there is nothing more to hand on."""
         return self.given == len(self.batch.messages)
+
+
+class DecodingError(ZkgroupError):
+    """A decoder has raised at a message; what it raised is the ``__cause__``.
+
+    ``partition`` and ``offset`` tell which message, ``part`` whether it was its "key" or its "value"; ``raw`` is the
+    message as it came: ``raw.key()``, ``raw.value()`` (bytes or None), ``raw.headers()``.
+    """
+
+    def __init__(self, part: str, message: Message, error: Exception) -> None:
+        self.part = part
+        self.raw = message
+        self.partition = TopicPartition(topic_of(message), partition_of(message))
+        self.offset = offset_of(message)
+        super().__init__(
+            f"the {part} of {self.partition} at offset {self.offset} cannot be decoded: "
+            f"{type(error).__name__}: {str(error)[:200]}",
+            "put the message aside, and call messages() again, which goes on behind it",
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, TypeVar, cast
 
 from zkgroup.connector.reading import Reading, out_of_range
-from zkgroup.connector.records import Batch, Cursor, Record, without
+from zkgroup.connector.records import Batch, Cursor, DecodingError, Record, without
+from zkgroup.connector.turns import Turns
 from zkgroup.protocol.ledger import Ledger
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.servers.fetch import Fetched, offset_of, partition_of, topic_of
 from zkgroup.servers.kafka import KafkaSettings, Message
 
-__all__ = ["Batch", "Feed", "Record", "Stream", "StreamStatistics", "out_of_range"]
+__all__ = ["Batch", "DecodingError", "Feed", "Record", "Stream", "StreamStatistics", "out_of_range"]
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -40,9 +41,11 @@ class StreamStatistics:
 
 
 class Stream(Generic[K, V]):
-    """One stream of a member. Read it from one thread: by ``batch()``, or by iterating messages.
+    """One stream of a member. Read it from one thread at a time: by ``batch()``, or by iterating messages.
 
-    What was handed out counts as consumed when the reader comes back for more, or says ``mark()``.
+    What was handed out counts as consumed when the reader comes back for more, or says ``mark()``. Another thread may
+    read on when the first has ended, has left its loop, or has marked its batch; before that it gets a UsageError,
+    since what the first has in hand would count as consumed.
 
     Everything here is guarded by one lock, but for the fetcher, which belongs to the reader's thread (``Reading``).
     ``_orders`` counts what the member has said (through ``Feed``); the reader follows when it comes by.
@@ -75,7 +78,7 @@ class Stream(Generic[K, V]):
         self._orders = 0
         self._quiet: Callable[[], None] | None = None
         self._cursor: Cursor | None = None
-        self._reader = 0
+        self._turns = Turns()
         self._ended = False
         self._error: Exception | None = None
         self._ends: dict[TopicPartition, int] = {}
@@ -130,7 +133,7 @@ class Stream(Generic[K, V]):
         """The calling thread will not read on. If it is the reader, what it has in hand does not count as consumed, and
         a rebalance need not wait for it."""
         with self._cond:
-            if self._reader == threading.get_ident():
+            if self._turns.mine:
                 self._give_back()
                 self._tell_quiet()
 
@@ -162,8 +165,17 @@ class Stream(Generic[K, V]):
 
         Raises the error that made the member leave.
         """
-        timeout = self._timeout if timeout is None else timeout
-        self._reader = threading.get_ident()
+        return self._next_batch(timeout, None)
+
+    def _next_batch(self, timeout: float | None, iterator: object | None) -> Batch | None:
+        with self._cond:
+            self._turns.begin(iterator, in_hand=self._ledger.busy and self._cursor is None)
+        try:
+            return self._wait_for_batch(self._timeout if timeout is None else timeout)
+        finally:
+            self._turns.end()
+
+    def _wait_for_batch(self, timeout: float | None) -> Batch | None:
         self.mark()
         if (rest := self._rest()) is not None:
             return rest
@@ -236,29 +248,40 @@ class Stream(Generic[K, V]):
         """Iterate single messages. Ends when the member has left, or after ``timeout`` seconds without a message (if
         that is not given, ``consumer_timeout_ms``, where the reference raises ConsumerTimeoutException); it may be
         called again then, and after a ``break``, and goes on where it was. A message counts as consumed when the
-        next one is asked for."""
-        while (cursor := self._next_cursor(timeout)) is not None:
-            messages = cursor.batch.messages
-            while cursor.given < len(messages) and self._may_go_on():
-                message = messages[cursor.given]
-                cursor.given += 1
-                yield self._record(message)
-                cursor.done = cursor.given
+        next one is asked for.
+
+        Where a decoder raises, that is a DecodingError here, which names the message and carries it as it came. The
+        iteration is over; calling this again goes on behind that message, which counts as consumed then (or with
+        ``mark()``): put it aside before. Who closes the connector instead leaves it to be read again.
+        """
+        iterator = object()
+        try:
+            while (cursor := self._next_cursor(timeout, iterator)) is not None:
+                messages = cursor.batch.messages
+                while cursor.given < len(messages) and self._may_go_on():
+                    message = messages[cursor.given]
+                    cursor.given += 1
+                    yield self._record(message)
+                    cursor.done = cursor.given
+                with self._cond:
+                    # Of a batch that was cut off by a rebalance only what was iterated counts.
+                    if self._cursor is cursor and not cursor.at_end:
+                        self._give_back()
+        finally:
             with self._cond:
-                # Of a batch that was cut off by a rebalance only what was iterated counts.
-                if self._cursor is cursor and not cursor.at_end:
-                    self._give_back()
+                self._turns.leave(iterator)
 
     __iter__ = messages
 
-    def _next_cursor(self, timeout: float | None) -> Cursor | None:
+    def _next_cursor(self, timeout: float | None, iterator: object) -> Cursor | None:
         with self._cond:
             cursor = self._cursor
             if cursor is not None and self._ledger.busy and not cursor.at_end:
-                self._reader = threading.get_ident()
+                self._turns.begin(iterator, in_hand=False)
+                self._turns.end()
                 cursor.done = cursor.given
                 return cursor
-        batch = self.batch(timeout)
+        batch = self._next_batch(timeout, iterator)
         if batch is None:
             return None
         with self._cond:
@@ -292,13 +315,20 @@ class Stream(Generic[K, V]):
 
     def _record(self, message: Message) -> Record[K, V]:
         kind, millis = message.timestamp()
+        part = "key"
+        try:
+            key = self._decode_key(message.key())
+            part = "value"
+            value = self._decode_value(message.value())
+        except Exception as error:
+            raise DecodingError(part, message, error) from error
         return Record(
             topic_of(message),
             partition_of(message),
             offset_of(message),
             millis if kind else None,
-            self._decode_key(message.key()),
-            self._decode_value(message.value()),
+            key,
+            value,
             cast("list[tuple[str, bytes | None]]", message.headers() or []),
         )
 
