@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pytest
 from support import wait_until
@@ -11,9 +11,11 @@ from tcp_proxy import TcpProxy
 from writing import Build, Meddler, P, plan, values
 
 from zkgroup.errors import UnreachableError
+from zkgroup.groups.backup import SavedNode
 from zkgroup.groups.removing import remove_groups, remove_tree
 from zkgroup.groups.reset import Target
 from zkgroup.groups.resetting import Resetter
+from zkgroup.groups.restoring import Lost, restore
 from zkgroup.groups.scope import parse_scope
 from zkgroup.groups.standing import Selection
 from zkgroup.groups.tree import read_tree
@@ -205,3 +207,51 @@ def test_interrupted_before_anything(registry: Registry, make_group: Build) -> N
         write_offsets(signalled, group, writes)
     assert caught.value.__notes__ == ["nothing was written"]
     assert values(registry, group, P("t", 0)) == [5]
+
+
+class Signalled(Registry):
+    """A real registry: a signal comes while the answers to a second batch of transactions are waited for."""
+
+    batches = 0
+
+    def read(self, ops: Iterable[Op]) -> list[Result]:
+        wanted = list(ops)
+        results = super().read(wanted)
+        if any(isinstance(op, Transaction) for op in wanted):
+            self.batches += 1
+            if self.batches == 2:
+                raise KeyboardInterrupt
+        return results
+
+
+def test_an_interrupted_removal_of_many_groups(
+    registry: Registry, make_group: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two batches of three are through when the signal comes: it is found out that they are, and the third is not."""
+    monkeypatch.setattr("zkgroup.groups.removing.BATCH", 2)
+    trees = [read_tree(registry, make_group({P("t", 0): 5})) for _ in range(6)]
+    with Signalled(registry.settings, 30.0) as signalled, pytest.raises(KeyboardInterrupt) as caught:
+        remove_groups(signalled, trees)
+    assert caught.value.__notes__ == ["4 of 6 groups are deleted: the backup has them all; run it again to go on"]
+    assert [is_there(registry, tree.group) for tree in trees] == [False] * 4 + [True] * 2
+
+
+def test_an_interrupted_undo(registry: Registry, make_group: Build) -> None:
+    """Of two groups one is made again when the signal comes; run again, the other is, too."""
+    groups = sorted([make_group({P("t", 0): 5}), make_group({P("t", 0): 6})])
+    trees = [read_tree(registry, group) for group in groups]
+    lost = [Lost(tree.group, tuple(SavedNode(node.path, node.data) for node in tree.nodes)) for tree in trees]
+    remove_groups(registry, trees)
+
+    def interrupt(number: int) -> None:
+        if number == 2:
+            raise KeyboardInterrupt
+
+    with Meddler(registry.settings, interrupt) as signalled, pytest.raises(KeyboardInterrupt) as caught:
+        restore(signalled, lost)
+    assert caught.value.__notes__ == [
+        f"1 of 2 groups are made again, group {groups[1]} perhaps in part: "
+        "run it again to go on: what is in place stays"
+    ]
+    assert restore(registry, lost) == dict.fromkeys(groups)
+    assert [is_there(registry, group) for group in groups] == [True, True]

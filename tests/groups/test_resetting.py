@@ -270,7 +270,7 @@ def test_both_stores_one_after_the_other(
     plan = resetter.plan(Target("latest"), selection(f"{topic}:0"))
     path = backup.write(resetter.backup(plan, "reset-offsets"), tmp_path / "backup")
     in_kafka.put({key: 30})
-    with pytest.raises(WriteRefusedError, match=r"in Kafka have changed .*; all 1 offsets in ZooKeeper are written"):
+    with pytest.raises(WriteRefusedError, match=r"in Kafka have changed .*; the 1 offset in ZooKeeper is written"):
         resetter.write(plan)
     assert (in_zookeeper.get(key), in_kafka.get(key)) == ([100], [30])
     assert resetter.plan_undo(path).conflicts == (f"{key} is 30 in Kafka, where 100 was written",)

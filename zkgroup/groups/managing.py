@@ -20,7 +20,7 @@ from zkgroup.groups.guard import listed, read_guard
 from zkgroup.groups.manage import CopyRow, plan_copy
 from zkgroup.groups.model import KafkaOffset, Store, StoredOffset
 from zkgroup.groups.removing import acls_of, remove_tree
-from zkgroup.groups.reports import after, counted
+from zkgroup.groups.reports import after, all_in_zookeeper, counted
 from zkgroup.groups.scope import Scope
 from zkgroup.groups.shell import command_line
 from zkgroup.groups.tree import GroupTree, read_tree
@@ -236,7 +236,7 @@ class Manager:
             stored = target.stored
             writes = [OffsetWrite(row.key, row.target, stored.get(row.key)) for row in wanted]
             reports.append(write_offsets(self.registry, target.group, writes))
-            done = f"all {counted(len(writes), 'offset')} in ZooKeeper are written"
+            done = all_in_zookeeper(len(writes))
         if kept := [row for row in rows if row.store == "kafka" and row.target is not None]:
             from zkgroup.groups.kafka_writing import KafkaWrite, write_kafka_offsets
 

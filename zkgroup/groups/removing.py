@@ -64,8 +64,8 @@ def remove_groups(
     not removed: one that is refused does not stop the others. A lost ZooKeeper does: the rest is told as failed, and
     those whose answer was lost as not known. An interruption carries a note of how many are removed."""
     outcome: dict[str, ZkgroupError | None] = {}
-    waiting = list(trees)
-    count = len(waiting)
+    everything = list(trees)
+    waiting = everything
     with ExitStack() as opened:
         steady = Steady(registry, patience, opened)
         try:
@@ -75,11 +75,22 @@ def remove_groups(
         except UnreachableError as error:
             outcome |= {tree.group: error for tree in [*batch, *waiting] if tree.group not in outcome}
         except BaseException as stop:
-            removed = sum(error is None for error in outcome.values())
-            told = f"{removed} of {counted(count, 'group')} are surely deleted, the others perhaps not"
-            note(stop, told, "the backup has them all; run it again to go on")
+            note(stop, _of_many(steady, everything), "the backup has them all; run it again to go on")
             raise
     return outcome
+
+
+def _of_many(steady: Steady, trees: Sequence[GroupTree]) -> str:
+    """How many of these groups are deleted, after an interruption."""
+    try:
+        found = steady.read_back([znodes.group(tree.group) for tree in trees], 0.0)
+    except ZkgroupError:
+        return f"how many of {counted(len(trees), 'group')} are deleted is not known"
+    gone = sum(
+        not (isinstance(node, Node) and node.stat.czxid == tree.nodes[0].stat.czxid)
+        for node, tree in zip(found, trees, strict=True)
+    )
+    return f"{gone} of {counted(len(trees), 'group')} {_are(gone)} deleted"
 
 
 def _remove_batch(steady: Steady, trees: Sequence[GroupTree], outcome: dict[str, ZkgroupError | None]) -> None:

@@ -132,6 +132,11 @@ def named(partitions: Iterable[TopicPartition]) -> str:
     return listed(spans(partitions).split(", "))
 
 
+def all_in_zookeeper(count: int) -> str:
+    """What is done where only Kafka's half of a change is not."""
+    return "the 1 offset in ZooKeeper is written" if count == 1 else f"all {count} offsets in ZooKeeper are written"
+
+
 def counted(count: int, what: str) -> str:
     """``1 offset``, ``2 offsets``."""
     return f"{count} {what}{'' if count == 1 else 's'}"

@@ -27,7 +27,7 @@ from zkgroup.groups.guard import listed, read_guard
 from zkgroup.groups.kafka_writing import KafkaWrite, refuse_if_active, write_kafka_offsets
 from zkgroup.groups.model import Store
 from zkgroup.groups.permissions import Need, needs_of_writes
-from zkgroup.groups.reports import GO_ON, after, counted
+from zkgroup.groups.reports import GO_ON, after, all_in_zookeeper, counted
 from zkgroup.groups.reset import (
     OneStore,
     ResetRow,
@@ -222,7 +222,7 @@ class Resetter:
             write_offsets(self._registry, self._group, zookeeper, prune=prune, go_on=plan.go_on)
         if not kafka:
             return
-        done = f"all {counted(len(zookeeper), 'offset')} in ZooKeeper are written"
+        done = all_in_zookeeper(len(zookeeper))
         with after(done, plan.go_on) if zookeeper else nullcontext():
             write_kafka_offsets(
                 self._brokers(), self._group, kafka, self._timeout, guard=self._refuse_members, go_on=plan.go_on

@@ -1,0 +1,77 @@
+"""Options of commands that change groups, and what is said where they cannot be followed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from cli import run
+from writing import P
+
+from zkgroup.groups.reset import Target
+from zkgroup.groups.resetting import Resetter
+from zkgroup.groups.scope import parse_scope
+from zkgroup.groups.standing import Selection
+from zkgroup.protocol import znodes
+from zkgroup.protocol.ops import Acl, Create, Ensure
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
+
+
+@pytest.mark.parametrize(
+    ("args", "why"),
+    [
+        (
+            ("reset-offsets", "g", "--topic", "t", "--to-earliest", "--export", "--output", "json"),
+            "--export prints CSV",
+        ),
+        (("delete-group", "g", "--backup", "-"), "--backup takes a file"),
+    ],
+)
+def test_what_no_command_can_do(args: tuple[str, ...], why: str) -> None:
+    """Wrong usage, told before any server is asked."""
+    result = run(*args, "-z", "127.0.0.1:1")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert why in result.stderr
+
+
+def test_groups_that_are_not_there(
+    cluster: Sandbox, make_topic: Callable[..., str], unique: Callable[[str], str]
+) -> None:
+    """Nothing to save or to shift is exit code 4, with a remedy that is about that; a new group may be given offsets."""
+    group, topic, server = unique("nobody"), make_topic(1), ("-z", cluster.connect)
+    saved = run("offsets", group, "--save", "-", *server)
+    assert (saved.returncode, saved.stdout) == (4, "")
+    assert "list-groups shows which there are" in saved.stderr
+    assert "--topic" not in saved.stderr
+    shifted = run("reset-offsets", group, "--topic", topic, "--shift-by", "5", *server)
+    assert (shifted.returncode, shifted.stdout) == (4, "")
+    assert f"there is no group {group}" in shifted.stderr
+    reset = run("reset-offsets", group, "--topic", topic, "--to-earliest", *server)
+    assert (reset.returncode, "this makes it" in reset.stderr) == (0, True)
+
+
+def test_an_offset_that_may_not_be_read_is_not_mended(
+    cluster: Sandbox, registry: Registry, unique: Callable[[str], str], make_topic: Callable[..., str]
+) -> None:
+    """--save names the credentials that are missing, and not a reset that would be refused as well."""
+    group, topic = unique("hidden"), make_topic(1)
+    registry.write(Ensure(znodes.offset_topic(group, topic)))
+    registry.write(Create(znodes.offset(group, P(topic, 0)), b"5", acl=(Acl("digest", "u:nobody", 31),)))
+    saved = run("offsets", group, "--save", "-", "-z", cluster.connect)
+    assert (saved.returncode, saved.stdout) == (1, "")
+    assert "connect with credentials that may read them" in saved.stderr
+    assert "mend them" not in saved.stderr
+
+
+def test_a_shift_is_not_run_again(
+    registry: Registry, kafka: KafkaSettings, make_topic: Callable[..., str], make_group: Callable[..., str]
+) -> None:
+    """What is written of a shift would be shifted once more: the plan has another way on than that of all others."""
+    topic = make_topic(1)
+    group = make_group({P(topic, 0): 0})
+    resetter = Resetter(registry, lambda: kafka, group, 20.0)
+    selection = Selection(parse_scope([topic]))
+    assert "--undo the backup first" in resetter.plan(Target("shift", 1), selection, "zookeeper").go_on
+    assert "run it again to go on" in resetter.plan(Target("latest"), selection, "zookeeper").go_on
