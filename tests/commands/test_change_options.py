@@ -39,7 +39,7 @@ def test_what_no_command_can_do(args: tuple[str, ...], why: str) -> None:
 def test_groups_that_are_not_there(
     cluster: Sandbox, make_topic: Callable[..., str], unique: Callable[[str], str]
 ) -> None:
-    """Nothing to save or to shift is exit code 4, with a remedy that is about that; a new group may be given offsets."""
+    """Nothing to save or to shift: exit code 4, with a remedy that is about that; a new group may be given offsets."""
     group, topic, server = unique("nobody"), make_topic(1), ("-z", cluster.connect)
     saved = run("offsets", group, "--save", "-", *server)
     assert (saved.returncode, saved.stdout) == (4, "")
