@@ -52,8 +52,8 @@ def judge_owners(scene: Scene) -> Iterator[Finding]:
 def _gaps(scene: Scene) -> Iterator[Finding]:
     if not scene.gaps:
         return
-    if scene.stopping:
-        remedy = _mend_first(scene.stopping)
+    if scene.obstacle is not None:
+        remedy = scene.obstacle
     elif scene.unresponsive:
         remedy = _wake_first(scene)
     elif scene.strangers:
@@ -74,10 +74,6 @@ def _gaps(scene: Scene) -> Iterator[Finding]:
         number = "" if len(gaps) == 1 else f"{len(gaps)} partitions "
         subject = subject_of([p.key for p in gaps])
         yield finding("partition-without-owner", subject, f"{number}{what}{more}", remedy)
-
-
-def _mend_first(stopping: Sequence[str]) -> str:
-    return f"mend the registration of {listed(stopping)} first: no reference member can rebalance beside it"
 
 
 def _wake_first(scene: Scene) -> str:
@@ -270,7 +266,8 @@ def _idle_members(scene: Scene) -> Iterator[Finding]:
         )
         if scene.stopping:
             why = "no rebalance can be finished beside a registration that cannot be read"
-            remedy = _mend_first(scene.stopping)
+        elif not scene.snapshot.broker_ids:
+            why = "nobody claims anything while no broker is registered"
         elif scene.unresponsive:
             why = f"{listed(sorted(scene.unresponsive))} has not rebalanced, and may hold a part of its share"
             remedy = _wake_first(scene)
@@ -285,7 +282,7 @@ def _idle_members(scene: Scene) -> Iterator[Finding]:
             "member-without-partitions",
             member.member,
             f"owns nothing{joined}, with {count(unread, 'partition')} of its topics unread: {why}",
-            remedy,
+            scene.obstacle or remedy,
         )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from zkgroup.groups.findings_kinds import KINDS, Finding, Severity
 from zkgroup.groups.model import GroupMember, GroupPartition, GroupSnapshot
 from zkgroup.groups.shell import command_line, quoted
+from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, spans
 
 if TYPE_CHECKING:
@@ -128,6 +129,16 @@ class Scene:
         """The members whose registration nobody gets past: to be mended before anything else is tried."""
         return tuple(m.member for m in self.snapshot.members if m.error is not None and not m.hidden)
 
+    @property
+    def obstacle(self) -> str | None:
+        """What is to be done before any rebalance can come to anything; None where nothing stands against it."""
+        if self.stopping:
+            names = listed(self.stopping)
+            return f"mend the registration of {names} first: no reference member can rebalance beside it"
+        if not self.snapshot.broker_ids and znodes.broker_ids() not in self.snapshot.hidden:
+            return "start the brokers first: members keep what they own, and claim nothing, while none is registered"
+        return None
+
     @cached_property
     def unresponsive(self) -> frozenset[str]:
         """The members that have not rebalanced since the group changed: each of their owner nodes is older than that
@@ -152,7 +163,10 @@ class Scene:
         return frozenset(
             name
             for name, claimed in newest.items()
-            if 0 < claimed < changed and name.startswith(f"{self.snapshot.group}_") and name not in bare
+            if 0 < claimed < changed
+            and name in self.members
+            and name.startswith(f"{self.snapshot.group}_")
+            and name not in bare
         )
 
     @cached_property
@@ -183,12 +197,12 @@ class Scene:
         return command_line(name, self.snapshot.group, options)
 
     def rebalance(self, before: str = "; then ", after: str = "") -> str:
-        """How a remedy goes on that ends in a rebalance. Nothing where nobody is there to rebalance; where somebody's
-        registration, or nobody's answer, stands against it, that first."""
+        """How a remedy goes on that ends in a rebalance. Nothing where nobody is there to rebalance; where something
+        stands against it, that."""
         if not self.snapshot.members:
             return ""
-        if self.stopping:
-            return f"{before}mend the registration of {listed(self.stopping)}: no reference member rebalances beside it"
+        if self.obstacle is not None:
+            return f"{before}{self.obstacle}"
         return f"{before}{self.command('assign', '--execute')}{after}"
 
     def concerns_readers(self, partition: GroupPartition) -> bool:

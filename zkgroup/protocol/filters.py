@@ -9,7 +9,6 @@ thread, and the same outcome everywhere.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final, Literal
@@ -112,5 +111,9 @@ def _compile(expression: str) -> Matcher:
 
 
 def _shown(expression: str) -> str:
-    shown = re.sub(r"[^ -~]", "?", expression)
+    shown = "".join(one if one.isprintable() else _visible(ord(one)) for one in expression)
     return f"'{shown}'" if len(shown) <= 80 else f"'{shown[:77]}...'"
+
+
+def _visible(code: int) -> str:
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -24,6 +24,15 @@ def excerpt(text: object) -> str:
     return shown if len(shown) <= 40 else shown[:37] + "..."
 
 
+def excerpt_json(value: object) -> str:
+    """A short quote of a value out of JSON, as it stands there."""
+    try:
+        shown = orjson.dumps(value).decode()
+    except orjson.JSONEncodeError:  # lone surrogates
+        return excerpt(value)
+    return shown if len(shown) <= 40 else shown[:37] + "..."
+
+
 def parse_object(path: str, data: bytes | None, remedy: str | None = None) -> dict[str, Any]:
     """Parse a znode's data as a JSON object, else raise MalformedZnodeError."""
     if not data:

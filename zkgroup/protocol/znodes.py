@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 import orjson
 
 from zkgroup.errors import MalformedZnodeError, UsageError
-from zkgroup.protocol.jsontext import as_int, check_size, excerpt, parse_object
+from zkgroup.protocol.jsontext import as_int, check_size, excerpt, excerpt_json, parse_object
 from zkgroup.protocol.names import TopicPartition
 
 # --- paths ----------------------------------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ def _read_registration(path: str, data: bytes | None) -> tuple[Registration, lis
         raise MalformedZnodeError(path, "has no subscription", _STOPS_THE_GROUP)
     for name, streams in subscription.items():
         if as_int(streams, low=1) is None:
-            why = f"subscribes to {excerpt(name)} with {excerpt(str(streams))} streams"
+            why = f"subscribes to {excerpt(name)} with {excerpt_json(streams)} streams"
             raise MalformedZnodeError(path, why, _STOPS_THE_GROUP)
     if pattern != "static":
         if not subscription:
