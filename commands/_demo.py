@@ -15,7 +15,7 @@ from dataclasses import astuple
 from importlib.util import find_spec
 from typing import Final
 
-from zkgroup.errors import NotFoundError, UsageError, VerificationError, ZkgroupError
+from zkgroup.errors import MissingExtraError, NotFoundError, VerificationError, ZkgroupError
 from zkgroup.groups.snapshot import ownership_defects, read_group
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.jars import DEFAULT_RELEASE
@@ -51,7 +51,7 @@ def run_demo(narrator: Narrator, *, keep: bool, name: str, total: int, kafka: st
     """
     for package in ("pyspark", "pyarrow"):
         if find_spec(package) is None:
-            raise UsageError(f"the demo needs {package}", "pip install 'zkgroup[all]'")
+            raise MissingExtraError("the demo", package, "all")
     began = time.monotonic()
     narrator.title("One consumer group, three members of two kinds, and its messages in Parquet")
     narrator.say(

@@ -28,6 +28,14 @@ class UsageError(ZkgroupError):
     exit_code = 2
 
 
+class MissingExtraError(UsageError):
+    """A package that comes with one of zkgroup's extras is not installed."""
+
+    def __init__(self, what: str, packages: str, extra: str) -> None:
+        remedy = f"install the extra {extra!r}, in the clone that zkgroup came from: pip install '.[{extra}]'"
+        super().__init__(f"{what} needs {packages}", remedy)
+
+
 class UnreachableError(ZkgroupError):
     """ZooKeeper or the brokers do not answer in the time given."""
 

@@ -61,6 +61,7 @@ class Reading:
         self._bootstrap = ""
         self._all_down = False
         self._told = False  # that brokers are away; once, until they are back
+        self._away = False  # that none could even be asked: who is back then is told here
         self._checked_at = 0.0
 
     def close(self) -> None:
@@ -98,12 +99,16 @@ class Reading:
                 fetched = self._fetcher.fetch(timeout)
             except UnreachableError as error:
                 self._retry_at = time.monotonic() + PAUSE
+                self._away = True
                 self._tell_away(str(error))
                 return Fetched()
         # What came before an error is handed out before the error is seen to: it may move the position.
         self._errors += fetched.errors
         if fetched.messages or fetched.ends:
             self._all_down = self._told = False
+            if self._away:
+                self._away = False
+                log.warning("brokers answer again")
         return fetched
 
     def _follow(self, orders: int, generation: int | None, share: Mapping[TopicPartition, int]) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from zkgroup import __version__
-from zkgroup.errors import NotFoundError, UsageError
+from zkgroup.errors import MissingExtraError, NotFoundError, UsageError
 from zkgroup.export.bounds import COMMITTED, EARLIEST, LATEST, Bound
 from zkgroup.export.claim import ExportClaim
 from zkgroup.export.destination import Destination
@@ -386,7 +386,7 @@ class _Export:
             return
         missing = [name for name in ("pyspark", "pyarrow") if importlib.util.find_spec(name) is None]
         if missing:
-            raise UsageError(f"export needs {' and '.join(missing)}", "pip install 'zkgroup[export]'")
+            raise MissingExtraError("export", " and ".join(missing), "export")
         find_java()
         refuse_if_silent(choose_master(self._request.master, self._request.conf))
 

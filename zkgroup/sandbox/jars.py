@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from zkgroup.errors import UsageError, ZkgroupError
+from zkgroup.errors import MissingExtraError, UsageError, ZkgroupError
 from zkgroup.java import QUICK, find_java
 from zkgroup.sandbox.paths import CACHE_VARIABLE, cache_dir
 
@@ -88,7 +88,7 @@ def pyspark_jars() -> Path:
         jars = Path(place) / "jars"
         if jars.is_dir():
             return jars
-    raise UsageError("the sandbox needs pyspark, whose jars it runs on", "pip install 'zkgroup[sandbox]'")
+    raise MissingExtraError("the sandbox", "pyspark, whose jars it runs on", "sandbox")
 
 
 def pyspark_class_path(*names: str) -> str:

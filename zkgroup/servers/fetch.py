@@ -23,6 +23,7 @@ from zkgroup.servers.kafka import (
     Message,
     consumer,
 )
+from zkgroup.servers.kafka_log import ClientLog
 
 log = logging.getLogger(__name__)
 
@@ -67,11 +68,14 @@ class Fetcher:
         self._assigned: set[TopicPartition] = set()
         self._errors: list[KafkaError] = []
         self._consumer: Consumer | None = None
+        self._log = ClientLog(log)
 
     def assign(self, share: Mapping[TopicPartition, int]) -> None:
         """Read these partitions from these offsets, and no others."""
         if self._consumer is None:
-            self._consumer = consumer(self._settings, on_error=self._errors.append, **self._overrides)
+            self._consumer = consumer(
+                self._settings, on_error=self._errors.append, client_log=self._log, **self._overrides
+            )
         self._single_topic = len({partition.topic for partition in share}) <= 1
         self._assigned = set(share)
         if share:
@@ -106,6 +110,7 @@ class Fetcher:
             messages = self._consumer.consume(wanted, timeout)
         except KafkaException as error:
             return Fetched(errors=[(None, error.args[0])])
+        self._log.look()
         fetched = Fetched()
         if self._errors:
             fetched.errors = [(None, error) for error in self._errors]

@@ -176,13 +176,15 @@ def consumer(
     group: str = NO_GROUP,
     on_commit: Callable[[KafkaError | None, list[Any]], None] | None = None,
     on_error: Callable[[KafkaError], None] | None = None,
+    client_log: ClientLog | None = None,
     **overrides: Any,
 ) -> Consumer:
     """A librdkafka consumer that only ever assigns. Property names are written with underscores for dots.
 
     ``on_error`` hears, in ``consume``, of what concerns the client as a whole, such as that no broker can be reached.
 
-    Close it: nothing else ends its threads. It logs to this module's logger, from ``poll`` and ``consume``.
+    Close it: nothing else ends its threads. It logs to ``client_log``, or to this module's logger, from ``poll`` and
+    ``consume``.
     """
     conf = settings.base()
     conf |= {
@@ -202,7 +204,7 @@ def consumer(
     if on_error is not None:
         conf["error_cb"] = on_error
     try:
-        return Consumer(conf, logger=ClientLog(log))
+        return Consumer(conf, logger=client_log or ClientLog(log))
     except (KafkaException, ValueError, TypeError) as error:
         raise _bad_properties(error) from None
 

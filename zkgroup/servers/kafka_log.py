@@ -7,8 +7,8 @@ import re
 import time
 from typing import Final
 
-#: How long a connection that fails the same way is not told again, in seconds.
-PAUSE: Final = 30.0
+#: Without a failure for so long, in seconds, connections fail no more: one that is wanted is tried every second.
+MENDED: Final = 5.0
 # Settings for brokers before 0.10, and those of the user's that are for another kind of client.
 _MEANT: Final = ("broker.version.fallback", "will be ignored by this")
 _DECORATION: Final = re.compile(r"^\[thrd:[^\]]*\]: | \(after [0-9]+ms in state .*\)$")
@@ -17,13 +17,14 @@ _DECORATION: Final = re.compile(r"^\[thrd:[^\]]*\]: | \(after [0-9]+ms in state 
 class ClientLog:
     """What one librdkafka client logs, in the log of whoever made it.
 
-    A failed connection is tried again, twice a second: no error, and told once in a while. What librdkafka says of
-    settings that are meant is left out.
+    A failed connection is tried again and again: no error, and told once, until ``look`` has found that connections
+    fail no more. What librdkafka says of settings that are meant is left out.
     """
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
-        self._told: dict[str, float] = {}  # failures, and when they were told
+        self._told: set[str] = set()  # failures
+        self._failed_at = 0.0
 
     def log(self, level: int, _form: str, facility: str, _client: str, text: str) -> None:
         """As confluent-kafka (2.16) calls it: ``text`` begins with the thread and may end with how long it took."""
@@ -31,8 +32,15 @@ class ClientLog:
             return
         text = _DECORATION.sub("", text)
         if facility == "FAIL":
-            failure, now = text[max(0, text.find("Connect to ")) :], time.monotonic()
-            if now - self._told.get(failure, -PAUSE) < PAUSE:
+            self._failed_at = time.monotonic()
+            failure = text[max(0, text.find("Connect to ")) :]
+            if failure in self._told:
                 return
-            self._told[failure] = now
+            self._told.add(failure)
         self._log.log(min(level, logging.WARNING), "Kafka client: %s", text)
+
+    def look(self) -> None:
+        """Tell, once, that connections fail no more. To be called now and then by whoever has a lasting client."""
+        if self._told and time.monotonic() - self._failed_at >= MENDED:
+            self._told.clear()
+            self._log.warning("Kafka client: connections to brokers fail no more")
