@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from resets import TIMEOUT, Kept
 
+from zkgroup.errors import UnreachableError
 from zkgroup.groups import kafka_writing
 from zkgroup.groups.kafka_writing import KafkaWrite, write_kafka_offsets
-from zkgroup.groups.writing import WriteRefusedError, WriteReport
+from zkgroup.groups.writing import WriteFailedError, WriteRefusedError, WriteReport
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.topics import Record
 from zkgroup.servers.group_offsets import GroupOffsets
@@ -79,3 +80,53 @@ def test_kafka_is_written_in_pieces(
     report = write_kafka_offsets(kafka, kept.group, writes, TIMEOUT, piece=1)
     assert kept.get(*keys) == [50, 50, 50]
     assert report == WriteReport((keys[2],), (), (keys[0], keys[1]))
+
+
+@pytest.mark.parametrize("heard", [True, False])
+def test_a_commit_whose_answer_is_lost(
+    registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], topic: str, monkeypatch: pytest.MonkeyPatch,
+    heard: bool,
+) -> None:  # fmt: skip
+    """The commit is in place. If the brokers can be asked it is told as written, else as not known, and never as not
+    written."""
+    kept = Kept(registry, kafka, unique("lost"), "kafka")
+    kept.put({P(topic, 0): 10})
+
+    def lose() -> None:
+        if not heard:
+            monkeypatch.setattr(Commits, "fetch", no_answer)
+        raise UnreachableError("no answer")
+
+    def no_answer(*args: Any) -> dict[TopicPartition, int | None]:
+        raise UnreachableError("no answer")
+
+    monkeypatch.setattr(Commits, "after", staticmethod(lose))
+    monkeypatch.setattr(kafka_writing, "GroupOffsets", Commits)
+    with pytest.raises(WriteFailedError) as caught:
+        write_kafka_offsets(kafka, kept.group, [KafkaWrite(P(topic, 0), 50, 10)], 1.0)
+    written, doubtful = ((P(topic, 0),), ()) if heard else ((), (P(topic, 0),))
+    assert caught.value.report == WriteReport(written, (), (), doubtful)
+    told = "1 offset is written to Kafka" if heard else f"whether 1 offset ({topic}-0) is written to Kafka is not known"
+    assert told in str(caught.value)
+    assert caught.value.exit_code == 3
+    assert kept.get(P(topic, 0)) == [50]
+
+
+def test_a_commit_that_is_interrupted(
+    registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal while the answer is waited for: what became of that piece is found out, and told with the rest."""
+    kept = Kept(registry, kafka, unique("signal"), "kafka")
+    keys = [P(topic, number) for number in range(3)]
+    kept.put(dict.fromkeys(keys, 10))
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Commits, "after", staticmethod(interrupt))
+    monkeypatch.setattr(kafka_writing, "GroupOffsets", Commits)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        write_kafka_offsets(kafka, kept.group, [KafkaWrite(key, 50, 10) for key in keys], TIMEOUT, piece=2)
+    (told,) = caught.value.__notes__
+    assert told.startswith(f"2 offsets are written to Kafka ({topic}-0..1), 1 is not ({topic}-2): run it again")
+    assert kept.get(*keys) == [50, 50, 10]

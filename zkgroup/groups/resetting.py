@@ -41,7 +41,17 @@ from zkgroup.groups.reset import (
 )
 from zkgroup.groups.scope import Scope
 from zkgroup.groups.shell import command_line
-from zkgroup.groups.standing import Brokers, Log, Selection, Standing, Surveyor, no_group, patience, with_logs
+from zkgroup.groups.standing import (
+    Brokers,
+    Log,
+    Selection,
+    Standing,
+    Surveyor,
+    no_group,
+    patience,
+    read_logs,
+    with_logs,
+)
 from zkgroup.groups.stored import stored_offset
 from zkgroup.groups.targets import find_offsets
 from zkgroup.groups.writing import OffsetWrite, write_offsets
@@ -51,7 +61,6 @@ from zkgroup.protocol.ops import Get, Node
 from zkgroup.servers.coordinator import Coordinators
 from zkgroup.servers.group_offsets import GroupOffsets
 from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.logs import log_offsets
 from zkgroup.servers.registry import Registry
 
 
@@ -252,7 +261,7 @@ class Resetter:
         existing = [key for key, one in standing.items() if one.exists]
         settings = self._reachable_brokers(warnings)
         with ThreadPoolExecutor(1) as beside:  # as when it was planned
-            asked = settings and beside.submit(log_offsets, settings, existing, patience(self._timeout, len(existing)))
+            asked = settings and beside.submit(read_logs, settings, existing, self._timeout)
             found = {store: self._read(store, plan) for store in stores_of(plan.store)}
             try:
                 logs = asked.result() if asked else {}

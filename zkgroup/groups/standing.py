@@ -4,12 +4,12 @@ that are meant, and their logs. ``snapshot`` looks at whole groups; this looks o
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
-from zkgroup.errors import NotFoundError, RefusedError, UsageError, ZkgroupError
+from zkgroup.errors import NotFoundError, RefusedError, UnreachableError, UsageError, ZkgroupError
 from zkgroup.groups.model import GroupPartition, KafkaOffset, Store, StoredOffset
 from zkgroup.groups.reading import Nodes, below, topic_path
 from zkgroup.groups.scope import Scope, check_topics, no_partition
@@ -279,7 +279,7 @@ class Surveyor:
                 raise
             warnings.append(f"log offsets are not known: {error.message}")
             return None
-        return beside.submit(log_offsets, settings, existing, patience(self._timeout, len(existing)))
+        return beside.submit(read_logs, settings, existing, self._timeout)
 
 
 def no_group(group: str, *, making: bool) -> NotFoundError:
@@ -311,8 +311,30 @@ def _partition(
 
 
 def patience(timeout: float, partitions: int) -> float:
-    """How long to wait for an answer about so many partitions: a busy broker needs a while for ten thousand."""
-    return timeout + partitions / 1000
+    """How long to wait for an answer about so many partitions, in seconds: a busy broker needs a while for ten
+    thousand."""
+    return timeout + partitions // 1000
+
+
+def read_logs(
+    settings: KafkaSettings, partitions: Sequence[TopicPartition], timeout: float
+) -> dict[TopicPartition, Log]:
+    """The partitions' logs, with patience; who does not answer is told with the time that was given. Raises
+    ``UnreachableError`` when no broker answers at all."""
+    count = len(partitions)
+    try:
+        found = log_offsets(settings, partitions, patience(timeout, count))
+    except UnreachableError as error:
+        _tell_given(error, timeout, count)
+        raise
+    for one in {id(one): one for one in found.values() if isinstance(one, UnreachableError)}.values():
+        _tell_given(one, timeout, count)
+    return found
+
+
+def _tell_given(error: UnreachableError, timeout: float, count: int) -> None:
+    if patience(timeout, count) > timeout:
+        error.message += f" ({timeout:g} s, and one more for each 1000 partitions)"
 
 
 def with_logs(
