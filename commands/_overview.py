@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from ._render import AtLeast, print_rows
-from ._text import escape
+from ._text import escape, shortened
 
 if TYPE_CHECKING:
     from zkgroup.groups.findings_kinds import Finding
@@ -21,6 +22,8 @@ HEAD = ("group", "store", "state", "strategy", "members", "topics", "partitions"
 MEMBERS = ("owned", "streams", "subscription", "host", "member")
 PARTITIONS = ("topic", "partition", "committed", "log_end", "lag", "leader", "owner")
 BOTH = ("topic", "partition", "committed_zookeeper", "committed_kafka", "log_end", "lag", "leader", "owner")
+#: What is said of more groups than these is said once, and so many of them are named.
+NAMED_GROUPS = 3
 SUMMARY = ("group", "store", "state", "members", "partitions", "lag", "critical", "warning", "info")
 
 
@@ -43,6 +46,8 @@ def print_overview(one: Inspection) -> None:
         print_rows(partitions, BOTH if one.store == "both" else PARTITIONS, "table")
     _title("findings" if one.findings else "no findings")
     _print_findings(one.findings)
+    if one.findings:
+        _say_more()
 
 
 def print_summary(found: Sequence[Inspection]) -> None:
@@ -52,11 +57,54 @@ def print_summary(found: Sequence[Inspection]) -> None:
         for one in found
     ]
     print_rows(rows, SUMMARY, "table")
-    for one in found:
-        worth = [finding for finding in one.findings if finding.severity != "info"]
-        if worth:
-            _title(one.snapshot.group)
-            _print_findings(worth)
+    shared, own = _shared([(one.snapshot.group, one.findings) for one in found])
+    for groups, findings in shared:
+        more = len(groups) - NAMED_GROUPS
+        names = ", ".join(shortened(name) for name in groups[:NAMED_GROUPS])
+        _title(f"{len(groups)} groups alike: {names}, and {more} more")
+        _print_findings(findings)
+    for group, findings in own:
+        _title(group)
+        _print_findings(findings)
+    if shared or own:
+        _say_more()
+
+
+def _shared(
+    found: Iterable[tuple[str, Sequence[Finding]]],
+) -> tuple[list[tuple[tuple[str, ...], list[Finding]]], list[tuple[str, list[Finding]]]]:
+    """What is said of many groups in the same words, once for all of them, GROUP standing for the name of each; and the
+    rest, group by group. What is only good to know is left out."""
+    worth = {group: [one for one in findings if one.severity != "info"] for group, findings in found}
+    alike: dict[Finding, list[str]] = {}
+    general: dict[tuple[str, Finding], Finding] = {}
+    for group, findings in worth.items():
+        for finding in findings:
+            plain = general[group, finding] = _without_name(finding, group)
+            alike.setdefault(plain, []).append(group)
+    many: dict[tuple[str, ...], list[Finding]] = {}
+    for plain, groups in alike.items():
+        if len(groups) > NAMED_GROUPS:
+            many.setdefault(tuple(groups), []).append(plain)
+    own = [
+        (group, [one for one in findings if len(alike[general[group, one]]) <= NAMED_GROUPS])
+        for group, findings in worth.items()
+    ]
+    return list(many.items()), [(group, findings) for group, findings in own if findings]
+
+
+def _without_name(finding: Finding, group: str) -> Finding:
+    """With GROUP for its name, where that is what the name stands for: a topic may be called the same."""
+    from zkgroup.groups.shell import quoted
+
+    message = re.sub(rf"(?<=group ){re.escape(group)}(?![\w.-])", "GROUP", finding.message)
+    remedy = re.sub(rf"(zkgroup [a-z-]+ |-- ){re.escape(quoted(group))}(?![^\s;:,)])", r"\1GROUP", finding.remedy)
+    subject = "GROUP" if finding.subject == group else finding.subject
+    return replace(finding, subject=subject, message=message, remedy=remedy)
+
+
+def _say_more() -> None:
+    sys.stdout.write("\nzkgroup inspect-group --explain CODE tells more about a finding\n")
 
 
 def _title(text: str) -> None:
@@ -69,7 +117,7 @@ def _print_findings(findings: Sequence[Finding]) -> None:
     columns = shutil.get_terminal_size().columns if terminal else sys.maxsize
     for finding in findings:
         sys.stdout.write(f"{finding.severity:<8}  {finding.code}: {escape(finding.subject)}\n")
-        for text in (finding.message, f"→ {finding.remedy}", f"see {finding.page}"):
+        for text in (finding.message, f"→ {finding.remedy}"):
             sys.stdout.write(
                 textwrap.fill(
                     escape(text),

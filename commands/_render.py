@@ -24,6 +24,8 @@ Output: TypeAlias = Literal["table", "json", "csv"]
 Row: TypeAlias = Mapping[str, Any] | object
 
 GAP = "  "
+# A cell that is wider stands out of its column.
+WIDEST = 120
 # Sentences: what comes after them does not stand below each other, or most of the table would be blanks.
 UNPADDED = frozenset({"message"})
 
@@ -177,15 +179,20 @@ def _is_number(value: object) -> bool:
 def _table_lines(rows: Sequence[Sequence[Any]], names: Sequence[str]) -> Iterator[str]:
     cells = [list(names)] + [list(map(_cell, row)) for row in rows]
     numeric = [all(map(_is_number, column)) for column in zip(*rows, strict=True)] if rows else [False] * len(names)
-    widths = [max(map(width, column)) for column in zip(*cells, strict=True)]
+    widths = [_room(list(map(width, column))) for column in zip(*cells, strict=True)]
     last = len(names) - 1
     for line in cells:
         parts = []
         for index, (text, room, right) in enumerate(zip(line, widths, numeric, strict=True)):
-            fill = " " * (room - width(text))
+            fill = " " * max(0, room - width(text))
             loose = index == last or names[index] in UNPADDED
             parts.append(fill + text if right else text if loose else text + fill)
         yield GAP.join(parts) + "\n"
+
+
+def _room(widths: Sequence[int]) -> int:
+    """How wide a column is made: one name that is longer than any should be does not push all other rows aside."""
+    return max((one for one in widths if one <= WIDEST), default=0)
 
 
 def _print_rich_table(rows: Sequence[Sequence[Any]], names: Sequence[str], stream: TextIO) -> None:

@@ -33,6 +33,11 @@ def _numbered(code: int) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
+def shortened(text: str, most: int = 60) -> str:
+    """A name of which a line has several."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
 def one_line(text: str) -> str:
     """A message on one line: its line breaks become blanks, other control characters visible."""
     return escape(_LINE_BREAKS.sub(" ", text.strip()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
@@ -73,6 +74,15 @@ def inspect_group(
             help="Exit with 6 if a finding is critical; with 1 if none is, but what may not be read could be.",
         ),
     ] = False,
+    code: Annotated[
+        str | None,
+        typer.Option(
+            "--explain",
+            metavar="CODE",
+            help="Show the page that explains findings of this code: what it means, why it happens, what mends it.",
+            show_default=False,
+        ),
+    ] = None,
     output: OutputOption = "table",
 ) -> None:
     """Show everything about a group, and what is wrong with it.
@@ -89,7 +99,13 @@ def inspect_group(
     zkgroup inspect-group billing
     zkgroup inspect-group billing --section partitions --topic orders
     zkgroup inspect-group --all --verify --output json
+    zkgroup inspect-group --explain offset-before-start
     """
+    if code is not None:
+        if group is not None or every:
+            raise UsageError("--explain beside a group", "it is about a kind of finding, whatever group has it")
+        _explain(code, output)
+        return
     if (group is None) == (not every):
         raise UsageError("give one GROUP, or --all", "see 'zkgroup list-groups' for their names")
     if every and topic:
@@ -116,6 +132,20 @@ def inspect_group(
     warn(ctx, dict.fromkeys(warning for one in found for warning in one.snapshot.warnings))
     if verify:
         _verify(found)
+
+
+def _explain(code: str, output: Output) -> None:
+    from zkgroup.groups.findings_kinds import KINDS, page_text
+
+    text = page_text(code)
+    if output == "table":
+        sys.stdout.write(text)
+        return
+    row = {"code": code, "severities": KINDS[code].severities, "meaning": KINDS[code].meaning, "text": text}
+    if output == "json":
+        print_object(row)
+    else:
+        print_rows([row], list(row), output)
 
 
 def _show(found: Sequence[Inspection], section: Section | None, output: Output, *, every: bool) -> None:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -131,7 +132,7 @@ def test_csv_is_the_partitions(cluster: Sandbox, ill: str, topic: str) -> None:
 def test_the_overview(cluster: Sandbox, ill: str, healthy: str, topic: str) -> None:
     """A table is a line about the group, then members, partitions and findings, the numbers before long names."""
     shown = run("inspect-group", ill, "-z", cluster.connect).stdout
-    head, members, partitions, findings = (block.splitlines() for block in shown.rstrip("\n").split("\n\n"))
+    head, members, partitions, findings, more = (block.splitlines() for block in shown.rstrip("\n").split("\n\n"))
     assert head[0].split() == ["group", "store", "state", "strategy", "members", "topics", "partitions", "lag"]
     assert head[1].split() == [ill, "zookeeper", "active", "range", "1", "1", "2", "6"]
     assert members[:2] == ["members", members[1]]
@@ -145,8 +146,28 @@ def test_the_overview(cluster: Sandbox, ill: str, healthy: str, topic: str) -> N
     assert findings[0] == "findings"
     assert findings[1] == f"critical  offset-beyond-end: {topic}-1"
     assert findings[3].startswith("          → ")
-    assert findings[4] == "          see docs/findings/offset-beyond-end.md"
+    assert more == ["zkgroup inspect-group --explain CODE tells more about a finding"]
     assert "critical" not in run("inspect-group", healthy, "-z", cluster.connect).stdout
+
+
+@pytest.mark.parametrize("code", ["offset-beyond-end", "unresponsive-member"])
+def test_a_finding_is_explained(code: str) -> None:
+    """Its page is printed, without a cluster; in JSON and CSV it is one row."""
+    page = (Path(__file__).parents[2] / "docs" / "findings" / f"{code}.md").read_text(encoding="utf-8")
+    assert run("inspect-group", "--explain", code).stdout == page
+    shown = json.loads(run("inspect-group", "--explain", code, "--output", "json").stdout)
+    assert (shown["code"], shown["text"]) == (code, page)
+    assert shown["severities"]
+    (row,) = csv.DictReader(io.StringIO(run("inspect-group", "--explain", code, "--output", "csv").stdout))
+    assert (row["code"], row["text"]) == (code, page)
+
+
+def test_what_is_no_finding_is_not_explained() -> None:
+    """Exit code 2, with the codes that are near; and it is about no group."""
+    wrong = run("inspect-group", "--explain", "offset-beyond")
+    assert wrong.returncode == 2
+    assert "is offset-beyond-end" in wrong.stderr
+    assert run("inspect-group", "some-group", "--explain", "offset-beyond-end").returncode == 2
 
 
 def test_on_a_terminal(cluster: Sandbox, ill: str) -> None:

@@ -1,10 +1,15 @@
-"""What a finding is, and every kind of it there is. Each has a page of its code's name in ``docs/findings``."""
+"""What a finding is, and every kind of it there is. Each has a page of its code's name in ``docs/findings``, which is
+installed as ``zkgroup/pages``."""
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import resources
 from typing import Final, Literal, NamedTuple
+
+from zkgroup.errors import UsageError
 
 Severity = Literal["critical", "warning", "info"]
 
@@ -32,6 +37,17 @@ class Finding:
     def page(self) -> str:
         """The page that explains findings of this kind, from the root of the project."""
         return f"docs/findings/{self.code}.md"
+
+
+def page_text(code: str) -> str:
+    """The page that explains a kind of finding, as it is installed. ``UsageError`` for what is no kind."""
+    if code not in KINDS:
+        near = difflib.get_close_matches(code, KINDS, n=3)
+        raise UsageError(
+            f"{code!r} is the code of no finding",
+            f"is {' or '.join(near)} meant?" if near else f"one of {', '.join(KINDS)}",
+        )
+    return resources.files("zkgroup").joinpath("pages", f"{code}.md").read_text(encoding="utf-8")
 
 
 class Kind(NamedTuple):
