@@ -202,7 +202,7 @@ def _delete_debris(change: Change, patterns: Sequence[str], older_than: str | No
 def _undo(change: Change, group: str | None, path: Path, store: StoreChoice, output: Output) -> None:
     from zkgroup.groups import backup as backups
     from zkgroup.groups.reports import after
-    from zkgroup.groups.restoring import beside, lost_groups, plan_restore, restore
+    from zkgroup.groups.restoring import beside, left_out, lost_groups, plan_restore, restore
 
     saved = backups.read(path)
     backups.check_nodes(saved, path)
@@ -215,6 +215,7 @@ def _undo(change: Change, group: str | None, path: Path, store: StoreChoice, out
         kafka = _InKafka(change, registry, saved.group, path) if in_kafka else None
         count = kafka.count if kafka is not None else 0
         print_rows(beside(rows, saved.group, count) if in_kafka else rows, DEBRIS_COLUMNS, output)
+        change.warn(left_out(saved))
         if kafka is not None:
             kafka.check()
         else:

@@ -13,7 +13,7 @@ from zkgroup.groups import backup as backups
 from zkgroup.groups.backup import Backup, Cluster, SavedNode
 from zkgroup.groups.managing import Found, Manager, read_scope
 from zkgroup.groups.removing import remove_tree
-from zkgroup.groups.restoring import lost_groups, plan_restore, restore
+from zkgroup.groups.restoring import left_out, lost_groups, plan_restore, restore
 from zkgroup.groups.scope import parse_scope
 from zkgroup.groups.tree import GroupTree, read_tree
 from zkgroup.protocol import znodes
@@ -121,3 +121,20 @@ def test_a_backup_without_the_group() -> None:
         lost_groups(backup, "h")
     with pytest.raises(UsageError, match="holds no nodes"):
         lost_groups(Backup("reset-offsets", "g", 0, Cluster("h:1"), ()), None)
+
+
+def test_owners_that_nobody_held_stay_away(registry: Registry, make_group: Build) -> None:
+    """Debris that a deletion has removed is not made again: it would keep the partition from every member."""
+    group = make_group({P("t", 0): 5})
+    owner = znodes.owner(group, P("t", 0))
+    registry.write(Ensure(znodes.owner_topic(group, "t")))
+    registry.write(Create(owner, b"somebody-0"))
+    tree = read_tree(registry, group)
+    nodes = tuple(SavedNode(node.path, node.data) for node in tree.nodes)
+    backup = Backup("delete-group", group, 0, Cluster("h:1"), (), nodes)
+    remove_tree(registry, tree)
+    assert restore(registry, lost_groups(backup, None)) == {group: None}
+    there = {node.path for node in read_tree(registry, group).nodes}
+    assert there == {node.path for node in tree.nodes} - {owner}
+    (told,) = left_out(backup)
+    assert told.startswith("1 owner node of the backup that nobody held")

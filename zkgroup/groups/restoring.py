@@ -41,10 +41,8 @@ def lost_groups(backup: Backup, group: str | None, *, in_kafka: bool = False) ->
     """
     found: dict[str, list[SavedNode]] = {}
     for node in backup.nodes:
-        group_name = group_of(node.path)
-        # An owner that no session held was debris, and would keep the partition from everybody.
-        if not node.path.startswith(f"{znodes.owners(group_name)}/") or node.path.count("/") < _OWNER_DEPTH:
-            found.setdefault(group_name, []).append(node)
+        if not _is_owner(node):
+            found.setdefault(group_of(node.path), []).append(node)
     if in_kafka and not found and group in (None, backup.group):
         return []
     if not found and not in_kafka:
@@ -56,6 +54,18 @@ def lost_groups(backup: Backup, group: str | None, *, in_kafka: bool = False) ->
         for name, nodes in sorted(found.items())
         if group in (None, name)
     ]
+
+
+def left_out(backup: Backup) -> list[str]:
+    """What of the backup is not made again, in words: an owner that no session held was debris, and would keep its
+    partition from everybody."""
+    count = sum(_is_owner(node) for node in backup.nodes)
+    those = "that nobody held and that would keep their partitions from everybody"
+    return [f"{counted(count, 'owner node')} of the backup {those}: not made again"] if count else []
+
+
+def _is_owner(node: SavedNode) -> bool:
+    return node.path.startswith(f"{znodes.owners(group_of(node.path))}/") and node.path.count("/") >= _OWNER_DEPTH
 
 
 def plan_restore(registry: Registry, lost: Iterable[Lost]) -> list[DebrisRow]:
