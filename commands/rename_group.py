@@ -58,6 +58,7 @@ def rename_group(
     for the same partitions, which differ, nothing is done. Interrupted at any point, run it again: it goes on. Kafka
     deletes without comparing: offsets there are read again just before, and a commit in the milliseconds between would
     be lost. A backup of the whole group is written before; 'reset-offsets GROUP --undo BACKUP' makes its offsets again.
+    The backup of a run that goes on has what was left of the group: undoing takes those of all runs.
 
     \b
     zkgroup rename-group billing billing-v2
