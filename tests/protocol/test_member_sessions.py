@@ -184,11 +184,42 @@ def test_leaving_takes_no_longer_than_its_limit(how: str) -> None:
     member.leave()
     world.run(4.1)
     assert member.finished
+    waited = {"cut": "ZooKeeper", "brokers": "the brokers", "listener": "the rebalance listener"}
+    told = [line for line in member.log if "still leaves" in line]
+    assert [f"waits 1 s at most for {waited[how]}" in line for line in told] == [True] if how in waited else not told
     if how == "stuck":
         assert member.error is None
         assert member.member.counters.abandoned == 1
     else:
         assert isinstance(member.error, SessionLostError)
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_who_leaves_without_a_connection_waits_for_one_a_moment_and_says_so(comes_back: bool) -> None:
+    """Three seconds, not ten: the session's end releases what it owns. If the connection comes back in time it leaves
+    in order, however long that takes within its limit."""
+    world = World(1)
+    every(T, world, 20)
+    member = world.join("m1", auto_commit_interval=1000.0)
+    world.come_to_rest()
+    world.read_all()
+    world.run(0.5)
+    member.cut()
+    world.run(TIMEOUT * 2 / 3 + 0.1)
+    member.leave()
+    world.run(0.1)
+    assert [line for line in member.log if "waits 3 s for a connection to ZooKeeper" in line] == member.log[-1:]
+    if comes_back:
+        world.run(1.0)
+        member.heal()
+    world.run(3.0)
+    assert member.finished
+    if comes_back:
+        assert (member.error, world.owners()) == (None, {})
+        assert [world.offset(partition) for partition in T] == [20] * 4
+    else:
+        assert isinstance(member.error, SessionLostError)
+        assert "within 3 s" in str(member.error)
 
 
 def test_streams_stop_at_once_when_leaving_without_a_connection() -> None:

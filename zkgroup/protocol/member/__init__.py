@@ -27,7 +27,7 @@ nothing is handed out or written past the lease, and a member that cannot get it
 
 ``Expired`` → CONNECTING under a new session, everything of the old one forgotten, streams stopped; leaving: CLOSED.
 ``Leave``, or a fatal error: at the end of the step that is under way → QUIETING, or RELEASING where nothing is read
-(… → CLOSED); past ``leave_timeout`` straight to CLOSED.
+(… → CLOSED); past ``leave_timeout``, or 3 s without a connection, straight to CLOSED.
 A lost connection leaves the phase as it is: its step begins again when the connection is back.
 What makes a member rebalance only sets a flag, which is looked at in OWNING and BACKING_OFF, so that ten cause one.
 ``TRANSITIONS`` is this table as data; the tests hold every run of the machine against it.
@@ -40,6 +40,7 @@ What makes a member rebalance only sets a flag, which is looked at in OWNING and
     loading.py      LOADING: where to start
     owning.py       OWNING: look after the share
     commits.py      commits, and who waits for them
+    leaving.py      how long leaving may take
     holdings.py     which owner nodes are ours, and how sure of it we are
 """
 

@@ -14,6 +14,7 @@ from zkgroup.protocol.lease import Lease
 from zkgroup.protocol.member.acquiring import Acquiring
 from zkgroup.protocol.member.commits import Commits
 from zkgroup.protocol.member.ground import Ground
+from zkgroup.protocol.member.leaving import UNCOMMITTED, Leaving
 from zkgroup.protocol.member.loading import Starts
 from zkgroup.protocol.member.owning import Owning
 from zkgroup.protocol.member.phases import Phase
@@ -22,8 +23,6 @@ from zkgroup.protocol.member.releasing import Releasing
 from zkgroup.protocol.member.settings import Counters, MemberSettings
 from zkgroup.protocol.names import ConsumerThreadId, TopicPartition
 from zkgroup.protocol.ops import Changed, Connected, Disconnected, Expired, SessionEvent
-
-_UNCOMMITTED = "what was not committed will be read again"
 
 
 class Member:
@@ -36,6 +35,7 @@ class Member:
         g = self._ground = Ground(settings, self._enter)
         g.stop = self._give_up
         self._commits = Commits(g)
+        self._leaving = Leaving(g, self._too_late)
         self._registering = Registering(g, self._registered, self._fatal)
         self._releasing = Releasing(g, self._commits, self._released, self._release_failed, self._uncommitted)
         self._acquiring = Acquiring(
@@ -147,7 +147,7 @@ class Member:
                 g.discarding = g.discarding or not commit
                 self._begin_leaving(None)
                 if at_once:
-                    self.error = self.error or SessionLostError("left at once", _UNCOMMITTED)
+                    self.error = self.error or SessionLostError("left at once", UNCOMMITTED)
                     g.timers.hasten("leave", g.now)
             case ev.Tick():
                 pass
@@ -196,6 +196,7 @@ class Member:
             case Disconnected():
                 g.log(logging.WARNING, "connection to ZooKeeper lost")
                 g.talk.disconnect()
+                self._leaving.disconnected()
                 g.holdings.doubt_all()
             case Expired(reason):
                 self._expired(reason)
@@ -206,6 +207,7 @@ class Member:
         g = self._ground
         g.session_id = session_id
         g.talk.connect(self.epoch, timeout)
+        self._leaving.connected()
         if g.phase is Phase.CONNECTING:
             g.timers.cancel("connect")
             self._registering.begin()
@@ -326,7 +328,7 @@ class Member:
             return
         g.leaving = True
         self.error = error
-        g.timers.set("leave", g.now + self.settings.leave_timeout, self._too_late)
+        self._leaving.begin()
         if g.phase in (Phase.NEW, Phase.CONNECTING):
             if g.phase is Phase.CONNECTING:
                 g.do(ev.CloseSession(self.epoch))
@@ -371,10 +373,7 @@ class Member:
     def _too_late(self) -> None:
         self._ground.abandon()
         self._ground.do(ev.CloseSession(self.epoch))
-        late = SessionLostError(
-            f"could not leave the group cleanly within {self.settings.leave_timeout:g} s", _UNCOMMITTED
-        )
-        self._finish(self.error or late)
+        self._finish(self.error or self._leaving.failure())
 
     def _left(self) -> Exception:
         return self.error or SessionLostError("the member has left the group")
