@@ -13,7 +13,7 @@ from tcp_proxy import TcpProxy
 
 from zkgroup.errors import RefusedError, UnreachableError
 from zkgroup.export.claim import ExportClaim, Moved, TakenOver
-from zkgroup.export.documents import ManifestPart, Pointer
+from zkgroup.export.rundata import ManifestPart, Pointer
 from zkgroup.export.words import PartitionPlan
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition

@@ -19,10 +19,10 @@ from support import wait_until
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 from zkgroup.export import run as run_module
 from zkgroup.export.assembling import assemble
-from zkgroup.export.documents import ManifestFile, ManifestPart, RunPlan, TopicIdentity
 from zkgroup.export.files import FileAnswer, FileOptions
 from zkgroup.export.layout import Layout
 from zkgroup.export.run import PartitionSummary
+from zkgroup.export.rundata import ManifestFile, ManifestPart, RunPlan, TopicIdentity
 from zkgroup.export.spark import pack_code
 from zkgroup.export.task import DoneAnswer, RangeAnswer, TaskSettings, run_task
 from zkgroup.export.words import PartitionPlan, Slice

@@ -6,20 +6,13 @@ import itertools
 from dataclasses import replace
 from pathlib import Path
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.documents import (
-    Manifest,
-    ManifestFile,
-    ManifestPart,
-    Pointer,
-    RunPlan,
-    Settled,
-    TopicCoverage,
-    TopicIdentity,
     decode_manifest,
     decode_plan,
     decode_pointer,
@@ -28,11 +21,21 @@ from zkgroup.export.documents import (
     encode_plan,
     encode_pointer,
     encode_settled,
-    rows_held,
 )
 from zkgroup.export.intervals import holes, overlaps, subtract, union
 from zkgroup.export.lake import Lake, extended, tag_for
 from zkgroup.export.layout import Layout
+from zkgroup.export.rundata import (
+    Manifest,
+    ManifestFile,
+    ManifestPart,
+    Pointer,
+    RunPlan,
+    Settled,
+    TopicCoverage,
+    TopicIdentity,
+    rows_held,
+)
 from zkgroup.export.steps import refuse_shared
 from zkgroup.export.store import FolderStore
 from zkgroup.export.words import OffsetRange, PartitionPlan, Skipped, Slice
@@ -204,3 +207,17 @@ def test_a_file_that_others_share_is_not_taken_back() -> None:
     refuse_shared(manifest, set())
     with pytest.raises(RefusedError, match="it also holds messages of t-1"):
         refuse_shared(manifest, {T0})
+
+
+def test_a_manifest_of_the_first_format_is_read() -> None:
+    """What was written when each file was of one partition, and there was one layout: nothing of it is lost."""
+    document = orjson.loads(encode_manifest(MANIFEST))
+    del document["layout"], document["files"]
+    (part,) = document["partitions"]
+    old = {"work": FILE.work, "name": FILE.name, "start": 10, "end": 20, "rows": 8, "bytes": 100}
+    part |= {"rows": 8, "undecodable": 0, "files": [old]}
+    del part["late"], part["undated"]
+    found = decode_manifest("old", orjson.dumps(document | {"format": 1}))
+    assert (found.files, found.layout) == ((FILE,), Layout())
+    assert found.parts == (replace(MANIFEST.parts[0], rows=8, undecodable=0, late=0, undated=0),)
+    assert found.coverage["t"].partitions == {0: ((3, 20),)}

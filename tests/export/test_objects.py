@@ -148,8 +148,7 @@ def test_killed_at_its_points_and_run_again(
     is_complete(group, filled)
     decided = points.index("decided")
     # What happens to the store between those that are left out is the same as before or after them.
-    hurt = ["plan written", "folder made", "files written", "manifest written", "decided", "published 2 of 4"]
-    hurt += ["published for good", "manifest filed", "committed"]
+    hurt = ["plan written", "files written", "manifest written", "decided", "published 2 of 4", "manifest filed"]
     assert set(hurt) <= set(points)
 
     def kill_and_go_on(point: str) -> None:
@@ -192,7 +191,9 @@ def test_a_request_that_fails_once_is_made_again(
     and everything is there once."""
     monkeypatch.setattr(objects, "_STALL", 3.0)
     hurt: set[tuple[str, str]] = set()
-    wanted = {("GET", "list"), ("PUT", "json"), ("PUT", "tmp"), ("PUT copy", "parquet")}
+    wanted = {("PUT", "tmp"), ("PUT copy", "parquet")}
+    if harm != "stall":  # the other kinds would only take more time
+        wanted |= {("GET", "list"), ("PUT", "json")}
 
     def choose(request: Request) -> Harm | None:
         if kind(request) in hurt or (harm == "stall" and kind(request) not in wanted):

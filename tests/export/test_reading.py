@@ -13,9 +13,9 @@ from support import wait_until
 
 from zkgroup.errors import OffsetOutOfRangeError, RefusedError, UsageError
 from zkgroup.export.bounds import LATEST, Bound, parse_bound
-from zkgroup.export.documents import Manifest
 from zkgroup.export.lake import Lake
 from zkgroup.export.run import PartitionSummary
+from zkgroup.export.rundata import Manifest
 from zkgroup.export.store import FolderStore
 from zkgroup.export.words import Policies
 from zkgroup.protocol.names import TopicPartition

@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from zkgroup.export.claim import ExportClaim
-from zkgroup.export.documents import Pointer
 from zkgroup.export.group import read_committed
 from zkgroup.export.history import history, status
 from zkgroup.export.lake import Lake
 from zkgroup.export.run import PartitionSummary
+from zkgroup.export.rundata import Pointer
 from zkgroup.export.store import FolderStore
 from zkgroup.export.verify import VerifyRow, verify
 from zkgroup.export.words import Policies
@@ -126,7 +126,8 @@ def test_a_group_that_was_moved_is_named(
 
 def test_a_run_that_was_taken_back_counts_for_nothing(exported: tuple[Lake, str, str]) -> None:
     """Its files may be gone; if one is still there, it is foreign."""
-    from zkgroup.export.documents import Settled, encode_settled
+    from zkgroup.export.documents import encode_settled
+    from zkgroup.export.rundata import Settled
 
     lake, group, topic = exported
     last = lake.runs(group)[-1]

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, cast
 
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.accounting import total
-from zkgroup.export.documents import ManifestFile, ManifestPart, RunPlan, rows_held
 from zkgroup.export.intervals import overlaps
 from zkgroup.export.layout import Period
 from zkgroup.export.plan import cut
 from zkgroup.export.punctuality import Found, late_of
+from zkgroup.export.rundata import ManifestFile, ManifestPart, RunPlan, rows_held
 from zkgroup.export.words import OffsetRange, PartitionPlan
 from zkgroup.protocol.names import TopicPartition
 

@@ -18,8 +18,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Self, TypeVar
 
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
-from zkgroup.export.documents import ManifestPart, Pointer, decode_pointer, encode_pointer
+from zkgroup.export.documents import decode_pointer, encode_pointer
 from zkgroup.export.group import committed_of, offset_paths
+from zkgroup.export.rundata import ManifestPart, Pointer
 from zkgroup.export.transactions import OPERATION_BYTES, TRANSACTION_BYTES, pieces_of
 from zkgroup.export.words import PartitionPlan
 from zkgroup.protocol import znodes

@@ -156,5 +156,6 @@ def _s3_environment(environment: Mapping[str, str], options: Mapping[str, str]) 
 
 def child(address: ObjectAddress, name: str) -> str:
     """The path of ``name`` below the destination, as pyarrow's filesystems take it: the container first."""
-    base = "" if address.scheme in ("hdfs", "viewfs") else address.container
-    return "/".join(part for part in (base, address.prefix, name) if part) if base else f"/{address.prefix}/{name}"
+    if address.scheme in ("hdfs", "viewfs"):
+        return "/" + "/".join(part for part in (address.prefix, name) if part)
+    return "/".join(part for part in (address.container, address.prefix, name) if part)

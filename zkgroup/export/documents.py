@@ -8,202 +8,30 @@ their end. Unknown keys are ignored, so that a later release may add some; ``for
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import orjson
 
 from zkgroup.errors import ZkgroupError
-from zkgroup.export.intervals import Interval
-from zkgroup.export.layout import Layout, layout_document, read_layout
+from zkgroup.export.layout import layout_document, read_layout
+from zkgroup.export.rundata import (
+    Manifest,
+    ManifestFile,
+    ManifestPart,
+    Pointer,
+    RunPlan,
+    Settled,
+    State,
+    TopicCoverage,
+    TopicIdentity,
+)
 from zkgroup.export.words import PartitionPlan, Skipped, Slice
 from zkgroup.protocol.names import TopicPartition
 
 #: Plans and manifests are of format 2, since files may hold ranges of several partitions; 1 is still read.
 FORMAT: Final = 1
 RUN_FORMAT: Final = 2
-
-Kind = Literal["export", "backfill"]
-State = Literal["planned", "decided", "committed", "withdrawn"]
-
-
-@dataclass(frozen=True, slots=True)
-class TopicIdentity:
-    """Which incarnation of a topic this is. ``czxid`` is its znode's, ``topic_id`` that of 2.8 and later.
-
-    ``cleanup``: its ``cleanup.policy``, None where nobody tells. ``tag``: marks the names of its files where the folder
-    holds files of an earlier incarnation, None otherwise.
-    """
-
-    czxid: int
-    topic_id: str | None = None
-    cleanup: str | None = None
-    tag: str | None = None
-
-    def same(self, other: TopicIdentity) -> bool:
-        """Whether both are the same log."""
-        if self.topic_id is not None and other.topic_id is not None:
-            return self.topic_id == other.topic_id
-        return self.czxid == other.czxid
-
-
-@dataclass(frozen=True, slots=True)
-class RunPlan:
-    """What a run does, fixed before anything is read. ``max_bytes``: what one partition may take, None: no limit.
-    ``compression``: ``CODEC`` or ``CODEC:LEVEL``.
-
-    ``skip_deleted``: what retention takes away while it is read is a recorded gap, not a failure.
-    ``record_unexplained``: the same for offsets that are missing and nobody knows why.
-    """
-
-    run: str
-    group: str
-    kind: Kind
-    cluster: str
-    planned: int
-    isolation: str
-    compression: str
-    target_bytes: int
-    range_messages: int
-    max_bytes: int | None
-    skip_deleted: bool
-    record_unexplained: bool
-    topics: Mapping[str, TopicIdentity]
-    partitions: tuple[PartitionPlan, ...]
-    previous: str | None = None
-    host: str = ""
-    release: str = ""
-    layout: Layout = field(default_factory=Layout)
-
-
-class ManifestFile(NamedTuple):
-    """A file: ``work`` below the run's folder, ``name`` below the destination; what it holds of each partition."""
-
-    work: str
-    name: str
-    topic: str
-    rows: int
-    bytes: int
-    slices: tuple[Slice, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ManifestPart:
-    """What became of one part of the plan. ``end`` may lie below the planned one (a limit of bytes).
-
-    ``end − start = rows + undecodable + sum(gaps)``; ``gaps`` counts offsets by kind, see ``accounting``.
-    ``undecodable`` are messages in the files whose key or value is not what it should be. ``late`` (see
-    ``punctuality``) and ``undated`` (without a usable time) count among the others.
-    """
-
-    plan: PartitionPlan
-    end: int
-    rows: int
-    undecodable: int
-    gaps: Mapping[str, int]
-    late: int = 0
-    undated: int = 0
-
-    @property
-    def moves(self) -> bool:
-        """Whether the group's offset changes."""
-        return self.plan.commits and self.end != self.plan.committed
-
-    @property
-    def balanced(self) -> bool:
-        """Whether every offset is accounted for."""
-        return self.end - self.plan.start == self.rows + self.undecodable + sum(self.gaps.values())
-
-
-def rows_held(parts: Sequence[ManifestPart], files: Sequence[ManifestFile]) -> list[int]:
-    """The rows that ``files`` hold of each part."""
-    by_partition: dict[TopicPartition, list[Slice]] = {}
-    for file in files:
-        for one in file.slices:
-            by_partition.setdefault(TopicPartition(file.topic, one.partition), []).append(one)
-    return [
-        sum(
-            one.rows
-            for one in by_partition.get(part.plan.partition, ())
-            if part.plan.start <= one.start and one.end <= part.end
-        )
-        for part in parts
-    ]
-
-
-def shares(manifest: Manifest) -> Iterator[tuple[ManifestPart, int, int]]:
-    """Each part with its share of the files' bytes, by rows, and the number of files that hold something of it. The
-    shares add up to all bytes."""
-    sizes: dict[tuple[str, Slice], int] = {}
-    by_partition: dict[TopicPartition, list[tuple[str, Slice]]] = {}
-    for file in manifest.files:
-        rows = given = 0
-        for one in file.slices:
-            rows += one.rows
-            upto = file.bytes * rows // max(1, file.rows)
-            sizes[file.name, one] = upto - given
-            given = upto
-            by_partition.setdefault(TopicPartition(file.topic, one.partition), []).append((file.name, one))
-    for part in manifest.parts:
-        held = [
-            (name, one)
-            for name, one in by_partition.get(part.plan.partition, ())
-            if part.plan.start <= one.start and one.end <= part.end
-        ]
-        yield part, sum(sizes[key] for key in held), len({name for name, _ in held})
-
-
-@dataclass(frozen=True, slots=True)
-class TopicCoverage:
-    """What the lake accounts for of one incarnation of a topic. ``newest``: the newest day or hour of each partition's
-    messages, where folders are of times."""
-
-    identity: TopicIdentity
-    partitions: Mapping[int, tuple[Interval, ...]] = field(default_factory=dict)
-    newest: Mapping[int, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """What a run has written. ``coverage``: what all the group's runs up to this one account for."""
-
-    run: str
-    group: str
-    kind: Kind
-    cluster: str
-    plan: str
-    attempt: str
-    planned: int
-    decided: int
-    isolation: str
-    parts: tuple[ManifestPart, ...]
-    coverage: Mapping[str, TopicCoverage]
-    previous: str | None = None
-    files: tuple[ManifestFile, ...] = ()
-    layout: Layout = field(default_factory=Layout)
-
-
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """How a run that could not be committed was ended by hand. ``left``: partitions whose offset was left as it was."""
-
-    how: Literal["keep", "withdraw"]
-    when: int
-    left: tuple[TopicPartition, ...]
-    coverage: Mapping[str, TopicCoverage]
-
-
-@dataclass(frozen=True, slots=True)
-class Pointer:
-    """What ``/consumers/G/zkgroup/export`` says. ``plan`` and ``manifest`` are hashes."""
-
-    state: State
-    run: str
-    output: str
-    plan: str
-    attempt: str
-    manifest: str | None = None
 
 
 def digest(data: bytes) -> str:

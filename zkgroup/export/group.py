@@ -10,7 +10,7 @@ import orjson
 
 from zkgroup.errors import NotFoundError, RefusedError, ZkgroupError
 from zkgroup.export.bounds import COMMITTED, LATEST, Bound
-from zkgroup.export.documents import TopicCoverage, TopicIdentity
+from zkgroup.export.rundata import TopicCoverage, TopicIdentity
 from zkgroup.export.words import PartitionFacts
 from zkgroup.protocol import znodes
 from zkgroup.protocol.brokers import decode_topic

@@ -9,9 +9,10 @@ from typing import Literal
 from zkgroup.errors import MalformedZnodeError, ZkgroupError
 from zkgroup.export.accounting import total
 from zkgroup.export.claim import read_holder
-from zkgroup.export.documents import Manifest, ManifestFile, Pointer, decode_pointer
+from zkgroup.export.documents import decode_pointer
 from zkgroup.export.group import names_of
 from zkgroup.export.lake import Lake
+from zkgroup.export.rundata import Manifest, ManifestFile, Pointer
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Children, Get, Node

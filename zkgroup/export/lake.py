@@ -33,20 +33,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from zkgroup.errors import RefusedError, ZkgroupError
-from zkgroup.export.documents import (
-    Manifest,
-    ManifestPart,
-    RunPlan,
-    Settled,
-    TopicCoverage,
-    TopicIdentity,
-    decode_manifest,
-    decode_plan,
-    decode_settled,
-    digest,
-)
+from zkgroup.export.documents import decode_manifest, decode_plan, decode_settled, digest
 from zkgroup.export.intervals import Interval, union
 from zkgroup.export.layout import FileName, Layout, Period, read_name
+from zkgroup.export.rundata import Manifest, ManifestPart, RunPlan, Settled, TopicCoverage, TopicIdentity
 from zkgroup.export.store import Store
 from zkgroup.export.words import OffsetRange, Slice
 from zkgroup.protocol.names import TopicPartition

@@ -177,8 +177,11 @@ class ObjectStore:
 
     def publish(self, works: Iterable[tuple[str, str, int]]) -> Iterator[None]:
         # The store copies; this process only asks. In order, for whoever listens.
-        with ThreadPoolExecutor(PARALLEL, thread_name_prefix="zkgroup-publish") as pool:
+        pool = ThreadPoolExecutor(PARALLEL, thread_name_prefix="zkgroup-publish")
+        try:
             yield from pool.map(lambda work: self._publish(*work), list(works))
+        finally:
+            pool.shutdown(cancel_futures=True)
 
     def _publish(self, work: str, final: str, size: int) -> None:
         found, taken = self.size(work), self.size(final)

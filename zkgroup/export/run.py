@@ -23,12 +23,13 @@ from zkgroup.errors import MissingExtraError, NotFoundError, UsageError
 from zkgroup.export.bounds import COMMITTED, EARLIEST, LATEST, Bound
 from zkgroup.export.claim import ExportClaim
 from zkgroup.export.destination import Destination
-from zkgroup.export.documents import RunPlan, TopicIdentity, decode_pointer
+from zkgroup.export.documents import decode_pointer
 from zkgroup.export.group import ExportGroup
 from zkgroup.export.lake import Lake, LastRun, tag_for
 from zkgroup.export.layout import Layout, LayoutWish, parse_compression
 from zkgroup.export.master import choose_master, refuse_if_silent
 from zkgroup.export.plan import RANGE_MESSAGES, make_backfill, make_plan
+from zkgroup.export.rundata import RunPlan, TopicIdentity
 from zkgroup.export.steps import ExportRun
 from zkgroup.export.store import open_store
 from zkgroup.export.summaries import PartitionSummary, summaries_of

@@ -18,23 +18,12 @@ from zkgroup import __version__
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.assembling import assemble, ranges_of, refuse_unexplained
 from zkgroup.export.claim import ExportClaim, Moved, NotHeld
-from zkgroup.export.documents import (
-    Manifest,
-    ManifestFile,
-    ManifestPart,
-    Pointer,
-    RunPlan,
-    Settled,
-    TopicCoverage,
-    digest,
-    encode_manifest,
-    encode_plan,
-    encode_settled,
-)
+from zkgroup.export.documents import digest, encode_manifest, encode_plan, encode_settled
 from zkgroup.export.group import ExportGroup
 from zkgroup.export.lake import MANIFEST, PLAN, SETTLED, Lake, extended
 from zkgroup.export.layout import Period, parse_compression
 from zkgroup.export.plan import pack, task_size
+from zkgroup.export.rundata import Manifest, ManifestFile, ManifestPart, Pointer, RunPlan, Settled, TopicCoverage
 from zkgroup.export.surroundings import Progress, Surroundings
 from zkgroup.export.words import OffsetRange
 from zkgroup.protocol.names import TopicPartition

@@ -163,9 +163,10 @@ class FolderStore:
             if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
                 raise ZkgroupError(f"cannot list {error.filename}: {error.strerror}")
 
-        for path, _, names in os.walk(self.root / folder, onerror=fail):
+        for path, folders, names in os.walk(self.root / folder, onerror=fail):
+            folders.sort()
             below = Path(path).relative_to(self.root)
-            for name in names:
+            for name in sorted(names):
                 with contextlib.suppress(FileNotFoundError):  # gone since
                     yield StoredFile(str(below / name), (Path(path) / name).stat().st_size)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zkgroup.export.documents import Manifest, shares
+from zkgroup.export.rundata import Manifest, shares
 from zkgroup.export.words import ExportPlan
 
 

@@ -87,7 +87,7 @@ def run_task(settings: TaskSettings, ranges: list[tuple[str, int, int, int]]) ->
     except ZkgroupError as error:
         yield "failed", type(error).__name__, error.message, error.remedy
     except OSError as error:
-        where = error.filename or settings.files.folder
+        where = error.filename or f"{settings.files.destination}/{settings.files.folder}"
         yield "failed", "ZkgroupError", f"cannot write {where}: {error.strerror or error}", "make room, then again"
     finally:
         if files is not None and not done:

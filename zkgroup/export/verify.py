@@ -13,12 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from zkgroup.export.documents import ManifestFile, ManifestPart, TopicIdentity, rows_held
 from zkgroup.export.footer import Footer, UnreadableFileError, count_rows, read_footer
 from zkgroup.export.history import decided, is_taken_back
 from zkgroup.export.intervals import Interval, holes, overlaps, subtract, union
 from zkgroup.export.lake import Lake, Published
 from zkgroup.export.layout import Calendar, Layout
+from zkgroup.export.rundata import ManifestFile, ManifestPart, TopicIdentity, rows_held
 from zkgroup.export.words import Slice
 from zkgroup.protocol.names import TopicPartition
 
