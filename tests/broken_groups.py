@@ -10,6 +10,8 @@ from typing import Final, NamedTuple
 from support import numbered
 
 from zkgroup.groups.findings import Severity
+from zkgroup.groups.model import GroupSnapshot
+from zkgroup.groups.snapshot import read_group
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Create, Delete, Ensure, Failure
@@ -34,6 +36,11 @@ class Broken(NamedTuple):
     group: str
     subject: str
     said: str
+
+
+def look(registry: Registry, kafka: KafkaSettings | None, group: str) -> GroupSnapshot:
+    """The group as it is, with its logs where brokers are given."""
+    return read_group(registry, group, kafka=kafka)
 
 
 def static(**topics: int) -> bytes:

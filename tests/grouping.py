@@ -18,6 +18,11 @@ from zkgroup.servers.registry import Registry
 STAMP = 1411294187842
 Nodes = dict[str, tuple[bytes, int, int]]
 
+HOSTILE = [
+    "a/b", "..", ".", "", "a\x00b", "a\x1b[31mb", "a\nb", "ä é 漢字", "\ud800", "a" * 5000, "/", "../../../ids",
+    "\u202eabc", "b" * 40_000,
+]  # fmt: skip
+
 
 def static(topics: Mapping[str, int]) -> bytes:
     """An id node's data."""

@@ -140,3 +140,8 @@ def found(snapshot: GroupSnapshot, code: str, earlier: GroupSnapshot | None = No
 
 def codes(snapshot: GroupSnapshot, earlier: GroupSnapshot | None = None) -> set[str]:
     return {finding.code for finding in judged(snapshot, earlier)}
+
+
+def serious(findings: list[Finding]) -> list[Finding]:
+    """What is more than good to know."""
+    return [finding for finding in findings if finding.severity != "info"]

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import json
-import re
-import shlex
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import pytest
-from broken_groups import Broken, Maker, make_broken
+from broken_groups import Broken, Maker, look, make_broken
 from cli import run
-from members import ReadMember, wait_for_rest
+from judged import judged
 from support import numbered, wait_until
 
-from zkgroup.groups.explain import explain
-from zkgroup.groups.findings import KINDS, Finding, judge
+from zkgroup.groups.findings import KINDS
 from zkgroup.groups.findings_scene import REST
 from zkgroup.groups.model import GroupSnapshot
 from zkgroup.groups.snapshot import read_group, read_groups
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Create, Ensure, Exists, Failure, Stat
+from zkgroup.protocol.ops import Create, Ensure, Failure
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import produce
 from zkgroup.servers.kafka import KafkaSettings, consumer
@@ -32,28 +28,6 @@ from zkgroup.servers.registry import Registry
 from zkgroup.servers.zookeeper import ZooKeeperSettings
 
 DAY = 86_400_000
-
-
-def look(registry: Registry, kafka: KafkaSettings | None, group: str) -> GroupSnapshot:
-    return read_group(registry, group, kafka=kafka)
-
-
-def judged(snapshot: GroupSnapshot, earlier: GroupSnapshot | None = None) -> list[Finding]:
-    return judge(snapshot, explain(snapshot), earlier)
-
-
-def serious(findings: list[Finding]) -> list[Finding]:
-    return [finding for finding in findings if finding.severity != "info"]
-
-
-@pytest.fixture(scope="module")
-def maker(cluster: Sandbox, registry: Registry) -> Iterator[Maker]:
-    """Writes groups; their ephemeral nodes go with the module."""
-    with ExitStack() as stack:
-        sessions = (stack.enter_context(cluster.registry(30.0)), stack.enter_context(cluster.registry(30.0)))
-        maker = Maker(cluster, registry, sessions)
-        stack.callback(maker.clear)
-        yield maker
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +62,8 @@ def test_all_are_made(broken: list[Broken]) -> None:
     """So many situations; together with those below they are all kinds of finding."""
     assert len(broken) == EXPECTED
     below = {"cluster-without-broker", "split-group", "incomplete-look", "rebalance-in-progress", "growing-lag"}
-    assert {one.code for one in broken} | below | {"group-debris"} == KINDS.keys()
+    below |= {"group-debris", "unresponsive-member"}  # the latter with its members in test_unresponsive
+    assert {one.code for one in broken} | below == KINDS.keys()
 
 
 @pytest.mark.parametrize("number", range(EXPECTED))
@@ -231,194 +206,3 @@ def test_a_group_in_two_places(maker: Maker, registry: Registry, kafka: KafkaSet
     (split,) = [finding for finding in findings if finding.code == "split-group"]
     assert split.severity == "critical"
     assert f"{maker.orders}-0..1" in split.message
-
-
-# --- healthy groups --------------------------------------------------------------------------------------------------
-
-
-def test_an_inactive_group_with_sane_offsets(maker: Maker, registry: Registry, kafka: KafkaSettings) -> None:
-    """Nothing at all is said of it, today or in three days."""
-    snapshot = look(registry, kafka, maker.group(offsets=maker.sane))
-    assert judged(snapshot) == []
-    assert judged(replace(snapshot, taken_at=snapshot.taken_at + 3 * DAY)) == []
-
-
-def test_members_that_join_and_leave(
-    cluster: Sandbox,
-    registry: Registry,
-    kafka: KafkaSettings,
-    make_topic: Callable[..., str],
-    unique: Callable[[str], str],
-) -> None:
-    """Members of zkgroup that join and leave: no look at any time finds anything worse than a note, each judged beside
-    the one before it; at rest there is nothing, then or minutes later."""
-    topic, group = make_topic(4), unique("group")
-    produce(kafka, topic, numbered(40, 4))
-    looks: list[GroupSnapshot] = []
-    bad: list[Finding] = []
-    over = threading.Event()
-
-    def watch() -> None:
-        with cluster.registry(30.0) as own:
-            while not over.is_set():
-                now = look(own, None, group)  # owners and offsets, as often as can be
-                bad.extend(serious(judged(now, looks[-1] if looks else None)))
-                looks.append(now)
-
-    def churn() -> int:
-        """A member joins and leaves; how many states of the owners have been seen so far."""
-        with ReadMember(cluster.connect, group, {topic: 2}):
-            wait_for_rest(registry, group, 2)
-        wait_for_rest(registry, group, 1)
-        return len({frozenset((p.key, p.owner) for p in one.partitions) for one in list(looks)})
-
-    values = {record.value for record in numbered(40, 4)}
-    with ReadMember(cluster.connect, group, {topic: 1}) as first:
-        wait_for_rest(registry, group, 1)
-        watcher = threading.Thread(target=watch)
-        watcher.start()
-        try:
-            wait_until(lambda: churn() > 3, 60, "looks at different owners")
-            first.wait_for(values)
-        finally:
-            over.set()
-            watcher.join(30)
-        assert bad == []
-
-        def committed() -> bool:
-            return all(p.lag("zookeeper") == 0 for p in look(registry, kafka, group).partitions)
-
-        wait_until(committed, 20, "all is committed")
-        now = look(registry, kafka, group)
-        assert judged(now) == []
-        assert judged(replace(now, taken_at=now.taken_at + 600_000), now) == []
-
-
-def test_a_member_of_the_reference(
-    cluster: Sandbox,
-    registry: Registry,
-    kafka: KafkaSettings,
-    make_topic: Callable[..., str],
-    unique: Callable[[str], str],
-) -> None:
-    """A member of 1.1.1 that reads a topic by a filter: nothing at all is found, then or minutes later."""
-    topic, group = make_topic(3, "healthy"), unique("group")
-    produce(kafka, topic, numbered(30, 3))
-    member = cluster.member(group, topic.replace("-", "[-]"), kind="whitelist", streams=2)
-    with member.start():
-        wait_for_rest(registry, group, 1)
-
-        def committed() -> bool:
-            return all(p.lag("zookeeper") == 0 for p in look(registry, kafka, group).partitions)
-
-        wait_until(committed, 30, "all is committed")
-        now = look(registry, kafka, group)
-        assert judged(now) == []
-        assert judged(replace(now, taken_at=now.taken_at + 600_000), now) == []
-
-
-def test_a_filter_with_a_backslash_of_the_reference(
-    cluster: Sandbox, registry: Registry, make_topic: Callable[..., str], unique: Callable[[str], str]
-) -> None:
-    """A member of 1.1.1 registers a backslash as two, which it reads itself: it is told that it matches nothing."""
-    topic, group = make_topic(1, "escaped"), unique("group")
-    member = cluster.member(group, topic.replace("-", r"\-"), kind="whitelist")
-    try:
-        member.start()
-        path = znodes.member_id(group, member.id)
-        wait_until(lambda: isinstance(registry.read([Exists(path)])[0], Stat), 20, "it is registered")
-        findings = judged(look(registry, None, group))
-    finally:
-        member.kill()  # with nothing to read the reference hangs when it is asked to leave
-    assert [(finding.code, finding.subject) for finding in findings] == [("doubly-escaped-filter", member.id)]
-    assert "matches no topic" in findings[0].message
-
-
-def test_a_group_in_kafka(
-    maker: Maker, cluster: Sandbox, registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str]
-) -> None:
-    """A group that lives in Kafka alone, at work and at rest, asked for with ZooKeeper or without: nothing worse than a
-    note; an offset that is out of range there is found as well."""
-    group = unique("modern")
-    client = consumer(kafka, group=group)
-    joined = threading.Event()
-    try:
-        client.subscribe([maker.orders], on_assign=lambda *_: joined.set())
-
-        def assigned() -> bool:
-            client.poll(0.1)
-            return joined.is_set()
-
-        wait_until(assigned, 30, "the consumer is given partitions")
-        for source in (registry, None):
-            assert serious(judged(read_group(source, group, kafka=kafka))) == []
-    finally:
-        client.close()
-    maker.in_kafka(group, 5)
-    for source in (registry, None):
-        assert {f.code for f in serious(judged(read_group(source, group, kafka=kafka)))} <= {"partition-without-offset"}
-    maker.in_kafka(group, 500)
-    for source in (registry, None):
-        findings = judged(read_group(source, group, kafka=kafka))
-        assert next(f.subject for f in findings if f.code == "offset-beyond-end") == f"{maker.orders}-0"
-
-
-def test_what_remedies_advise_mends(maker: Maker, cluster: Sandbox, registry: Registry, kafka: KafkaSettings) -> None:
-    """One group with much that may be wrong with offsets: when what the findings advise has been typed, none of it is
-    left."""
-    topic, again = maker.orders, maker.again[0]
-    offsets: dict[tuple[str, int], int | bytes] = {
-        (topic, 0): 500, (maker.cut, 0): 2, (again, 0): b"abc", ("never", 0): 5, ("never", 3): 6,
-    }  # fmt: skip
-    group = maker.group(offsets=offsets)
-    seen: set[str] = set()
-    for _ in range(4):  # a remedy may bring the next thing to light
-        findings = serious(judged(look(registry, kafka, group)))
-        if not findings:
-            break
-        seen |= {finding.code for finding in findings}
-        for finding in findings:
-            command = re.search(r"zkgroup ([a-z-]+ .*? --execute)", finding.remedy)
-            assert command is not None, finding
-            result = run(*shlex.split(command[1]), "-z", cluster.connect)
-            assert result.returncode == 0, (finding, result.stderr)
-    assert judged(look(registry, kafka, group)) == []
-    assert seen == {
-        "unreadable-offset",
-        "offset-beyond-end",
-        "offset-before-start",
-        "partition-without-offset",
-        "offset-of-missing-topic",
-    }
-
-
-def test_what_is_advised_for_stores_that_contradict_each_other_mends(
-    maker: Maker, cluster: Sandbox, registry: Registry, kafka: KafkaSettings
-) -> None:
-    """With the offset that is wanted put in, the command makes both stores say the same."""
-    group = maker.group(offsets=maker.sane)
-    maker.in_kafka(group, 8)
-    (contradicting,) = serious(judged(look(registry, kafka, group)))
-    command = re.search(r"zkgroup (reset-offsets .*? --execute)", contradicting.remedy)
-    assert command is not None
-    result = run(*shlex.split(command[1].replace("N", "7")), "-z", cluster.connect)
-    assert result.returncode == 0, result.stderr
-    now = look(registry, kafka, group)
-    assert judged(now) == []
-    assert now.partitions[0].committed("zookeeper") == now.partitions[0].committed("kafka") == 7
-
-
-def test_what_is_advised_for_a_topic_with_fewer_partitions_mends(
-    maker: Maker, cluster: Sandbox, registry: Registry, kafka: KafkaSettings
-) -> None:
-    """The offsets of the topic are gone, those of another are not."""
-    group = maker.group(offsets=maker.sane | {(maker.orders, 7): 3, (maker.cut, 0): 7})
-    (finding,) = serious(judged(look(registry, kafka, group)))
-    assert finding.code == "offset-of-missing-partition"
-    command = re.search(r"zkgroup (delete-group .*? --execute)", finding.remedy)
-    assert command is not None
-    result = run(*shlex.split(command[1]), "-z", cluster.connect)
-    assert result.returncode == 0, result.stderr
-    now = look(registry, kafka, group)
-    assert judged(now) == []
-    assert [partition.topic for partition in now.partitions] == [maker.cut]

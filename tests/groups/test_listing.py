@@ -183,3 +183,31 @@ def test_every_owner_has_its_row(
     for store in ("zookeeper", "kafka", "both"):
         rows_of_store = partition_rows(look, store)  # type: ignore[arg-type]
         assert {(row.topic, row.partition) for row in rows_of_store} >= {p.key for p in look.partitions if p.owner}
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("partition t-{}: Broker: Leader not available", "t-1, t-3: Broker: Leader not available"),
+        ("the brokers know no partition t-{}", "t-1, t-3: the brokers do not know it"),
+        ("broker of t-{} at h:1: timed out", "t-1, t-3: its broker at h:1: timed out"),
+        (
+            "broker 2 at h:1, the leader of t-{}, gave no answer within 5 s",
+            "t-1, t-3: broker 2 at h:1, the leader of it, gave no answer within 5 s",
+        ),
+    ],
+)
+def test_errors_of_many_partitions_read_as_one(said: str, told: str) -> None:
+    """An error that names its partition is the same for the next, and is a sentence without that name."""
+    partitions = [GroupPartition("t", number, log_error=said.format(number)) for number in (1, 3)]
+    assert notes(snapshot(*partitions)) == [told]
+
+
+def test_very_many_partitions_are_counted() -> None:
+    """Neighbours stand together, however many; of those that do not, the first are named and all are counted."""
+    text = "the brokers know no partition t-{}"
+    every = [GroupPartition("t", number, log_error=text.format(number)) for number in range(10_000)]
+    assert notes(snapshot(*every)) == ["t-0..9999: the brokers do not know it"]
+    (line,) = notes(snapshot(*every[::2]))
+    assert len(line) < 300
+    assert line.endswith(" … (5000 partitions): the brokers do not know it")

@@ -1,0 +1,75 @@
+"""What findings advise, typed as it is on real servers: what they found is gone then."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+from broken_groups import Maker, look
+from cli import run
+from judged import judged, serious
+
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
+
+
+def test_what_remedies_advise_mends(maker: Maker, cluster: Sandbox, registry: Registry, kafka: KafkaSettings) -> None:
+    """One group with much that may be wrong with offsets: when what the findings advise has been typed, none of it is
+    left."""
+    topic, again = maker.orders, maker.again[0]
+    offsets: dict[tuple[str, int], int | bytes] = {
+        (topic, 0): 500, (maker.cut, 0): 2, (again, 0): b"abc", ("never", 0): 5, ("never", 3): 6,
+    }  # fmt: skip
+    group = maker.group(offsets=offsets)
+    seen: set[str] = set()
+    for _ in range(4):  # a remedy may bring the next thing to light
+        findings = serious(judged(look(registry, kafka, group)))
+        if not findings:
+            break
+        seen |= {finding.code for finding in findings}
+        for finding in findings:
+            command = re.search(r"zkgroup ([a-z-]+ .*? --execute)", finding.remedy)
+            assert command is not None, finding
+            result = run(*shlex.split(command[1]), "-z", cluster.connect)
+            assert result.returncode == 0, (finding, result.stderr)
+    assert judged(look(registry, kafka, group)) == []
+    assert seen == {
+        "unreadable-offset",
+        "offset-beyond-end",
+        "offset-before-start",
+        "partition-without-offset",
+        "offset-of-missing-topic",
+    }
+
+
+def test_what_is_advised_for_stores_that_contradict_each_other_mends(
+    maker: Maker, cluster: Sandbox, registry: Registry, kafka: KafkaSettings
+) -> None:
+    """With the offset that is wanted put in, the command makes both stores say the same."""
+    group = maker.group(offsets=maker.sane)
+    maker.in_kafka(group, 8)
+    (contradicting,) = serious(judged(look(registry, kafka, group)))
+    command = re.search(r"zkgroup (reset-offsets .*? --execute)", contradicting.remedy)
+    assert command is not None
+    result = run(*shlex.split(command[1].replace("N", "7")), "-z", cluster.connect)
+    assert result.returncode == 0, result.stderr
+    now = look(registry, kafka, group)
+    assert judged(now) == []
+    assert now.partitions[0].committed("zookeeper") == now.partitions[0].committed("kafka") == 7
+
+
+def test_what_is_advised_for_a_topic_with_fewer_partitions_mends(
+    maker: Maker, cluster: Sandbox, registry: Registry, kafka: KafkaSettings
+) -> None:
+    """The offsets of the topic are gone, those of another are not."""
+    group = maker.group(offsets=maker.sane | {(maker.orders, 7): 3, (maker.cut, 0): 7})
+    (finding,) = serious(judged(look(registry, kafka, group)))
+    assert finding.code == "offset-of-missing-partition"
+    command = re.search(r"zkgroup (delete-group .*? --execute)", finding.remedy)
+    assert command is not None
+    result = run(*shlex.split(command[1]), "-z", cluster.connect)
+    assert result.returncode == 0, result.stderr
+    now = look(registry, kafka, group)
+    assert judged(now) == []
+    assert [partition.topic for partition in now.partitions] == [maker.cut]

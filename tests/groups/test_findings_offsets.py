@@ -1,0 +1,131 @@
+"""Findings about offsets, judged on groups made by hand: how bad they are, and what is none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from broken_groups_by_hand import ALONE, JUST_NOW
+from judged import (
+    DAY,
+    NOW,
+    SECOND,
+    THEN,
+    codes,
+    found,
+    group,
+    having,
+    inactive,
+    judged,
+    kafka,
+    owned,
+    stored,
+    topic,
+)
+
+
+def test_who_has_just_begun_has_nothing_to_commit() -> None:
+    """A partition that was claimed a minute ago without an offset is worth a note, not a warning."""
+    finding = found(having(ALONE, 1, stored=None, since=NOW - 60 * SECOND), "partition-without-offset")
+    assert finding.severity == "info"
+
+
+def test_an_offset_in_kafka_is_one() -> None:
+    """A partition that is committed in Kafka alone has an offset."""
+    assert judged(having(ALONE, 1, stored=None, kafka=kafka(50))) == []
+
+
+def test_an_offset_at_either_end_of_the_log_lies_in_it() -> None:
+    """The first offset that is there, and the next that will be, are both fine."""
+    assert judged(having(having(ALONE, 0, stored=stored(10)), 1, stored=stored(100))) == []
+
+
+def test_nothing_is_said_of_logs_that_are_not_known() -> None:
+    """Without log ends nothing is beyond them."""
+    assert judged(having(ALONE, 1, log_start=None, log_end=None)) == []
+
+
+@pytest.mark.parametrize(
+    ("made", "written", "older"),
+    [
+        ({"czxid": 0, "created_at": THEN}, {"mzxid": 0, "changed_at": THEN - 1}, True),
+        ({"czxid": 0, "created_at": THEN}, {"mzxid": 0, "changed_at": THEN}, False),
+        ({"czxid": 900, "created_at": THEN - DAY}, {"mzxid": 899, "changed_at": THEN}, True),
+        ({"czxid": 900, "created_at": THEN}, {"mzxid": 901, "changed_at": THEN - DAY}, False),
+        ({"czxid": 900, "created_at": None}, {"mzxid": 0, "changed_at": THEN}, False),
+    ],
+)
+def test_transaction_numbers_beat_times(made: dict[str, Any], written: dict[str, int], older: bool) -> None:
+    """A topic is younger than an offset by their transactions; by their times only where those are not known."""
+    snapshot = group(ALONE.members, [owned("orders", 0, stored=stored(50, **written))], [topic("orders", 1, **made)])
+    assert ("recreated-topic" in codes(snapshot)) == older
+
+
+def test_an_offset_of_zero_survives_a_new_topic() -> None:
+    """It is where the new topic begins as well."""
+    snapshot = replace(ALONE, topics={"orders": topic("orders", 2, czxid=900)})
+    assert "recreated-topic" not in codes(having(having(snapshot, 1, stored=stored(0)), 0, stored=stored(0)))
+
+
+def test_an_offset_of_a_former_topic_is_told_of_once() -> None:
+    """That it is beyond the end, or before the start, of the new log comes from the topic, and adds nothing."""
+    snapshot = replace(ALONE, topics={"orders": topic("orders", 2, czxid=900)})
+    for offset in (500, 3):
+        told = codes(having(having(snapshot, 1, stored=stored(offset)), 0, stored=stored(50, mzxid=901)))
+        assert "recreated-topic" in told
+        assert told.isdisjoint({"offset-beyond-end", "offset-before-start"})
+
+
+def test_old_groups_are_told_of_more_quietly() -> None:
+    """Offsets of a group that nobody has used for a week are a warning, those of debris a note."""
+    lost = having(inactive(), 1, stored=stored(3))
+    assert found(lost, "offset-before-start").severity == "critical"
+    assert found(replace(lost, last_change=NOW - 8 * DAY), "offset-before-start").severity == "warning"
+    debris = replace(lost, group="console-consumer-77", last_change=NOW - 2 * DAY)
+    assert {finding.severity for finding in judged(debris)} == {"info"}
+
+
+def test_a_console_consumer_that_has_just_gone_is_no_debris() -> None:
+    """It may be about to come back; and one with members never is."""
+    assert judged(inactive(group="console-consumer-1", last_change=NOW - 60 * SECOND)) == []
+    assert "group-debris" not in codes(replace(ALONE, group="console-consumer-1", last_change=NOW - 9 * DAY))
+
+
+@pytest.mark.parametrize(("apart", "severity"), [(180, "warning"), (20, "info")])
+def test_lag_that_grows_while_nothing_is_committed(apart: int, severity: str) -> None:
+    """Two looks tell it; only when they are further apart than two commits of the default is it more than a note."""
+    before = replace(ALONE, taken_at=NOW - apart * SECOND)
+    now = having(ALONE, 1, log_end=130)
+    finding = found(now, "growing-lag", before)
+    assert (finding.severity, finding.subject) == (severity, "orders-1")
+    assert "grew from 50 to 80" in finding.message
+
+
+def test_lag_that_grows_behind_progress_is_none_of_that() -> None:
+    """Who commits is slow, not stuck; and a log that stands still has no growing lag."""
+    before = replace(ALONE, taken_at=NOW - 300 * SECOND)
+    assert "growing-lag" not in codes(having(ALONE, 1, log_end=900, stored=stored(51, NOW)), before)
+    assert "growing-lag" not in codes(ALONE, before)
+
+
+def test_the_lag_of_a_group_without_members_grows_by_nature() -> None:
+    """It is a note, and no more."""
+    before = replace(inactive(), taken_at=NOW - 300 * SECOND)
+    assert found(having(inactive(), 1, log_end=130), "growing-lag", before).severity == "info"
+
+
+def test_an_earlier_look_at_another_group_is_not_used() -> None:
+    """Nothing is compared across groups."""
+    before = replace(ALONE, group="other", taken_at=NOW - 300 * SECOND)
+    assert "growing-lag" not in codes(having(ALONE, 1, log_end=130), before)
+
+
+def test_stores_of_which_one_stands_still_contradict_each_other() -> None:
+    """One commit apart is normal in a running group; one that moved alone in three minutes is not."""
+    now = having(ALONE, 1, stored=stored(60, JUST_NOW), kafka=kafka(40))
+    assert found(now, "contradicting-offsets").severity == "info"
+    before = having(replace(ALONE, taken_at=NOW - 180 * SECOND), 1, stored=stored(45, THEN), kafka=kafka(40))
+    assert found(now, "contradicting-offsets", before).severity == "warning"
+    both = having(replace(ALONE, taken_at=NOW - 180 * SECOND), 1, stored=stored(45, THEN), kafka=kafka(30))
+    assert found(now, "contradicting-offsets", both).severity == "info"

@@ -1,0 +1,149 @@
+"""What findings say, and advise: of groups made by hand."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import typer
+from broken_groups_by_hand import ALONE
+from judged import (
+    GROUP,
+    found,
+    group,
+    having,
+    inactive,
+    kafka,
+    member,
+    owned,
+    stored,
+)
+
+from zkgroup.commands import app
+
+
+def test_nodes_with_the_same_trouble_are_one_finding() -> None:
+    """A node that is alone is the subject; of several the group is, and the message lists them."""
+    denied = [f"znode /consumers/g/owners/orders/{n} is not named by a partition" for n in "xyzt"]
+    finding = found(replace(ALONE, problems=tuple(denied)), "unreadable-node")
+    assert (finding.subject, finding.message) == (
+        GROUP,
+        "4 nodes, of which each is not named by a partition: /consumers/g/owners/orders/x,"
+        " /consumers/g/owners/orders/y, /consumers/g/owners/orders/z, and 1 more",
+    )
+    finding = found(replace(ALONE, problems=tuple(denied[:1])), "unreadable-node")
+    assert (finding.subject, finding.message) == ("/consumers/g/owners/orders/x", "is not named by a partition")
+
+
+def test_partitions_of_a_topic_share_a_finding() -> None:
+    """A thousand unread partitions are one line a topic, and what is said of each is said of the first few."""
+    unread = group([member("g_a", {"orders": 1, "bills": 1})], [
+        *(owned("orders", n, None, stored=stored(n % 9)) for n in range(1000)), owned("bills", 0),
+    ])  # fmt: skip
+    finding = found(unread, "partition-without-owner")
+    assert finding.subject == "orders-0..999"
+    assert finding.message.startswith("1000 partitions have no owner")
+    lost = found(unread, "offset-before-start")
+    assert lost.message.endswith("and 997 more")
+    assert "--topic orders --to-earliest" in lost.remedy
+    some = found(having(having(ALONE, 0, stored=stored(1)), 1, stored=stored(2)), "offset-before-start")
+    assert "--topic orders:0,1 --to-earliest" in some.remedy
+
+
+def test_remedies_can_be_pasted_into_a_shell() -> None:
+    """Names that a shell would take apart are quoted."""
+    hostile = having(replace(ALONE, group="a; rm -rf b"), 1, stored=stored(1))
+    assert "zkgroup reset-offsets 'a; rm -rf b' --topic orders:1" in found(hostile, "offset-before-start").remedy
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "plain",
+        "two words",
+        "it's",
+        "a\u200bb",
+        "\x1b[31m'red\\",
+        "line\nbreak",
+        "\udcff",
+        "-z",
+        "--all",
+        "-",
+        "é日",
+        "$HOME",
+    ],
+)
+def test_a_remedy_can_be_pasted(name: str) -> None:
+    """Whatever a group is called, a shell and the command line read its name out of the remedy as it is."""
+    snapshot = replace(inactive(), group=name, partitions=(owned("orders", 0, None, stored=stored(500)),))
+    remedy = found(snapshot, "offset-beyond-end").remedy
+    line = re.search(r"zkgroup (.*)--execute( -- \S+)?", remedy)
+    assert line is not None
+    assert line[0].isprintable()
+    shell = subprocess.run(["bash", "-c", f"printf '%s\\0' {line[0]}"], capture_output=True, timeout=30, check=True)
+    _, command, *words = [word.decode("utf-8", "surrogateescape") for word in shell.stdout.split(b"\0")[:-1]]
+    group: Any = typer.main.get_command(app)
+    parsed = group.get_command(None, command).make_context(command, words).params
+    assert (parsed["group"], parsed["topic"], parsed["execute"]) == (name, ("orders:0",), True)
+
+
+def test_offsets_that_differ_are_not_made_one_number() -> None:
+    """Of several partitions each has its own: a file carries them over, as the page of the finding does."""
+    partitions = [owned("orders", n, None, stored=stored(50 + n), kafka=kafka(60 + n)) for n in range(2)]
+    remedy = found(group((), partitions), "contradicting-offsets").remedy
+    assert "--to-offset" not in remedy
+    assert "zkgroup offsets g --topic orders:0,1 --save saved.csv --store kafka" in remedy
+    assert "zkgroup reset-offsets g --topic orders:0,1 --from-file saved.csv --store both --execute" in remedy
+    one = found(group((), partitions[:1]), "contradicting-offsets").remedy
+    assert "--to-offset N --store both" in one
+
+
+def test_who_is_stopped_is_not_told_to_rebalance() -> None:
+    """Beside a registration that nobody gets past, every remedy for idle members and gaps is to mend that first."""
+    bad = member("g_bad", {}, registration=None, error="is no JSON", data=b"no JSON")
+    snapshot = group([member("g_a", {"orders": 1}), bad], [owned("orders", n, None) for n in range(2)])
+    for code in ("member-without-partitions", "partition-without-owner"):
+        remedy = found(snapshot, code).remedy
+        assert remedy == "mend the registration of g_bad first: no reference member can rebalance beside it"
+
+
+def test_a_look_that_is_incomplete_names_all_that_is_unknown() -> None:
+    """Ten thousand partitions of which brokers tell nothing are one subject, and each reason is given once."""
+    partitions = [
+        owned(
+            "orders",
+            number,
+            None,
+            log_start=None,
+            log_end=None,
+            log_error=f"the brokers know no partition orders-{number}",
+        )
+        for number in range(10_000)
+    ]
+    message = found(group((), partitions), "incomplete-look").message
+    assert message.startswith("orders-0..9999: the brokers do not know it: what depends")
+
+
+@pytest.mark.parametrize("code", ["persistent-owner", "owner-without-registration"])
+def test_nobody_is_made_to_rebalance_who_is_not_there(code: str) -> None:
+    """Owner nodes of a group without members: they are to go, and that is all."""
+    session = 0 if code == "persistent-owner" else 7
+    left = group((), [owned("orders", 0, owner="g_z-0", member=None, session_id=session)])
+    remedy = found(left, code).remedy
+    assert "assign" not in remedy
+    assert ("/consumers/g/owners/orders/0" in remedy) == (code == "persistent-owner")
+
+
+def test_a_node_of_no_session_goes_by_hand_alone() -> None:
+    """Of a registration, or an owner node, that is not ephemeral no client's end takes it away."""
+    bad = member("g_bad", {}, registration=None, error="is no JSON", data=b"no JSON", session_id=0)
+    remedy = found(replace(ALONE, members=(*ALONE.members, bad)), "stopping-registration").remedy
+    assert remedy.startswith("delete the node /consumers/g/ids/g_bad with a ZooKeeper client")
+    assert "assign" not in remedy
+    empty = having(ALONE, 1, owner=None, member=None, error="the owner node is empty", session_id=0)
+    assert found(empty, "unreadable-owner").remedy.startswith("delete with a ZooKeeper client")
+    ephemeral = having(ALONE, 1, owner=None, member=None, error="the owner node is empty", session_id=7)
+    assert found(ephemeral, "unreadable-owner").remedy.startswith("end the session")
