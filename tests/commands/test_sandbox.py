@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -19,6 +20,7 @@ from zkgroup.guard.script import start_token
 from zkgroup.sandbox.lifecycle import stop as stop_recorded
 from zkgroup.sandbox.paths import STATE_VARIABLE, sandbox_folder
 from zkgroup.sandbox.probe import HOST, port_is_free
+from zkgroup.sandbox.processes import find_by_folder
 from zkgroup.sandbox.state import find
 from zkgroup.sandbox.topics import create_topic, produce
 from zkgroup.servers.kafka import KafkaSettings
@@ -302,3 +304,18 @@ def test_a_damaged_state_hides_no_other_sandbox_and_orphans_nothing(running: str
     again = run("sandbox", "stop", "--name", name)
     assert (again.returncode, folder.exists()) == (0, False)
     assert run("sandbox", "stop", "--name", name).returncode == 3
+
+
+def test_a_disk_that_takes_no_more_is_named(unique: Callable[[str], str]) -> None:
+    """Where nothing can be written any more (here: no byte to a file) the path is named, and nothing is left."""
+    name = unique("full")
+    command = f"ulimit -f 0; exec {shlex.quote(ZKGROUP)} sandbox start --name {name}"
+    ended = subprocess.run(
+        ["sh", "-c", command], env=environment(), capture_output=True, text=True, timeout=60, check=False
+    )
+    folder = sandbox_folder(name)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.startswith(f"zkgroup: cannot write {folder}")
+    assert "make room" in ended.stderr
+    assert find_by_folder(folder) == []
+    assert not folder.exists()

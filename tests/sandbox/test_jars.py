@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
+from importlib.metadata import metadata
 from pathlib import Path
 
 import pytest
@@ -152,3 +154,11 @@ def test_zookeeper_runs_on_a_part_of_the_jars() -> None:
 def test_reason_in_ivys_output(output: str, reason: str) -> None:
     """Of the page that Ivy prints the telling part is chosen."""
     assert ivy_reason(output) == reason
+
+
+def test_a_missing_extra_can_be_installed_as_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package is on no index: the remedy names the extra, which there is, and the clone it comes from."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"clone that zkgroup came from: pip install '\.\[sandbox\]'"):
+        pyspark_jars()
+    assert "sandbox" in metadata("zkgroup").get_all("Provides-Extra", [])

@@ -19,7 +19,7 @@ from zkgroup.protocol.ops import Exists, Stat
 from zkgroup.sandbox import configuration
 from zkgroup.sandbox.jars import DEFAULT_RELEASE, kafka_class_path, release, zookeeper_class_path
 from zkgroup.sandbox.member import MemberOptions, ReferenceMember
-from zkgroup.sandbox.paths import sandbox_folder
+from zkgroup.sandbox.paths import STATE_VARIABLE, sandbox_folder
 from zkgroup.sandbox.probe import HOST, known_brokers, zookeeper_data
 from zkgroup.sandbox.processes import POLL, current_process
 from zkgroup.sandbox.server import Server
@@ -140,6 +140,15 @@ class Sandbox:
 
     def start(self) -> Self:
         """Start everything and wait until the brokers serve. What was begun is ended again where something fails."""
+        try:
+            return self._start()
+        except OSError as error:
+            place = error.filename or self.folder
+            raise ZkgroupError(
+                f"cannot write {place}: {error.strerror}", f"make room, or set {STATE_VARIABLE} to another folder"
+            ) from error
+
+    def _start(self) -> Self:
         with locked(self.name) if self.folder == sandbox_folder(self.name) else contextlib.nullcontext():
             left = read_state(self.folder)
             if left is not None and left.alive:
