@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from zkgroup.errors import RefusedError, UsageError, ZkgroupError
+from zkgroup.errors import RefusedError, UnreachableError, UsageError, ZkgroupError
 
 from ._changing import (
     KAFKA_WINDOW,
@@ -269,7 +269,9 @@ def _of_many(failed: dict[str, ZkgroupError], count: int, what: str) -> ZkgroupE
     named = "; ".join(f"{group}: {error.message}" for group, error in list(failed.items())[:SHOWN])
     more = f"; and {len(failed) - SHOWN} more" if len(failed) > SHOWN else ""
     worst = min(failed.values(), key=lambda error: error.exit_code)
-    error = RefusedError(f"{len(failed)} of {counted(count, 'group')} are not {what}: {named}{more}", worst.remedy)
+    surely = "surely " if worst.exit_code == UnreachableError.exit_code else ""
+    told = f"{len(failed)} of {counted(count, 'group')} are not {surely}{what}: {named}{more}"
+    error = RefusedError(told, worst.remedy)
     error.exit_code = worst.exit_code
     return error
 

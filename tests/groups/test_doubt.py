@@ -106,14 +106,18 @@ def test_the_piece_in_doubt_is_told_apart(
 
 @pytest.mark.parametrize("many", [False, True])
 def test_a_removal_whose_answer_nobody_hears(
-    registry: Registry, cluster: Sandbox, proxy: TcpProxy, make_group: Build, many: bool
-) -> None:
+    registry: Registry, cluster: Sandbox, proxy: TcpProxy, make_group: Build, many: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     """It is removed, and told as not known: one group by itself, and groups by the batch."""
     group = make_group({P("t", 0): 5})
-    tree = read_tree(registry, group)
+    tree, rest = read_tree(registry, group), read_tree(registry, make_group({P("t", 0): 5}))
     with Unheard(proxy, cluster, until(lambda: not is_there(registry, group))) as unheard:
         if many:
-            error = remove_groups(unheard, [tree], patience=1.0)[group]
+            monkeypatch.setattr("zkgroup.groups.removing.BATCH", 1)
+            outcome = remove_groups(unheard, [tree, rest], patience=1.0)
+            error = outcome[group]
+            assert "not begun" in str(outcome[rest.group])
             told = "whether it is deleted is not known"
         else:
             with pytest.raises(UnreachableError) as caught:

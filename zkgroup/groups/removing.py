@@ -70,10 +70,11 @@ def remove_groups(
         steady = Steady(registry, patience, opened)
         try:
             while waiting:
-                batch, waiting = waiting[:BATCH], waiting[BATCH:]
-                _remove_batch(steady, batch, outcome)
+                _remove_batch(steady, waiting[:BATCH], outcome)
+                waiting = waiting[BATCH:]
         except UnreachableError as error:
-            outcome |= {tree.group: error for tree in [*batch, *waiting] if tree.group not in outcome}
+            left = UnreachableError("not begun, as ZooKeeper had gone away", error.remedy)
+            outcome |= {tree.group: left for tree in everything if tree.group not in outcome}
         except BaseException as stop:
             note(stop, _of_many(steady, everything), "the backup has them all; run it again to go on")
             raise
