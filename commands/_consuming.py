@@ -31,6 +31,8 @@ _Raw: TypeAlias = "Stream[bytes | None, bytes | None]"
 
 # How often it is looked whether it is time to leave, in seconds.
 LOOK = 0.05
+# How long nothing may come before the end is reached until that is told, in seconds.
+SILENCE = 5.0
 # How often it is looked whether a broker has come, in seconds.
 BROKER_LOOK = 0.5
 NOTHING, WAITING = "there is nothing to read", "waiting for one"
@@ -110,10 +112,10 @@ def as_member(
         ends = stop.unless(lambda: _look_around(settings, config, selection, limits))
         connector = Connector(config, zookeeper, start=start, kafka=_given_brokers(settings))
 
-        def at_end() -> bool:
+        def missing() -> str:
             look = connector.statistics()
-            mine = {partition for partition in look.owned if partition not in look.held}
-            return look.phase == "owning" and sink.reached({p: ends.get(p, 0) for p in mine})
+            mine = {partition: ends.get(partition, 0) for partition in look.owned if partition not in look.held}
+            return sink.missing(mine) if look.phase == "owning" else f"its share ({look.phase})"
 
         # Who is gone may have died with what was written: it is left to be read again.
         stop.on_stop = lambda: connector.leave(commit=not sink.forsaken)
@@ -121,7 +123,7 @@ def as_member(
             try:
                 if not stop:
                     sink.start(_join(connector, selection, streams, tell_ends=limits.until_end))
-                    _watch(sink, limits, stop, at_end)
+                    _watch(sink, limits, stop, missing)
                 held = connector.statistics().held
                 gone = sink.forsaken
                 connector.leave(commit=not gone)
@@ -226,7 +228,7 @@ def plainly(
         try:
             sink.start([stream])
             with following:
-                _watch(sink, limits, stop, lambda: sink.reached(ends))
+                _watch(sink, limits, stop, lambda: sink.missing(ends))
             sink.stop()
             sink.wait(LAST_WRITE)
         finally:
@@ -320,13 +322,19 @@ def _given_brokers(settings: ConnectionSettings) -> KafkaSettings | None:
 # Both
 
 
-def _watch(sink: Sink, limits: Limits, stop: StopRequest, at_end: Callable[[], bool]) -> None:
+def _watch(sink: Sink, limits: Limits, stop: StopRequest, waits_for: Callable[[], str]) -> None:
     """Until the readers are done, or a signal came, or nobody reads what is written. When it is time to leave, they
-    write what they have in hand, however long that takes."""
+    write what they have in hand, however long that takes. ``waits_for``: what is missing to the end, in words; "" where
+    it is reached."""
+    told = not limits.until_end
     while not stop and not sink.wait(LOOK) and not sink.forsaken:
         late = limits.timeout is not None and sink.idle >= limits.timeout
-        if late or (limits.until_end and at_end()):
+        missing = waits_for() if limits.until_end else "what comes"
+        if late or not missing:
             sink.stop()
+        elif not told and sink.idle >= SILENCE:
+            told = True
+            log.warning("no message for %g s: waiting for %s", SILENCE, missing)
 
 
 def _outcome(sink: Sink, stop: StopRequest, unwritten: str) -> int:

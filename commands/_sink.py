@@ -89,10 +89,16 @@ class Sink:
         """From the start to the last message that was written; to now if there was none."""
         return (self._last if self.written else time.monotonic()) - self._began
 
-    def reached(self, ends: Mapping[TopicPartition, int]) -> bool:
-        """Whether all before ``ends`` is written, as far as it exists: a log's tail may hold nothing to hand out
-        (compaction, transaction markers). Only for streams that tell their ends."""
-        return all(self._reached.get(partition, -1) >= end for partition, end in ends.items())
+    def missing(self, ends: Mapping[TopicPartition, int]) -> str:
+        """The partitions of which not all before ``ends`` is written, in words; "" if there are none. What does not
+        exist is not missing: a log's tail may hold nothing to hand out (compaction, transaction markers). Only for
+        streams that tell their ends."""
+        left = [partition for partition, end in ends.items() if self._reached.get(partition, -1) < end]
+        if not left:
+            return ""
+        from zkgroup.protocol.names import spans
+
+        return f"the ends of {spans(left)}"
 
     def _read(self, stream: Stream[bytes | None, bytes | None], ended: threading.Event) -> None:
         try:

@@ -15,6 +15,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from consuming import committed, consuming, into_a_full_pipe, nobody_is_left, owned
 from support import numbered, wait_until
 
+from zkgroup.commands import _consuming
+from zkgroup.commands._messages import values_lines
+from zkgroup.commands._signals import StopRequest
+from zkgroup.commands._sink import Sink
+from zkgroup.connector import Stream
+from zkgroup.connector.stream import Feed
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Create, Ensure
@@ -201,3 +207,39 @@ def test_slow_readers_get_everything(
             taken += chunk
         assert process.wait(20) == 0
     assert taken.split(b"\n") == [b"%04d" % number * 250 for number in range(count)] + [b""]
+
+
+def test_an_end_that_does_not_come_is_waited_for_in_words(
+    kafka: KafkaSettings,
+    make_topic: MakeTopic,
+    fill: Fill,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """With -e who hears nothing for a while says what it waits for, once."""
+    topic = make_topic(3)
+    fill(topic, 6, 3)
+    monkeypatch.setattr(_consuming, "SILENCE", 0.3)
+    stream: Stream[Any, Any] = Stream(
+        lambda: kafka,
+        lambda: True,
+        lambda error: None,
+        sharers=1,
+        reset=None,
+        key_decoder=lambda data: data,
+        value_decoder=lambda data: data,
+        properties={},
+        tell_ends=True,
+    )
+    feed = Feed(stream)
+    feed.grant(1, {TopicPartition(topic, 0): 0})  # the others are never read
+    ends = {TopicPartition(topic, number): 2 for number in range(3)}
+    with Path(os.devnull).open("wb") as nowhere:
+        sink = Sink(nowhere.fileno(), values_lines)
+        sink.start([stream])
+        _consuming._watch(sink, _consuming.Limits(1.5, until_end=True), StopRequest(), lambda: sink.missing(ends))
+        assert sink.wait(5.0)
+    feed.end(None)
+    feed.close()
+    assert sink.written == 2
+    assert caplog.messages == [f"no message for 0.3 s: waiting for the ends of {topic}-1..2"]
