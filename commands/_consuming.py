@@ -102,12 +102,10 @@ def as_member(
     from zkgroup.connector import Connector
     from zkgroup.servers.zookeeper import ZooKeeperSettings
 
-    zookeeper = ZooKeeperSettings(str(settings.require_zookeeper()), auth=settings.zookeeper_auth)
-    config = dataclasses.replace(
-        config,
-        zookeeper_connect=zookeeper.hosts,
-        zookeeper_connection_timeout_ms=max(1, int(settings.timeout * 1000)),
-    )
+    hosts, patience = str(settings.require_zookeeper()), max(1, int(settings.timeout * 1000))
+    # What flags and profiles have settled holds for the member, too.
+    config = dataclasses.replace(config, zookeeper_connect=hosts, zookeeper_connection_timeout_ms=patience)
+    zookeeper = ZooKeeperSettings(hosts, connect_timeout=patience / 1000, auth=settings.zookeeper_auth)
     with StopRequest() as stop:
         ends = stop.unless(lambda: _look_around(settings, config, selection, limits))
         connector = Connector(config, zookeeper, start=start, kafka=_given_brokers(settings))
