@@ -270,9 +270,9 @@ def test_answers_in_any_order_make_the_plan() -> None:
         done(0, 10, transactions=4, compaction=6),
         file("b", (0, 10, 12, 1)),
     ]
-    parts, files, _ = assemble(replace(PLAN, layout=Layout(())), answers, {})
-    assert parts == [ManifestPart(PLAN.partitions[0], 20, 9, 0, {"transactions": 5, "compaction": 6})]
-    assert files == [
+    made = assemble(replace(PLAN, layout=Layout(())), answers, {})
+    assert made.parts == [ManifestPart(PLAN.partitions[0], 20, 9, 0, {"transactions": 5, "compaction": 6})]
+    assert made.files == [
         ManifestFile("attempt/b", "topic=t/0.10-12.parquet", "t", 1, 100, (Slice(0, 10, 12, 1),)),
         ManifestFile("attempt/c", "topic=t/0.12-20.parquet", "t", 8, 100, (Slice(0, 12, 20, 8),)),
     ]

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkgroup.errors import RefusedError, ZkgroupError
+from zkgroup.export.assembling import refuse_shared
 from zkgroup.export.documents import (
     decode_manifest,
     decode_plan,
@@ -36,7 +37,6 @@ from zkgroup.export.rundata import (
     TopicIdentity,
     rows_held,
 )
-from zkgroup.export.steps import refuse_shared
 from zkgroup.export.store import FolderStore
 from zkgroup.export.words import OffsetRange, PartitionPlan, Skipped, Slice
 from zkgroup.protocol.names import TopicPartition

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, cast
 
@@ -12,7 +13,7 @@ from zkgroup.export.intervals import overlaps
 from zkgroup.export.layout import Period
 from zkgroup.export.plan import cut
 from zkgroup.export.punctuality import Found, late_of
-from zkgroup.export.rundata import ManifestFile, ManifestPart, RunPlan, rows_held
+from zkgroup.export.rundata import Manifest, ManifestFile, ManifestPart, RunPlan, rows_held
 from zkgroup.export.words import OffsetRange, PartitionPlan
 from zkgroup.protocol.names import TopicPartition
 
@@ -21,6 +22,15 @@ if TYPE_CHECKING:
     from zkgroup.export.task import DoneAnswer, RangeAnswer
 
 _SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What tasks have made; ``times``: the newest period of each partition."""
+
+    parts: list[ManifestPart]
+    files: list[ManifestFile]
+    times: Mapping[TopicPartition, Period]
 
 
 def ranges_of(plan: RunPlan) -> list[OffsetRange]:
@@ -33,12 +43,9 @@ def _pieces(plan: RunPlan, part: PartitionPlan) -> list[OffsetRange]:
     return cut(part.partition, part.start, part.end, size)
 
 
-def assemble(
-    plan: RunPlan, answers: Sequence[DoneAnswer], newest: Mapping[TopicPartition, Period]
-) -> tuple[list[ManifestPart], list[ManifestFile], dict[TopicPartition, Period]]:
-    """What became of each part, the files, and the newest period of each partition, which ``newest`` tells as it was
-    before. Raises ``ZkgroupError`` unless the answers stand for exactly the plan's ranges, and account for every
-    offset."""
+def assemble(plan: RunPlan, answers: Sequence[DoneAnswer], newest: Mapping[TopicPartition, Period]) -> Written:
+    """What became of each part, and the files; ``newest``: each partition's newest period before. Raises
+    ``ZkgroupError`` unless the answers stand for exactly the plan's ranges, and account for every offset."""
     found: dict[OffsetRange, RangeAnswer] = {}
     files: list[FileAnswer] = []
     for answer in answers:
@@ -63,7 +70,7 @@ def assemble(
         raise ZkgroupError(f"offsets came that nobody asked for: {next(iter(found))}", "report this")
     written = [_named(plan, file) for file in sorted(files, key=lambda file: (file.topic, file.slices, file.folder))]
     _refuse_unbalanced(plan, parts, written)
-    return parts, written, times
+    return Written(parts, written, times)
 
 
 def _named(plan: RunPlan, file: FileAnswer) -> ManifestFile:
@@ -139,3 +146,16 @@ def refuse_unexplained(parts: Iterable[ManifestPart]) -> None:
             f"offsets are missing from the log, and neither transactions nor compaction explain it ({few}{more})",
             "look at the brokers' logs; --on-unexplained record exports what is there and notes the gaps",
         )
+
+
+def refuse_shared(manifest: Manifest, taken_back: Set[TopicPartition]) -> None:
+    """Raise ``RefusedError`` where a file of what is to be taken back holds what is committed, too."""
+    for file in manifest.files:
+        partitions = {TopicPartition(file.topic, one.partition) for one in file.slices}
+        if kept := sorted(partitions - taken_back):
+            if kept == sorted(partitions):
+                continue
+            raise RefusedError(
+                f"{file.name} cannot be taken back: it also holds messages of {kept[0]}, whose offset is committed",
+                "--settle keep leaves the files, and the offsets as they are",
+            )

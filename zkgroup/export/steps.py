@@ -9,21 +9,21 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Mapping, Set
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal, Self, cast
 
 from zkgroup import __version__
 from zkgroup.errors import RefusedError, ZkgroupError
-from zkgroup.export.assembling import assemble, ranges_of, refuse_unexplained
+from zkgroup.export.assembling import Written, assemble, ranges_of, refuse_shared, refuse_unexplained
 from zkgroup.export.claim import ExportClaim, Moved, NotHeld
 from zkgroup.export.documents import digest, encode_manifest, encode_plan, encode_settled
 from zkgroup.export.group import ExportGroup
 from zkgroup.export.lake import MANIFEST, PLAN, SETTLED, Lake, extended
-from zkgroup.export.layout import Period, parse_compression
+from zkgroup.export.layout import parse_compression
 from zkgroup.export.plan import pack, task_size
-from zkgroup.export.rundata import Manifest, ManifestFile, ManifestPart, Pointer, RunPlan, Settled, TopicCoverage
+from zkgroup.export.rundata import Manifest, Pointer, RunPlan, Settled, TopicCoverage
 from zkgroup.export.surroundings import Progress, Surroundings
 from zkgroup.export.words import OffsetRange
 from zkgroup.protocol.names import TopicPartition
@@ -130,7 +130,7 @@ class ExportRun:
         self._remove_attempts(but=self._claim.attempt)
         self._refuse_if_changed()
 
-    def _write(self) -> _Written:
+    def _write(self) -> Written:
         """Have the ranges read and written."""
         total = sum(part.end - part.start for part in self.plan.partitions)
         known = self._lake.last(self.plan.group).coverage
@@ -141,7 +141,7 @@ class ExportRun:
             for number, period in known[topic].newest.items()
         }
         if not total:
-            return _Written(*assemble(self.plan, [], newest))
+            return assemble(self.plan, [], newest)
         # Only now: pyarrow takes 0.1 s, and an export that finds nothing new does without.
         from zkgroup.export.files import FileOptions
         from zkgroup.export.task import TaskSettings
@@ -186,9 +186,9 @@ class ExportRun:
             self._with.progress(Progress("exporting", 0, total))
             answers = runner.run(settings, pack(ranges, task_size(total, plan.range_messages)), tell)
         self._with.passed("files written")
-        return _Written(*assemble(plan, answers, newest))
+        return assemble(plan, answers, newest)
 
-    def _decide(self, written: _Written) -> Manifest:
+    def _decide(self, written: Written) -> Manifest:
         """planned → decided: the point of no return."""
         plan, parts = self.plan, written.parts
         self._with.progress(Progress("publishing", 0, 0))
@@ -207,7 +207,7 @@ class ExportRun:
         self._with.passed("decided")
         return manifest
 
-    def _decide_held(self, member: Membership, written: _Written) -> Manifest:
+    def _decide_held(self, member: Membership, written: Written) -> Manifest:
         """planned → committed: of what the member holds, in one transaction with its offsets. What it does not hold any
         more is left out: its files, which hold nothing else, go with the attempt, and whoever owns it goes on where
         the group stands."""
@@ -228,7 +228,7 @@ class ExportRun:
                 )
             # Nobody can export again what is committed: from here on the files must be there, whatever fails.
             self._store.settle(f"{self._folder}/{file.work}" for file in files)
-            manifest, data = self._write_manifest(_Written(parts, files, written.times))
+            manifest, data = self._write_manifest(Written(parts, files, written.times))
             committed = replace(self.pointer, state="committed", manifest=digest(data))
             try:
                 self._claim.decide_and_commit(self.pointer, committed, parts)
@@ -242,7 +242,7 @@ class ExportRun:
             f"group {self.plan.group} rebalances again and again", "nothing was committed: export when it is at rest"
         )
 
-    def _write_manifest(self, written: _Written) -> tuple[Manifest, bytes]:
+    def _write_manifest(self, written: Written) -> tuple[Manifest, bytes]:
         plan, parts = self.plan, written.parts
         previous = self._lake.last(plan.group)
         manifest = Manifest(
@@ -404,28 +404,6 @@ class ExportRun:
     def _file_settled(self, settled: Settled) -> None:
         self._store.write(f"{self._folder}/{SETTLED}", encode_settled(settled))
         self._with.passed("settlement filed")
-
-
-@dataclass(frozen=True, slots=True)
-class _Written:
-    """What tasks have made."""
-
-    parts: list[ManifestPart]
-    files: list[ManifestFile]
-    times: Mapping[TopicPartition, Period]
-
-
-def refuse_shared(manifest: Manifest, taken_back: Set[TopicPartition]) -> None:
-    """Raise ``RefusedError`` where a file of what is to be taken back holds what is committed, too."""
-    for file in manifest.files:
-        partitions = {TopicPartition(file.topic, one.partition) for one in file.slices}
-        if kept := sorted(partitions - taken_back):
-            if kept == sorted(partitions):
-                continue
-            raise RefusedError(
-                f"{file.name} cannot be taken back: it also holds messages of {kept[0]}, whose offset is committed",
-                "--settle keep leaves the files, and the offsets as they are",
-            )
 
 
 class _Remade(RefusedError):
