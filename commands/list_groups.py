@@ -13,8 +13,8 @@ from ._overview import table_row
 from ._render import print_rows
 
 COLUMNS = ("group", "store", "state", "members", "topics", "partitions", "lag")
-# For programs: what the sum is over the partitions where it is known, and how many the others are.
-MORE = ("lag_at_least", "lag_unknown")
+# JSON is read by names: the sum over the partitions where the lag is known, and how many the others are.
+ONLY_JSON = ("lag_at_least", "lag_unknown")
 
 
 def list_groups(
@@ -34,8 +34,8 @@ def list_groups(
     store: where the group keeps itself: zookeeper, kafka, or both. state: active with members, inactive without, broken
     where a registration or another of its nodes cannot be read. topics and partitions: all that it subscribes to, owns,
     or has an offset for. lag: the sum over its partitions, of which one with an offset beyond its log's end
-    counts as 0. Where it is not known of all, ≥ stands before the sum of the others; in JSON and CSV lag is null or
-    empty then, lag_at_least is that sum, and lag_unknown says of how many partitions it is not known.
+    counts as 0. Where it is not known of all, ≥ stands before the sum of the others; in JSON and CSV there is no lag
+    then, and in JSON lag_at_least is that sum, and lag_unknown says of how many partitions it is not known.
 
     \b
     zkgroup list-groups
@@ -49,5 +49,5 @@ def list_groups(
     if output == "table":
         print_rows([table_row(row) for row in kept], COLUMNS, output)
     else:
-        print_rows(kept, [*COLUMNS, *MORE], output)
+        print_rows(kept, [*COLUMNS, *ONLY_JSON] if output == "json" else COLUMNS, output)
     warn(ctx, dict.fromkeys(warning for snapshot in snapshots for warning in snapshot.warnings))

@@ -58,7 +58,8 @@ def test_every_kind_of_group_in_every_format(cluster: Sandbox, four: dict[str, l
     rows = {row.pop("group"): row for row in json.loads(result.stdout)}
     assert list(rows) == sorted(rows)
     for group, expected in four.items():
-        assert list(rows[group]) == COLUMNS[1:]
+        assert list(rows[group]) == [*COLUMNS[1:], "lag_at_least", "lag_unknown"]
+        assert (rows[group].pop("lag_at_least"), rows[group].pop("lag_unknown")) == (expected[-1], 0)
         assert list(rows[group].values()) == expected
     table = run("list-groups", "-z", cluster.connect).stdout.splitlines()
     assert table[0].split() == COLUMNS

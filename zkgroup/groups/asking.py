@@ -6,6 +6,7 @@ questions share one time-out: where one must be answered before the next can be 
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
@@ -29,7 +30,7 @@ Brokers: TypeAlias = "KafkaSettings | Callable[[], KafkaSettings]"
 class Asker:
     """One look's questions to the brokers. Once they were out of reach they are not asked again.
 
-    ``timeout``: seconds, for all questions together, from the first on. ``warnings``: what is not known, and why.
+    ``timeout``: seconds, for all questions together, from the first on.
     ``logs`` may be asked while another thread waits for ``sides``.
     """
 
@@ -40,7 +41,13 @@ class Asker:
         self._settings: KafkaSettings | None = None
         self._coordinators: Coordinators | None = None
         self.failure: ZkgroupError | None = None
-        self.warnings: list[str] = []
+        self._errors: list[str] = []
+        self._failed: dict[str, tuple[ZkgroupError, set[str]]] = {}
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is not known, and why; what has one reason is one line."""
+        return [f"{', and '.join(sorted(whats))}: {error}" for error, whats in self._failed.values()] + self._errors
 
     def settings(self) -> KafkaSettings:
         """How to reach the brokers. Raises ``ZkgroupError`` where that cannot be found out. It is found out once, and
@@ -62,13 +69,13 @@ class Asker:
         """How much is left of the time-out, in seconds; a little always is."""
         if self._deadline is None:
             self._deadline = time.monotonic() + self._timeout
-        return max(LEAST, self._deadline - time.monotonic())
+        return max(min(LEAST, self._timeout), self._deadline - time.monotonic())
 
     def names(self) -> Sequence[str]:
         """The groups in Kafka; none, with a warning, where the brokers do not tell."""
         nothing: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
         names, errors = self._ask("groups in Kafka are not known", lambda: self.coordinators(2).names(), nothing)
-        self.warnings += errors
+        self._errors += errors
         return names
 
     def sides(
@@ -124,4 +131,6 @@ class Asker:
 
     def _fail(self, what: str, error: ZkgroupError) -> None:
         self.failure = error
-        self.warnings.append(f"{what}: {error}")
+        # The same silence, however long each question waited for an end of it.
+        reason = re.sub(r" within [0-9.]+ s", "", error.message)
+        self._failed.setdefault(reason, (error, set()))[1].add(what)
