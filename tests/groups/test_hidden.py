@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from cli import run
-from hiding import AUTH, PARTS, make_hiding
+from hiding import AUTH, CLOSED, PARTS, make_hiding
 from judged import DAY, judged
 from support import numbered
 
@@ -16,11 +16,11 @@ from zkgroup.errors import ZkgroupError
 from zkgroup.groups.nudge import objection
 from zkgroup.groups.ownership import not_judged, ownership_defects
 from zkgroup.groups.planning import misfits, read_ground
-from zkgroup.groups.snapshot import read_group
+from zkgroup.groups.snapshot import read_group, read_groups
 from zkgroup.protocol import znodes
 from zkgroup.protocol.assignors import Assignment
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Delete
+from zkgroup.protocol.ops import Create, Delete, Ensure, Failure
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import produce
 from zkgroup.servers.kafka import KafkaSettings
@@ -162,3 +162,18 @@ def test_a_plan_beside_owners_that_may_not_be_seen(
     refused = run("assign", group, "--execute", "-z", cluster.connect)
     assert refused.returncode == 1
     assert path in refused.stderr
+
+
+def test_a_list_of_groups_that_may_not_be_read_is_not_empty(
+    zookeeper: Sandbox, registry: Registry, unique: Callable[[str], str]
+) -> None:
+    """All groups cannot be shown then, which is an error; one that is named is looked at as ever."""
+    chroot = f"/{unique('shut')}"
+    with Registry(ZooKeeperSettings(zookeeper.address, auth=(AUTH,)), 20.0) as session:
+        assert not isinstance(session.write(Ensure(chroot)), Failure)
+        assert not isinstance(session.write(Create(f"{chroot}/consumers", acl=CLOSED)), Failure)
+        assert not isinstance(session.write(Create(f"{chroot}/consumers/g")), Failure)
+    with Registry(ZooKeeperSettings(zookeeper.address + chroot), 20.0) as shut:
+        with pytest.raises(ZkgroupError, match="znode /consumers cannot be read: not authorised"):
+            read_groups(shut)
+        assert read_group(shut, "g").state == "inactive"

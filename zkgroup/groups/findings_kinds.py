@@ -81,7 +81,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "owner-without-registration": Kind(_C, "a partition owned by somebody who is no member"),
     "owner-without-subscription": Kind(_C, "a partition owned by a member that does not subscribe to it"),
     "owner-beyond-streams": Kind(_C, "a partition owned by a stream that its member does not have"),
-    "unreadable-owner": Kind(_C, "an owner node that is empty or cannot be read"),
+    "unreadable-owner": Kind(_C, "an owner node that is empty"),
     "unreadable-offset": Kind(_CWI, "a stored offset that members cannot read"),
     "recreated-topic": Kind(_CWI, "a topic that was deleted and made again since the offset was written"),
     "offset-before-start": Kind(_CWI, "an offset before the log's start: messages are lost already"),

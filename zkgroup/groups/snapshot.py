@@ -35,7 +35,7 @@ from zkgroup.groups.model import (
 from zkgroup.groups.ownership import ownership_defects
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
-from zkgroup.protocol.ops import Children
+from zkgroup.protocol.ops import Children, Code, Failure
 from zkgroup.servers.answers import KafkaSide
 from zkgroup.servers.registry import Registry
 
@@ -107,7 +107,8 @@ def read_groups(
     """Read many groups at one go; without ``groups`` all there are, in either store. Those that do not exist are left
     out. Each snapshot carries the warnings that concern all of them.
 
-    Raises as ``read_group``, but for ``NotFoundError``; without ``registry`` also where the brokers do not answer.
+    Raises as ``read_group``, but for ``NotFoundError``; without ``registry`` also where the brokers do not answer, and
+    without ``groups`` where their list may not be read.
     """
     return _Look(registry, kafka, store, logs, timeout).take(groups)
 
@@ -204,6 +205,11 @@ class _Look:
 
     def _all(self, registry: Registry) -> Sequence[str]:
         listed, topics = registry.read([Children(znodes.consumers()), Children(znodes.topics())])
+        if isinstance(listed, Failure) and listed.code is not Code.NO_NODE:
+            raise ZkgroupError(
+                f"which groups there are is not known: znode {znodes.consumers()} cannot be read: {listed.code.value}",
+                "connect with credentials that its access list admits",
+            )
         found = set(listed if isinstance(listed, tuple) else ())
         # As above: a cluster that keeps nothing has no groups, and listing them is spared.
         if (
