@@ -138,14 +138,16 @@ class _Look:
             nodes, world, groups = self._from_registry(self.registry, names)
         members = {group: reading.members_of(group, nodes, world.selections) for group in groups}
         logs: dict[TopicPartition, joining.Log] = {}
+        early: dict[str, joining.Gathered] = {}
         if self.registry is not None:
             # Whoever coordinates a group may be dead, and is waited for while the others tell of their logs.
             with ThreadPoolExecutor(1) as beside:
                 asked_for_sides = self._ask_coordinators(nodes, world, members, beside)
                 reading.read_partitions(self.registry, nodes, groups, members, world)
                 if asked_for_sides is not None:
-                    early = [joining.gather(group, nodes, members[group], KafkaSide(), world) for group in groups]
-                    logs |= self._ask_logs(self._to_ask(early, world))
+                    nothing = KafkaSide()
+                    early = {g: joining.gather(g, nodes, members[g], nothing, world) for g in groups}
+                    logs |= self._ask_logs(self._to_ask(early.values(), world))
                     self.sides = asked_for_sides.result()
         there = [group for group in groups if nodes.exists(reading.paths_of(group).group) or self._is_in_kafka(group)]
         heard = {topic for group in there for topic in self._concerned(group, nodes, members)}
@@ -153,7 +155,13 @@ class _Look:
             reading.read_topics(self.registry, nodes, heard, world)
         else:
             world.add_topics(nodes, heard)
-        gathered = [joining.gather(group, nodes, members[group], self.sides[group], world) for group in there]
+        gathered = []
+        for group in there:
+            side = self.sides[group]
+            if group in early and side.group is None and not side.offsets:
+                gathered.append(replace(early[group], side=side))
+            else:
+                gathered.append(joining.gather(group, nodes, members[group], side, world))
         logs |= self._ask_logs(key for key in self._to_ask(gathered, world) if key not in logs)
         warnings = tuple(self.asker.warnings) if self.asker is not None else ()
         look = Look(self.taken_at, time.monotonic() - self.started, warnings, logs, self.logs)
