@@ -177,3 +177,14 @@ def test_a_list_of_groups_that_may_not_be_read_is_not_empty(
         with pytest.raises(ZkgroupError, match="znode /consumers cannot be read: not authorised"):
             read_groups(shut)
         assert read_group(shut, "g").state == "inactive"
+
+
+def test_a_plan_beside_a_member_that_may_not_be_seen(
+    hiding: Callable[[str | None], tuple[str, str, str]], cluster: Sandbox
+) -> None:
+    """The plan leaves it out, and says that it does and why; nothing is said to be mended."""
+    group, _, path = hiding("member")
+    result = run("assign", group, "-z", cluster.connect)
+    assert result.returncode == 0, result.stderr
+    assert f"znode {path} cannot be read: not authorised; it is left out here" in result.stderr
+    assert "mended" not in result.stderr

@@ -155,7 +155,12 @@ def standing_conflicts(snapshot: GroupSnapshot | None) -> list[Conflict]:
     if snapshot is None:
         return []
     found = [
-        Conflict("registration", (member.member,), (), f"member {member.member}: {member.error}; {_left_out(member)}")
+        Conflict(
+            "hidden" if member.hidden else "registration",
+            (member.member,),
+            (),
+            f"member {member.member}: {member.error}; {_left_out(member)}",
+        )
         for member in snapshot.members
         if member.error is not None
     ]
