@@ -123,8 +123,8 @@ class Conflict:
     """What stands in the way of a plan.
 
     ``kind``: ``refused`` (the strategy's precondition fails for these members), ``claim`` (these two members both take
-    the partitions), ``registration`` (one that cannot be understood), ``owner`` (an owner that is no member), ``hidden`` (a
-    registration, or owner nodes, that may not be read).
+    the partitions), ``registration`` (one that cannot be understood), ``owner`` (an owner that is no member),
+    ``hidden`` (a registration, or owner nodes, that may not be read).
     """
 
     kind: str
