@@ -266,7 +266,7 @@ def _idle_members(scene: Scene) -> Iterator[Finding]:
         )
         if scene.stopping:
             why = "no rebalance can be finished beside a registration that cannot be read"
-        elif not scene.snapshot.broker_ids:
+        elif scene.obstacle is not None:
             why = "nobody claims anything while no broker is registered"
         elif scene.unresponsive:
             why = f"{listed(sorted(scene.unresponsive))} has not rebalanced, and may hold a part of its share"
