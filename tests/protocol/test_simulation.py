@@ -128,7 +128,7 @@ def test_a_scenario_survives_its_file() -> None:
 
 def test_a_failure_becomes_a_short_story(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a group of many under many faults a member that deletes whatever it finds leaves a few, told in order."""
-    mutants.deletes_without_looking(monkeypatch)
+    mutants.mutants_sessions.deletes_without_looking(monkeypatch)
     found = next(
         candidate
         for candidate in (scenario(seed) for seed in range(100))

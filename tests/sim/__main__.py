@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
+import pytest
+
 from sim import mutants
 from sim.play import Outcome, play
 from sim.scenario import Scenario, scenario
@@ -128,7 +130,7 @@ def main() -> int:
         case "seed":
             return max([_seed(seed, story=args.story) for seed in args.seed])
         case "shrink":
-            with mutants.pytest.MonkeyPatch.context() as patch:
+            with pytest.MonkeyPatch.context() as patch:
                 for each in mutants.MUTANTS:
                     if each.__name__ == args.mutant:
                         each(patch)

@@ -8,8 +8,9 @@ from random import Random
 from sim.brokers import Brokers
 from sim.clock import Clock
 from sim.ensemble import SimServer
-from sim.network import Report, SimSession, nobody
+from sim.network import SimSession
 from sim.reader import SimReader
+from sim.wire import Report, nobody
 from zkgroup.errors import ZkgroupError
 from zkgroup.protocol import events as ev
 from zkgroup.protocol.ledger import Run

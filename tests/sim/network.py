@@ -5,53 +5,21 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Literal, Protocol
+from typing import Literal
 
 from sim.clock import Clock
 from sim.ensemble import Follower, SimServer
+from sim.wire import LOST, READS, RETRY, TAIL, Pending, Report, nobody
 from zkgroup.protocol.ops import (
     WRITES,
     Changed,
-    Children,
-    Code,
     Connected,
     Disconnected,
-    Exists,
     Expired,
-    Failure,
-    Get,
-    GetAcl,
     Op,
     Result,
     SessionEvent,
 )
-
-LOST = Failure(Code.CONNECTION_LOSS)
-RETRY = 0.1  # a client's pause between attempts to connect
-TAIL = 0.3  # seconds from which on a delay counts as a fault
-READS = (Get, Children, Exists, GetAcl)
-
-
-class Report(Protocol):
-    """Told of each fault that takes effect, and until when it lasts."""
-
-    def __call__(self, fault: str, until: float = 0.0) -> None: ...
-
-
-def nobody(fault: str, until: float = 0.0) -> None:
-    """For worlds in which faults are not counted."""
-
-
-class _Pending:
-    """A batch that waits for its answers."""
-
-    __slots__ = ("done", "open", "results", "sent_at")
-
-    def __init__(self, ops: Sequence[Op], done: Callable[[list[Result]], None], sent_at: float) -> None:
-        self.sent_at = sent_at
-        self.results: list[Result] = [LOST] * len(ops)
-        self.open = len(ops)
-        self.done = done
 
 
 class SimSession:
@@ -89,8 +57,8 @@ class SimSession:
         self._connected = False
         self._connecting = False
         self._closed = False
-        self._pending: dict[_Pending, None] = {}
-        self._queue: deque[tuple[int, _Pending | None, int, Op]] = deque()  # requests that the server has
+        self._pending: dict[Pending, None] = {}
+        self._queue: deque[tuple[int, Pending | None, int, Op]] = deque()  # requests that the server has
         self._stalled = False  # the server waits for its leader before it goes on with the queue
         self._arrival = 0.0  # of the last request under way: they arrive in order
         self._return = 0.0  # of the last reply
@@ -120,7 +88,7 @@ class SimSession:
         if not ops:
             done([])
             return
-        pending = _Pending(ops, done, self._clock.now)
+        pending = Pending(ops, done, self._clock.now)
         self._pending[pending] = None
         first = 0
         while first < len(ops):
@@ -247,7 +215,7 @@ class SimSession:
 
     # ------------------------------------------------------------ the server
 
-    def _request(self, group: list[tuple[_Pending, int, Op]]) -> None:
+    def _request(self, group: list[tuple[Pending, int, Op]]) -> None:
         connection = self._connection
 
         def arrive() -> None:
@@ -264,7 +232,7 @@ class SimSession:
 
     def _work(self) -> None:
         """The server answers what has come, in order."""
-        answers: list[tuple[_Pending, int, Result]] = []
+        answers: list[tuple[Pending, int, Result]] = []
         connection = self._accepted
         while self._queue and not self._stalled:
             connection, pending, index, op = self._queue.popleft()
@@ -294,7 +262,7 @@ class SimSession:
         if answers:
             self._answer(connection, answers)
 
-    def _resume(self, connection: int, pending: _Pending, index: int, result: Result) -> Callable[[], None]:
+    def _resume(self, connection: int, pending: Pending, index: int, result: Result) -> Callable[[], None]:
         """A follower answers a write when it has heard of it itself."""
 
         def resume() -> None:
@@ -310,7 +278,7 @@ class SimSession:
         self._return = max(self._clock.now + self._latency(), self._return)
         return self._return
 
-    def _answer(self, connection: int, answers: list[tuple[_Pending, int, Result]]) -> None:
+    def _answer(self, connection: int, answers: list[tuple[Pending, int, Result]]) -> None:
         def heard() -> None:
             if connection != self._connection or not self.up:
                 return

@@ -7,33 +7,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from sim.faults import BACKOFF, Faults
+from sim.invariants import GROUP, TIMEOUT, Violation
 from sim.member import SimMember
 from sim.reference import Reference
-from sim.scenario import Fault, Kind, Scenario
-from sim.world import GROUP, TIMEOUT, Violation, World
+from sim.scenario import Scenario
+from sim.world import World
 from zkgroup.protocol import offsets, procedures, znodes
-from zkgroup.protocol.member import Phase
 from zkgroup.protocol.ops import Create, Delete
 from zkgroup.protocol.znodes import Registration
 
 TICK = 2.0
-BACKOFF = 2.0
 #: Seconds after the last fault's end in which every partition has its one owner again.
 BOUND = TIMEOUT + TICK + 2 * BACKOFF
 TRICKLE = 0.2  # seconds between two messages to each partition
-MOST_MEMBERS = 16
-MOST_PARTITIONS = 64
-#: The phases of a rebalance.
-REBALANCING = (
-    Phase.QUIETING,
-    Phase.COMMITTING,
-    Phase.NOTIFYING,
-    Phase.RELEASING,
-    Phase.READING,
-    Phase.CLAIMING,
-    Phase.LOADING,
-    Phase.STARTING,
-)
 #: Seconds in which a group without faults must have done whatever it still has to.
 PATIENCE = 60.0
 
@@ -94,7 +81,6 @@ class Play:
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
-        self.counts: Counter[str] = Counter()
         self.world = World(
             f"play {scenario.seed}",
             {f"t{number}": count for number, count in enumerate(scenario.topics)},
@@ -102,375 +88,28 @@ class Play:
             tick=TICK,
             lossless=True,
         )
-        self._joined = 0
-        self._tokens = 0
-        self._over = False
-        self._asked: dict[str, None] = {}
-        self._gone: dict[str, int] = {}  # topics that were deleted, and how wide they were
-        self._followers: dict[int, None] = {}
-        self._stops = 0
-        self._faults: dict[str, Callable[[Fault], None]] = {
-            "join": lambda fault: self._join(),
-            "rolling": self._roll,
-            "cut all": self._cut_all,
-            "ZooKeeper restarted": self._restart_zookeeper,
-            "partitions added": self._widen,
-            "topic made again": self._make_again,
-            "leader moved": self._move_leader,
-            "brokers away": self._take_brokers,
-            "slow brokers": self._slow_brokers,
-            "other topics": self._other_topics,
-            "burst": self._burst,
-        }
-        self._hits: dict[str, Callable[[Fault, SimMember | Reference], None]] = {
-            "kill": self._kill,
-            "restart": self._restart,
-            "leave": lambda fault, member: self._leave(member),
-            "pause": self._pause,
-            "cut one": self._cut,
-            "reset": self._reset,
-            "lose request": self._lose,
-            "lose reply": self._lose,
-            "latency": self._slow,
-            "late watches": self._late,
-            "early expiry": self._expire,
-            "second expiry": self._expire_twice,
-            "lagging follower": self._follow,
-            "follower cut off": self._follow,
-            "stuck reader": self._stick,
-            "commit": self._commit,
-            "owner deleted": self._delete_owner,
-            "id deleted": self._delete_id,
-            "replaced": self._replace,
-            "robbed": self._rob,
-        }
+        self._faults = Faults(self.world, scenario)
+        self.counts = self._faults.counts
 
     def go(self) -> None:
         """From the beginning to the end."""
         world = self.world
         for _ in range(self.scenario.members):
-            self._join(count=False)
+            self._faults.join(count=False)
         world.clock.after(TRICKLE, self._trickle)
         began = world.clock.now
         for fault in self.scenario.faults:
             world.run(began + fault.at - world.clock.now)
-            self._happen(fault)
+            self._faults.happen(fault)
         self._finish()
 
     def _trickle(self) -> None:
         """There is always something to read, so that one who reads what is not his is seen."""
-        if not self._over:
+        if not self._faults.over:
             for partition in self.world.brokers.logs:
                 self.world.brokers.produce(partition, 1)
-            self._look_after()
+            self._faults.look_after()
             self.world.clock.after(TRICKLE, self._trickle)
-
-    def _look_after(self) -> None:
-        """A supervisor starts anew what has given up, and sees that there are always two."""
-        for member in self.world.members:
-            if member.finished and not member.dead and member.name not in self._asked:
-                if "another session holds the id" in str(member.error):
-                    raise Violation(f"gives way to its former self: {member.name}", self.world.clock.now)
-                self._asked[member.name] = None
-                self.counts["gave up"] += 1
-                self._join(count=False)
-        if len(self.world.live) < 2:
-            self._join(count=False)
-
-    def _happen(self, fault: Fault) -> None:
-        if fault.kind in self._faults:
-            self._faults[fault.kind](fault)
-        elif live := self.world.live:
-            self._hits[fault.kind](fault, live[fault.target % len(live)])
-
-    # ------------------------------------------------------------ members
-
-    def _join(self, *, count: bool = True) -> None:
-        world, scenario = self.world, self.scenario
-        if len(world.live) >= MOST_MEMBERS:
-            return
-        kind = scenario.kinds[self._joined % len(scenario.kinds)]
-        self._joined += 1
-        name = f"m{self._joined}"
-        self._start(name, kind.registration(len(scenario.topics)), kind)
-        if count:
-            world.report("join", who=name)
-
-    def _start(self, name: str, registration: Registration, kind: Kind) -> None:
-        world, scenario = self.world, self.scenario
-        if kind.reference:
-            member: SimMember | Reference = world.join_reference(
-                name, registration, commit_interval=scenario.commit_interval
-            )
-        else:
-            member = world.join(
-                name,
-                registration=registration,
-                storage="zookeeper" if scenario.store == "zookeeper" else "kafka",
-                dual_commit=scenario.store == "dual",
-                # Who dies when he was paused for nearly a time-out is in the way for two: longer than the default
-                # lets others try.
-                max_retries=8,
-                backoff=BACKOFF,
-                keep_trying=scenario.keep_trying,
-                auto_commit_interval=scenario.commit_interval,
-                listener_takes=kind.listener_takes,
-                listener_commits=kind.listener_commits,
-                auto_commit=not kind.listener_commits,
-            )
-        if len(self.world.brokers.logs) > 8:
-            member.reader.batch = 50
-
-    def _start_again(self, member: SimMember) -> None:
-        kind = Kind(listener_takes=member.listener_delay, listener_commits=member.listener_commits)
-        self._start(member.name, member.registration, kind)
-
-    def _leave(self, member: SimMember | Reference) -> None:
-        self._asked[member.name] = None
-        self.world.report("leave", who=member.name)
-        member.leave()
-
-    def _kill(self, fault: Fault, member: SimMember | Reference) -> None:
-        self.world.report("kill", who=member.name)
-        member.kill()
-
-    def _restart(self, fault: Fault, member: SimMember | Reference) -> None:
-        """Killed, and started again under the same id at once."""
-        self.world.report("restart under the same id", who=member.name)
-        member.kill()
-        if isinstance(member, SimMember):
-            self._start_again(member)
-
-    def _roll(self, fault: Fault) -> None:
-        """One after the other leaves, and another comes."""
-        clock = self.world.clock
-
-        def step(left: int) -> None:
-            live = self.world.live
-            if left and live and not self._over:
-                self._leave(live[(fault.target + left) % len(live)])
-                self._join()
-                self.world.report("rolling joins and leaves")
-                clock.after(fault.length / 4, lambda: step(left - 1))
-
-        step(4)
-
-    def _pause(self, fault: Fault, member: SimMember | Reference) -> None:
-        """Half to two and a half time-outs; every other time while an answer is under way, which is read afterwards."""
-        length = TIMEOUT * (0.5 + fault.length * 0.8)
-        clock = self.world.clock
-
-        def pause(patience: float) -> None:
-            if member.frozen or member.finished or self._over:
-                return
-            if patience > 0 and member.session is not None and not member.session.waiting:
-                clock.after(0.0007, lambda: pause(patience - 0.0007))
-                return
-            self._trouble("pause", member, length)
-            member.freeze()
-            clock.after(length, member.thaw)
-
-        pause(1.2 if fault.target % 2 else 0.0)
-
-    def _cut(self, fault: Fault, member: SimMember | Reference) -> None:
-        if not member.up:
-            return
-        self._trouble("one cut off", member, TIMEOUT * fault.length)
-        member.cut()
-        self.world.clock.after(TIMEOUT * fault.length, member.heal)
-
-    def _cut_all(self, fault: Fault) -> None:
-        cut = [member for member in self.world.live if member.up]
-        for member in cut:
-            self.world.trouble(member.name, self.world.clock.now + TIMEOUT * fault.length)
-            member.cut()
-
-        def heal() -> None:
-            for member in cut:
-                member.heal()
-
-        self.world.report("all cut off", self.world.clock.now + TIMEOUT * fault.length)
-        self.world.clock.after(TIMEOUT * fault.length, heal)
-
-    def _trouble(self, what: str, member: SimMember | Reference, length: float) -> None:
-        """A fault that may keep a member from hearing at once what happens to its session."""
-        until = self.world.clock.now + length
-        self.world.trouble(member.name, until)
-        self.world.report(what, until, member.name)
-
-    # ------------------------------------------------------------ sessions
-
-    def _reset(self, fault: Fault, member: SimMember | Reference) -> None:
-        if member.session is not None and member.session.connected:
-            self.world.report("connection reset", who=member.name)
-            member.session.reset()
-
-    def _lose(self, fault: Fault, member: SimMember | Reference) -> None:
-        if member.session is not None:
-            member.session.lose("request" if fault.kind == "lose request" else "reply")
-
-    def _slow(self, fault: Fault, member: SimMember | Reference) -> None:
-        length = fault.length * TIMEOUT / 2
-        self.world.trouble(member.name, self.world.clock.now + length)
-        member.slow(self.world.clock.now + length)
-
-    def _late(self, fault: Fault, member: SimMember | Reference) -> None:
-        if fault.target % 3:
-            member.late(self.world.clock.now + fault.length * TIMEOUT)
-        else:
-            member.deaf(self.world.clock.now + fault.length)
-
-    def _expire(self, fault: Fault, member: SimMember | Reference) -> None:
-        if self.world.end_early(member):
-            self.world.report("early expiry", who=member.name)
-
-    def _expire_twice(self, fault: Fault, member: SimMember | Reference) -> None:
-        """The second time in the middle of the rebalance that the first has caused, its own or a peer's."""
-        self._expire(fault, member)
-        world = self.world
-
-        def look(left: int) -> None:
-            for each in world.live:
-                in_rebalance = isinstance(each, SimMember) and each.member.phase in REBALANCING
-                if in_rebalance and (each is member or fault.target % 2) and world.end_early(each):
-                    world.report("second expiry in a rebalance", who=each.name)
-                    return
-            if left and not self._over:
-                world.clock.after(0.003, lambda: look(left - 1))
-
-        look(400)
-
-    def _follow(self, fault: Fault, member: SimMember | Reference) -> None:
-        """Some members' server lags behind, or is cut off from its leader."""
-        cut_off, world = fault.kind == "follower cut off", self.world
-        length = TIMEOUT * min(fault.length, 1.5)
-        chosen = [member] if fault.target % 2 else world.live[fault.target % 3 :: 3]
-        for each in chosen:
-            session = each.session
-            if session is None or not session.join_follower(float("inf") if cut_off else 0.05 + fault.length):
-                continue
-            self._trouble("follower cut off from its leader" if cut_off else "lagging follower", each, length)
-            world.clock.after(length, session.leave_follower)
-
-    def _restart_zookeeper(self, fault: Fault) -> None:
-        world = self.world
-        self._stops += 1
-        stop = self._stops
-        length = fault.length * 2
-        for member in world.live:
-            world.trouble(member.name, world.clock.now + length)
-        world.report("ZooKeeper restarted", world.clock.now + length)
-        world.server.stop()
-        world.clock.after(length, lambda: world.server.start() if stop == self._stops else None)
-
-    # ------------------------------------------------------------ readers, commits
-
-    def _stick(self, fault: Fault, member: SimMember | Reference) -> None:
-        reader = member.reader
-        reader.stuck = True
-        self.world.report("stuck reader", self.world.clock.now + 2 * fault.length, member.name)
-        self.world.clock.after(2 * fault.length, lambda: setattr(reader, "stuck", False))
-
-    def _commit(self, fault: Fault, member: SimMember | Reference) -> None:
-        if isinstance(member, SimMember):
-            self._tokens += 1
-            self.counts["commits asked for"] += 1
-            member.commit(self._tokens)
-
-    # ------------------------------------------------------------ by somebody's hand
-
-    def _delete_owner(self, fault: Fault, member: SimMember | Reference) -> None:
-        owned = sorted(member.member.share) if isinstance(member, SimMember) else []
-        if owned:
-            self.world.report("owner node deleted by hand", who=member.name)
-            self.world.delete(znodes.owner(GROUP, owned[fault.target % len(owned)]))
-
-    def _delete_id(self, fault: Fault, member: SimMember | Reference) -> None:
-        if isinstance(member, SimMember):  # one of the reference would stay away for good
-            self.world.report("id deleted by hand", who=member.name)
-            self.world.delete(znodes.member_id(GROUP, member.name))
-
-    def _replace(self, fault: Fault, member: SimMember | Reference) -> None:
-        """Killed, and started again under the same id; whoever does that deletes the id that is in the way."""
-        if isinstance(member, SimMember):
-            self.world.report("id deleted for a restart", who=member.name)
-            member.kill()
-            self.world.delete(znodes.member_id(GROUP, member.name))
-            self._start_again(member)
-
-    def _rob(self, fault: Fault, member: SimMember | Reference) -> None:
-        """Somebody takes a member for dead that is away, or only hears late of what was done to it."""
-        if not isinstance(member, SimMember) or not member.up:
-            return
-        length = TIMEOUT * fault.length
-        self._trouble("taken for dead", member, length)
-        if fault.target % 2:
-            member.deaf(self.world.clock.now + length)
-        else:
-            member.cut()
-            self.world.clock.after(length, member.heal)
-        for partition in sorted(member.member.share):
-            self.world.delete(znodes.owner(GROUP, partition))
-        self.world.delete(znodes.member_id(GROUP, member.name))
-
-    # ------------------------------------------------------------ brokers and topics
-
-    def _widen(self, fault: Fault) -> None:
-        brokers = self.world.brokers
-        topics = sorted({p.topic for p in brokers.logs})
-        if topics and len(brokers.logs) < MOST_PARTITIONS:
-            topic = topics[fault.target % len(topics)]
-            self.world.make_topic(topic, sum(p.topic == topic for p in brokers.logs) + 1 + fault.target % 2)
-            self.world.report("partitions added")
-
-    def _make_again(self, fault: Fault) -> None:
-        """Deleted, and made again with as many partitions, or fewer, or more."""
-        world = self.world
-        topics = sorted({p.topic for p in world.brokers.logs})
-        if not topics:
-            return
-        topic = topics[fault.target % len(topics)]
-        count = sum(p.topic == topic for p in world.brokers.logs)
-        world.brokers.delete_topic(topic)
-        world.report("topic deleted and made again", world.clock.now + fault.length)
-        width = max(1, min(count + fault.target % 3 - 1, count + MOST_PARTITIONS - len(world.brokers.logs) - count))
-        world.clock.after(fault.length, lambda: world.make_topic(topic, width))
-
-    def _move_leader(self, fault: Fault) -> None:
-        """For a while a third of the partitions has no leader."""
-        brokers = self.world.brokers
-        moved = [p for p in sorted(brokers.logs)[fault.target % 3 :: 3] if p not in brokers.leaderless]
-        brokers.leaderless |= dict.fromkeys(moved)
-        self.world.report("leaders moved", self.world.clock.now + fault.length)
-
-        def elect() -> None:
-            for partition in moved:
-                brokers.leaderless.pop(partition, None)
-
-        self.world.clock.after(fault.length, elect)
-
-    def _take_brokers(self, fault: Fault) -> None:
-        brokers = self.world.brokers
-        if brokers.up:
-            brokers.stop()
-            self.world.report("brokers away", self.world.clock.now + fault.length)
-            self.world.clock.after(fault.length, brokers.start)
-
-    def _slow_brokers(self, fault: Fault) -> None:
-        self.world.brokers.slow_until = self.world.clock.now + 2 * fault.length
-
-    def _other_topics(self, fault: Fault) -> None:
-        """Topics that nobody subscribes to come and go."""
-        self.world.report("other topics come and go")
-        name = f"u{fault.target}"
-        if all(p.topic != name for p in self.world.brokers.logs):
-            self.world.brokers.make_topic(name, 1)
-            self.world.brokers.delete_topic(name)
-
-    def _burst(self, fault: Fault) -> None:
-        self.counts["bursts"] += 1
-        for number, partition in enumerate(sorted(self.world.brokers.logs)):
-            self.world.brokers.produce(partition, 1 + (fault.target + number) % 30)
 
     # ------------------------------------------------------------ the end
 
@@ -479,12 +118,16 @@ class Play:
         world = self.world
         while world.clock.now < world.calm_at:
             world.run(world.calm_at - world.clock.now)
-        self._look_after()
+        self._faults.look_after()
         for member in world.live:
-            if isinstance(member, SimMember) and member.member.error is not None and member.name not in self._asked:
-                self._asked[member.name] = None
+            if (
+                isinstance(member, SimMember)
+                and member.member.error is not None
+                and member.name not in self._faults.asked
+            ):
+                self._faults.asked[member.name] = None
                 self.counts["gave up"] += 1
-        self._over = True
+        self._faults.over = True
         if self.scenario.mixed:
             self._calm_the_reference()
         elif not world.clock.run(BOUND, world.owned_by_plan):
@@ -493,7 +136,7 @@ class Play:
         self._must(world.at_rest, "not at rest")
         world.run(1.0)
         self._must(world.at_rest, "rest does not last")
-        self._must(world._nothing_left, "records lost")
+        self._must(world.nothing_left, "records lost")
         self.counts["at rest"] += 1
         if self.scenario.orderly and world.repeated:
             raise Violation(f"read twice in an orderly group: {world.repeated} records", world.clock.now)
@@ -501,7 +144,7 @@ class Play:
             if isinstance(member, SimMember):
                 self._check_end(member, rested)
         for member in world.live:
-            self._asked[member.name] = None
+            self._faults.asked[member.name] = None
             member.leave()
         self._must(lambda: not world.live, "does not leave", 10.0)
         # One that could not say goodbye is in the way until its session ends.
@@ -511,12 +154,12 @@ class Play:
 
     def _must(self, condition: Callable[[], bool], what: str, seconds: float = PATIENCE) -> None:
         if not condition() and not self.world.clock.run(seconds, condition):
-            missing = {p: offsets[:3] for p, offsets in self.world._missing().items()}
+            missing = {p: offsets[:3] for p, offsets in self.world.missing().items()}
             raise Violation(f"{what}: {missing}\n{self.world.describe()}", self.world.clock.now)
 
     def _check_end(self, member: SimMember, rested: float) -> None:
         world = self.world
-        if member.finished and not member.dead and member.name not in self._asked:
+        if member.finished and not member.dead and member.name not in self._faults.asked:
             raise Violation(f"gave up in peace: {member.name}: {member.error}", world.clock.now)
         if not member.dead and member.committed.keys() != member.asked:
             raise Violation(f"a commit is never answered: {member.name}", world.clock.now)

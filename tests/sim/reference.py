@@ -15,8 +15,9 @@ from typing import Any, TypeAlias
 from sim.brokers import Brokers
 from sim.clock import Clock
 from sim.ensemble import SimServer
-from sim.network import Report, SimSession, nobody
+from sim.network import SimSession
 from sim.reader import SimReader
+from sim.wire import Report, nobody
 from zkgroup.errors import ZkgroupError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.assignors import Strategy, assign, resolve

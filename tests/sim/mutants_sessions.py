@@ -1,0 +1,280 @@
+"""Mutants whose fault lies in the lease, in owner nodes, sessions or watches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from sim.mutant import Patch, mutant
+from zkgroup.protocol import conversation, lease, procedures, znodes
+from zkgroup.protocol import events as ev
+from zkgroup.protocol.member import Member, Phase, acquiring, machine, registering, releasing
+from zkgroup.protocol.member.acquiring import Acquiring
+from zkgroup.protocol.member.commits import _Commit
+from zkgroup.protocol.member.holdings import Holdings
+from zkgroup.protocol.member.owning import Owning
+from zkgroup.protocol.ops import Children, Delete, Exists, Get, Node, Sync
+
+# ---------------------------------------------------------------- the lease
+
+
+@mutant
+def no_lease(patch: Patch) -> None:
+    """Hands out as long as it has heard nothing else (a zombie)."""
+    patch.setattr(lease.Lease, "holds", lambda self, now: True)
+
+
+@mutant
+def lease_from_the_reply(patch: Patch) -> None:
+    """Counts the lease from the reply, not from when the request was sent."""
+    reply = conversation.Conversation.reply
+
+    def late(self: conversation.Conversation, event: ev.Reply) -> None:
+        reply(self, ev.Reply(event.request, event.results, self.now))
+
+    patch.setattr(conversation.Conversation, "reply", late)
+
+
+@mutant
+def lease_from_reads(patch: Patch) -> None:
+    """Asks with a read whether its session lives: a follower that is cut off from its leader answers that."""
+    patch.setattr(lease, "_PROOFS", (*lease._PROOFS, Get, Children, Exists))
+    patch.setattr(
+        conversation.Conversation, "_sync", lambda self: self._send((Exists(znodes.consumers()),), lambda _: None)
+    )
+
+
+@mutant
+def lease_of_a_whole_timeout(patch: Patch) -> None:
+    """Believes in its session twice as long as is safe."""
+    renew = lease.Lease.renew
+
+    def double(self: lease.Lease, ops: Any, results: Any, sent_at: float) -> None:
+        renew(self, ops, results, sent_at + self.timeout * 0.75)
+
+    patch.setattr(lease.Lease, "renew", double)
+
+
+@mutant
+def commits_to_kafka_past_the_lease(patch: Patch) -> None:
+    """Does not look at the lease before a commit to Kafka, which has no compare-and-set."""
+    patch.setattr(Member, "believes_in", lambda self, epoch, now: True)
+    patch.setattr(_Commit, "_to_kafka", _to_kafka_without_lease)
+
+
+def _to_kafka_without_lease(self: Any, foreign: Any) -> None:
+    g = self._ground
+    owned = {p: offset for p, offset in self._consumed.items() if p in g.holdings.share}
+    if not g.settings.uses_kafka or not owned:
+        self._ended(None)
+    else:
+        g.request(lambda request: ev.CommitKafka(request, owned), self._answered)
+
+
+@mutant
+def commits_to_kafka_under_the_next_session(patch: Patch) -> None:
+    """Asks whether the lease holds, and not whose: a commit that waited is sent under the next session. (Ours, found by
+    the simulation.)"""
+    patch.setattr(Member, "believes_in", lambda self, epoch, now: self.lease.holds(now))
+
+
+# ---------------------------------------------------------------- owner nodes
+
+
+@mutant
+def deletes_without_looking(patch: Patch) -> None:
+    """Releases owner nodes whosever they are (KAFKA-262, zk-ruby #34)."""
+
+    def release(group: str, partitions: Any, session_id: int, *, surely_ours: Any = ()) -> Iterator[Any]:
+        yield tuple(Delete(znodes.owner(group, partition)) for partition in partitions) or (Sync(),)
+
+    patch.setattr(procedures, "release", release)
+
+
+@mutant
+def sure_of_everything(patch: Patch) -> None:
+    """Believes that what it claimed once is its own still, and deletes it without a look."""
+    let_go = Holdings.let_go
+    patch.setattr(Holdings, "let_go", lambda self: (lambda share: (let_go(self)[0], share))(set(self.share)))
+
+
+@mutant
+def claims_by_value(patch: Patch) -> None:
+    """Takes a node that names it for its own, without a look at the session that holds it (CURATOR-444, -620, -696)."""
+    clear = procedures._clear_the_way
+
+    def by_value(group: str, refused: Any, total: int, session_id: int) -> Any:
+        nodes = yield tuple(Get(znodes.owner(group, partition)) for partition in refused)
+        others = {
+            p: thread
+            for (p, thread), node in zip(refused.items(), nodes, strict=True)
+            if not (isinstance(node, Node) and node.data == str(thread).encode())
+        }
+        return (yield from clear(group, others, total, session_id)) if others else {}
+
+    patch.setattr(procedures, "_clear_the_way", by_value)
+
+
+@mutant
+def ignores_conflicts(patch: Patch) -> None:
+    """Reads what it could not claim (pykafka #204, #273)."""
+
+    def failed(self: Acquiring, error: Exception) -> None:
+        self._claimed(self.plan.of(self._ground.settings.consumer_id))
+
+    patch.setattr(Acquiring, "_claim_failed", failed)
+
+
+@mutant
+def no_rollback(patch: Patch) -> None:
+    """Keeps what a failed attempt has claimed (KAFKA-256)."""
+
+    def keep(ground: Any) -> Iterator[Any]:
+        ground.holdings.let_go()
+        yield (Sync(),)
+
+    patch.setattr(acquiring, "release_all", keep)
+
+
+@mutant
+def keeps_its_share_after_an_expiry(patch: Patch) -> None:
+    """Goes on in the new session with what it owned in the old one (Helix #641, #691)."""
+    forget = Member._forget
+
+    def keep(self: Member) -> None:
+        share, granted = self._ground.holdings.share, self._ground.granted
+        forget(self)
+        self._ground.holdings.share, self._ground.granted = share, granted
+
+    patch.setattr(Member, "_forget", keep)
+    patch.setattr(machine.Ground, "abandon", lambda self: None)
+
+
+@mutant
+def ignores_owner_nodes(patch: Patch) -> None:
+    """Does not watch what it owns: a node deleted by hand is never missed (reference)."""
+    changed = Member._changed
+
+    def blind(self: Member, path: str) -> None:
+        if "/owners/" not in path or path in self._acquiring.attempts.blockers:
+            changed(self, path)
+
+    patch.setattr(Member, "_changed", blind)
+
+
+@mutant
+def leaves_without_releasing(patch: Patch) -> None:
+    """Neither deletes its nodes nor ends its session when it leaves (KAFKA-4228, pykafka #565, kazoo #732)."""
+
+    def gone(self: Member) -> None:
+        self._ground.enter(Phase.UNREGISTERING)
+        self._finish(self.error)
+
+    patch.setattr(Member, "_unregister", gone)
+    patch.setattr(releasing, "release_all", _release_nothing)
+
+
+def _release_nothing(ground: Any) -> Iterator[Any]:
+    if ground.leaving:
+        yield (Sync(),)
+        return
+    yield from acquiring.release_all(ground)
+
+
+# ---------------------------------------------------------------- sessions and watches
+
+
+@mutant
+def trusts_lost_watches(patch: Patch) -> None:
+    """Does not read again after a reconnect: what was missed stays missed."""
+    connected = Member._connected
+
+    def unverified(self: Member, session_id: int, timeout: float) -> None:
+        connected(self, session_id, timeout)
+        self._ground.unsure = False
+
+    patch.setattr(Member, "_connected", unverified)
+    patch.setattr(Holdings, "doubt_all", lambda self: None)
+
+
+@mutant
+def sends_again_in_the_next_session(patch: Patch) -> None:
+    """What was under way in one session is done in the next (ZkClient, and so the reference)."""
+
+    def end(self: conversation.Conversation) -> None:
+        self.connected = False
+        self.lease.end()
+        self._interrupt()
+
+    patch.setattr(conversation.Conversation, "end", end)
+    patch.setattr(machine.Ground, "drop", lambda self: self._answers.clear())
+
+
+@mutant
+def ignores_its_id(patch: Patch) -> None:
+    """Watches neither its id nor the list of members."""
+    changed = Member._changed
+    patch.setattr(Member, "_changed", lambda self, path: None if "/ids" in path else changed(self, path))
+
+
+@mutant
+def ignores_new_partitions(patch: Patch) -> None:
+    """Does not hear of topics that change."""
+    changed = Member._changed
+    patch.setattr(Member, "_changed", lambda self, path: None if "/brokers/topics" in path else changed(self, path))
+
+
+@mutant
+def watches_once(patch: Patch) -> None:
+    """Takes a watch for one that stays: it is not set again after it was told."""
+    reading = Acquiring.reading
+
+    def once(self: Acquiring) -> Any:
+        procedure = reading(self)
+        watched = self.__dict__.setdefault("watched_once", [])
+        results = None
+        while True:
+            try:
+                ops = next(procedure) if results is None else procedure.send(results)
+            except StopIteration as stop:
+                return stop.value
+            ops = tuple(
+                Children(op.path, watch=op.path not in watched) if isinstance(op, Children) and op.watch else op
+                for op in ops
+            )
+            watched += [op.path for op in ops if isinstance(op, Children) and op.watch]
+            results = yield ops
+
+    patch.setattr(Acquiring, "reading", once)
+
+
+@mutant
+def forgets_events_of_a_rebalance(patch: Patch) -> None:
+    """An event that comes while it rebalances is taken for one that the rebalance has dealt with."""
+    begin = Owning.begin
+
+    def forgetful(self: Owning, held: Any) -> None:
+        self._ground.dirty, self._ground.unsure = "", False
+        begin(self, held)
+
+    patch.setattr(Owning, "begin", forgetful)
+
+
+@mutant
+def gives_up_silently(patch: Patch) -> None:
+    """After its attempts it stays registered, blocks its share, and reads nothing (KAFKA-4228, every release)."""
+
+    def back_off(self: Acquiring, error: Exception) -> None:
+        g = self._ground
+        g.enter(Phase.BACKING_OFF)
+        if self.attempts.count < 4:
+            g.timers.set("retry", g.now + g.settings.backoff, self._retry)
+
+    patch.setattr(Acquiring, "_back_off", back_off)
+    patch.setattr(Acquiring, "retry_soon", lambda self: None)
+
+
+@mutant
+def impatient_with_its_former_self(patch: Patch) -> None:
+    """Does not wait for its former session's id node to go: leaves at once (reference, from 0.9)."""
+    patch.setattr(registering, "PATIENCE", 0.0)

@@ -1,0 +1,35 @@
+"""What travels between a client and its server, and who is told of what becomes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from zkgroup.protocol.ops import Children, Code, Exists, Failure, Get, GetAcl, Op, Result
+
+LOST = Failure(Code.CONNECTION_LOSS)
+RETRY = 0.1  # a client's pause between attempts to connect
+TAIL = 0.3  # seconds from which on a delay counts as a fault
+READS = (Get, Children, Exists, GetAcl)
+
+
+class Report(Protocol):
+    """Told of each fault that takes effect, and until when it lasts."""
+
+    def __call__(self, fault: str, until: float = 0.0) -> None: ...
+
+
+def nobody(fault: str, until: float = 0.0) -> None:
+    """For worlds in which faults are not counted."""
+
+
+class Pending:
+    """A batch that waits for its answers."""
+
+    __slots__ = ("done", "open", "results", "sent_at")
+
+    def __init__(self, ops: Sequence[Op], done: Callable[[list[Result]], None], sent_at: float) -> None:
+        self.sent_at = sent_at
+        self.results: list[Result] = [LOST] * len(ops)
+        self.open = len(ops)
+        self.done = done
