@@ -302,3 +302,19 @@ def test_what_waited_to_be_committed_to_kafka_is_not_sent_under_the_next_session
     assert not member.member.believes_in(epoch, world.clock.now)
     world.run(2.0)
     assert not world.brokers.stored
+
+
+def test_a_watch_that_comes_late_lets_nobody_delete_what_is_anothers() -> None:
+    """Found by the simulation: between its last answer and its release a member heard nothing of an owner node that was
+    deleted by hand and taken by somebody else, and deleted that one's."""
+    world = World(1)
+    member = world.join("m1", listener_takes=0.3)
+    world.come_to_rest()
+    world.join("m2")
+    assert world.clock.run(5.0, lambda: member.member.phase is Phase.NOTIFYING)
+    member.deaf(world.clock.now + 2.0)
+    for partition in T:
+        world.delete(znodes.owner(GROUP, partition))
+        world.write(znodes.owner(GROUP, partition), b"x-0", ephemeral=True)
+    world.run(4.0)
+    assert {world.server.nodes[znodes.owner(GROUP, partition)].owner for partition in T} == {world.operator}

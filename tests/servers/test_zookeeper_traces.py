@@ -46,7 +46,7 @@ class Traces:
         self.model = ModelZooKeeper()
         self.model.tell = self._tell
         self.modelled = [self.model.open_session() for _ in range(SESSIONS)]
-        self.real = [Real(address) for _ in range(SESSIONS)]
+        self.real = [Real(address, 30.0) for _ in range(SESSIONS)]
         self.told: list[list[str]] = [[] for _ in range(SESSIONS)]
 
     def _tell(self, session: int, event: Changed) -> None:
@@ -136,7 +136,7 @@ class Traces:
         real.session.close()
         self.modelled[who] = self.model.open_session()
         self.told[who] = []
-        self.real[who] = Real(self.address)
+        self.real[who] = Real(self.address, 30.0)
 
     def _compare_told(self, where: str) -> None:
         """An event is told before any answer that the server gives after the change: after a sync all are there."""

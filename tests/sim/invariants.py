@@ -67,6 +67,7 @@ class Invariants:
         self._written: dict[TopicPartition, int] = {}
         self._in_kafka: dict[TopicPartition, int] = {}
         self._last_writer: dict[TopicPartition, int] = {}
+        self._accepted: dict[tuple[int, TopicPartition], int] = {}
 
     def note(self, text: str) -> None:
         """Something has happened."""
@@ -203,6 +204,7 @@ class Invariants:
         elif node is None and not excused:
             self._wrong(member, "commit by nobody's owner", f"{value} for {partition} by {session:#x}")
         self._last_writer[partition] = session
+        self._accepted[session, partition] = value
         self._check_value(member, value, partition, self._written.get(partition, 0))
         self._written[partition] = value
 
@@ -216,10 +218,21 @@ class Invariants:
             if node is None or node.owner != session:
                 if session not in self.early and (session, p) not in self.robbed:
                     self._wrong(member, "commit by a superseded owner", f"{value} for {p} to Kafka by {member.name}")
+                self._check_refused(member, session, p, value)
                 continue
             before = 0 if member.member.settings.dual_commit else self._in_kafka.get(p, 0)
             self._check_value(member, value, p, before)
             self._in_kafka[p] = value
+
+    def _check_refused(self, member: SimMember, session: int, partition: TopicPartition, value: int) -> None:
+        """In dual mode Kafka gets only what ZooKeeper has taken: that is where a successor is noticed."""
+        node = self.server.nodes.get(znodes.owner(GROUP, partition))
+        succeeded = node is not None and self._last_writer.get(partition) == node.owner
+        granted = member.grants[-1].share.get(partition) if member.grants else None
+        if member.member.settings.dual_commit and succeeded and granted is not None:
+            taken = max(granted[1], self._accepted.get((session, partition), 0))
+            if value > taken:
+                self._wrong(member, "commit to Kafka that ZooKeeper has refused", f"{value} for {partition}")
 
     def _check_value(
         self, member: SimMember | Reference | None, value: int, partition: TopicPartition, before: int

@@ -14,7 +14,24 @@ Patch = pytest.MonkeyPatch
 Mutant = Callable[[Patch], None]
 MUTANTS: list[Mutant] = []
 #: Seeds that are known to show a mutant; 0 does for the others.
-KILLERS: dict[str, int] = {}
+KILLERS: dict[str, int] = {
+    "lease_from_reads": 6,
+    "commits_to_kafka_past_the_lease": 6,
+    "commits_to_kafka_under_the_next_session": 40,
+    "sure_of_everything": 12,
+    "claims_by_value": 9,
+    "no_rollback": 25,
+    "ignores_owner_nodes": 27,
+    "sends_again_in_the_next_session": 17,
+    "ignores_new_partitions": 22,
+    "gives_up_silently": 20,
+    "no_compare_and_set": 31,
+    "forgets_unknown_outcomes": 7,
+    "reads_offsets_before_it_claims": 16,
+    "commits_after_the_release": 7,
+    "starts_at_the_smaller_of_two": 27,
+    "kafka_whatever_zookeeper_says": 27,
+}
 
 
 def mutant(patch: Mutant) -> Mutant:

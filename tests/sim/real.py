@@ -32,10 +32,10 @@ from zkgroup.servers.zookeeper import Session, ZooKeeperSettings
 class Real:
     """A session on a real ZooKeeper. ``told`` are the nodes that it was told have changed."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, timeout: float = 6.0) -> None:
         self.told: list[str] = []
         self._up = threading.Event()
-        self.session = Session(ZooKeeperSettings(address), self._hear)
+        self.session = Session(ZooKeeperSettings(address, timeout), self._hear)
         self.session.start()
         assert self._up.wait(20), "not connected"
 

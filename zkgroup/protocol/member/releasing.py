@@ -7,11 +7,13 @@ from collections.abc import Callable, Mapping
 
 from zkgroup.protocol import events as ev
 from zkgroup.protocol import procedures as do
+from zkgroup.protocol import znodes
 from zkgroup.protocol.member.commits import Commits
 from zkgroup.protocol.member.ground import Ground
 from zkgroup.protocol.member.phases import Phase
 from zkgroup.protocol.names import TopicPartition, spans
 from zkgroup.protocol.offsets import CommitError, Procedure
+from zkgroup.protocol.ops import Sync
 
 
 class Releasing:
@@ -122,6 +124,12 @@ class Releasing:
 
 
 def release_all(ground: Ground) -> Procedure[None]:
-    """Delete all owner nodes that may be ours, and are."""
+    """Delete all owner nodes that may be ours, and are.
+
+    The sync comes first because a watch may come late: what was told of our nodes before its answer is heard before it,
+    and only those of which nothing was told are deleted without a look.
+    """
+    if ground.holdings.share:
+        yield (Sync(znodes.consumers()),)
     touched, sure = ground.holdings.let_go()
-    return do.release(ground.settings.group, touched, ground.session_id, surely_ours=sure)
+    yield from do.release(ground.settings.group, touched, ground.session_id, surely_ours=sure)
