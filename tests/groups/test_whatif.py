@@ -8,8 +8,6 @@ from itertools import chain, combinations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from judged import filtering, member, owned
-from judged import group as group_of
 from plans import (
     Members,
     Partitions,
@@ -24,7 +22,6 @@ from plans import (
 from zkgroup.errors import AssignmentRefusedError, NotFoundError, UsageError
 from zkgroup.groups.beside import owned_now, rows_of, shares_of, standing_conflicts
 from zkgroup.groups.explain import VARIANTS, Explanation, Variant, compare, explain_claims
-from zkgroup.groups.listing import member_rows
 from zkgroup.groups.mixes import holder_sets
 from zkgroup.groups.planning import accepted, choice_of, choose, misfits, nearest
 from zkgroup.groups.whatif import (
@@ -297,21 +294,6 @@ def test_more_streams_than_partitions() -> None:
     plan = plan_all(group, RANGE)
     shares = shares_of(rows_of(plan.assignment(plan.outcomes[0]), plan.wanted, {}), {}, plan.streams)
     assert [(share.member, share.streams, share.idle) for share in shares] == [("a", 2, 0), ("b", 3, 2)]
-
-
-def test_streams_are_counted_as_everywhere() -> None:
-    """A static member has those of each topic, a filter's read all topics: as in the list of members."""
-    members = [member("g_a", {"t": 1, "u": 2}), filtering("g_b", "[tu]", {"t": 1, "u": 1}), member("g_c", {"u": 1})]
-    look = group_of(members, [owned(name, number, None) for name in "tu" for number in range(2)])
-    plan = plan_all(scenario_of(look), RANGE)
-    rows = rows_of(plan.assignment(plan.outcomes[0]), plan.wanted, {})
-    shares = shares_of(rows, {}, plan.streams, filtering=plan.filtering)
-    assert [(share.member, share.streams, share.idle) for share in shares] == [
-        ("g_a", 3, 0),
-        ("g_b", 1, 0),
-        ("g_c", 1, 1),
-    ]
-    assert [row.streams for row in member_rows(look)] == [3, 1, 1]
 
 
 def test_the_outcome_that_is_live_is_the_nearest() -> None:
