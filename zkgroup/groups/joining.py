@@ -123,6 +123,8 @@ def gather(group: str, nodes: Nodes, members: tuple[GroupMember, ...], side: Kaf
 
 def _hidden(group: str, nodes: Nodes) -> dict[str, str]:
     """The group's nodes that may not be read, with the reason."""
+    if nodes.all_seen:
+        return {}
     paths = paths_of(group)
     below_lists = [path for parent in paths[2:] for path in below(parent, nodes)]
     leaves = [path for parent in [paths.ids, *below_lists] for path in below(parent, nodes)]

@@ -45,6 +45,7 @@ class Nodes:
         self._lists: dict[str, Result] = {}
         self._nodes: dict[str, Result] = {}
         self._children: dict[str, tuple[tuple[str, str], ...]] = {}
+        self._hidden: dict[str, str] = {}
 
     def ask(self, registry: Registry, *, lists: Iterable[str] = (), nodes: Iterable[str] = ()) -> None:
         """One round: read what was not read yet. Raises ``UnreachableError``."""
@@ -56,6 +57,14 @@ class Nodes:
         self._children.clear()
         self._lists.update(zip(new_lists, results[: len(new_lists)], strict=True))
         self._nodes.update(zip(new_nodes, results[len(new_lists) :], strict=True))
+        for path, result in zip([*new_lists, *new_nodes], results, strict=True):
+            if isinstance(result, Failure) and result.code is not Code.NO_NODE:
+                self._hidden.setdefault(path, str(result.code.value))
+
+    @property
+    def all_seen(self) -> bool:
+        """Whether whatever was asked for could be read, or is not there."""
+        return not self._hidden
 
     def names(self, path: str) -> tuple[str, ...]:
         """The names below a node; none where it is missing, unreadable, or was not asked for."""
@@ -82,10 +91,7 @@ class Nodes:
 
     def hidden(self, path: str) -> str | None:
         """Why a node, or what is below it, could not be read, briefly; None where it could, or there is none."""
-        for found in (self._lists.get(path), self._nodes.get(path)):
-            if isinstance(found, Failure) and found.code is not Code.NO_NODE:
-                return str(found.code.value)
-        return None
+        return self._hidden.get(path)
 
     def failure(self, path: str) -> str | None:
         """The same as a sentence."""
