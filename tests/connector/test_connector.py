@@ -189,6 +189,10 @@ def test_what_cannot_work_is_said_before_anything_is_done(cluster: Sandbox, make
         member.streams({topic: 1})
         with pytest.raises(UsageError, match="joined already"):
             member.streams({topic: 1})
+    never = connector(cluster.connect, unique("group"))
+    never.close()
+    with pytest.raises(UsageError, match="is closed"):
+        never.streams({topic: 1})
 
 
 def test_a_chroot_that_is_not_there_is_not_made(zookeeper: Sandbox, unique: Unique, registry: Registry) -> None:

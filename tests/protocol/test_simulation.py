@@ -155,6 +155,13 @@ def test_no_mutant_lives(mutant: mutants.Mutant) -> None:
     assert seeds, f"{mutant.__name__} lives"
 
 
+@pytest.mark.parametrize("name", mutants.OWN)
+def test_what_shows_a_mutant_is_no_trouble_for_the_member(name: str) -> None:
+    """The scenarios that were made for single mutants find nothing wrong with the member as it is."""
+    outcome = play(mutants.OWN[name])
+    assert not outcome.violation, tell(mutants.OWN[name], outcome)
+
+
 # --- what the simulation has found ------------------------------------------------------------------------------------
 
 

@@ -4,6 +4,6 @@ Each is one patch on the production code, made for the time of a run; what it re
 """
 
 from sim import mutants_offsets, mutants_sessions
-from sim.mutant import KILLERS, MUTANTS, Mutant, main, seeds_until_killed
+from sim.mutant import KILLERS, MUTANTS, OWN, Mutant, main, seeds_until_killed
 
-__all__ = ["KILLERS", "MUTANTS", "Mutant", "main", "mutants_offsets", "mutants_sessions", "seeds_until_killed"]
+__all__ = ["KILLERS", "MUTANTS", "OWN", "Mutant", "main", "mutants_offsets", "mutants_sessions", "seeds_until_killed"]

@@ -105,6 +105,7 @@ class Connector:
         self._streams: list[Stream[Any, Any]] = []
         self._brokers = Brokers(self._read, dict(config.kafka), kafka)
         self._driver: Driver | None = None
+        self._closed = False  # before it has joined
 
     # ------------------------------------------------------------ joining
 
@@ -164,8 +165,9 @@ class Connector:
         *,
         tell_ends: bool,
     ) -> list[Stream[K, V]]:
-        if self._driver is not None:
-            raise UsageError("this connector has joined already", "make another one")
+        if self._driver is not None or self._closed:
+            state = "is closed" if self._closed else "has joined already"
+            raise UsageError(f"this connector {state}", "make another one")
         if count < 1:
             raise UsageError("a member needs at least one stream", "ask for one or more")
         properties = {
@@ -279,6 +281,7 @@ class Connector:
         leaving waits for."""
         driver = self._driver
         if driver is None:
+            self._closed = True
             return
         if driver.in_listener:
             raise UsageError(

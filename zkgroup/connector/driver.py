@@ -52,7 +52,8 @@ class RebalanceListener(Protocol):
     of waiting for what we own.
 
     ``Connector.commit()`` may be called in both; ``Connector.close()`` would wait for itself and raises UsageError
-    (``leave()`` does not wait).
+    (``leave()`` does not wait). What a listener raises goes to the log (``zkgroup.connector``), with its traceback, and
+    the rebalance goes on, as the reference's does: a program that commits here should listen to that log.
     """
 
     def before_releasing(self, partitions: Mapping[TopicPartition, ConsumerThreadId]) -> None:

@@ -71,7 +71,8 @@ class Registry:
 def _check(results: Iterable[Result], what: str) -> None:
     for result in results:
         if isinstance(result, Failure) and result.code in (Code.NO_AUTH, Code.OTHER):
-            raise RegistryRefusedError(f"ZooKeeper refuses to {what}: {result.code.value} {result.detail}".rstrip())
+            remedy = "connect with credentials that may do that" if result.code is Code.NO_AUTH else None
+            raise RegistryRefusedError(f"ZooKeeper refuses to {what}: {result.words}", remedy)
 
 
 def register(group: str, consumer_id: str, data: bytes, session_id: int) -> Procedure[bool]:
