@@ -7,14 +7,13 @@ fixtures (``wait_until`` …) are in ``support``.
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
-from support import numbered
+from support import fresh_name, numbered
 
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
@@ -26,8 +25,6 @@ from zkgroup.sandbox.topics import Record, create_topic, produce
 from zkgroup.servers.group_offsets import GroupOffsets
 from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry
-
-_numbers = itertools.count(1)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -96,7 +93,7 @@ def make_sandbox() -> Iterator[Callable[..., Sandbox]]:
     made: list[Sandbox] = []
 
     def make(**options: Any) -> Sandbox:
-        name = options.pop("name", None) or f"test-{os.getpid()}-{next(_numbers)}"
+        name = options.pop("name", None) or fresh_name("test")
         sandbox = Sandbox(name, **options)
         made.append(sandbox)
         return sandbox.start()
@@ -109,7 +106,7 @@ def make_sandbox() -> Iterator[Callable[..., Sandbox]]:
 @pytest.fixture
 def unique() -> Callable[[str], str]:
     """``unique("orders")`` is a name that no other test uses, for a topic or a group."""
-    return lambda stem="name": f"{stem}-{os.getpid()}-{next(_numbers)}"
+    return fresh_name
 
 
 @pytest.fixture

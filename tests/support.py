@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -11,6 +13,12 @@ import pytest
 from zkgroup.sandbox.topics import Record
 
 T = TypeVar("T")
+_numbers = itertools.count(1)
+
+
+def fresh_name(stem: str = "name") -> str:
+    """A name that no other test has, whichever process it runs in and however often its fixtures are made."""
+    return f"{stem}-{os.getpid()}-{next(_numbers)}"
 
 
 def wait_until(condition: Callable[[], T], timeout: float = 30.0, what: str = "the condition") -> T:

@@ -17,7 +17,7 @@ from cli import ZKGROUP, environment, run, run_on_terminal
 from exports import files_in, messages_in, published_in
 from members import connector
 from object_store import CREDENTIALS, filesystem, object_server, uri_of
-from support import numbered, wait_until
+from support import fresh_name, numbered, wait_until
 
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
@@ -34,7 +34,7 @@ COLUMNS = ["topic", "partition", "start", "end", "rows", "bytes", "files", "unde
 @pytest.fixture(scope="module")
 def topic(registry: Registry, kafka: KafkaSettings) -> str:
     """A topic with enough messages that an export can be caught at work."""
-    name = f"export-command-{os.getpid()}"
+    name = fresh_name("export-command")
     create_topic(registry, name, 2)
     produce(kafka, name, numbered(MESSAGES, 2))
     return name

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from cli import run
 from resets import STORES, Kept, OneStore
+from support import fresh_name
 
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
@@ -36,7 +37,7 @@ def topic(registry: Registry, kafka: KafkaSettings) -> str:
     """Three partitions with 100 messages each, one a second since 2020-09-13T12:26:40Z."""
     from zkgroup.sandbox.topics import create_topic
 
-    name = f"reset-{os.getpid()}"
+    name = fresh_name("reset")
     create_topic(registry, name, 3)
     produce(kafka, name, [Record(b"x", None, i % 3, timestamp_ms=NOON + i // 3 * 1000) for i in range(300)])
     return name

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from cli import ZKGROUP, environment, run
-from support import numbered, wait_until
+from support import fresh_name, numbered, wait_until
 
 from zkgroup.guard.script import start_token
 from zkgroup.sandbox.lifecycle import stop as stop_recorded
@@ -31,7 +31,7 @@ from zkgroup.servers.zookeeper import ZooKeeperSettings
 @pytest.fixture(scope="module")
 def running() -> Iterator[str]:
     """A sandbox that was started from the command line, with a topic ``t`` of 20 messages in two partitions."""
-    name = f"cli-{os.getpid()}"
+    name = fresh_name("cli")
     started = run("sandbox", "start", "--name", name, "--chroot", "/k", "--output", "json")
     assert started.returncode == 0, started.stderr
     state = find(name)

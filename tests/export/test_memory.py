@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from support import fresh_name
 
 from zkgroup.export.files import FileOptions
 from zkgroup.export.layout import Layout
@@ -38,7 +39,7 @@ print(rows, files, re.search(r"VmHWM:\\s+([0-9]+) kB", status)[1])
 @pytest.fixture(scope="module")
 def large(kafka: KafkaSettings) -> str:
     """A topic with some messages of 10 MB of JSON, each of another hour, in no order."""
-    topic = f"large-{os.getpid()}"
+    topic = fresh_name("large")
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     admin.create_topics([NewTopic(topic, 1, 1, config={"max.message.bytes": "20000000"})])[topic].result(30)
     value = b'"' + bytes(SIZE - 2).replace(b"\0", b"x") + b'"'

@@ -16,7 +16,7 @@ import pytest
 from cli import ZKGROUP, environment, run
 from exports import files_in, messages_in, published_in
 from spark_cluster import HOME, Standalone, kill_group, python_without, standalone
-from support import numbered, wait_until
+from support import fresh_name, numbered, wait_until
 
 from zkgroup.sandbox.processes import Process
 from zkgroup.sandbox.sandbox import Sandbox
@@ -31,7 +31,7 @@ SMALL = ("--conf", "spark.executor.memory=512m", "--conf", "spark.task.maxFailur
 @pytest.fixture(scope="module")
 def topic(registry: Registry, kafka: KafkaSettings) -> str:
     """A topic with enough messages for many tasks."""
-    name = f"spark-{os.getpid()}"
+    name = fresh_name("spark")
     create_topic(registry, name, 2)
     produce(kafka, name, numbered(MESSAGES, 2))
     return name
