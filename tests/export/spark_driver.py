@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import warnings
 from pathlib import Path
 
 from zkgroup.errors import ZkgroupError
@@ -34,5 +35,7 @@ def main(wish: dict) -> int:
 
 
 if __name__ == "__main__":
-    logging.getLogger().addHandler(logging.NullHandler())  # as the command does, unless it is asked
+    # As the command does, unless it is asked.
+    logging.getLogger().addHandler(logging.NullHandler())
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"pyspark\.")
     sys.exit(main(json.loads(sys.argv[1])))
