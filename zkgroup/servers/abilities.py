@@ -10,10 +10,11 @@ from __future__ import annotations
 import logging
 import re
 import time
+from dataclasses import replace
 from typing import Final
 
 from zkgroup.errors import UnreachableError, ZkgroupError
-from zkgroup.servers.kafka import UNREACHABLE, AdminClient, KafkaException, KafkaSettings, no_answer
+from zkgroup.servers.kafka import UNREACHABLE, KafkaException, KafkaSettings, admin_client, no_answer
 from zkgroup.servers.kafka_log import ClientLog
 
 log = logging.getLogger(__name__)
@@ -25,20 +26,20 @@ _DEBUG: Final = 7
 _SETTLING: Final = 2.0
 
 
-class AbilityLog:
-    """A client's log, of which it keeps what brokers can be asked: broker id → names of requests. The id of a broker
-    that is known by its address alone is ``bootstrap``."""
+class AbilityLog(ClientLog):
+    """A client's log that keeps what brokers can be asked: broker id → names of requests. The id of a broker that is
+    known by its address alone is ``bootstrap``."""
 
     def __init__(self) -> None:
+        super().__init__(log)
         self.abilities: dict[str, set[str]] = {}
-        self._others = ClientLog(log)
 
     def log(self, level: int, form: str, facility: str, client: str, text: str) -> None:
         """As confluent-kafka (2.16) calls it."""
         if facility == _FACILITY and (match := _API.match(text)):
             self.abilities.setdefault(match[2], set()).add(match[3])
         elif level < _DEBUG:
-            self._others.log(level, form, facility, client, text)
+            super().log(level, form, facility, client, text)
 
 
 def deletes_groups(settings: KafkaSettings, group: str, timeout: float) -> bool:
@@ -49,11 +50,10 @@ def deletes_groups(settings: KafkaSettings, group: str, timeout: float) -> bool:
     if settings.legacy_release is not None:
         return False
     found = AbilityLog()
-    properties = settings.base() | dict(settings.properties)
-    properties["debug"] = ",".join(filter(None, [str(properties.get("debug", "")), "feature"]))
-    client = AdminClient(properties, logger=found)
+    debug = ",".join(filter(None, [settings.properties.get("debug", ""), "feature"]))
+    talkative = replace(settings, properties={**settings.properties, "debug": debug})
+    client = admin_client(talkative, timeout, found)
     try:
-        client.describe_cluster(request_timeout=timeout).result(timeout + 1)
         described = client.describe_consumer_groups([group], request_timeout=timeout)[group].result(timeout + 1)
     except TimeoutError:
         raise no_answer(settings, timeout) from None

@@ -227,20 +227,21 @@ def _bad_properties(error: Exception) -> UsageError:
     return UsageError(f"librdkafka refuses its configuration: {text}", "see the properties given with kafka.NAME=…")
 
 
-def _new_admin(settings: KafkaSettings) -> AdminClient:
+def _new_admin(settings: KafkaSettings, client_log: ClientLog | None) -> AdminClient:
     try:
-        return AdminClient(settings.base() | dict(settings.properties), logger=ClientLog(log))
+        return AdminClient(settings.base() | dict(settings.properties), logger=client_log or ClientLog(log))
     except (KafkaException, ValueError, TypeError) as error:
         raise _bad_properties(error) from None
 
 
-def admin_client(settings: KafkaSettings, timeout: float) -> AdminClient:
-    """A client that knows the cluster's brokers. Raises ``UnreachableError``.
+def admin_client(settings: KafkaSettings, timeout: float, client_log: ClientLog | None = None) -> AdminClient:
+    """A client that knows the cluster's brokers. It logs to ``client_log``, or to this module's logger. Raises
+    ``UnreachableError``.
 
     librdkafka (2.16) drops its bootstrap connections as soon as it knows the brokers; a look-up of leaders that is
     under way then is only tried again after one or three seconds (seen with one new client in twenty-five).
     """
-    admin = _new_admin(settings)
+    admin = _new_admin(settings, client_log)
     deadline = time.monotonic() + timeout
     try:
         if settings.legacy_release is None and _has_controller(admin, min(timeout, CONTROLLER_TIMEOUT)):

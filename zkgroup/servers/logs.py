@@ -84,8 +84,7 @@ def _list_offsets(
         return _list_old_offsets(settings, partitions, times, timeout)
     deadline = time.monotonic() + timeout
     admin, metadata = admin_and_metadata(settings, timeout)
-    errors = leaderless(metadata, partitions, settings)
-    leaders = {p: metadata.topics[p.topic].partitions[p.partition].leader for p in partitions if p not in errors}
+    errors, led = _led(metadata, partitions, settings)
     specs = [_SPECS[at]() if at in _SPECS else OffsetSpec.for_timestamp(at) for at in times]
     answers = [
         [
@@ -94,25 +93,26 @@ def _list_offsets(
                 isolation_level=level,
                 request_timeout=max(1.0, deadline - time.monotonic()),
             )
-            for leader in sorted(set(leaders.values()))
-            for piece in batched((p for p, its in leaders.items() if its == leader), PIECE)
+            for its in led.values()
+            for piece in batched(its, PIECE)
         ]
         for spec in specs
     ]
+    leaders = _leaders(led)
     results: list[dict[TopicPartition, int | ZkgroupError]] = [dict(errors) for _ in specs]
     for found, pieces in zip(results, answers, strict=True):
         for key, future in (item for futures in pieces for item in futures.items()):
             partition = TopicPartition(key.topic, key.partition)
-            leader = metadata.brokers[leaders[partition]]
-            silent = _silent(partition, f"{leader.id} at {leader.host}:{leader.port}", timeout)
+            answer: int | ZkgroupError | None = None
             try:
                 offset = future.result(max(0.1, deadline + 1 - time.monotonic())).offset
-                found[partition] = silent if offset < _NOWHERE else offset
+                answer = None if offset < _NOWHERE else offset
             except KafkaException as error:
-                unreachable = error.args[0].code() in UNREACHABLE
-                found[partition] = silent if unreachable else partition_error(partition, error.args[0], settings)
+                if error.args[0].code() not in UNREACHABLE:
+                    answer = partition_error(partition, error.args[0], settings)
             except TimeoutError:
-                found[partition] = silent
+                pass
+            found[partition] = _silent(partition, metadata, leaders[partition], timeout) if answer is None else answer
     return results, leaders
 
 
@@ -122,29 +122,49 @@ def _list_old_offsets(
     """As ``_list_offsets``, of brokers that know neither transactions nor an index of times."""
     deadline = time.monotonic() + timeout
     metadata = old_metadata(settings, timeout)
-    errors = leaderless(metadata, partitions, settings)
-    leaders = {p: metadata.topics[p.topic].partitions[p.partition].leader for p in partitions if p not in errors}
-    places = {number: f"{metadata.brokers[number].host}:{metadata.brokers[number].port}" for number in leaders.values()}
-    led = {
-        parse_endpoints(place)[0]: [p for p, its in leaders.items() if its == number]
-        for number, place in places.items()
-    }
+    errors, led = _led(metadata, partitions, settings)
+    leaders = _leaders(led)
+    asked = {parse_endpoints(_place(metadata, leader))[0]: its for leader, its in led.items()}
     results: list[dict[TopicPartition, int | ZkgroupError]] = []
-    for answers in answering.offsets(led, times, max(1.0, deadline - time.monotonic())):
+    for answers in answering.offsets(asked, times, max(1.0, deadline - time.monotonic())):
         found: dict[TopicPartition, int | ZkgroupError] = dict(errors)
         for partition, leader in leaders.items():
             code, offset = answers.get(partition, (None, -1))
             if code is None:
-                found[partition] = _silent(partition, f"{leader} at {places[leader]}", timeout)
+                found[partition] = _silent(partition, metadata, leader, timeout)
             else:
                 found[partition] = partition_error(partition, KafkaError(code), settings) if code else offset
         results.append(found)
     return results, leaders
 
 
-def _silent(partition: TopicPartition, leader: str, timeout: float) -> UnreachableError:
+def _led(
+    metadata: ClusterMetadata, partitions: Iterable[TopicPartition], settings: KafkaSettings
+) -> tuple[dict[TopicPartition, ZkgroupError], dict[int, list[TopicPartition]]]:
+    """Who cannot be asked, with the reason, and for each leader the partitions to ask it about."""
+    wanted = list(partitions)
+    errors = leaderless(metadata, wanted, settings)
+    led: dict[int, list[TopicPartition]] = {}
+    for partition in wanted:
+        if partition not in errors:
+            led.setdefault(metadata.topics[partition.topic].partitions[partition.partition].leader, []).append(
+                partition
+            )
+    return errors, led
+
+
+def _leaders(led: Mapping[int, Iterable[TopicPartition]]) -> dict[TopicPartition, int]:
+    return {partition: leader for leader, partitions in led.items() for partition in partitions}
+
+
+def _place(metadata: ClusterMetadata, broker: int) -> str:
+    return f"{metadata.brokers[broker].host}:{metadata.brokers[broker].port}"
+
+
+def _silent(partition: TopicPartition, metadata: ClusterMetadata, leader: int, timeout: float) -> UnreachableError:
+    where = f"broker {leader} at {_place(metadata, leader)}, the leader of {partition}"
     return UnreachableError(
-        f"broker {leader}, the leader of {partition}, gave no answer within {round(timeout, 1):g} s",
+        f"{where}, gave no answer within {round(timeout, 1):g} s",
         "check that it runs and that this host may reach it",
     )
 
