@@ -104,6 +104,14 @@ class Change:
             raise error
         self.warn([f"--execute would be refused: {error}"])
 
+    @contextmanager
+    def refusing(self) -> Iterator[None]:
+        """What is refused in here is refused by this command."""
+        try:
+            yield
+        except RefusedError as refused:
+            self.refuse(refused)
+
     def forewarn(self, registry: Registry | None, group: str, needs: Sequence[Need]) -> None:
         """Beside a plan say which permissions are missing for it, in ZooKeeper; what ``--execute`` lacks ZooKeeper
         itself refuses."""

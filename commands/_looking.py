@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
     from zkgroup.servers.kafka import KafkaSettings
     from zkgroup.servers.registry import Registry
 
+StoreChoice: TypeAlias = Literal["zookeeper", "kafka", "both"] | None
 StoreOption: TypeAlias = Annotated[
-    Literal["zookeeper", "kafka", "both"] | None,
+    StoreChoice,
     typer.Option(
         "--store", help="Where offsets are looked at; by default where the group has some.", show_default=False
     ),
@@ -39,6 +41,23 @@ def brokers_of(settings: ConnectionSettings, registry: Registry | None) -> Calla
         return Brokers(registry.read, settings.kafka).settings()
 
     return find
+
+
+@contextmanager
+def open_stores(
+    settings: ConnectionSettings, store: StoreChoice, groups: Iterable[str] = ()
+) -> Iterator[tuple[Registry | None, StoreChoice]]:
+    """ZooKeeper, and the store that is meant; Kafka alone, and no ZooKeeper, where only brokers are named. Names that
+    none of ``groups`` can have in ZooKeeper are refused before it is opened."""
+    if settings.zookeeper is None and settings.bootstrap and store in (None, "kafka"):
+        yield None, "kafka"
+        return
+    from zkgroup.protocol import znodes
+
+    for group in groups:
+        znodes.group(group)
+    with open_registry(settings) as registry:
+        yield registry, store
 
 
 def look_at(ctx: typer.Context, group: str, *, store: Store = "both", logs: bool = True) -> GroupSnapshot:

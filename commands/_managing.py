@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
 from zkgroup.config import ConnectionSettings
-from zkgroup.errors import RefusedError
 
 from ._changing import Change
 from ._completing import complete_group
-from ._context import open_registry
-from ._looking import brokers_of
+from ._looking import StoreChoice, brokers_of, open_stores
 from ._render import Output, print_rows, time_column
 
 if TYPE_CHECKING:
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
     from zkgroup.groups.managing import Found, Manager
     from zkgroup.groups.permissions import Need
 
-StoreChoice: TypeAlias = Literal["zookeeper", "kafka", "both"] | None
 StoreOption: TypeAlias = Annotated[
     StoreChoice,
     typer.Option("--store", help="Which of the group's stores; by default wherever it is.", show_default=False),
@@ -50,17 +47,11 @@ DELETE_COLUMNS = ("topic", "partition", "store", "committed", time_column("commi
 def open_manager(
     settings: ConnectionSettings, groups: Sequence[str], store: StoreChoice
 ) -> Iterator[tuple[Manager, StoreChoice]]:
-    """A manager, and the store that is meant: Kafka where only brokers are named. Names that no group can have in
-    ZooKeeper are refused before anything is opened."""
+    """A manager, and the store that is meant. Names that no group can have in ZooKeeper are refused before anything is
+    opened."""
     from zkgroup.groups.managing import Manager
-    from zkgroup.protocol import znodes
 
-    if settings.zookeeper is None and settings.bootstrap and store in (None, "kafka"):
-        yield Manager(None, brokers_of(settings, None), settings.timeout), "kafka"
-        return
-    for group in groups:
-        znodes.group(group)
-    with open_registry(settings) as registry:
+    with open_stores(settings, store, groups) as (registry, store):
         yield Manager(registry, brokers_of(settings, registry), settings.timeout), store
 
 
@@ -78,18 +69,14 @@ def show_removal(rows: Sequence[DeleteRow], output: Output) -> None:
 def check_at_rest(change: Change, manager: Manager, groups: Iterable[Found]) -> None:
     """Refuse to change groups that somebody works for."""
     for found in groups:
-        try:
+        with change.refusing():
             manager.refuse_if_active(found)
-        except RefusedError as refused:
-            change.refuse(refused)
 
 
 def check_deletable(change: Change, manager: Manager, found: Found) -> None:
     """Refuse to delete what cannot be deleted where it is."""
-    try:
+    with change.refusing():
         manager.refuse_if_undeletable(found)
-    except RefusedError as refused:
-        change.refuse(refused)
 
 
 def needs_of_copy(to: str, rows: Iterable[CopyRow]) -> list[Need]:
@@ -105,8 +92,3 @@ def needs_of_deletion(found: Found) -> list[Need]:
     from zkgroup.groups.permissions import needs_of_removal
 
     return needs_of_removal(found.tree) if found.tree is not None else []
-
-
-def counted(count: int, what: str) -> str:
-    """``1 offset``, ``2 offsets``."""
-    return f"{count} {what}{'' if count == 1 else 's'}"

@@ -61,7 +61,7 @@ def print_summary(found: Sequence[Inspection]) -> None:
     for groups, findings in shared:
         more = len(groups) - NAMED_GROUPS
         names = ", ".join(shortened(name) for name in groups[:NAMED_GROUPS])
-        _title(f"{len(groups)} groups alike: {names}, and {more} more")
+        _title(f"{len(groups)} groups alike: {names} and {more} more")
         _print_findings(findings)
     for group, findings in own:
         _title(group)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from zkgroup.words import counted, listed
+
 from ._context import warn
 from ._options import Given
 from ._render import Output, format_rows, print_object, print_rows
@@ -175,7 +177,7 @@ def _headline(view: View) -> list[str]:
     members = sum(1 for streams in view.plan.streams.values() if streams)
     unread = view.outcome.unread
     lines = [
-        f"plan  {view.base.variant.text}: {_count(len(view.plan.wanted), 'partition')}, {_count(members, 'member')}; "
+        f"plan  {view.base.variant.text}: {counted(len(view.plan.wanted), 'partition')}, {counted(members, 'member')}; "
         + (changes or "nothing changes")
         + (f"; unread: {brief(unread)}" if unread else ""),
     ]
@@ -204,9 +206,8 @@ def _explained(explanation: Explanation) -> str:
         return "the owners are the plan of every strategy, in every release"
     if explanation.exact:
         return f"the owners are the plan of {', and of '.join(variant.text for variant in explanation.exact)}"
-    parts = [
-        f"the owners are no plan; nearest: {explanation.best.text} with {_count(explanation.differences, 'difference')}"
-    ]
+    differences = counted(explanation.differences, "difference")
+    parts = [f"the owners are no plan; nearest: {explanation.best.text} with {differences}"]
     if explanation.deviating:
         parts.append(f"deviating: {_names(explanation.deviating)}")
     if explanation.blocked:
@@ -215,7 +216,7 @@ def _explained(explanation: Explanation) -> str:
 
 
 def _outcomes(view: View) -> list[str]:
-    listed = view.plan.outcomes[:SHOWN_OUTCOMES]
+    first = view.plan.outcomes[:SHOWN_OUTCOMES]
     rows = [
         {
             "outcome": number,
@@ -224,10 +225,10 @@ def _outcomes(view: View) -> list[str]:
             "holders": _names(outcome.holders),
             "losers": _names(outcome.losers) or None,
         }
-        for number, outcome in enumerate(listed, 1)
+        for number, outcome in enumerate(first, 1)
     ]
     lines = _table(rows, OUTCOME_COLUMNS)
-    more = len(view.plan.outcomes) - len(listed)
+    more = len(view.plan.outcomes) - len(first)
     if view.plan.more:
         lines.append(f"and more than {more} others: which one it comes to is a race (--outcomes works out more)")
     elif more:
@@ -241,9 +242,4 @@ def _table(rows: Iterable[dict[str, Any]], columns: Sequence[str]) -> list[str]:
 
 
 def _names(members: Sequence[str]) -> str:
-    more = len(members) - SHOWN_NAMES
-    return ", ".join(members[:SHOWN_NAMES]) + (f" and {more} more" if more > 0 else "")
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" + ("" if number == 1 else "s")
+    return listed(members, most=SHOWN_NAMES)

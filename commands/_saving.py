@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 import typer
 
 from zkgroup.config import ConnectionSettings
+from zkgroup.words import counted
 
-from ._context import connection, done, open_registry
+from ._context import connection, done
+from ._looking import brokers_of, open_stores
 
 if TYPE_CHECKING:
     from zkgroup.groups.model import GroupSnapshot, Store
@@ -62,8 +64,7 @@ def save(
         sys.stdout.write(text)
     else:
         save_offsets(path, text)
-        count = len(offsets)
-        done(ctx, f"{count} offset{'' if count == 1 else 's'} of group {group} saved to {path} ({form})")
+        done(ctx, f"{counted(len(offsets), 'offset')} of group {group} saved to {path} ({form})")
     snapshot = GroupSnapshot(group, (), tuple(meant), frozenset(), warnings=standing.warnings)
     return snapshot, standing.store
 
@@ -71,11 +72,6 @@ def save(
 def _look(settings: ConnectionSettings, group: str, store: Store | None) -> Standing:
     from zkgroup.groups.standing import Selection, Surveyor
 
-    from ._looking import brokers_of
-
-    if settings.zookeeper is None and settings.bootstrap and store in (None, "kafka"):
-        surveyor = Surveyor(None, brokers_of(settings, None), group, settings.timeout)
-        return surveyor.look(Selection(), "kafka", logs_needed=False, making=False)
-    with open_registry(settings) as registry:
+    with open_stores(settings, store) as (registry, store):
         surveyor = Surveyor(registry, brokers_of(settings, registry), group, settings.timeout)
         return surveyor.look(Selection(), store, logs_needed=False, making=False)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from zkgroup.errors import UsageError, VerificationError
+from zkgroup.words import listed
 
 from ._changing import ConfirmOption, DryRunOption, change_of
 from ._context import open_registry
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from zkgroup.groups.whatif import Choice
     from zkgroup.protocol.assignors import Strategy
     from zkgroup.servers.registry import Registry
-
-SHOWN = 5
 
 
 def assign(
@@ -206,18 +205,18 @@ def _verdict(result: Rebalanced, wanted: str, explanation: Explanation) -> Verif
         return VerificationError(f"group {group}: all members left meanwhile", "look at their logs")
     unmended = [member.member for member in result.snapshot.members if member.error is not None]
     if result.defects and not result.answered:
-        what = f"group {group}: nobody answered, and it is not at the plan of {wanted}: {_listed(result.defects)}"
+        what = f"group {group}: nobody answered, and it is not at the plan of {wanted}: {listed(result.defects, '; ')}"
         if unmended:
-            return VerificationError(what, f"mend the registration of {_named(unmended)} first")
+            return VerificationError(what, f"mend the registration of {listed(unmended)} first")
         return VerificationError(what, "do the clients run whose registrations these are? look at their logs")
     if result.defects:
-        what = f"group {group} did not come to the plan of {wanted}: {_listed(result.defects)}"
+        what = f"group {group} did not come to the plan of {wanted}: {listed(result.defects, '; ')}"
         if unmended:
-            return VerificationError(what, f"mend the registration of {_named(unmended)} first")
+            return VerificationError(what, f"mend the registration of {listed(unmended)} first")
         if result.still:
             return VerificationError(
                 f"{what}; {_still(result)}",
-                f"look at the process of {_named(result.still)}: it probably hangs, and while its session lasts nobody"
+                f"look at the process of {listed(result.still)}: it probably hangs, and while its session lasts nobody"
                 " can claim what is held there",
             )
         return VerificationError(what, _suspicion(explanation))
@@ -232,7 +231,7 @@ def _verdict(result: Rebalanced, wanted: str, explanation: Explanation) -> Verif
 def _still(result: Rebalanced) -> str:
     """Who has not claimed anew, as measured."""
     others = ", while others did" if result.answered else ""
-    return f"{_named(result.still)} did not rebalance: nothing was claimed anew in {result.seconds:.1f} s{others}"
+    return f"{listed(result.still)} did not rebalance: nothing was claimed anew in {result.seconds:.1f} s{others}"
 
 
 def _suspicion(explanation: Explanation) -> str:
@@ -243,16 +242,6 @@ def _suspicion(explanation: Explanation) -> str:
     if explanation.exact:
         return f"the owners are the plan of {' or '.join(variant.text for variant in explanation.exact)}"
     if not explanation.deviating:
-        return f"{_named(explanation.blocked) or 'somebody'} cannot get a share that somebody else holds"
-    deviating = _named(explanation.deviating)
+        return f"{listed(explanation.blocked) or 'somebody'} cannot get a share that somebody else holds"
+    deviating = listed(explanation.deviating)
     return f"the others follow {best.text}: {deviating} may run another strategy or release, or have given up"
-
-
-def _listed(defects: Sequence[str]) -> str:
-    more = len(defects) - SHOWN
-    return "; ".join(defects[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
-
-
-def _named(members: Sequence[str]) -> str:
-    more = len(members) - SHOWN
-    return ", ".join(members[:SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zkgroup.errors import UsageError
+from zkgroup.words import counted
 
 from ._changing import (
     KAFKA_WINDOW,
@@ -22,7 +23,6 @@ from ._managing import (
     SomeTopicsOption,
     StoreOption,
     check_at_rest,
-    counted,
     needs_of_copy,
     open_manager,
     show_copy,

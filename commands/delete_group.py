@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zkgroup.errors import RefusedError, UnreachableError, UsageError, ZkgroupError
+from zkgroup.words import counted, listed
 
 from ._changing import (
     KAFKA_WINDOW,
@@ -24,14 +25,12 @@ from ._changing import (
 )
 from ._completing import complete_group
 from ._context import open_registry, warn
-from ._looking import brokers_of
+from ._looking import StoreChoice, brokers_of
 from ._managing import (
     SomeTopicsOption,
-    StoreChoice,
     StoreOption,
     check_at_rest,
     check_deletable,
-    counted,
     needs_of_deletion,
     open_manager,
     show_removal,
@@ -242,16 +241,12 @@ class _InKafka:
         self.count = self._plan.changes
 
     def check(self) -> None:
-        from zkgroup.groups.guard import listed
-
         self._change.warn(self._plan.warnings)
         if self._plan.conflicts:
             what = f"the group has offsets in Kafka: {listed(self._plan.conflicts)}"
             self._change.refuse(RefusedError(what, "--store zookeeper leaves them alone"))
-        try:
+        with self._change.refusing():
             self._resetter.refuse_if_active(self._plan)
-        except RefusedError as refused:
-            self._change.refuse(refused)
 
     def write(self) -> None:
         self._resetter.write(self._plan)
@@ -266,11 +261,10 @@ def _conclude(change: Change, outcome: dict[str, ZkgroupError | None], what: str
 
 
 def _of_many(failed: dict[str, ZkgroupError], count: int, what: str) -> ZkgroupError:
-    named = "; ".join(f"{group}: {error.message}" for group, error in list(failed.items())[:SHOWN])
-    more = f"; and {len(failed) - SHOWN} more" if len(failed) > SHOWN else ""
+    named = listed([f"{group}: {error.message}" for group, error in failed.items()], "; ")
     worst = min(failed.values(), key=lambda error: error.exit_code)
     surely = "surely " if worst.exit_code == UnreachableError.exit_code else ""
-    told = f"{len(failed)} of {counted(count, 'group')} are not {surely}{what}: {named}{more}"
+    told = f"{len(failed)} of {counted(count, 'group')} are not {surely}{what}: {named}"
     error = RefusedError(told, worst.remedy)
     error.exit_code = worst.exit_code
     return error

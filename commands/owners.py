@@ -8,6 +8,7 @@ import typer
 
 from zkgroup.config import ConnectionSettings
 from zkgroup.errors import NotFoundError, UsageError, VerificationError, ZkgroupError
+from zkgroup.words import listed
 
 from ._context import connection, open_registry, warn
 from ._looking import StoreOption, brokers_of, check_topics, keep_everything
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from zkgroup.groups.model import GroupSnapshot, Store
 
 COLUMNS = ("topic", "partition", "owner", "member", "host", "registered", time_column("since"))
-SHOWN_DEFECTS = 5
 
 
 def owners(
@@ -63,18 +63,13 @@ def owners(
     unknown = not_judged(snapshot) if verify else []
     if verify and defects:
         warn(ctx, [*snapshot.warnings, *unknown])
-        raise VerificationError(f"group {group} is not owned as it should be: {_listed(defects)}")
+        raise VerificationError(f"group {group} is not owned as it should be: {listed(defects, '; ')}")
     warn(ctx, notes(snapshot, "zookeeper"))
     if unknown:
         raise ZkgroupError(
-            f"whether group {group} is owned as it should be cannot be told: {_listed(unknown)}",
+            f"whether group {group} is owned as it should be cannot be told: {listed(unknown, '; ')}",
             "connect with credentials that its access list admits",
         )
-
-
-def _listed(defects: list[str]) -> str:
-    more = len(defects) - SHOWN_DEFECTS
-    return "; ".join(defects[:SHOWN_DEFECTS]) + (f"; and {more} more" if more > 0 else "")
 
 
 def _look(settings: ConnectionSettings, group: str, store: Store | None, *, verify: bool) -> GroupSnapshot:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from zkgroup.errors import NotFoundError, RefusedError, UsageError
+from zkgroup.words import counted
 
 from ._changing import (
     KAFKA_WINDOW,
@@ -24,7 +25,6 @@ from ._managing import (
     StoreOption,
     check_at_rest,
     check_deletable,
-    counted,
     needs_of_copy,
     needs_of_deletion,
     open_manager,

@@ -13,6 +13,7 @@ import typer
 
 from zkgroup.config import ConnectionSettings
 from zkgroup.errors import RefusedError, UsageError
+from zkgroup.words import counted, listed
 
 from ._changing import (
     KAFKA_WINDOW,
@@ -24,9 +25,7 @@ from ._changing import (
     NoMembersOption,
     change_of,
 )
-from ._context import open_registry
-from ._looking import brokers_of, keep_everything
-from ._managing import StoreChoice, counted
+from ._looking import StoreChoice, brokers_of, keep_everything, open_stores
 from ._options import GroupArgument, OutputOption
 from ._render import print_rows
 
@@ -232,13 +231,8 @@ def _resetter(
 ) -> Iterator[tuple[Resetter, StoreChoice, Registry | None]]:
     """Through ZooKeeper, or without it where only brokers are named."""
     from zkgroup.groups.resetting import Resetter
-    from zkgroup.protocol import znodes
 
-    if settings.zookeeper is None and settings.bootstrap and store in (None, "kafka"):
-        yield Resetter(None, brokers_of(settings, None), group, settings.timeout), "kafka", None
-        return
-    znodes.group(group)  # a name that no group can have is refused before anything is opened
-    with open_registry(settings) as registry:
+    with open_stores(settings, store, [group]) as (registry, store):
         yield Resetter(registry, brokers_of(settings, registry), group, settings.timeout), store, registry
 
 
@@ -276,16 +270,12 @@ def _check(change: Change, resetter: Resetter, plan: ResetPlan, registry: Regist
     if plan.conflicts:
         change.refuse(_conflict(plan))
     if plan.changes:
-        try:
+        with change.refusing():
             resetter.refuse_if_active(plan)
-        except RefusedError as refused:
-            change.refuse(refused)
         change.forewarn(registry, plan.group, resetter.needs(plan))
 
 
 def _conflict(plan: ResetPlan) -> RefusedError:
-    from zkgroup.groups.guard import listed
-
     return RefusedError(
         f"offsets have moved since {plan.undone} was written: {listed(plan.conflicts)}",
         "undo the others with --topic, and set these with --to-offset if they are to be set",

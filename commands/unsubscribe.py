@@ -6,8 +6,10 @@ from typing import Annotated
 
 import typer
 
+from zkgroup.words import counted
+
 from ._changing import BackupOption, ConfirmOption, DryRunOption, ExecuteOption, change_of
-from ._managing import counted, needs_of_deletion, open_manager, show_removal
+from ._managing import needs_of_deletion, open_manager, show_removal
 from ._options import GroupArgument, OutputOption
 
 
@@ -40,7 +42,6 @@ def unsubscribe(
     zkgroup unsubscribe billing --topic old-orders --topic orders:7 --execute
     """
     change = change_of(ctx, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup)
-    from zkgroup.errors import RefusedError
     from zkgroup.groups.manage import plan_delete
     from zkgroup.groups.managing import Found, check_has, read_scope
     from zkgroup.groups.removing import remove_tree
@@ -56,10 +57,8 @@ def unsubscribe(
         rows = plan_delete(tree, {})
         show_removal(rows, output)
         guard = unsubscribe_guard(group, scope.topics)
-        try:
+        with change.refusing():
             guard(manager.registry)
-        except RefusedError as refused:
-            change.refuse(refused)
         change.forewarn(manager.registry, group, needs_of_deletion(Found(group, tree)))
         if not change.is_wanted(len(tree.nodes)):
             return

@@ -17,11 +17,12 @@ ALLOWED = {
     "config": {"config", "errors"},
     "guard": {"guard"},
     "java": {"java", "errors"},
+    "words": {"words"},
     "protocol": {"protocol", "config", "errors"},
     "servers": {"servers", "protocol", "config", "errors"},
     "connector": {"connector", "servers", "protocol", "config", "errors"},
-    "groups": {"groups", "servers", "protocol", "config", "errors"},
-    "export": {"export", "guard", "java", "connector", "groups", "servers", "protocol", "config", "errors"},
+    "groups": {"groups", "words", "servers", "protocol", "config", "errors"},
+    "export": {"export", "words", "guard", "java", "connector", "groups", "servers", "protocol", "config", "errors"},
     "sandbox": {"sandbox", "guard", "java", "connector", "groups", "servers", "protocol", "config", "errors"},
 }
 

@@ -26,7 +26,7 @@ def test_what_is_said_of_many_groups_is_said_once(capsys: pytest.CaptureFixture[
     print_summary(inspected([*many, ("alone", lost)]))
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) < 1020
-    assert "1000 groups alike: g0000, g0001, g0002, and 997 more" in lines
+    assert "1000 groups alike: g0000, g0001, g0002 and 997 more" in lines
     assert [line for line in lines if "incomplete-look" in line] == ["warning   incomplete-look: GROUP"]
     assert lines.count("alone") == 1
     assert any("zkgroup reset-offsets alone " in line for line in lines)

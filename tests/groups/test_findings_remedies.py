@@ -32,7 +32,7 @@ def test_nodes_with_the_same_trouble_are_one_finding() -> None:
     assert (finding.subject, finding.message) == (
         GROUP,
         "4 nodes, of which each is not named by a partition: /consumers/g/owners/orders/x,"
-        " /consumers/g/owners/orders/y, /consumers/g/owners/orders/z, and 1 more",
+        " /consumers/g/owners/orders/y, /consumers/g/owners/orders/z and 1 more",
     )
     finding = found(replace(ALONE, problems=tuple(denied[:1])), "unreadable-node")
     assert (finding.subject, finding.message) == ("/consumers/g/owners/orders/x", "is not named by a partition")

@@ -16,12 +16,11 @@ from zkgroup.export.punctuality import Found, late_of
 from zkgroup.export.rundata import Manifest, ManifestFile, ManifestPart, RunPlan, rows_held
 from zkgroup.export.words import OffsetRange, PartitionPlan
 from zkgroup.protocol.names import TopicPartition
+from zkgroup.words import listed
 
 if TYPE_CHECKING:
     from zkgroup.export.files import FileAnswer
     from zkgroup.export.task import DoneAnswer, RangeAnswer
-
-_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,13 +136,12 @@ def refuse_unexplained(parts: Iterable[ManifestPart]) -> None:
     """Raise ``RefusedError`` where offsets are missing and nobody knows why."""
     bad = [part for part in parts if part.gaps.get("unexplained")]
     if bad:
-        few = ", ".join(
-            f"{part.plan.partition}: {part.gaps['unexplained']} of {part.plan.start} to {part.end - 1}"
-            for part in bad[:_SHOWN]
-        )
-        more = f" and {len(bad) - _SHOWN} more partitions" if len(bad) > _SHOWN else ""
+        texts = [
+            f"{part.plan.partition}: {part.gaps['unexplained']} of {part.plan.start} to {part.end - 1}" for part in bad
+        ]
+        few = listed(texts, most=3)
         raise RefusedError(
-            f"offsets are missing from the log, and neither transactions nor compaction explain it ({few}{more})",
+            f"offsets are missing from the log, and neither transactions nor compaction explain it ({few})",
             "look at the brokers' logs; --on-unexplained record exports what is there and notes the gaps",
         )
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from zkgroup.errors import RefusedError
 from zkgroup.export.words import Begin, Disagreement, PartitionFacts, Policies, Policy, RecreatedPolicy, Skipped
 from zkgroup.protocol.names import TopicPartition
+from zkgroup.words import counted, listed
 
 _SHOWN = 3  # partitions that a message names
 
@@ -30,8 +31,10 @@ class Troubles:
     def refuse(self) -> None:
         for kind, (template, remedy) in _REFUSALS.items():
             if texts := self.found.get(kind):
-                count = f"{len(texts)} partition{'s' * (len(texts) > 1)}"
-                raise RefusedError(template.format(group=self.group, count=count, few=_few(texts)), remedy)
+                count = counted(len(texts), "partition")
+                raise RefusedError(
+                    template.format(group=self.group, count=count, few=listed(texts, most=_SHOWN)), remedy
+                )
 
 
 _REFUSALS: Mapping[str, tuple[str, str]] = {
@@ -188,8 +191,3 @@ def _readable(
     if policy == "latest" and fact.log_start < fact.log_end:
         return fact.log_end, (*skipped, Skipped("latest", fact.log_start, fact.log_end))
     return fact.log_start, skipped
-
-
-def _few(items: Sequence[str]) -> str:
-    more = len(items) - _SHOWN
-    return ", ".join(items[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

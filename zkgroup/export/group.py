@@ -21,10 +21,9 @@ from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.logs import LogRange, log_offsets, offsets_for_time
 from zkgroup.servers.registry import Registry
 from zkgroup.servers.topic_settings import cleanup_policies
+from zkgroup.words import listed
 
 log = logging.getLogger(__name__)
-
-_SHOWN = 5
 
 
 class ExportGroup:
@@ -46,7 +45,7 @@ class ExportGroup:
         if named or whitelist is not None:
             wanted = sorted({*named, *(whitelist.select(there) if whitelist is not None else ())})
             if missing := [topic for topic in named if topic not in there]:
-                raise NotFoundError(f"there is no topic {', '.join(missing[:_SHOWN])}", "see the names in ZooKeeper")
+                raise NotFoundError(f"there is no topic {listed(missing)}", "see the names in ZooKeeper")
             if not wanted:
                 raise NotFoundError(f"no topic matches {named or (whitelist and whitelist.expression)}")
         else:
@@ -72,11 +71,10 @@ class ExportGroup:
 
     def refuse_if_live(self) -> None:
         """Raise ``RefusedError`` if the group has members."""
-        (listed,) = self._registry.read([Children(znodes.ids(self.group))])
-        if members := sorted(names_of(listed)):
-            more = f" and {len(members) - _SHOWN} more" if len(members) > _SHOWN else ""
+        (children,) = self._registry.read([Children(znodes.ids(self.group))])
+        if members := sorted(names_of(children)):
             raise RefusedError(
-                f"group {self.group} is live: {', '.join(members[:_SHOWN])}{more} consume"
+                f"group {self.group} is live: {listed(members)} consume"
                 f"{'s' if len(members) == 1 else ''} and commit{'s' if len(members) == 1 else ''} for it",
                 "stop the members, or export under a group of its own",
             )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from zkgroup.errors import NotFoundError, ZkgroupError
-from zkgroup.groups.guard import listed
 from zkgroup.groups.model import GroupPartition, Store
 from zkgroup.groups.reset import current_offset, stores_of
 from zkgroup.protocol.names import TopicPartition
+from zkgroup.words import listed
 
 
 def checkpoint_of(group: str, partitions: Iterable[GroupPartition], store: Store) -> Mapping[TopicPartition, int]:

@@ -8,13 +8,14 @@ from typing import Final
 
 from zkgroup.groups.findings_hidden import judge_hidden
 from zkgroup.groups.findings_kinds import Finding
-from zkgroup.groups.findings_scene import REST, Scene, ago, count, finding, listed, per_topic, unsubscribe
+from zkgroup.groups.findings_scene import REST, Scene, ago, few, finding, per_topic, unsubscribe
 from zkgroup.groups.listing import alike
 from zkgroup.groups.model import GroupPartition
 from zkgroup.groups.ownership import read_twice
 from zkgroup.groups.reading import topic_path
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, spans
+from zkgroup.words import counted
 
 _ABOUT_NODE: Final = re.compile(r"znode (/\S*) (.+)", re.DOTALL)
 #: So many single problems are told of one by one.
@@ -100,12 +101,12 @@ def _split(scene: Scene) -> Iterator[Finding]:
     if group is None or not group.members or not scene.snapshot.members:
         return
     twice = read_twice(scene.snapshot)
-    here, there = count(len(scene.snapshot.members), "member"), count(len(group.members), "member")
+    here, there = counted(len(scene.snapshot.members), "member"), counted(len(group.members), "member")
     yield finding(
         "split-group",
         scene.snapshot.group,
         f"has {here} in ZooKeeper and {there} in Kafka, which know nothing of each other"
-        + (f": {count(len(twice), 'partition')} read twice ({spans(twice[:20])})" if twice else ""),
+        + (f": {counted(len(twice), 'partition')} read twice ({spans(twice[:20])})" if twice else ""),
         f"stop one side before the other starts; the offsets of both: {scene.command('offsets', '--store both')}",
         "critical" if twice else "warning",
     )
@@ -126,7 +127,7 @@ def _problems(scene: Scene) -> Iterator[Finding]:
         by_why.setdefault(why, []).append(path)
     for why, paths in list(by_why.items())[:MOST]:
         if len(paths) > 1 and all(paths):
-            message = f"{len(paths)} nodes, of which each {why}: {listed(paths)}"
+            message = f"{len(paths)} nodes, of which each {why}: {few(paths)}"
             yield finding("unreadable-node", snapshot.group, message, remedy)
         else:
             yield finding("unreadable-node", paths[0] or snapshot.group, why, remedy)
@@ -154,7 +155,7 @@ def _incomplete(scene: Scene) -> Iterator[Finding]:
         yield finding(
             "incomplete-look",
             snapshot.group,
-            f"{listed(said, '; ')}: what depends on it was not judged",
+            f"{few(said, '; ')}: what depends on it was not judged",
             "check that the brokers run and that their addresses can be reached from here, then look again",
         )
 

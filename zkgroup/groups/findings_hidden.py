@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from zkgroup.groups.findings_kinds import Finding, Severity
-from zkgroup.groups.findings_scene import Scene, finding, listed
+from zkgroup.groups.findings_scene import Scene, few, finding
 from zkgroup.protocol import znodes
 
 _REMEDY = "connect with credentials that the access list of {} admits: until then what it holds is not known from here"
@@ -27,7 +27,7 @@ def judge_hidden(scene: Scene) -> Iterator[Finding]:
         if len(paths) == 1:
             yield finding("unreadable-node", paths[0], message, _REMEDY.format("this node"), severity)
         else:
-            text = f"{len(paths)} nodes, of which each {message}: {listed(paths)}"
+            text = f"{len(paths)} nodes, of which each {message}: {few(paths)}"
             yield finding("unreadable-node", scene.snapshot.group, text, _REMEDY.format("these nodes"), severity)
 
 

@@ -11,9 +11,10 @@ from typing import Final
 
 from zkgroup.groups.explain import Variant
 from zkgroup.groups.findings_kinds import Finding
-from zkgroup.groups.findings_scene import Scene, count, finding, listed
+from zkgroup.groups.findings_scene import Scene, few, finding
 from zkgroup.groups.members import stops_everyone
 from zkgroup.groups.model import GroupMember
+from zkgroup.words import counted, listed
 
 # How the phrases of registration_defects begin.
 _ESCAPED_TWICE: Final = "backslashes are escaped twice"
@@ -112,12 +113,12 @@ def _defects(scene: Scene, member: GroupMember) -> Iterator[Finding]:
         yield finding(
             "unportable-registration",
             member.member,
-            f"{listed(some, '; ')}" + (f"; {count(len(scene.gaps), 'partition')} of the group unread" if stuck else ""),
+            f"{few(some, '; ')}" + (f"; {counted(len(scene.gaps), 'partition')} of the group unread" if stuck else ""),
             f"{_stop_client(scene, member)}; let it write what the reference writes (the timestamp as a string)",
             "critical" if stuck else "warning",
         )
     if doubled and member.error is None:
-        effect = "matches no topic" if not member.streams else f"matches {count(len(member.streams), 'topic')}"
+        effect = "matches no topic" if not member.streams else f"matches {counted(len(member.streams), 'topic')}"
         yield finding(
             "doubly-escaped-filter",
             member.member,
@@ -129,7 +130,7 @@ def _defects(scene: Scene, member: GroupMember) -> Iterator[Finding]:
         yield finding(
             "registration-defect",
             member.member,
-            listed(rest, "; ", 5),
+            listed(rest, "; "),
             "correct the client that wrote it, or upgrade it",
             "warning" if meant else "info",
         )
@@ -151,7 +152,7 @@ def _subscription(scene: Scene, member: GroupMember) -> Iterator[Finding]:
             yield finding(
                 "filter-without-topics",
                 member.member,
-                f"the filter {_shown(member)} matches none of {count(len(scene.snapshot.known_topics), 'topic')}",
+                f"the filter {_shown(member)} matches none of {counted(len(scene.snapshot.known_topics), 'topic')}",
                 "nothing, if the topics are still to come: the member joins in when they do; else correct the filter",
             )
         return
@@ -163,7 +164,7 @@ def _subscription(scene: Scene, member: GroupMember) -> Iterator[Finding]:
         yield finding(
             "missing-topic",
             member.member,
-            f"subscribes to {listed(missing)}, which {'do' if len(missing) > 1 else 'does'} not exist",
+            f"subscribes to {few(missing)}, which {'do' if len(missing) > 1 else 'does'} not exist",
             "create the topic, or correct its name in the member's subscription",
         )
 
@@ -177,7 +178,7 @@ def _foreign(scene: Scene) -> Iterator[Finding]:
         yield finding(
             "foreign-client",
             scene.snapshot.group,
-            f"not named as the reference names its members: {listed(names)}; such clients may divide partitions by"
+            f"not named as the reference names its members: {few(names)}; such clients may divide partitions by"
             " rules of their own",
             "do not mix them with members of the reference in one group unless they compute the same"
             f" plan: {scene.command('assign')} compares",
@@ -199,7 +200,7 @@ def _disagreement(scene: Scene) -> Iterator[Finding]:
     held = any(partition.member is not None for partition in scene.partitions)
     running = explanation.best is not None and explanation.best[0] == "roundrobin"
     if scene.gaps and (running or not held):
-        effect, severity = f"{count(len(scene.gaps), 'partition')} unread", "critical"
+        effect, severity = f"{counted(len(scene.gaps), 'partition')} unread", "critical"
     elif running or (scene.gaps and explanation.deviating):
         effect, severity = "members of 0.8.2 to 0.10.1 would not rebalance", "warning"
     else:
@@ -241,12 +242,12 @@ def _surplus(scene: Scene) -> Iterator[Finding]:
         return
     remedy = "nothing, where spare members stand by on purpose; else fewer streams, or more partitions"
     if len(beyond) > MANY_TOPICS:
-        topics = listed(sorted(beyond))
+        topics = few(sorted(beyond))
         message = f"{len(beyond)} topics have fewer partitions than the group has streams for them: {topics}"
         yield finding("surplus-streams", scene.snapshot.group, message, remedy, "info")
         return
     for topic, (wanted, there) in sorted(beyond.items()):
-        message = f"{wanted} streams for {count(there, 'partition')}: {wanted - there} will get none of it"
+        message = f"{wanted} streams for {counted(there, 'partition')}: {wanted - there} will get none of it"
         yield finding("surplus-streams", topic, message, remedy, "info")
 
 

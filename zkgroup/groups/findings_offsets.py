@@ -15,9 +15,8 @@ from zkgroup.groups.findings_scene import (
     COMMITTED_BY_THEN,
     Scene,
     ago,
-    count,
+    few,
     finding,
-    listed,
     per_topic,
     stopped,
     topic_option,
@@ -26,6 +25,7 @@ from zkgroup.groups.findings_scene import (
 from zkgroup.groups.model import GroupPartition, GroupTopic, StoredOffset
 from zkgroup.groups.shell import quoted
 from zkgroup.protocol.names import TopicPartition
+from zkgroup.words import counted
 
 _QUIETER: Final[dict[Severity, Severity]] = {"critical": "warning", "warning": "info", "info": "info"}
 Said = list[tuple[TopicPartition, str]]
@@ -103,7 +103,7 @@ def _out_of_range(scene: Scene) -> Iterator[Finding]:
             if of_former_log and where != " in Kafka":
                 continue  # that it is out of range comes from what is told of the topic
             if p.log_start is not None and offset < p.log_start:
-                lost = count(p.log_start - offset, "message")
+                lost = counted(p.log_start - offset, "message")
                 before.append((p.key, f"is committed at {offset}{where}, the log starts at {p.log_start}: {lost} lost"))
             elif p.log_end is not None and offset > p.log_end:
                 over = offset - p.log_end
@@ -133,11 +133,11 @@ def _recreated(scene: Scene) -> Iterator[Finding]:
             topics.setdefault(p.topic, []).append(p)
     for name, stale in topics.items():
         keys = [p.key for p in stale]
-        offsets = listed([f"{p.partition} at {p.stored.offset}" for p in stale if p.stored is not None])
+        offsets = few([f"{p.partition} at {p.stored.offset}" for p in stale if p.stored is not None])
         yield finding(
             "recreated-topic",
             name,
-            f"was made anew after offsets of {count(len(keys), 'partition')} were written ({offsets}): they count"
+            f"was made anew after offsets of {counted(len(keys), 'partition')} were written ({offsets}): they count"
             " messages of its predecessor",
             _reset(scene, keys, "--to-earliest"),
         )
@@ -172,12 +172,12 @@ def _missing(scene: Scene) -> Iterator[Finding]:
             yield finding(
                 "offset-of-missing-topic",
                 name,
-                f"does not exist, and has offsets of {count(len(keys), 'partition')}: if it comes back, members start"
+                f"does not exist, and has offsets of {counted(len(keys), 'partition')}: if it comes back, members start"
                 " at them",
                 unsubscribe(scene, name),
             )
         else:
-            said = [(key, f"does not exist, {name} has {count(len(topic.partitions), 'partition')}") for key in keys]
+            said = [(key, f"does not exist, {name} has {counted(len(topic.partitions), 'partition')}") for key in keys]
             yield from per_topic(
                 "offset-of-missing-partition",
                 said,
@@ -210,7 +210,7 @@ def _without(scene: Scene) -> Iterator[Finding]:
                 (p.key, "has no committed offset" + (", and is empty" if p.log_end is not None and empty else ""))
             )
         else:
-            there = count((p.log_end or 0) - (p.log_start or 0), "message")
+            there = counted((p.log_end or 0) - (p.log_start or 0), "message")
             loud.append((p.key, f"has no committed offset, and {there}"))
     if not scene.active:
         for name, numbers in held.items():
@@ -250,7 +250,8 @@ def _without_subscriber(scene: Scene) -> Iterator[Finding]:
         yield finding(
             "offset-without-subscriber",
             name,
-            f"has offsets of {count(number, 'partition')}, and no member subscribes to it any more: its lag only grows",
+            f"has offsets of {counted(number, 'partition')}, and no member subscribes to it any more: its lag only"
+            " grows",
             f"{unsubscribe(scene, name)}, where it is not to be read again",
         )
 

@@ -11,20 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 from zkgroup.groups.findings_kinds import Finding
 from zkgroup.groups.findings_members import is_foreign
-from zkgroup.groups.findings_scene import (
-    REST,
-    SECOND,
-    Scene,
-    ago,
-    count,
-    finding,
-    listed,
-    per_topic,
-    subject_of,
-    unowned,
-)
+from zkgroup.groups.findings_scene import REST, SECOND, Scene, ago, few, finding, per_topic, subject_of, unowned
 from zkgroup.groups.model import GroupMember, GroupPartition
 from zkgroup.protocol.names import INTERNAL_TOPICS, TopicPartition
+from zkgroup.words import counted
 
 if TYPE_CHECKING:
     from zkgroup.groups.explain import Explanation
@@ -69,7 +59,7 @@ def _gaps(scene: Scene) -> Iterator[Finding]:
         topics.setdefault(partition.topic, []).append(partition)
     for gaps in topics.values():
         waiting = sum(max(p.lag("both") or 0, 0) for p in gaps)
-        more = f", {count(waiting, 'message')} waiting" if waiting else ""
+        more = f", {counted(waiting, 'message')} waiting" if waiting else ""
         what = f"has no owner{again}: nobody reads it" if len(gaps) == 1 else f"have no owner{again}: nobody reads them"
         number = "" if len(gaps) == 1 else f"{len(gaps)} partitions "
         subject = subject_of([p.key for p in gaps])
@@ -77,7 +67,7 @@ def _gaps(scene: Scene) -> Iterator[Finding]:
 
 
 def _wake_first(scene: Scene) -> str:
-    names = listed(sorted(scene.unresponsive))
+    names = few(sorted(scene.unresponsive))
     return f"first resume or end {names}: the others can claim nothing that it holds, before or after a rebalance"
 
 
@@ -89,11 +79,11 @@ def _unresponsive(scene: Scene) -> Iterator[Finding]:
         since = max((p.since for p in held if p.since is not None), default=None)
         age = f", {ago(scene.now - since)} old" if since is not None else ""
         host = f" on {member.host}" if member.host else ""
-        unread = f": meanwhile {count(len(scene.gaps), 'partition')} of the group unread" if scene.gaps else ""
+        unread = f": meanwhile {counted(len(scene.gaps), 'partition')} of the group unread" if scene.gaps else ""
         yield finding(
             "unresponsive-member",
             name,
-            f"has not rebalanced since the group changed: it holds {count(len(held), 'partition')} by claims from"
+            f"has not rebalanced since the group changed: it holds {counted(len(held), 'partition')} by claims from"
             f" before that{age}, and is registered still; its process probably hangs{unread}",
             f"look at its process{host} (stopped, swapped out, in a long garbage collection, stuck in a rebalance"
             f" listener?): resume or end it. Its session 0x{member.session_id:x} keeps its share until it ends",
@@ -129,7 +119,7 @@ def _nodes(scene: Scene) -> Iterator[Finding]:
 def _delete_nodes(scene: Scene, keys: Sequence[TopicPartition]) -> str:
     """What to do with nodes that belong to no session."""
     paths = [f"/consumers/{scene.snapshot.group}/owners/{key.topic}/{key.partition}" for key in keys]
-    return f"delete with a ZooKeeper client, as no member makes such nodes, {listed(paths)}{scene.rebalance()}"
+    return f"delete with a ZooKeeper client, as no member makes such nodes, {few(paths)}{scene.rebalance()}"
 
 
 def _in_progress(scene: Scene) -> Iterator[Finding]:
@@ -147,9 +137,9 @@ def _in_progress(scene: Scene) -> Iterator[Finding]:
     if in_kafka:
         parts.append(f"in Kafka the group is {in_kafka}")
     if missing:
-        parts.append(f"{count(len(missing), 'partition')} without an owner as yet")
+        parts.append(f"{counted(len(missing), 'partition')} without an owner as yet")
     if wrong:
-        parts.append(f"{count(len(wrong), 'owner')} out of place as yet")
+        parts.append(f"{counted(len(wrong), 'owner')} out of place as yet")
     if not parts:
         parts.append("the owners are no plan's as yet")
     yield finding(
@@ -178,7 +168,10 @@ def _why_wrong(scene: Scene, partition: GroupPartition) -> tuple[str, str] | Non
             return None
         return "owner-without-subscription", f"is owned by {owner}, which does not subscribe to the topic"
     if partition.stream is not None and partition.stream >= streams:
-        return "owner-beyond-streams", f"is owned by {owner}, whose member has {count(streams, 'stream')} for the topic"
+        return (
+            "owner-beyond-streams",
+            f"is owned by {owner}, whose member has {counted(streams, 'stream')} for the topic",
+        )
     if partition.session_id and member.session_id and partition.session_id != member.session_id:
         return (
             "owner-of-former-session",
@@ -269,7 +262,7 @@ def _idle_members(scene: Scene) -> Iterator[Finding]:
         elif scene.obstacle is not None:
             why = "nobody claims anything while no broker is registered"
         elif scene.unresponsive:
-            why = f"{listed(sorted(scene.unresponsive))} has not rebalanced, and may hold a part of its share"
+            why = f"{few(sorted(scene.unresponsive))} has not rebalanced, and may hold a part of its share"
             remedy = _wake_first(scene)
         elif any(key.topic in member.streams for key in scene.strangers):
             why = "somebody who is no member may hold a part of its share, so that it can claim none"
@@ -281,7 +274,7 @@ def _idle_members(scene: Scene) -> Iterator[Finding]:
         yield finding(
             "member-without-partitions",
             member.member,
-            f"owns nothing{joined}, with {count(unread, 'partition')} of its topics unread: {why}",
+            f"owns nothing{joined}, with {counted(unread, 'partition')} of its topics unread: {why}",
             scene.obstacle or remedy,
         )
 
@@ -304,13 +297,13 @@ def _unexplained(scene: Scene) -> Iterator[Finding]:
         return  # what is told of is the whole difference
     suspects = tuple(dict.fromkeys((*explanation.deviating, *explanation.blocked)))
     foreign = is_foreign(scene)
-    who = f"; not by that plan: {listed([_suspect(scene, explanation, name) for name in suspects])}" if suspects else ""
+    who = f"; not by that plan: {few([_suspect(scene, explanation, name) for name in suspects])}" if suspects else ""
     what = "clients of different kinds in one group" if foreign else "a mix of strategies, or of releases"
     yield finding(
         "unexplained-owners",
         scene.snapshot.group,
         f"the owners are no strategy's plan: {what}; nearest is {explanation.best.text}, but for"
-        f" {count(explanation.differences, 'partition')}{who}",
+        f" {counted(explanation.differences, 'partition')}{who}",
         "give all members one partition.assignment.strategy, and for roundrobin releases that hash alike (up to 0.11,"
         f" or from 1.0 on); {scene.command('assign', f'--strategy {explanation.best[0]}')} shows who would own what",
         "info" if foreign else "warning",
@@ -320,5 +313,5 @@ def _unexplained(scene: Scene) -> Iterator[Finding]:
 def _suspect(scene: Scene, explanation: Explanation, name: str) -> str:
     owned = sum(partition.member == name for partition in scene.partitions)
     others = [variant for variant in explanation.may_run.get(name, ()) if variant != explanation.best]
-    fits = f", as {listed([variant.text for variant in others], ' or ')} has it" if owned and others else ""
+    fits = f", as {' or '.join(variant.text for variant in others)} has it" if owned and others else ""
     return f"{name} (owns {owned or 'nothing'}{fits})"

@@ -13,6 +13,7 @@ from zkgroup.groups.model import GroupMember, GroupPartition, GroupSnapshot
 from zkgroup.groups.shell import command_line, quoted
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, spans
+from zkgroup.words import listed
 
 if TYPE_CHECKING:
     from zkgroup.groups.explain import Explanation
@@ -133,7 +134,7 @@ class Scene:
     def obstacle(self) -> str | None:
         """What is to be done before any rebalance can come to anything; None where nothing stands against it."""
         if self.stopping:
-            names = listed(self.stopping)
+            names = few(self.stopping)
             return f"mend the registration of {names} first: no reference member can rebalance beside it"
         if not self.snapshot.broker_ids and znodes.broker_ids() not in self.snapshot.hidden:
             return "start the brokers first: members keep what they own, and claim nothing, while none is registered"
@@ -258,7 +259,7 @@ def per_topic(
         elif len(texts) == 1:
             message = f"{len(keys)} partitions, of which each {texts.pop()}"
         else:
-            message = f"{len(keys)} partitions: " + listed([f"{key.partition} {said[key]}" for key in keys], "; ")
+            message = f"{len(keys)} partitions: " + few([f"{key.partition} {said[key]}" for key in keys], "; ")
         advice = remedy if isinstance(remedy, str) else remedy(keys)
         findings.append(finding(code, subject_of(keys), message, advice, severity))
     return findings
@@ -275,15 +276,9 @@ def subject_of(keys: Sequence[TopicPartition]) -> str:
     return ", ".join(parts) + " …"
 
 
-def listed(names: Sequence[str], between: str = ", ", most: int = EXAMPLES) -> str:
-    """The first few of many."""
-    more = len(names) - most
-    return between.join(names[:most]) + (f"{between}and {more} more" if more > 0 else "")
-
-
-def count(number: int, what: str) -> str:
-    """``1 partition``, ``2 partitions``."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+def few(names: Sequence[str], between: str = ", ") -> str:
+    """The first few of many, as a finding names them."""
+    return listed(names, between, EXAMPLES)
 
 
 def ago(millis: int) -> str:

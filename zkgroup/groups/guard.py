@@ -35,8 +35,7 @@ from zkgroup.protocol.ops import (
     Sync,
 )
 from zkgroup.servers.registry import Registry
-
-SHOWN: Final = 5
+from zkgroup.words import listed
 
 
 class GroupActiveError(RefusedError):
@@ -153,12 +152,6 @@ def readable_acl(path: str, result: Result) -> tuple[Acl, ...]:
 
 
 _CREDENTIALS: Final = "connect with credentials that may read and administer the group's nodes"
-
-
-def listed(names: Sequence[str]) -> str:
-    """A few names, and how many more there are."""
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
 
 
 def _with_host(group: str, member: str) -> str:

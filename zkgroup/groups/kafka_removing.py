@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from typing import Final
 
 from zkgroup.errors import RefusedError, UnreachableError, VerificationError, ZkgroupError
-from zkgroup.groups.guard import listed
 from zkgroup.groups.kafka_writing import Guard, refuse_if_active
 from zkgroup.groups.reports import after, both
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.servers.answers import KafkaOffset, KafkaSide
 from zkgroup.servers.coordinator import Coordinators
 from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.words import listed
 
 _LOOK: Final = "'zkgroup list-groups' shows what is there; the backup has what it was"
 

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
-from zkgroup.groups.guard import listed
 from zkgroup.groups.reports import GO_ON, Reporter, WriteReport, reported
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.servers.answers import KafkaSide
 from zkgroup.servers.coordinator import Coordinators
 from zkgroup.servers.group_offsets import GroupOffsets
 from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.words import listed
 
 #: Offsets a commit. The coordinator writes a commit as one batch, which must fit into one message (1 MB by default).
 PIECE: Final = 1000
@@ -99,7 +99,7 @@ class _Writing(Reporter):
         self._guard: Guard = guard or (lambda: None)
         self._piece = piece
         self._offsets = offsets
-        self._todo = {write.partition: write for write in writes}
+        self._todo: dict[TopicPartition, KafkaWrite] = {write.partition: write for write in writes}
         self._written: dict[TopicPartition, None] = {}
         self._already: dict[TopicPartition, None] = {}
         self._under_way: Collection[TopicPartition] = ()
@@ -177,15 +177,6 @@ class _Writing(Reporter):
         for partition in partitions:
             where[partition] = None
             self._todo.pop(partition, None)
-
-    def report(self) -> WriteReport:
-        """How far it has come."""
-        return WriteReport(
-            tuple(self._written),
-            tuple(partition for partition in self._todo if partition not in self._under_way),
-            tuple(self._already),
-            tuple(partition for partition in self._todo if partition in self._under_way),
-        )
 
 
 def _shown(offset: int | None) -> str:

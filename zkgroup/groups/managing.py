@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, TypeAlias
 from zkgroup.errors import NotFoundError, RefusedError, UsageError, VerificationError, ZkgroupError
 from zkgroup.groups import backup as backups
 from zkgroup.groups.backup import Backup, Cluster, OffsetStore, SavedNode, SavedOffset
-from zkgroup.groups.guard import listed, read_guard
+from zkgroup.groups.guard import read_guard
 from zkgroup.groups.manage import CopyRow, plan_copy
 from zkgroup.groups.model import KafkaOffset, Store, StoredOffset
 from zkgroup.groups.removing import acls_of, remove_tree
-from zkgroup.groups.reports import after, all_in_zookeeper, counted
+from zkgroup.groups.reports import after, all_in_zookeeper
 from zkgroup.groups.scope import Scope
 from zkgroup.groups.shell import command_line
 from zkgroup.groups.tree import GroupTree, read_tree
@@ -30,6 +30,7 @@ from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
 from zkgroup.protocol.ops import Exists, Stat
 from zkgroup.servers.answers import KafkaSide
 from zkgroup.servers.registry import Registry
+from zkgroup.words import counted, listed
 
 if TYPE_CHECKING:
     from zkgroup.servers.kafka import KafkaSettings  # confluent-kafka: 60 ms that not every change needs

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from zkgroup.errors import RefusedError
-from zkgroup.groups.guard import listed
 from zkgroup.groups.tree import GroupTree
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Acl, Acls, Code, Failure, GetAcl
 from zkgroup.servers.registry import Registry
+from zkgroup.words import listed
 
 WRITE: Final = 2
 CREATE: Final = 4

@@ -14,14 +14,15 @@ from contextlib import ExitStack, suppress
 from typing import Final, TypeAlias
 
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
-from zkgroup.groups.guard import GroupActiveError, listed, read_guard, readable_acl
+from zkgroup.groups.guard import GroupActiveError, read_guard, readable_acl
 from zkgroup.groups.lost import Steady
-from zkgroup.groups.reports import both, counted, note
+from zkgroup.groups.reports import both, note
 from zkgroup.groups.tree import GroupTree, TreeNode, read_tree, read_trees
 from zkgroup.groups.writing import CHANGED, CREDENTIALS, PATIENCE, PIECE_BYTES, not_allowed
 from zkgroup.protocol import znodes
-from zkgroup.protocol.ops import OPEN, Acl, Code, Create, Delete, Failure, GetAcl, Node, Transaction
+from zkgroup.protocol.ops import OPEN, Acl, Code, Create, Delete, Failure, GetAcl, Node, Result, Transaction
 from zkgroup.servers.registry import Registry, TransactionRefused
+from zkgroup.words import are, counted, listed
 
 log = logging.getLogger(__name__)
 
@@ -87,11 +88,8 @@ def _of_many(steady: Steady, trees: Sequence[GroupTree]) -> str:
         found = steady.read_back([znodes.group(tree.group) for tree in trees], 0.0)
     except ZkgroupError:
         return f"how many of {counted(len(trees), 'group')} are deleted is not known"
-    gone = sum(
-        not (isinstance(node, Node) and node.stat.czxid == tree.nodes[0].stat.czxid)
-        for node, tree in zip(found, trees, strict=True)
-    )
-    return f"{gone} of {counted(len(trees), 'group')} {_are(gone)} deleted"
+    gone = sum(not _is_there(tree.nodes[0], node) for node, tree in zip(found, trees, strict=True))
+    return f"{gone} of {counted(len(trees), 'group')} {are(gone)} deleted"
 
 
 def _remove_batch(steady: Steady, trees: Sequence[GroupTree], outcome: dict[str, ZkgroupError | None]) -> None:
@@ -140,12 +138,14 @@ def _still_there(
         unknown = UnreachableError(f"{error.message}; whether it is deleted is not known", f"{error.remedy}, and look")
         outcome |= {tree.group: unknown for tree in trees}
         raise
-    still = [
-        isinstance(node, Node) and node.stat.czxid == tree.nodes[0].stat.czxid
-        for node, tree in zip(found, trees, strict=True)
-    ]
+    still = [_is_there(tree.nodes[0], node) for node, tree in zip(found, trees, strict=True)]
     outcome |= {tree.group: None for tree, there in zip(trees, still, strict=True) if not there}
     return [tree for tree, there in zip(trees, still, strict=True) if there]
+
+
+def _is_there(node: TreeNode, found: Result) -> bool:
+    """Whether what was read is the very node, and not one that was made again."""
+    return isinstance(found, Node) and found.stat.czxid == node.stat.czxid
 
 
 def _deletions(group: str, nodes: Iterable[TreeNode]) -> list[Delete]:
@@ -211,12 +211,12 @@ class _Removal:
             return "nothing was removed"
         parts = []
         if count := len(self._removed):
-            parts.append(f"{counted(count, 'node')} {_are(count)} removed")
+            parts.append(f"{counted(count, 'node')} {are(count)} removed")
         if count := len(self._under_way):
-            those = f"{counted(count, 'node')} ({listed([node.path for node in self._under_way])}) {_are(count)}"
+            those = f"{counted(count, 'node')} ({listed([node.path for node in self._under_way])}) {are(count)}"
             parts.append(f"whether {those} removed is not known")
         if (left := len(self._tree.nodes) - len(self._removed) - len(self._under_way)) > 0:
-            parts.append(f"{left} {_are(left)} not")
+            parts.append(f"{left} {are(left)} not")
         return ", ".join(parts)
 
     def _way_on(self) -> str | None:
@@ -294,7 +294,7 @@ class _Removal:
         (there,) = self._steady.read_back([node.path], patience)
         if isinstance(there, Failure) and there.code is not Code.NO_NODE:
             raise not_allowed(f"cannot read {node.path}", there)
-        return not (isinstance(there, Node) and there.stat.czxid == node.stat.czxid)
+        return not _is_there(node, there)
 
     def _as_much_as_fits(self, deletions: Sequence[Delete]) -> list[Delete]:
         kept: list[Delete] = []
@@ -332,10 +332,6 @@ class _Removal:
         if failed:
             return f"{len(nodes)} nodes were removed before, of which {listed(failed)} could not be put back"
         return f"what had been removed before, {len(nodes)} nodes, was put back"
-
-
-def _are(count: int) -> str:
-    return "is" if count == 1 else "are"
 
 
 def acls_of(registry: Registry, nodes: Sequence[TreeNode]) -> Mapping[str, tuple[Acl, ...]]:

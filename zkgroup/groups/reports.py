@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from zkgroup.errors import RefusedError, VerificationError, ZkgroupError
-from zkgroup.groups.guard import listed
 from zkgroup.groups.shell import command_line
 from zkgroup.protocol.names import TopicPartition, spans
+from zkgroup.words import are, counted, listed
 
 #: How to go on where what is written is not written again.
 GO_ON: Final = "run it again to go on: what is in place stays"
@@ -37,12 +37,12 @@ class WriteReport:
             return f"nothing was written{where}"
         parts = []
         if count := len(self.written):
-            parts.append(f"{counted(count, 'offset')} {_are(count)} written{where} ({named(self.written)})")
+            parts.append(f"{counted(count, 'offset')} {are(count)} written{where} ({named(self.written)})")
         if count := len(self.doubtful):
-            what = f"{counted(count, 'offset')} ({named(self.doubtful)}) {_are(count)} written{where}"
+            what = f"{counted(count, 'offset')} ({named(self.doubtful)}) {are(count)} written{where}"
             parts.append(f"whether {what} is not known")
         if count := len(self.unwritten):
-            parts.append(f"{count} {_are(count)} not ({named(self.unwritten)})")
+            parts.append(f"{count} {are(count)} not ({named(self.unwritten)})")
         return ", ".join(parts)
 
     def remedy(self, group: str, go_on: str = GO_ON) -> str | None:
@@ -88,15 +88,25 @@ def reported(report_of: Reporter) -> Iterator[None]:
 
 
 class Reporter:
-    """Who writes offsets of ``group``, and knows how far it has come."""
+    """Who writes offsets of ``group``, and knows how far it has come. Of ``_todo`` nobody can tell whether what is
+    ``_under_way`` is done."""
 
     group: str
     where: str = ""
     go_on: str = GO_ON
+    _todo: dict[TopicPartition, Any]
+    _under_way: Collection[TopicPartition]
+    _written: Collection[TopicPartition]
+    _already: Collection[TopicPartition]
 
     def report(self) -> WriteReport:
         """How far it has come."""
-        raise NotImplementedError
+        return WriteReport(
+            tuple(self._written),
+            tuple(partition for partition in self._todo if partition not in self._under_way),
+            tuple(self._already),
+            tuple(partition for partition in self._todo if partition in self._under_way),
+        )
 
 
 @contextmanager
@@ -135,12 +145,3 @@ def named(partitions: Iterable[TopicPartition]) -> str:
 def all_in_zookeeper(count: int) -> str:
     """What is done where only Kafka's half of a change is not."""
     return "the 1 offset in ZooKeeper is written" if count == 1 else f"all {count} offsets in ZooKeeper are written"
-
-
-def counted(count: int, what: str) -> str:
-    """``1 offset``, ``2 offsets``."""
-    return f"{count} {what}{'' if count == 1 else 's'}"
-
-
-def _are(count: int | Collection[object]) -> str:
-    return "is" if count == 1 else "are"

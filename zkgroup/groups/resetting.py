@@ -23,11 +23,11 @@ from typing import Final
 from zkgroup.errors import RefusedError, UsageError, VerificationError, ZkgroupError
 from zkgroup.groups import backup as backups
 from zkgroup.groups.backup import Backup, Cluster, SavedOffset
-from zkgroup.groups.guard import listed, read_guard
+from zkgroup.groups.guard import read_guard
 from zkgroup.groups.kafka_writing import KafkaWrite, refuse_if_active, write_kafka_offsets
 from zkgroup.groups.model import Store
 from zkgroup.groups.permissions import Need, needs_of_writes
-from zkgroup.groups.reports import GO_ON, after, all_in_zookeeper, counted
+from zkgroup.groups.reports import GO_ON, after, all_in_zookeeper
 from zkgroup.groups.reset import (
     OneStore,
     ResetRow,
@@ -62,6 +62,7 @@ from zkgroup.servers.coordinator import Coordinators
 from zkgroup.servers.group_offsets import GroupOffsets
 from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry
+from zkgroup.words import are, counted, listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +158,10 @@ class Resetter:
         rows = plan_undo(offsets, standing.partitions)
         warnings = [*open_questions, *standing.warnings, *_of_new(standing)]
         if backup.nodes and not nodes_too:
-            count = f"{len(backup.nodes)} node{'' if len(backup.nodes) == 1 else 's'}"
-            warnings.append(f"{path} also holds {count}: only offsets are put back; see delete-group --undo")
+            warnings.append(
+                f"{path} also holds {counted(len(backup.nodes), 'node')}: only offsets are put back;"
+                " see delete-group --undo"
+            )
         conflicts = tuple(moved_since(offsets, standing.partitions))
         metadata = {offset.partition: offset.metadata for offset in offsets if offset.store == "kafka"}
         return ResetPlan(self._group, standing.store, rows, standing, tuple(warnings), conflicts, path, metadata)
@@ -249,7 +252,7 @@ class Resetter:
         ends it tells that the offsets are written, and not verified.
         """
         count = plan.changes
-        told = f"{counted(count, 'offset')} {'is' if count == 1 else 'are'} written, not verified"
+        told = f"{counted(count, 'offset')} {are(count)} written, not verified"
         with after(told, f"'{command_line('offsets', self._group)}' shows what is there"):
             return self._verify(plan)
 

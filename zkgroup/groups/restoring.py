@@ -12,12 +12,13 @@ from zkgroup.groups.backup import Backup, SavedNode, group_of
 from zkgroup.groups.guard import read_guard
 from zkgroup.groups.lost import Steady
 from zkgroup.groups.manage import DebrisRow
-from zkgroup.groups.reports import counted, note
+from zkgroup.groups.reports import note
 from zkgroup.groups.tree import GroupTree, read_trees
 from zkgroup.groups.writing import CHANGED, PATIENCE, PIECE_BYTES, not_allowed
 from zkgroup.protocol import znodes
 from zkgroup.protocol.ops import Create, Delete, Ensure, Node
 from zkgroup.servers.registry import Registry, TransactionRefused
+from zkgroup.words import counted
 
 _OPERATION_BYTES: Final = 96  # of a creation, besides its path and its data
 _ATTEMPTS: Final = 6
@@ -98,7 +99,7 @@ def _row(lost: Lost, tree: GroupTree) -> DebrisRow:
 
 def beside(rows: Sequence[DebrisRow], group: str, offsets: int) -> list[DebrisRow]:
     """The same rows; that of ``group`` also tells that so many offsets are put back in Kafka."""
-    told = f"{offsets} offset{'' if offsets == 1 else 's'} in Kafka" if offsets else "in Kafka it is as it was"
+    told = f"{counted(offsets, 'offset')} in Kafka" if offsets else "in Kafka it is as it was"
     if not any(row.group == group for row in rows):
         return [*rows, DebrisRow(group, "inactive", 0, 0, 0, None, "make" if offsets else "keep", told)]
     return [

@@ -10,10 +10,10 @@ from zkgroup.errors import NotFoundError, UsageError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.jsontext import INT32_MAX, excerpt
 from zkgroup.protocol.names import TopicPartition
+from zkgroup.words import listed
 
 _PART = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?", re.ASCII)
 _NUMBERS = re.compile(r"[0-9,\s-]*", re.ASCII)
-_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,7 @@ class Scope:
 def check_topics(wanted: Iterable[str], existing: Mapping[str, Iterable[int]]) -> None:
     """Raise ``NotFoundError`` for topics that do not exist."""
     if missing := sorted(topic for topic in wanted if topic not in existing):
-        more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
-        raise NotFoundError(f"there is no topic {', '.join(missing[:_SHOWN])}{more}", "check the names")
+        raise NotFoundError(f"there is no topic {listed(missing)}", "check the names")
 
 
 def no_partition(partition: TopicPartition, existing: Iterable[int]) -> NotFoundError:

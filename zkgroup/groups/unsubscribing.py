@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from zkgroup.errors import RefusedError
-from zkgroup.groups.guard import GroupActiveError, listed, read_guard, readable_acl, refuse_unfinished
+from zkgroup.groups.guard import GroupActiveError, read_guard, readable_acl, refuse_unfinished
 from zkgroup.groups.members import TopicSelections, decode_member
 from zkgroup.groups.model import GroupMember
 from zkgroup.groups.removing import Guarding
 from zkgroup.protocol import znodes
 from zkgroup.protocol.ops import Children, Code, Create, Delete, Exists, Failure, Get, GetAcl, Node, Stat, Sync
 from zkgroup.servers.registry import Registry
+from zkgroup.words import listed
 
 
 def unsubscribe_guard(group: str, topics: Collection[str]) -> Guarding:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
-from zkgroup.groups.guard import Guard, listed, read_guard, readable_acl
+from zkgroup.groups.guard import Guard, read_guard, readable_acl
 from zkgroup.groups.lost import Steady
 from zkgroup.groups.model import StoredOffset
 from zkgroup.groups.reports import GO_ON, Reporter, WriteFailedError, WriteRefusedError, WriteReport, named, reported
@@ -40,6 +40,7 @@ from zkgroup.protocol.ops import (
     SetData,
 )
 from zkgroup.servers.registry import Registry, TransactionRefused
+from zkgroup.words import listed
 
 __all__ = [
     "PATIENCE",
@@ -130,7 +131,9 @@ class _Writing(Reporter):
         self._limit = piece_bytes
         self._prune = prune
         # In their order, so that a piece can be told in few words.
-        self._todo = {write.partition: write for write in sorted(writes, key=lambda write: write.partition)}
+        self._todo: dict[TopicPartition, OffsetWrite] = {
+            write.partition: write for write in sorted(writes, key=lambda write: write.partition)
+        }
         self._paths = znodes.offset_paths(group, self._todo)
         self._written: dict[TopicPartition, None] = {}
         self._under_way: Collection[TopicPartition] = ()
@@ -314,17 +317,6 @@ class _Writing(Reporter):
             return node is None and write.offset is None
         version = 0 if before is None else before.stat.version + 1
         return node.data == znodes.encode_offset(write.offset) and node.stat.version == version
-
-    # --- telling ----------------------------------------------------------------------------------------------------
-
-    def report(self) -> WriteReport:
-        """How far it has come."""
-        return WriteReport(
-            tuple(self._written),
-            tuple(partition for partition in self._todo if partition not in self._under_way),
-            tuple(self._already),
-            tuple(partition for partition in self._todo if partition in self._under_way),
-        )
 
 
 CHANGED: Final = (Code.BAD_VERSION, Code.NODE_EXISTS, Code.NO_NODE, Code.NOT_EMPTY)

@@ -1,0 +1,25 @@
+"""Words of messages that every layer puts alike: counts, and the first few of many names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+SHOWN: Final = 5  # names that a message gives where nothing else is said
+
+
+def listed(items: Sequence[str], between: str = ", ", most: int = SHOWN) -> str:
+    """The first few of many, and how many more there are: ``a, b and 3 more``."""
+    more = len(items) - most
+    joint = " " if between == ", " else between
+    return between.join(items[:most]) + (f"{joint}and {more} more" if more > 0 else "")
+
+
+def counted(count: int, what: str) -> str:
+    """``1 offset``, ``2 offsets``, ``10000 offsets``."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def are(count: int) -> str:
+    """The verb for so many."""
+    return "is" if count == 1 else "are"
