@@ -1,0 +1,115 @@
+"""kazoo's connection, with fewer system calls and threads."""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from kazoo.exceptions import ConnectionDropped
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol import serialization as wire
+from kazoo.protocol.connection import CLOSE_RESPONSE, ConnectionHandler
+
+from zkgroup.servers.pipeline import Bell
+
+# Bytes that are written, or read, at one go.
+_CHUNK = 64 << 10
+_FRAME = struct.Struct("!iii")  # of a request: length, xid, type
+_LENGTH = struct.Struct("!i")
+
+
+class Handler(SequentialThreadingHandler):  # type: ignore[misc]
+    """kazoo's own builds an epoll set for each of some five waits a request, which takes half of the time; a plain
+    select() does for the two descriptors there are, as long as their numbers are small enough for it."""
+
+    def select(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return select.select(*args, **kwargs)
+        except ValueError:  # a descriptor beyond FD_SETSIZE, or closed meanwhile
+            return super().select(*args, **kwargs)
+
+    def dispatch_callback(self, callback: Any) -> None:
+        """Watchers are called on the connection's thread, as answers are taken there. On the worker thread of kazoo's
+        an event could be overtaken by the answer to what was asked after the change; a member that takes an owner node
+        for its own, since no change of it was told, must not hear of things in that order."""
+        if callback.type == "watch":
+            callback.func(*callback.args)
+        else:
+            super().dispatch_callback(callback)
+
+    def create_socket_pair(self) -> tuple[socket.socket, Bell]:
+        ours, theirs = super().create_socket_pair()
+        return ours, Bell(theirs)
+
+
+class Connection(ConnectionHandler):  # type: ignore[misc]
+    """kazoo's (2.10, 2.11) spends nine system calls on a request, and tells nobody the time-out that the server grants,
+    on which a member's lease depends. This one writes all that is queued at once, and reads all that has come."""
+
+    def __init__(self, client: Any, granted: Callable[[float], None]) -> None:
+        super().__init__(client, client._connection.retry_sleeper, client.logger)
+        self._granted = granted
+        self._xid: int = 0
+        self._received = b""
+        self._at = 0  # what is before it was taken
+
+    def _connect(self, host: str, hostip: str, port: int) -> Any:
+        self._received, self._at = b"", 0
+        return super()._connect(host, hostip, port)
+
+    def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
+        answer = super()._invoke(timeout, request, xid)
+        if isinstance(request, wire.Connect):  # before the listeners hear CONNECTED
+            self._granted(answer[0].time_out / 1000.0)
+        return answer
+
+    def _send_request(self, read_timeout: float, connect_timeout: float) -> None:
+        self._read_sock.recv(_CHUNK)  # before the queue is looked at: who adds to it after that rings again
+        queue, pending = self.client._queue, self.client._pending
+        frames = bytearray()
+        while queue and len(frames) < _CHUNK:
+            request, answer = queue[0]
+            body = request.serialize()
+            self._xid = self._xid % 0x7FFFFFFF + 1
+            frames += _FRAME.pack(len(body) + 8, self._xid, request.type)
+            frames += body
+            pending.append((request, answer, self._xid))
+            queue.popleft()
+        if queue:
+            self._write_sock.send(b"\0")
+        if frames:
+            self._write(frames, connect_timeout)
+
+    def _read_socket(self, read_timeout: float) -> Any:
+        """Called when there is something to read. Handles each whole frame; the rest waits for more."""
+        with self._socket_error_handling():
+            try:
+                chunk = self._socket.recv(_CHUNK)
+            except BlockingIOError:
+                return None
+        if not chunk:
+            raise ConnectionDropped("socket connection broken")
+        self._received = self._received[self._at :] + chunk
+        self._at = 0
+        response = None
+        while response != CLOSE_RESPONSE and self._end_of_frame():
+            response = super()._read_socket(read_timeout)
+        return response
+
+    def _end_of_frame(self) -> int:
+        """Where the next frame ends in what was received; 0 where it is not there whole."""
+        begin = self._at + _LENGTH.size
+        if len(self._received) < begin:
+            return 0
+        end: int = begin + _LENGTH.unpack_from(self._received, self._at)[0]
+        return end if end <= len(self._received) else 0
+
+    def _read_header(self, timeout: float) -> Any:
+        if not (end := self._end_of_frame()):
+            return super()._read_header(timeout)  # a hand-shake, which waits for its answers
+        frame = self._received[self._at + _LENGTH.size : end]
+        self._at = end
+        return wire.ReplyHeader(*wire.reply_header_struct.unpack_from(frame)), frame, wire.reply_header_struct.size
