@@ -106,6 +106,24 @@ def test_a_dropped_connection_costs_nothing(
         assert len(member.records) == 60
 
 
+def test_a_server_that_falls_silent_is_left_for_another(
+    zookeeper: Sandbox, cluster: Sandbox, registry: Registry, make_topic: Make, unique: Unique, fill: Fill
+) -> None:
+    """A hung server keeps its connections open: a member that hears nothing for two thirds of its time-out goes to the
+    next server with its session, however much it asks meanwhile. (A member asks more often than kazoo looks.)"""
+    topic, group = make_topic(2), unique("group")
+    with TcpProxy(zookeeper.address) as one, TcpProxy(zookeeper.address) as other:
+        connect = f"{one.address},{other.address}{cluster.chroot}"
+        with ReadMember(connect, group, {topic: 1}, session_timeout=6.0) as member:
+            used, spare = (one, other) if one.connections else (other, one)
+            used.stall()
+            wait_until(lambda: spare.connections, 5.5, "connected to the other")
+            member.wait_for(values(fill(topic, 20, 2)))
+            wait_until(lambda: committed(registry, group, topic, 2) == [10, 10], 10, "everything committed")
+            counters = member.connector.statistics().counters
+            assert (counters.sessions, counters.rebalances) == (1, 1)
+
+
 def test_past_the_lease_nothing_is_handed_out(
     cluster: Sandbox, registry: Registry, make_topic: Make, unique: Unique, kafka: KafkaSettings, proxy: TcpProxy
 ) -> None:

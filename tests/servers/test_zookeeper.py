@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -94,6 +96,34 @@ def test_a_dropped_connection_comes_back_under_the_same_session(connect: Connect
     assert client.session.session_id == before
     (stat,) = client.submit(Exists("/kept"))
     assert stat is not None
+
+
+def test_silence_is_found_while_something_is_asked_all_the_time(connect: Connect, proxy: TcpProxy) -> None:
+    """kazoo looks for answers only where it has nothing to send: a hung server would be waited for until the network
+    gives up, while the next one would go on with the session."""
+    client = connect(proxy.address, 3.0)
+    client.wait_for(Connected)
+    proxy.stall()
+    stop = time.monotonic() + 4.0
+    while time.monotonic() < stop and Disconnected not in client.kinds():
+        client.session.submit([Sync("/")], lambda results: None)
+        threading.Event().wait(0.1)
+    assert client.kinds() == [Connected, Disconnected]
+
+
+def test_servers_that_swallow_packets_share_the_time_with_those_that_answer(
+    connect: Connect, zookeeper: Sandbox
+) -> None:
+    """A server whose connections hang gets its part of the time-out, as the Java client has it."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as hole:
+        address = hole.getsockname()
+        with socket.create_connection(address), contextlib.ExitStack() as callers:
+            for _ in range(8):  # what the kernel queues before it drops
+                caller = callers.enter_context(socket.socket())
+                caller.setblocking(False)
+                caller.connect_ex(address)
+            client = connect(",".join([f"127.0.0.1:{address[1]}"] * 3 + [zookeeper.address]))
+            client.wait_for(Connected, 1, 5.8)
 
 
 def test_without_a_connection_everything_fails_at_once(connect: Connect, proxy: TcpProxy) -> None:

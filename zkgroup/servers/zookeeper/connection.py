@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import socket
 import struct
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -22,8 +23,18 @@ _LENGTH = struct.Struct("!i")
 
 
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]
-    """kazoo's own builds an epoll set for each of some five waits a request, which takes half of the time; a plain
+    """``hosts`` is how many servers there are: they share the time that a connection may take, as in the Java client
+    (3.9), so that one that swallows packets does not use it up.
+
+    kazoo's own builds an epoll set for each of some five waits a request, which takes half of the time; a plain
     select() does for the two descriptors there are, as long as their numbers are small enough for it."""
+
+    def __init__(self, hosts: int) -> None:
+        super().__init__()
+        self._hosts = hosts
+
+    def create_connection(self, *args: Any, timeout: float, **options: Any) -> Any:
+        return super().create_connection(*args, timeout=timeout / self._hosts, **options)
 
     def select(self, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -54,10 +65,18 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         self._granted = granted
         self._xid: int = 0
         self._received = b""
+        self._last: tuple[str, str, int] | None = None
         self._at = 0  # what is before it was taken
+        self._unanswered_since: float | None = None  # when the first was sent of what came after the last answer
+
+    def _expand_client_hosts(self) -> list[tuple[str, str, int]]:
+        """The servers to try in turn: the one that was lost comes last, which may hang."""
+        return sorted(super()._expand_client_hosts(), key=lambda server: server == self._last)
 
     def _connect(self, host: str, hostip: str, port: int) -> Any:
         self._received, self._at = b"", 0
+        self._unanswered_since = None
+        self._last = host, hostip, port
         return super()._connect(host, hostip, port)
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
@@ -67,6 +86,10 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         return answer
 
     def _send_request(self, read_timeout: float, connect_timeout: float) -> None:
+        now = time.monotonic()
+        if self._unanswered_since is not None and now - self._unanswered_since > read_timeout:
+            # kazoo finds that out only where nothing is asked meanwhile, and a member asks all the time.
+            raise ConnectionDropped(f"no answer for {read_timeout:.1f} s")
         self._read_sock.recv(_CHUNK)  # before the queue is looked at: who adds to it after that rings again
         queue, pending = self.client._queue, self.client._pending
         frames = bytearray()
@@ -81,6 +104,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         if queue:
             self._write_sock.send(b"\0")
         if frames:
+            self._unanswered_since = self._unanswered_since or now
             self._write(frames, connect_timeout)
 
     def _read_socket(self, read_timeout: float) -> Any:
@@ -92,6 +116,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
                 return None
         if not chunk:
             raise ConnectionDropped("socket connection broken")
+        self._unanswered_since = None
         self._received = self._received[self._at :] + chunk
         self._at = 0
         response = None
