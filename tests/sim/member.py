@@ -8,7 +8,7 @@ from random import Random
 from sim.brokers import Brokers
 from sim.clock import Clock
 from sim.ensemble import SimServer
-from sim.network import SimSession
+from sim.process import SimProcess
 from sim.reader import SimReader
 from sim.wire import Report, nobody
 from zkgroup.errors import ZkgroupError
@@ -17,7 +17,6 @@ from zkgroup.protocol.ledger import Run
 from zkgroup.protocol.member import TRANSITIONS, Member, MemberSettings, Phase
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.offsets import CommitError
-from zkgroup.protocol.ops import SessionEvent
 from zkgroup.protocol.znodes import Registration
 
 
@@ -32,8 +31,8 @@ class CheckedMember(Member):
         super()._enter(phase)
 
 
-class SimMember:
-    """One process: the machine, its session, its reader. ``log`` is what it would have logged."""
+class SimMember(SimProcess):
+    """The machine in its process."""
 
     ours = True
 
@@ -52,31 +51,16 @@ class SimMember:
         report: Report = nobody,
         note: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self.name = settings.consumer_id
+        super().__init__(clock, random, server, brokers, settings.consumer_id, settings.session_timeout, report)
         self.member = CheckedMember(settings)
-        self.session: SimSession | None = None
-        self.finished = False
-        self.error: Exception | None = None
-        self.frozen = False
-        self.dead = False
-        self.log: list[str] = []
         self.asked: set[int] = set()
         self.committed: dict[int, Exception | None] = {}
         self.notices: list[tuple[str, tuple[TopicPartition, ...]]] = []
         self.grants: list[ev.Grant] = []
         self.listener_delay = 0.0
         self.listener_commits = False  # it commits, and waits for that
-        self.up = True
-        self.slow_until = 0.0
-        self.late_until = 0.0
         self._committed = committed
-        self._report = report
         self._note = note
-        self._clock = clock
-        self._random = random
-        self._server = server
-        self._brokers = brokers
-        self._inbox: list[Callable[[], ev.Event]] = []
         self._wake_at = float("inf")
         self._listening: dict[int, int] = {}  # tokens that a listener waits for, and the request it was called with
         self._asked_at = 0.0
@@ -102,56 +86,8 @@ class SimMember:
         self.asked.add(token)
         self.post(ev.CommitAsked(token))
 
-    def kill(self) -> None:
-        """The process is gone."""
-        self.dead = self.finished = self.reader.dead = True
-        if self.session is not None:
-            self.session.vanish()
-
-    def freeze(self) -> None:
-        """SIGSTOP."""
-        self.frozen = self.reader.frozen = True
-        if self.session is not None:
-            self.session.freeze()
-
-    def thaw(self) -> None:
-        """SIGCONT."""
-        if self.frozen and not self.dead:
-            self.frozen = self.reader.frozen = False
-            if self.session is not None:
-                self.session.thaw()
-            inbox, self._inbox = self._inbox, []
-            for event in inbox:
-                self._handle(event())
-            self._handle(ev.Tick())
-
-    def cut(self) -> None:
-        """The network swallows all between this member and ZooKeeper."""
-        self.up = False
-        if self.session is not None:
-            self.session.cut()
-
-    def heal(self) -> None:
-        self.up = True
-        if self.session is not None:
-            self.session.heal()
-
-    def slow(self, until: float) -> None:
-        """Messages between this member and ZooKeeper may take very long."""
-        self.slow_until = until
-        if self.session is not None:
-            self.session.slow_until = until
-
-    def late(self, until: float) -> None:
-        """Watch events may take very long."""
-        self.late_until = until
-        if self.session is not None:
-            self.session.late_until = until
-
-    def deaf(self, until: float) -> None:
-        """No watch event comes before."""
-        if self.session is not None:
-            self.session.deaf_until = until
+    def _woken(self) -> None:
+        self._handle(ev.Tick())
 
     @property
     def registration(self) -> Registration:
@@ -179,13 +115,7 @@ class SimMember:
 
     def post(self, event: ev.Event) -> None:
         """Events come through a queue, one after the other."""
-        self._clock.after(0.0, lambda: self._later(lambda: event))
-
-    def _later(self, event: Callable[[], ev.Event]) -> None:
-        if self.frozen:
-            self._inbox.append(event)
-        else:
-            self._handle(event())
+        self._clock.after(0.0, lambda: self._later(lambda: self._handle(event)))
 
     def _handle(self, event: ev.Event) -> None:
         if self.finished:
@@ -205,14 +135,14 @@ class SimMember:
             def ring() -> None:
                 if self._wake_at == at:
                     self._wake_at = float("inf")
-                    self._later(ev.Tick)
+                    self._later(lambda: self._handle(ev.Tick()))
 
             self._clock.after(at - self._clock.now, ring)
 
     def _perform(self, action: ev.Action) -> None:
         match action:
             case ev.OpenSession(epoch):
-                self._open(epoch)
+                self._open_session(lambda _, told: self.post(ev.FromSession(epoch, told)))
             case ev.CloseSession():
                 if self.session is not None:
                     self.session.close()
@@ -255,17 +185,6 @@ class SimMember:
                 self.finished = self.reader.dead = True
                 self.error = error
 
-    def _open(self, epoch: int) -> None:
-        def tell(event: SessionEvent) -> None:
-            self.post(ev.FromSession(epoch, event))
-
-        self.session = SimSession(
-            self._clock, self._random, self._server, tell, self.member.settings.session_timeout, self._report
-        )
-        self.session.up = self.up
-        self.session.slow_until, self.session.late_until = self.slow_until, self.late_until
-        self.session.start()
-
     def _listen(self, request: int) -> None:
         """The listener has done what it does beside commits."""
         if not self.listener_commits or self.finished:
@@ -289,7 +208,7 @@ class SimMember:
             at += self._random.uniform(0.5, 1.7 * self.member.settings.session_timeout)
             self._report("slow answer of a broker", at)
         self._asked_at = at
-        self._clock.after(at - self._clock.now, lambda: self._later(answer))
+        self._clock.after(at - self._clock.now, lambda: self._later(lambda: self._handle(answer())))
 
     def _commit_kafka(
         self, offsets: Mapping[TopicPartition, int], epoch: int, session: int

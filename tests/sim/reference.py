@@ -16,6 +16,7 @@ from sim.brokers import Brokers
 from sim.clock import Clock
 from sim.ensemble import SimServer
 from sim.network import SimSession
+from sim.process import SimProcess
 from sim.reader import SimReader
 from sim.wire import Report, nobody
 from zkgroup.errors import ZkgroupError
@@ -54,8 +55,8 @@ class Failed(Exception):
     """A rebalance attempt has thrown."""
 
 
-class Reference:
-    """One process. ``log`` is what it would have logged."""
+class Reference(SimProcess):
+    """One process."""
 
     ours = False
 
@@ -77,25 +78,12 @@ class Reference:
         jumped: Callable[[TopicPartition, int], None],
         report: Report = nobody,
     ) -> None:
-        self.name = name
+        super().__init__(clock, random, server, brokers, name, timeout, report)
         self.registration = registration
-        self.session: SimSession | None = None
-        self.finished = self.dead = self.frozen = False
-        self.error: Exception | None = None
-        self.log: list[str] = []
-        self.up = True
-        self.slow_until = self.late_until = 0.0
-        self._clock = clock
-        self._random = random
-        self._server = server
         self._group = group
         self._strategy = strategy
-        self._timeout = timeout
         self._interval = commit_interval
-        self._report = report
-        self._brokers = brokers
         self._connected = False
-        self._inbox: list[Callable[[], None]] = []
         self._waiting: list[tuple[Op, Callable[[Result], None]]] = []  # for a connection
         self._owned: dict[TopicPartition, None] = {}
         self._returned: dict[TopicPartition, int] = {}
@@ -130,52 +118,8 @@ class Reference:
 
         self._run(go())
 
-    def kill(self) -> None:
-        self.dead = True
-        self._end()
-        if self.session is not None:
-            self.session.vanish()
-
     def _end(self) -> None:
         self.finished = self.reader.dead = True
-
-    def freeze(self) -> None:
-        self.frozen = self.reader.frozen = True
-        if self.session is not None:
-            self.session.freeze()
-
-    def thaw(self) -> None:
-        if self.frozen and not self.dead:
-            self.frozen = self.reader.frozen = False
-            if self.session is not None:
-                self.session.thaw()
-            inbox, self._inbox = self._inbox, []
-            for what in inbox:
-                what()
-
-    def cut(self) -> None:
-        self.up = False
-        if self.session is not None:
-            self.session.cut()
-
-    def heal(self) -> None:
-        self.up = True
-        if self.session is not None:
-            self.session.heal()
-
-    def slow(self, until: float) -> None:
-        self.slow_until = until
-        if self.session is not None:
-            self.session.slow_until = until
-
-    def late(self, until: float) -> None:
-        self.late_until = until
-        if self.session is not None:
-            self.session.late_until = until
-
-    def deaf(self, until: float) -> None:
-        if self.session is not None:
-            self.session.deaf_until = until
 
     @property
     def settled(self) -> bool:
@@ -187,12 +131,6 @@ class Reference:
         return "dead" if self.dead else "finished" if self.finished else "busy" if self._busy else "resting"
 
     # ------------------------------------------------------------ threads, and ZkClient
-
-    def _later(self, what: Callable[[], None]) -> None:
-        if self.frozen:
-            self._inbox.append(what)
-        elif not self.dead:
-            what()
 
     def _run(self, thread: Thread) -> None:
         def step(result: Result) -> None:
@@ -233,16 +171,10 @@ class Reference:
             self._ask(op, then)
 
     def _open(self) -> None:
-        session: SimSession
-
-        def tell(event: SessionEvent) -> None:
+        def tell(session: SimSession, event: SessionEvent) -> None:
             self._clock.after(0.0, lambda: self._later(lambda: self._hear(session, event)))
 
-        session = SimSession(self._clock, self._random, self._server, tell, self._timeout, self._report)
-        self.session = session
-        session.up = self.up
-        session.slow_until, session.late_until = self.slow_until, self.late_until
-        session.start()
+        self._open_session(tell)
 
     def _hear(self, session: SimSession, event: SessionEvent) -> None:
         if session is not self.session or self.finished:
