@@ -23,12 +23,16 @@ PROGRAM = "zkgroup"
 
 
 def exit_code_for(
-    work: Callable[[], object], verbosity: Callable[[], int], settled: Callable[[], None] = lambda: None
+    work: Callable[[], object],
+    verbosity: Callable[[], int],
+    settled: Callable[[], None] = lambda: None,
+    failed: Callable[[str], int] | None = None,
 ) -> int:
     """Run ``work`` and return the exit code; what went wrong stands in one line on stderr.
 
     An int that ``work`` returns is the code. A reader that closed our stdout is no error. ``verbosity`` of 2 shows the
-    traceback of what nobody expected. ``settled`` is called when ``work`` is over.
+    traceback of what nobody expected. ``settled`` is called when ``work`` is over. ``failed`` is told in words what
+    went wrong, and gives the code for it.
     """
     _ready_streams()
     try:
@@ -39,6 +43,8 @@ def exit_code_for(
     except BaseException as error:  # noqa: BLE001  # the process ends here, and _settle tells why
         settled()
         code = _settle(error, verbosity)
+        if failed is not None and code:
+            code = failed(str(error) or type(error).__name__)
     _close_stdout()
     return code
 

@@ -17,6 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from zkgroup.errors import UsageError
 
+from ._checking import is_check, say_unknown
 from ._errors import PROGRAM, exit_code_for
 from ._logging import configure_logging
 from ._options import Given, connection_parameters, logging_parameters
@@ -158,7 +159,8 @@ class ZkGroup(TyperGroup):
 
         if not standalone_mode:
             return work()
-        sys.exit(exit_code_for(work, lambda: given.verbosity, settled=end_by_signals))
+        failed = say_unknown if is_check(arguments) else None
+        sys.exit(exit_code_for(work, lambda: given.verbosity, settled=end_by_signals, failed=failed))
 
 
 def shorten_help(items: list[Any]) -> list[Any]:

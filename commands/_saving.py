@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 import typer
 
 from zkgroup.config import ConnectionSettings
+from zkgroup.errors import UsageError
 from zkgroup.words import counted
 
 from ._context import connection, done
@@ -24,7 +25,18 @@ SaveOption: TypeAlias = Annotated[
         "--save",
         metavar="FILE",
         help="Write the committed offsets to a file, whole or not at all, for reset-offsets --from-file and other "
-        "tools; - is standard output, instead of the rows.",
+        "tools; - is standard output, instead of the rows. In a folder (or FOLDER/, which is made) each run writes a "
+        "file of its own, called after the group and the time.",
+        show_default=False,
+    ),
+]
+KeepOption: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--keep",
+        metavar="N",
+        min=1,
+        help="For --save FOLDER/: how many of the group's files stay there, the newest.",
         show_default=False,
     ),
 ]
@@ -46,15 +58,21 @@ def save(
     store: Store | None,
     path: str,
     form: Literal["zk", "csv", "json", "rpk", "spark"] | None,
+    keep: int | None,
 ) -> tuple[GroupSnapshot, Store]:
-    """Write the file; what was looked at for it, as a snapshot of offsets and logs alone, and in which store.
+    """Write the file, and remove earlier ones that are not to be kept; what was looked at for it, as a snapshot
+    of offsets and logs alone, and in which store.
 
     Raises ``ZkgroupError`` where an offset, or the group in a store, cannot be read: then nothing is written.
     """
     from zkgroup.groups.checkpoint import checkpoint_of
+    from zkgroup.groups.checkpoint_series import Series
     from zkgroup.groups.files import STDIO, format_for, format_offsets, save_offsets
     from zkgroup.groups.model import GroupSnapshot
 
+    series = Series.of(path, group, form)
+    if keep is not None and series is None:
+        raise UsageError("--keep is about a folder", f"give --save {path}/, where each run writes a file of its own")
     standing = _look(connection(ctx), group, store)
     meant = [one for key, one in standing.partitions.items() if not scope.topics or scope.has(key)]
     offsets = checkpoint_of(group, meant, standing.store)
@@ -62,6 +80,9 @@ def save(
     text = format_offsets(form, group, offsets)
     if path == STDIO:
         sys.stdout.write(text)
+    elif series is not None:
+        written = series.add(text, keep)
+        done(ctx, f"{counted(len(offsets), 'offset')} of group {group} saved to {written} ({form})")
     else:
         save_offsets(path, text)
         done(ctx, f"{counted(len(offsets), 'offset')} of group {group} saved to {path} ({form})")

@@ -11,6 +11,17 @@ import typer
 
 from zkgroup.errors import UsageError, VerificationError, ZkgroupError
 
+from ._checking import (
+    CheckOption,
+    CritLagOption,
+    HistoryOption,
+    MetricsOption,
+    WarnLagOption,
+    WindowOption,
+    check,
+    show_checks,
+    write_metrics,
+)
 from ._completing import complete_group
 from ._context import warn
 from ._looking import StoreOption, check_topics, look_at, look_at_all
@@ -83,8 +94,14 @@ def inspect_group(
             show_default=False,
         ),
     ] = None,
+    checking: CheckOption = False,
+    warn_lag: WarnLagOption = None,
+    crit_lag: CritLagOption = None,
+    window: WindowOption = 10,
+    history: HistoryOption = None,
+    metrics: MetricsOption = None,
     output: OutputOption = "table",
-) -> None:
+) -> int | None:
     """Show everything about a group, and what is wrong with it.
 
     Its members, its partitions with owners, offsets and lag, and findings: what is wrong, what it means, and the
@@ -99,13 +116,19 @@ def inspect_group(
     zkgroup inspect-group billing
     zkgroup inspect-group billing --section partitions --topic orders
     zkgroup inspect-group --all --verify --output json
+    zkgroup inspect-group billing --check --warn-lag 10000 --crit-lag 100000
+    zkgroup inspect-group --all --metrics /var/lib/node_exporter/zkgroup.prom
     zkgroup inspect-group --explain offset-before-start
     """
     if code is not None:
         if group is not None or every:
             raise UsageError("--explain beside a group", "it is about a kind of finding, whatever group has it")
         _explain(code, output)
-        return
+        return None
+    if checking and (verify or section or topic or output == "csv"):
+        raise UsageError("--check is a verdict on whole groups", "leave out --verify, --section, --topic and csv")
+    if not checking and (warn_lag is not None or crit_lag is not None or history is not None):
+        raise UsageError("--warn-lag, --crit-lag and --history are about --check", "give --check, too")
     if (group is None) == (not every):
         raise UsageError("give one GROUP, or --all", "see 'zkgroup list-groups' for their names")
     if every and topic:
@@ -128,10 +151,22 @@ def inspect_group(
     if topic:
         check_topics(found[0].snapshot, topic)
         found = [found[0].only_topics(topic)]
-    _show(found, section, output, every=every)
+    checks = None
+    if checking:
+        judged = [one for one in found if not every or one.snapshot.partitions]  # of others there is nothing to judge
+        checks = check(ctx, judged, warn_lag=warn_lag, crit_lag=crit_lag, window=window, history=history)
+    if metrics is not None:
+        write_metrics(metrics, found, checks)
+    if checks is not None:
+        if metrics == "-":
+            return None
+        return show_checks(list(checks.values()), output, every=every, warn_lag=warn_lag, crit_lag=crit_lag)
+    if metrics != "-":
+        _show(found, section, output, every=every)
     warn(ctx, dict.fromkeys(warning for one in found for warning in one.snapshot.warnings))
     if verify:
         _verify(found)
+    return None
 
 
 def _explain(code: str, output: Output) -> None:

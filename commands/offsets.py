@@ -8,11 +8,12 @@ import typer
 
 from zkgroup.errors import UsageError
 
+from ._checking import MetricsOption, write_metrics
 from ._context import warn
 from ._looking import StoreOption, check_topics, look_at
 from ._options import GroupArgument, OutputOption
 from ._render import print_rows, time_column
-from ._saving import FileFormatOption, SaveOption, save
+from ._saving import FileFormatOption, KeepOption, SaveOption, save
 
 if TYPE_CHECKING:
     from zkgroup.groups.listing import PartitionRow
@@ -40,6 +41,8 @@ def offsets(
     store: StoreOption = None,
     save_to: SaveOption = None,
     file_format: FileFormatOption = None,
+    keep: KeepOption = None,
+    metrics: MetricsOption = None,
     output: OutputOption = "table",
 ) -> None:
     """Show a group's committed offsets, beside the logs that they point into.
@@ -56,21 +59,29 @@ def offsets(
     zkgroup offsets billing --topic orders:0,4-7 --output csv
     zkgroup offsets billing --store kafka
     zkgroup offsets billing --save billing.txt
+    zkgroup offsets billing --save checkpoints/ --keep 48
     """
-    if file_format is not None and save_to is None:
-        raise UsageError("--file-format is about --save", "give --save FILE")
+    if save_to is None and (file_format is not None or keep is not None):
+        raise UsageError("--file-format and --keep are about --save", "give --save FILE")
+    if save_to == metrics == "-":
+        raise UsageError("both --save and --metrics to standard output", "give one of them a file")
     from zkgroup.groups.listing import notes, partition_rows  # brings kazoo, which --help must not
     from zkgroup.groups.scope import parse_scope
 
     scope = parse_scope(topic or ())
     if save_to is not None:
-        snapshot, shown = save(ctx, group, scope, store, save_to, file_format)
-        if save_to == "-":
-            warn(ctx, notes(snapshot, shown))
-            return
+        snapshot, shown = save(ctx, group, scope, store, save_to, file_format, keep)
     else:
         snapshot = look_at(ctx, group, store=store or "both")
         shown = store or snapshot.store
+    if metrics is not None:
+        from zkgroup.groups.inspection import inspect
+
+        whole = look_at(ctx, group, store=store or "both") if save_to is not None else snapshot
+        write_metrics(metrics, [inspect(whole, store=store)], None)
+    if "-" in (save_to, metrics):
+        warn(ctx, notes(snapshot, shown))
+        return
     rows = _within(scope, snapshot, partition_rows(snapshot, shown))
     print_rows(rows, [*COLUMNS, *BOTH] if shown == "both" else COLUMNS, output)
     warn(ctx, notes(snapshot, shown))

@@ -1,0 +1,238 @@
+"""``inspect-group --check``, ``--metrics`` and ``offsets --save FOLDER --keep`` on real servers."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from cli import run
+from grouping import Groups, commit_in_kafka, groups_on, static
+from prometheus_client.parser import text_string_to_metric_families
+
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import SetData
+from zkgroup.sandbox.probe import free_port
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
+
+LINE = re.compile(r"ZKGROUP (OK|WARNING|CRITICAL|UNKNOWN): ([^|\n]*)(?: \| ([^|\n]*))?\n")
+DATUM = re.compile(r"(?:'((?:[^'=]|'')+)'|([^'= ]+))=(-?[0-9.]+)(s)?;([0-9]*);([0-9]*);0")
+
+
+@pytest.fixture
+def groups(registry: Registry, unique: Callable[[str], str]) -> Iterator[Groups]:
+    """Writes groups, whose members go with the test."""
+    with groups_on(registry, unique) as found:
+        yield found
+
+
+@pytest.fixture
+def topic(make_topic: Callable[..., str], fill: Callable[..., object]) -> str:
+    """Three partitions of ten messages each."""
+    name = make_topic(3)
+    fill(name, 30, 3)
+    return name
+
+
+class Check:
+    """Runs checks with a history of their own, as a monitoring system reads them."""
+
+    def __init__(self, cluster: Sandbox, history: Path) -> None:
+        self.connect = cluster.connect
+        self.history = history
+        self.details: list[str] = []
+
+    def __call__(self, *args: str) -> tuple[int, str, str, dict[str, float]]:
+        """Exit code, state, what is said, and the performance data."""
+        result = run("inspect-group", *args, "--check", "--history", str(self.history), "-z", self.connect)
+        match = LINE.match(result.stdout)
+        assert match, result.stdout + result.stderr
+        self.details = result.stdout.splitlines()[1:]
+        data = {(m[1] or m[2]): float(m[3]) for m in DATUM.finditer(match[3] or "")}
+        assert len(data) == len(re.findall("=", match[3] or "")), "each datum as the plugins' guidelines write it"
+        return result.returncode, match[1], match[2], data
+
+    def a_minute_passes(self) -> None:
+        """Everything that is kept becomes a minute older."""
+        with sqlite3.connect(self.history) as connection:
+            connection.execute("UPDATE look SET taken_at = taken_at - 60000")
+            connection.execute("UPDATE seen SET changed_at = changed_at - 60000")
+        connection.close()
+
+
+@pytest.fixture
+def check(cluster: Sandbox, tmp_path: Path) -> Check:
+    return Check(cluster, tmp_path / "looks" / "history.sqlite3")
+
+
+def test_a_check_ends_as_monitoring_systems_expect(check: Check, groups: Groups, topic: str) -> None:
+    """0, 1, 2 by the limits of lag, and the figures."""
+    group = groups.make({}, {}, {(topic, p): 10 - p for p in range(3)})
+    assert check(group) == (
+        *(0, "OK", f"{group}: lag 3 in 3 partitions, OK over 1 looks"),
+        {"lag": 3, "max_lag": 2, "members": 0, "partitions": 3, "unowned": 0, "not_ok": 0},
+    )
+    code, state, said, _ = check(group, "--warn-lag", "3", "--crit-lag", "4")
+    assert (code, state, said) == (1, "WARNING", f"{group}: lag 3 (from 3 on)")
+    assert check(group, "--warn-lag", "2", "--crit-lag", "3")[:2] == (2, "CRITICAL")
+    assert check(group, "--warn-lag", "4")[:2] == (0, "OK")
+
+
+def test_findings_count_as_severe_as_they_are(check: Check, groups: Groups, topic: str) -> None:
+    """A critical finding is critical; the lines after the first name the others."""
+    group = groups.make({}, {}, {(topic, 0): 99, (topic, 1): 10, (topic, 2): 10})
+    code, state, said, _ = check(group)
+    assert (code, state) == (2, "CRITICAL")
+    assert said.startswith(f"{group}: offset-beyond-end: {topic}-0")
+
+
+def test_a_group_that_commits_nothing_any_more_is_critical(
+    check: Check, kafka: KafkaSettings, unique: Callable[[str], str], topic: str
+) -> None:
+    """Burrow's STOP over the looks of two minutes; of offsets in Kafka, whose time nobody tells."""
+    group = unique("group")
+    commit_in_kafka(kafka, group, {TopicPartition(topic, p): 8 for p in range(3)})
+    for _ in range(2):
+        assert check(group)[:2] == (0, "OK"), "too early to tell"
+        check.a_minute_passes()
+    code, state, said, data = check(group)
+    assert (code, state) == (2, "CRITICAL")
+    assert said == f"{group}: STOP: {topic}-0..2: nothing is committed any more"
+    assert data["not_ok"] == 3
+
+
+def test_a_group_that_goes_back_or_falls_behind_is_told(
+    check: Check, registry: Registry, groups: Groups, topic: str, fill: Callable[..., object]
+) -> None:
+    """REWIND is critical, WARN a warning, both by partition; a group that catches up is fine, and says how long that
+    takes."""
+    group = groups.make({}, {}, {(topic, 0): 9, (topic, 1): 2, (topic, 2): 5})
+    for step in range(1, 4):
+        check(group)
+        check.a_minute_passes()
+        fill(topic, 3, 3)
+        for partition, offset in enumerate((9 - step, 2 + step, 5 + 2 * step)):
+            registry.write(SetData(znodes.offset(group, TopicPartition(topic, partition)), b"%d" % offset))
+    code, state, said, data = check(group)
+    assert (code, state, said) == (
+        *(2, "CRITICAL"),
+        f"{group}: REWIND: {topic}-0: the offset went back, and has not come to where it was (and 1 more)",
+    )
+    assert check.details == [f"WARNING {group}: WARN: {topic}-1: it makes progress, and falls behind all the same"]
+    assert data["not_ok"] == 2
+    assert "catch_up" not in data, "its slowest partition never does"
+
+
+def test_all_groups_are_judged_in_one_run(check: Check, groups: Groups, topic: str) -> None:
+    """The worst decides; each group's lag is a datum of its own name, however odd."""
+    fine = groups.make({}, {}, {(topic, p): 10 for p in range(3)})
+    bad = groups.make({}, {}, {(topic, 0): 99}, name=f"{fine} it's=a|bar")
+    code, state, said, data = check("--all", "--store", "zookeeper")
+    assert (code, state) == (2, "CRITICAL")
+    assert re.match(r"[0-9]+ of [0-9]+ groups: ", said)
+    assert data[f"{fine} lag"] == 0
+    assert data[f"{bad} lag".replace("=", "_").replace("|", "¦").replace("'", "''")] == 0
+    assert any("offset-beyond-end" in line and line.startswith("CRITICAL ") for line in check.details)
+
+
+def test_what_cannot_be_judged_is_unknown(check: Check, groups: Groups, topic: str, tmp_path: Path) -> None:
+    """Wrong usage, no such group, no servers, a history that is none: 3, a line on stdout, and the remedy on stderr."""
+    group = groups.make({}, {}, {(topic, 0): 1})
+    assert check("nosuch")[:2] == (3, "UNKNOWN")
+    assert check(group, "--bogus")[:2] == (3, "UNKNOWN")
+    assert check(group, "--warn-lag", "5", "--crit-lag", "2")[:2] == (3, "UNKNOWN")
+    assert check(group, "--verify")[:2] == (3, "UNKNOWN")
+    assert check(group, "--bootstrap-server", f"127.0.0.1:{free_port()}")[:2] == (3, "UNKNOWN"), "lag is not known"
+    check.history = tmp_path / "text"
+    check.history.write_text("no database")
+    assert check(group)[:2] == (3, "UNKNOWN")
+    check.connect = f"127.0.0.1:{free_port()}"
+    assert check(group, "--connect-timeout", "0.5")[:2] == (3, "UNKNOWN")
+    assert run("inspect-group", "--check", "--help").returncode == 0
+
+
+def test_a_check_as_json(check: Check, groups: Groups, topic: str) -> None:
+    """One object, with the exit code of the check."""
+    group = groups.make({}, {}, {(topic, p): 10 - p for p in range(3)})
+    args = ("--check", "--crit-lag", "1", "--history", str(check.history), "-z", check.connect, "--output", "json")
+    result = run("inspect-group", group, *args)
+    assert result.returncode == 2
+    found = json.loads(result.stdout)
+    assert (found["state"], found["lag"], found["status"], found["looks"]) == ("CRITICAL", 3, "OK", 1)
+    assert found["reasons"] == [{"state": "CRITICAL", "reason": "lag 3 (from 1 on)"}]
+
+
+# --- metrics --------------------------------------------------------------------------------------------------------
+
+
+def series(text: str) -> dict[tuple[str, ...], float]:
+    """What Prometheus' own parser reads: name and labels' values → value."""
+    return {
+        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_prometheus_reads_the_metrics(
+    cluster: Sandbox, groups: Groups, unique: Callable[[str], str], topic: str, tmp_path: Path
+) -> None:
+    """Names and labels as kafka_exporter has them; odd names survive; a partition without a commit has no series."""
+    group = groups.make(
+        {"@_a": static({topic: 1})}, {}, {(topic, 0): 4, (topic, 2): 12}, name=f'od"d\\ {unique("group")}'
+    )
+    path = tmp_path / "zkgroup.prom"
+    result = run("inspect-group", "--all", "--metrics", str(path), "-z", cluster.connect)
+    assert result.returncode == 0
+    found = series(path.read_text(encoding="utf-8"))
+    # Labels in the order of their names: consumergroup, partition, topic.
+    assert found["kafka_consumergroup_lag", group, "0", topic] == 6
+    assert found["kafka_consumergroup_lag", group, "2", topic] == -2
+    assert ("kafka_consumergroup_lag", group, "1", topic) not in found
+    assert found["kafka_consumergroup_lag_sum", group, topic] == 4
+    assert found["kafka_consumergroup_current_offset", group, "0", topic] == 4
+    assert found["kafka_consumergroup_members", group] == 1
+    assert found["kafka_topic_partition_current_offset", "1", topic] == 10
+    assert found["zkgroup_consumergroup_partition_owned", group, "1", topic] == 0
+    assert found["zkgroup_consumergroup_findings", group, "critical"] >= 1
+    assert found["zkgroup_look_timestamp_seconds", group] > 1.7e9
+    assert not list(tmp_path.glob(".*")), "nothing half-written is left"
+
+
+def test_metrics_of_one_group_to_stdout_and_with_a_verdict(
+    check: Check, cluster: Sandbox, groups: Groups, topic: str, tmp_path: Path
+) -> None:
+    """``offsets`` writes them as well; beside a check they have its statuses."""
+    group = groups.make({}, {}, {(topic, p): 10 for p in range(3)})
+    result = run("offsets", group, "--metrics", "-", "-z", cluster.connect)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert series(result.stdout)["kafka_consumergroup_lag_sum", group, topic] == 0
+    path = tmp_path / "m.prom"
+    assert check(group, "--metrics", str(path))[0] == 0
+    found = series(path.read_text())
+    assert found["zkgroup_consumergroup_status", group] == 1
+    assert found["zkgroup_consumergroup_partition_status", group, "0", topic] == 1
+    assert run("offsets", group, "--metrics", str(tmp_path / "no" / "m"), "-z", cluster.connect).returncode == 1
+
+
+# --- checkpoints ----------------------------------------------------------------------------------------------------
+
+
+def test_checkpoints_in_a_folder(cluster: Sandbox, groups: Groups, topic: str, tmp_path: Path) -> None:
+    """A file each run, the newest kept, each of which reset-offsets takes."""
+    group = groups.make({}, {}, {(topic, p): 4 for p in range(3)})
+    folder = tmp_path / "made" / "here"
+    for _ in range(4):
+        assert run("offsets", group, "--save", f"{folder}/", "--keep", "2", "-z", cluster.connect).returncode == 0
+    files = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    assert len(files) == 2
+    result = run("reset-offsets", group, "--all-topics", "--from-file", str(files[-1]), "-z", cluster.connect)
+    assert result.returncode == 0
+    result = run("offsets", group, "--save", str(tmp_path / "file"), "--keep", "2", "-z", cluster.connect)
+    assert (result.returncode, "about a folder" in result.stderr) == (2, True)
