@@ -147,7 +147,7 @@ def _look_around(
     the logs end, if that matters."""
     from zkgroup.connector.start import log_ends
     from zkgroup.protocol import znodes
-    from zkgroup.protocol.brokers import decode_topic
+    from zkgroup.protocol.brokers import decode_topic, partitions_to_read
     from zkgroup.protocol.names import TopicPartition
     from zkgroup.protocol.ops import Children, Get, Node
     from zkgroup.servers.brokers import Brokers
@@ -169,12 +169,14 @@ def _look_around(
         # What a filter matches the member reads anyway.
         wanted = chosen if limits.until_end or selection.filter is None else ()
         nodes = registry.read([Get(znodes.topic(topic)) for topic in wanted])
-    partitions = [
-        TopicPartition(topic, number)
-        for topic, node in zip(wanted, nodes, strict=True)
-        if isinstance(node, Node)
-        for number in decode_topic(znodes.topic(topic), node.data).partitions
-    ]
+    partitions = []
+    for topic, node in zip(wanted, nodes, strict=True):
+        if isinstance(node, Node):
+            path = znodes.topic(topic)
+            # Of a topic that was named the damage is an error; of one that a filter takes the member tells it.
+            if selection.filter is None:
+                decode_topic(path, node.data)
+            partitions += [TopicPartition(topic, number) for number in partitions_to_read(path, node.data)[0]]
     topics(kafka, settings.timeout)
     return log_ends(kafka, partitions, settings.timeout) if limits.until_end else {}
 

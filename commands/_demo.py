@@ -68,6 +68,8 @@ def run_demo(narrator: Narrator, *, keep: bool, name: str, total: int, kafka: st
         started = True
         # Of a JVM that an interrupt has ended already pyspark says that it cannot be stopped.
         with sandbox.registry() as registry, warnings.catch_warnings(action="ignore", category=RuntimeWarning):
+            # Of a pandas that Spark does not know yet, and that nothing here uses.
+            warnings.filterwarnings("ignore", category=FutureWarning, module=r"pyspark\.")
             demo.tell(registry)
         if keep:
             sandbox.run_on()

@@ -136,7 +136,7 @@ def _selection(topics: Sequence[str], whitelist: str | None, blacklist: str | No
     from zkgroup.protocol.names import validate_topic
 
     if (bool(topics), whitelist is not None, blacklist is not None).count(True) != 1:
-        raise UsageError("which topics?", "name some, or give one of --whitelist and --blacklist")
+        raise UsageError("no topic is named", "name some, or give one of --whitelist and --blacklist")
     for value, option in ((whitelist, "--whitelist"), (blacklist, "--blacklist")):
         if value is not None and not value.strip():
             raise UsageError(f"{option} is empty", "give it a regular expression")

@@ -180,10 +180,13 @@ def test_what_cannot_work_is_said_before_anything_is_done(cluster: Sandbox, make
     member = connector(cluster.connect, unique("group"))
     with pytest.raises(UsageError, match="not in the group"):
         member.commit()
-    with pytest.raises(UsageError, match="at least one"):
-        member.streams({})
-    with pytest.raises(UsageError):
-        member.streams({"no/topic": 1})
+    for wrong in ({}, "orders", {"orders": 0}, {"orders": "1"}, {"no/topic": 1}, None):
+        with pytest.raises(UsageError):
+            member.streams(wrong)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="TopicFilter"):
+        member.streams_by_filter("orders.*")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="no mapping"):
+        connector(cluster.connect, "g", kafka=None)
     assert member.statistics().phase == "new"
     with member:
         member.streams({topic: 1})

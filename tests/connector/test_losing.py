@@ -14,6 +14,7 @@ from tcp_proxy import TcpProxy
 
 from zkgroup.errors import RebalanceFailedError
 from zkgroup.protocol import znodes
+from zkgroup.protocol.filters import TopicFilter
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
 from zkgroup.protocol.ops import Create, Delete, Ensure, Exists, Failure, Stat
 from zkgroup.sandbox.sandbox import Sandbox
@@ -362,6 +363,28 @@ def test_a_bad_id_node_stops_it_until_it_goes(
     thread.join(20)
     assert len(joined[0].owned) == 2
     joined[0].close()
+
+
+def test_a_topic_whose_node_is_damaged_costs_only_itself(
+    cluster: Sandbox, registry: Registry, unique: Unique, make_topic: Make, fill: Fill, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One stray node must not end every member whose filter matches it, nor keep new ones out: members of the reference
+    go on as well. It is named; mended, it is read."""
+    caplog.set_level("INFO", "zkgroup.connector")
+    stem, group = unique("stray"), unique("group")
+    topic = make_topic(2, f"{stem}-good")
+    white_list = TopicFilter("white_list", f"{stem}-.*")
+    path = znodes.topic(f"{stem}-bad")
+    with ReadMember(cluster.connect, group, white_list, consumer_id="a") as member:
+        registry.write(Create(path, b"{oops"))
+        try:
+            wait_until(lambda: f"znode {path}: is no JSON" in caplog.text, 20, "it is named")
+            with ReadMember(cluster.connect, group, white_list, consumer_id="b") as other:
+                wait_until(lambda: len(member.owned) == len(other.owned) == 1, 20, "each has its share")
+                sent = values(fill(topic, 10, 2))
+                wait_until(lambda: member.values.keys() | other.values.keys() == sent, 20, "all read")
+        finally:
+            registry.write(Delete(path))
 
 
 def test_an_id_of_a_leftover_session_is_waited_for(

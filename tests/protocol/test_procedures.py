@@ -96,6 +96,31 @@ def test_partitions_are_in_numeric_order_and_topics_may_be_missing() -> None:
     assert shop.told == ["/brokers/topics/later"]
 
 
+@pytest.mark.parametrize("damage", [b"", b"{oops", b"{}", b'{"version":1}', b"\xff"])
+def test_a_topic_whose_node_is_damaged_keeps_nobody_from_the_others(damage: bytes) -> None:
+    """As for the reference it has no partitions, and its node is watched; what is wrong with it is told."""
+    shop = Shop()
+    shop.register()
+    shop.make("/brokers/topics/bad", damage)
+    registry = shop.read(Registration("static", {"t": 1, "bad": 1}, 1))
+    assert registry.partitions == {"t": (0, 9, 10), "bad": ()}
+    (why,) = registry.damaged
+    assert "/brokers/topics/bad" in why
+    shop.server.apply(shop.other, SetData("/brokers/topics/bad", b'{"version":1,"partitions":{"0":[1]}}'))
+    assert shop.told == ["/brokers/topics/bad"]
+    assert shop.read(Registration("static", {"t": 1, "bad": 1}, 1)).damaged == ()
+
+
+@pytest.mark.parametrize("damage", [b"[1]", b'{"partitions":[0]}', b'{"partitions":{"x":[1]}}'])
+def test_damage_that_stops_the_reference_stops_us(damage: bytes) -> None:
+    """Where every attempt of theirs fails there is no plan that all share."""
+    shop = Shop()
+    shop.register()
+    shop.make("/brokers/topics/bad", damage)
+    with pytest.raises(MalformedZnodeError, match="/brokers/topics/bad"):
+        shop.read(Registration("static", {"t": 1, "bad": 1}, 1))
+
+
 @pytest.mark.parametrize(
     ("pattern", "strategy", "told"),
     [

@@ -86,6 +86,8 @@ class ConsumerConfig:
             replace("offsets_storage", self.offsets_storage.lower())
         replace("auto_offset_reset", LATER_RESETS.get(str(self.auto_offset_reset), self.auto_offset_reset))
         derive("dual_commit_enabled", None, self.offsets_storage == "kafka")
+        if not isinstance(self.kafka, Mapping):
+            raise UsageError(f"kafka={self.kafka!r} is no mapping", 'give librdkafka\'s properties: {"NAME": "VALUE"}')
         replace("kafka", dict(self.kafka))
         check_fields({each.name: getattr(self, each.name) for each in fields(self)})
         replace("explicit", self._explicit())

@@ -117,10 +117,12 @@ class Connector:
         value_decoder: Callable[[bytes | None], V] = cast("Any", lambda data: data),
     ) -> dict[str, list[Stream[K, V]]]:
         """Subscribe to topics, with so many streams each, and join the group."""
+        if not isinstance(topics, Mapping) or not topics:
+            raise UsageError(f"{topics!r} are no topics with their streams", 'give streams({"orders": 1})')
         for topic, count in topics.items():
             validate_topic(topic)
-            if count < 1:
-                raise UsageError(f"{count} streams of topic {topic}", "ask for one or more, or leave the topic out")
+            if not isinstance(count, int) or count < 1:
+                raise UsageError(f"{count!r} streams of topic {topic}", "ask for one or more, or leave the topic out")
         starts: dict[str, int] = {}
         total = 0
         for topic, count in topics.items():
@@ -139,7 +141,15 @@ class Connector:
         value_decoder: Callable[[bytes | None], V] = cast("Any", lambda data: data),
         tell_ends: bool = False,
     ) -> list[Stream[K, V]]:
-        """Subscribe to all topics that a white list matches or a black list does not, as they come and go."""
+        """Subscribe to all topics that a white list matches or a black list does not, as they come and go.
+
+        ``streams_by_filter(TopicFilter("white_list", "metrics-.*"), 2)``: two streams, each with messages of all of
+        them. Raises UsageError where the expression is no Java regular expression.
+        """
+        if not isinstance(topic_filter, TopicFilter):
+            raise UsageError(
+                f"{topic_filter!r} is no TopicFilter", f'give TopicFilter("white_list", {str(topic_filter)!r})'
+            )
         made = self._make_streams(count, key_decoder, value_decoder, tell_ends=tell_ends)
         self._join(topic_filter.kind, {topic_filter.expression: count}, lambda _partition, thread: thread.index)
         return made

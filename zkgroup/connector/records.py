@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -18,10 +18,17 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Messages, at least one, and the runs of one partition each that they consist of."""
+    """Messages, at least one, and the runs of one partition each that they consist of. It has a length, and can be
+    walked over."""
 
     messages: list[Message]
     runs: list[Run]
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    def __iter__(self) -> Iterator[Message]:
+        return iter(self.messages)
 
     def upto(self, count: int) -> dict[TopicPartition, int]:
         """The next offset of each partition when the first ``count`` messages are consumed."""

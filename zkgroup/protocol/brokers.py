@@ -11,6 +11,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import orjson
+
 from zkgroup.errors import MalformedZnodeError
 from zkgroup.protocol.jsontext import INT32_MAX, as_int, excerpt, parse_object
 
@@ -88,6 +90,25 @@ def _endpoint(path: str, entry: object, protocols: Mapping[str, object]) -> Endp
         raise MalformedZnodeError(path, f"{excerpt(str(entry)[:41])} is no endpoint")
     protocol = protocols.get(match[1])
     return Endpoint(match[1], protocol if isinstance(protocol, str) else match[1], match[2], int(match[3]))
+
+
+def partitions_to_read(path: str, data: bytes | None) -> tuple[tuple[int, ...], str | None]:
+    """A topic's partitions in numeric order, and why there are none where its node is damaged.
+
+    As members of the reference take it (``ZkUtils.getPartitionAssignmentForTopics``; seen with 0.8.2.2 and 1.1.1): what
+    is no JSON, or names no partitions, is a topic without any, and they go on with the others. Raises
+    MalformedZnodeError for other damage, on which every attempt of theirs fails.
+    """
+    try:
+        return tuple(decode_topic(path, data).partitions), None
+    except MalformedZnodeError as error:
+        try:
+            parsed = orjson.loads(data or b"")
+        except orjson.JSONDecodeError:
+            return (), str(error)
+        if isinstance(parsed, dict) and "partitions" not in parsed:
+            return (), str(error)
+        raise
 
 
 def decode_topic(path: str, data: bytes | None) -> TopicRegistration:

@@ -14,7 +14,7 @@ from typing import TypeVar
 from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.assignors import resolve, resolve_all
-from zkgroup.protocol.brokers import decode_topic
+from zkgroup.protocol.brokers import partitions_to_read
 from zkgroup.protocol.names import ConsumerThreadId, TopicPartition
 from zkgroup.protocol.offsets import Procedure
 from zkgroup.protocol.ops import (
@@ -61,11 +61,13 @@ class Registry:
     """What a rebalance is computed from: members → {topic: streams}, and topics → partitions in numeric order.
 
     Two equal registries give equal plans. ``refused``: members whose filter Java refuses; they take nothing.
+    ``damaged``: why topics have no partitions whose nodes cannot be read.
     """
 
     members: Mapping[str, Mapping[str, int]]
     partitions: Mapping[str, tuple[int, ...]]
     refused: tuple[str, ...] = field(default=(), compare=False)
+    damaged: tuple[str, ...] = field(default=(), compare=False)
 
 
 def _check(results: Iterable[Result], what: str) -> None:
@@ -138,8 +140,8 @@ def read_registry(
     is an error: others plan with what it takes.
 
     Raises OwnIdMissingError; RegistryReadError where a member vanishes meanwhile (a later attempt finds it settled);
-    MalformedZnodeError for an id node that stops the reference, and so us, or for a broken topic node; UsageError for
-    a filter that cannot be read.
+    MalformedZnodeError for an id node or a topic's that stops the reference, and so us; UsageError for a filter that
+    cannot be read.
     """
     listed, topic_list = yield (
         Children(znodes.ids(group), watch=True),
@@ -171,14 +173,17 @@ def read_registry(
     if strategy == "range":
         members = {m: {t: n for t, n in topics.items() if t in own_topics} for m, topics in members.items()}
     wanted = sorted({topic for topics in members.values() for topic in topics})
-    partitions = yield from _read_partitions(wanted, own_topics)
-    return Registry({m: topics for m, topics in members.items() if topics}, partitions, tuple(refused))
+    partitions, damaged = yield from _read_partitions(wanted, own_topics)
+    return Registry({m: topics for m, topics in members.items() if topics}, partitions, tuple(refused), damaged)
 
 
-def _read_partitions(wanted: Sequence[str], own: Mapping[str, int]) -> Procedure[dict[str, tuple[int, ...]]]:
-    """Partitions of topics, none for a topic that is not there (yet). Our own topics are watched, there or not."""
+def _read_partitions(
+    wanted: Sequence[str], own: Mapping[str, int]
+) -> Procedure[tuple[dict[str, tuple[int, ...]], tuple[str, ...]]]:
+    """Partitions of topics, none for a topic that is not there (yet), and what is wrong with topics' nodes. Our own
+    topics are watched, there or not."""
     if not wanted:
-        return {}
+        return {}, ()
     nodes = yield tuple(Get(znodes.topic(topic), watch=topic in own) for topic in wanted)
     _check(nodes, "read the topics")
     absent = [t for t, node in zip(wanted, nodes, strict=True) if isinstance(node, Failure) and t in own]
@@ -186,11 +191,12 @@ def _read_partitions(wanted: Sequence[str], own: Mapping[str, int]) -> Procedure
         found = yield tuple(Exists(znodes.topic(topic), watch=True) for topic in absent)
         if any(isinstance(stat, Stat) for stat in found):
             raise RegistryReadError("a topic was created while the registry was read")
-    return {
-        topic: tuple(decode_topic(znodes.topic(topic), node.data).partitions)
+    read = {
+        topic: partitions_to_read(znodes.topic(topic), node.data)
         for topic, node in zip(wanted, nodes, strict=True)
         if isinstance(node, Node)
     }
+    return {topic: partitions for topic, (partitions, _) in read.items()}, tuple(why for _, why in read.values() if why)
 
 
 #: Operations in one transaction: few round trips, and far below the megabyte that a request may have.

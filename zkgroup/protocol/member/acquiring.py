@@ -93,6 +93,8 @@ class Acquiring:
                 f"member {member} has registered a filter that is no Java regular expression: the plan is made as if it"
                 " read nothing, and no member of the reference can rebalance until it goes",
             )
+        for damage in registry.damaged:
+            g.log(logging.WARNING, f"{damage}: nothing is read of that topic, by no member, until its node is mended")
         try:
             self.plan = assign(g.settings.strategy, g.settings.compat, registry.members, registry.partitions)
         except ZkgroupError as error:
