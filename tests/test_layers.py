@@ -18,12 +18,27 @@ ALLOWED = {
     "guard": {"guard"},
     "java": {"java", "errors"},
     "words": {"words"},
+    "shapes": {"shapes"},
     "protocol": {"protocol", "config", "errors"},
     "servers": {"servers", "protocol", "config", "errors"},
     "connector": {"connector", "servers", "protocol", "config", "errors"},
     "groups": {"groups", "words", "servers", "protocol", "config", "errors"},
-    "export": {"export", "words", "guard", "java", "connector", "groups", "servers", "protocol", "config", "errors"},
-    "sandbox": {"sandbox", "guard", "java", "connector", "groups", "servers", "protocol", "config", "errors"},
+    "export": {
+        *(
+            "export",
+            "words",
+            "shapes",
+            "guard",
+            "java",
+            "connector",
+            "groups",
+            "servers",
+            "protocol",
+            "config",
+            "errors",
+        ),
+    },
+    "sandbox": {"sandbox", "shapes", "guard", "java", "connector", "groups", "servers", "protocol", "config", "errors"},
 }
 
 #: Foreign package → where alone it may be imported.

@@ -50,7 +50,7 @@ def parse_connect_string(text: str, origin: str) -> ConnectString:
     remedy = "write HOST:PORT,HOST:PORT/CHROOT"
     if servers.rstrip().endswith(":") and path.startswith("/"):
         raise UsageError(f"{origin}: {text[:120]!r} is a URL, not a connect string", remedy)
-    if "," in path and re.search(r",[^/]+:[0-9]+", path):
+    if "," in path and re.search(r",[^/,]+:[0-9]+", path):
         raise UsageError(
             f"{origin}: {text[:120]!r} has its chroot before the last server",
             f"{remedy}: the chroot comes once, at the end",

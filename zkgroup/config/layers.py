@@ -188,10 +188,11 @@ def _timeout(
         return _seconds(str(profile.connect_timeout), profile.origin), profile.origin
     for prop in reversed(properties):
         if prop.key == CONNECTION_TIMEOUT and prop.value.isascii() and prop.value.isdigit():
-            if not 0 < int(prop.value) <= 1000 * LONGEST_TIMEOUT:
-                why, remedy = ("small", "at least 1") if int(prop.value) == 0 else ("large", "at most an hour, 3600000")
+            digits = prop.value.lstrip("0")  # thousands of them are no number for Python
+            if not digits or len(digits) > 9 or int(digits) > 1000 * LONGEST_TIMEOUT:
+                why, remedy = ("large", "at most an hour, 3600000") if digits else ("small", "at least 1")
                 raise UsageError(f"{prop.origin}: {prop.key}={prop.value[:40]} is too {why}", remedy)
-            return _seconds(str(int(prop.value) / 1000), prop.origin), prop.origin
+            return _seconds(str(int(digits) / 1000), prop.origin), prop.origin
     return DEFAULT_TIMEOUT, "default"
 
 

@@ -21,9 +21,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from zkgroup.config.properties import Property
+from zkgroup.config.reading import read_settings
 from zkgroup.errors import UsageError
 
 ENV_CONFIG: Final = "ZKGROUP_CONFIG"
+_MOST_DOTS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,32 +58,43 @@ def read_profiles(path: Path, *, must_exist: bool) -> dict[str, Profile]:
     import tomllib  # 9 ms at start-up that only profiles need
 
     try:
-        data = tomllib.loads(path.read_text("utf-8"))
+        text = read_settings(path, "check its permissions").decode("utf-8")
+        _check_keys(text, path)
+        data = tomllib.loads(text)
     except FileNotFoundError:
         if must_exist:
             raise UsageError(f"no file {path}", f"{ENV_CONFIG} names it: correct or unset it") from None
         return {}
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror or error}", "check its permissions") from None
     except UnicodeDecodeError:
         raise UsageError(f"{path} is no UTF-8 text", "TOML is written in UTF-8") from None
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{path}: {error}", "correct the TOML") from None
+    except ValueError as error:  # also of a number of thousands of digits, which Python does not read
+        raise UsageError(f"{path}: {_line(str(error))}", "correct the TOML") from None
+    except RecursionError:
+        raise UsageError(f"{path} is nested too deeply to hold profiles", "correct the TOML") from None
     unknown = data.keys() - {"clusters"}
     if unknown:
-        raise UsageError(f"{path}: unknown key {min(unknown)!r}", "profiles stand under [clusters.NAME]")
+        raise UsageError(f"{path}: unknown key {min(unknown)[:80]!r}", "profiles stand under [clusters.NAME]")
     clusters = _table(data.get("clusters", {}), f"{path}: clusters")
-    return {name: _profile(_table(value, f"{path}: clusters.{name}"), name, path) for name, value in clusters.items()}
+    return {
+        name: _profile(_table(value, f"{path}: clusters.{_line(name)}"), name, path) for name, value in clusters.items()
+    }
+
+
+def _check_keys(text: str, path: Path) -> None:
+    """Raise ``UsageError`` for a key of thousands of parts, whose square is what tomllib (3.11) takes for it."""
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.count(".") > _MOST_DOTS:
+            raise UsageError(f"{path}, line {number} has more than {_MOST_DOTS} dots", "correct the TOML")
 
 
 def _profile(table: Mapping[str, Any], name: str, path: Path) -> Profile:
-    where = f"{path}: clusters.{name}"
+    where = f"{path}: clusters.{_line(name)}"
     if name.partition(":")[0] == "sandbox":
         raise UsageError(f"{where} has a reserved name", "--cluster sandbox means the sandbox: call it otherwise")
     unknown = sorted(table.keys() - _FIELDS.keys())
     if unknown:
         # A misspelt `protected` must not pass in silence.
-        raise UsageError(f"{where}: unknown key {unknown[0]!r}", f"known: {', '.join(_FIELDS)}")
+        raise UsageError(f"{where}: unknown key {unknown[0][:80]!r}", f"known: {', '.join(_FIELDS)}")
     values: dict[str, Any] = {}
     for key, value in table.items():
         wanted, accepts = _FIELDS[key]
@@ -89,22 +102,32 @@ def _profile(table: Mapping[str, Any], name: str, path: Path) -> Profile:
             raise UsageError(f"{where}: {key} has a value of the wrong type", f"give {wanted}")
         values[key.replace("-", "_")] = value
     properties = [
-        Property(f"{prefix}{key}", _scalar(value, f"{where}.{section}: {key}"), f"{where}.{section}")
+        Property(f"{prefix}{key}", _scalar(value, f"{where}.{section}: {_line(key)}"), f"{where}.{section}")
         for section, prefix in (("properties", ""), ("kafka", "kafka."))
         for key, value in values.pop(section, {}).items()
     ]
-    return Profile(origin=f"profile {name} in {path}", properties=tuple(properties), **values)
+    return Profile(origin=f"profile {_line(name)} in {path}", properties=tuple(properties), **values)
+
+
+def _line(text: str) -> str:
+    """As much of a text as a message shows, on one line."""
+    return text[:120] if text[:120].isprintable() else repr(text[:120])
 
 
 def _is_text(value: object) -> bool:
     return isinstance(value, str) and value != ""
 
 
+def _is_int64(value: object) -> bool:
+    """TOML's integers have 64 bits; Python reads more, and then cannot show thousands of digits."""
+    return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
+
+
 _FIELDS: Final[dict[str, tuple[str, Callable[[object], bool]]]] = {
     "zookeeper": ("a text", _is_text),
     "zookeeper-auth-file": ("a path", _is_text),
     "bootstrap-server": ("a text", _is_text),
-    "connect-timeout": ("seconds", lambda value: isinstance(value, int | float) and not isinstance(value, bool)),
+    "connect-timeout": ("seconds", lambda value: isinstance(value, float) or _is_int64(value)),
     "consumer-config": ("a path", _is_text),
     "protected": ("true or false", lambda value: isinstance(value, bool)),
     "kafka": ("a table", lambda value: isinstance(value, dict)),
@@ -121,6 +144,6 @@ def _table(value: object, where: str) -> dict[str, Any]:
 def _scalar(value: object, where: str) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, str | int | float):
+    if isinstance(value, str | float) or _is_int64(value):
         return str(value)
     raise UsageError(f"{where} is neither text nor number nor truth value", 'quote dotted keys: "a.b" = …')

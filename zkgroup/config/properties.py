@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from zkgroup.config.reading import read_settings
 from zkgroup.errors import UsageError
 
 _BLANKS = " \t\f"
@@ -37,12 +38,11 @@ class Property(NamedTuple):
 
 def read_properties(path: Path) -> list[Property]:
     """Read a file. Raises ``UsageError`` where it cannot be read or holds a malformed escape."""
+    remedy = "check the path and its permissions"
     try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise UsageError(
-            f"cannot read {path}: {error.strerror or error}", "check the path and its permissions"
-        ) from None
+        data = read_settings(path, remedy)
+    except FileNotFoundError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}", remedy) from None
     return parse_properties(data, str(path))
 
 
@@ -72,20 +72,22 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """Logical lines without comments, each with the number of its first natural line."""
     parts: list[str] = []
     first = 0
+    begun = False  # whether something stands in the parts
     for number, natural in enumerate(_NATURAL_LINE.split(text), 1):
         line = natural.lstrip(_BLANKS)
-        if not any(parts):
+        if not begun:
             if not line or line[0] in "#!":
                 continue
             first = number
         backslashes = len(line) - len(line.rstrip("\\"))
         if backslashes % 2:
             parts.append(line[:-1])
+            begun = begun or len(line) > 1
             continue
         parts.append(line)
         yield first, "".join(parts)
-        parts = []
-    if any(parts):
+        parts, begun = [], False
+    if begun:
         yield first, "".join(parts)
 
 

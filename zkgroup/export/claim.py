@@ -23,6 +23,7 @@ from zkgroup.export.group import committed_of, offset_paths
 from zkgroup.export.rundata import ManifestPart, Pointer
 from zkgroup.export.transactions import OPERATION_BYTES, TRANSACTION_BYTES, pieces_of
 from zkgroup.export.words import PartitionPlan
+from zkgroup.groups.guard import decode_exporter
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import (
@@ -394,11 +395,7 @@ class ExportClaim:
 def read_holder(registry: Registry, group: str) -> dict[str, object] | None:
     """Who holds the group's lock: ``host``, ``pid``, ``run``, ``since`` (milliseconds); None where nobody tells."""
     (node,) = registry.read([Get(znodes.export_lock(group))])
-    try:
-        found = json.loads(node.data) if isinstance(node, Node) else None
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) and {"host", "pid"} <= found.keys() else None
+    return decode_exporter(node.data) if isinstance(node, Node) else None
 
 
 def _state(part: ManifestPart, offset: int | None, version: int | None) -> str:

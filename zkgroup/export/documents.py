@@ -27,7 +27,9 @@ from zkgroup.export.rundata import (
     TopicIdentity,
 )
 from zkgroup.export.words import PartitionPlan, Skipped, Slice
+from zkgroup.protocol.jsontext import excerpt
 from zkgroup.protocol.names import TopicPartition
+from zkgroup.shapes import require
 
 #: Plans and manifests are of format 2, since files may hold ranges of several partitions; 1 is still read.
 FORMAT: Final = 1
@@ -50,12 +52,21 @@ def _load(data: bytes, name: str, newest: int = FORMAT) -> dict[str, Any]:
         raise _unreadable(name, f"it is no JSON ({error})") from None
     found = document.get("format") if isinstance(document, dict) else None
     if not isinstance(document, dict) or found not in range(FORMAT, newest + 1):
-        raise _unreadable(name, f"its format is {found!r}, this release knows {newest}")
+        raise _unreadable(name, f"its format is {excerpt(found)}, this release knows {newest}")
     return document
 
 
 def _unreadable(name: str, why: str) -> ZkgroupError:
     return ZkgroupError(f"{name} cannot be read: {why}", "restore it from a copy, or use the release that wrote it")
+
+
+def _why(error: Exception) -> str:
+    """What is wrong with a document, in a line that quotes little of it."""
+    told = error.args[0] if error.args else ""
+    if isinstance(error, KeyError):
+        return f"{excerpt(told)} is missing"
+    shown = told if isinstance(told, str) and told.isprintable() and len(told) <= 120 else excerpt(told)
+    return f"{type(error).__name__}: {shown}"
 
 
 # --- pointer --------------------------------------------------------------------------------------------------------
@@ -89,7 +100,7 @@ def decode_pointer(path: str, data: bytes) -> Pointer | None:
         if state not in ("planned", "decided", "committed", "withdrawn") or not isinstance(manifest, str | None):
             raise ValueError(state)
     except (KeyError, ValueError) as error:
-        raise _unreadable(f"znode {path}", f"what is {error}?") from None
+        raise _unreadable(f"znode {path}", f"what is {excerpt(error.args[0])}?") from None
     return Pointer(state, run, output, plan, attempt, manifest)
 
 
@@ -131,9 +142,11 @@ def decode_plan(name: str, data: bytes) -> RunPlan:
         topics = {topic: _read_identity(identity) for topic, identity in found.pop("topics").items()}
         parts = tuple(_read_part(part) for part in found.pop("partitions"))
         known = {key: found[key] for key in RunPlan.__dataclass_fields__ if key in found}
-        return RunPlan(topics=topics, partitions=parts, layout=layout, **known)
+        plan = RunPlan(topics=topics, partitions=parts, layout=layout, **known)
+        require(plan, RunPlan)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _unreadable(name, f"{type(error).__name__} {error}") from None
+        raise _unreadable(name, _why(error)) from None
+    return plan
 
 
 def _part(part: PartitionPlan) -> dict[str, Any]:
@@ -230,9 +243,11 @@ def decode_manifest(name: str, data: bytes) -> Manifest:
         layout = read_layout(found.get("layout"))
         made = ("parts", "files", "coverage", "layout")
         known = {key: found[key] for key in Manifest.__dataclass_fields__ if key in found and key not in made}
-        return Manifest(parts=parts, files=files, coverage=coverage, layout=layout, **known)
+        manifest = Manifest(parts=parts, files=files, coverage=coverage, layout=layout, **known)
+        require(manifest, Manifest)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _unreadable(name, f"{type(error).__name__} {error}") from None
+        raise _unreadable(name, _why(error)) from None
+    return manifest
 
 
 def _read_manifest_part(found: dict[str, Any]) -> ManifestPart:
@@ -293,6 +308,8 @@ def decode_settled(name: str, data: bytes) -> Settled:
     found = _load(data, name)
     try:
         left = tuple(TopicPartition(topic, number) for topic, number in found["left"])
-        return Settled(found["how"], found["when"], left, _read_coverage(found["coverage"]))
+        settled = Settled(found["how"], found["when"], left, _read_coverage(found["coverage"]))
+        require(settled, Settled)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _unreadable(name, f"{type(error).__name__} {error}") from None
+        raise _unreadable(name, _why(error)) from None
+    return settled

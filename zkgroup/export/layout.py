@@ -40,8 +40,11 @@ _DAY, _HOUR, _QUARTER = 86_400, 3_600, 900
 # 9999-12-30: behind it local times leave the calendar.
 _LAST: Final = 253_402_128_000
 _CACHED: Final = 100_000
+_NUMBER = re.compile(r"[0-9]{1,10}", re.ASCII)
 _NAME = re.compile(
-    r"(?:([0-9]+)\.)?([0-9]+)-([0-9]+)(?:\+([0-9]+)\.([0-9]{8,}-[0-9a-f]{8}))?(?:\.g([0-9a-f]+))?\.parquet", re.ASCII
+    r"(?:([0-9]{1,10})\.)?([0-9]{1,19})-([0-9]{1,19})(?:\+([0-9]{1,19})\.([0-9]{8,}-[0-9a-f]{8}))?"
+    r"(?:\.g([0-9a-f]+))?\.parquet",
+    re.ASCII,
 )
 
 
@@ -90,7 +93,7 @@ class Layout:
         if found.get("date", NULL) == NULL:
             return None
         day = (datetime.date.fromisoformat(found["date"]) - _EPOCH).days
-        return day * 24 + int(found["hour"]) if "hour" in self.by else day
+        return day * 24 + int(found.get("hour", "")) if "hour" in self.by else day
 
     def told(self) -> str:
         """In the words of the command's options."""
@@ -119,7 +122,7 @@ def read_name(name: str) -> FileName | None:
     if match is None or "topic" not in keys or len(keys) != len(folders):
         return None
     partition = keys.get("partition", match[1])
-    if partition is None or not partition.isdecimal() or ("partition" in keys) == (match[1] is not None):
+    if partition is None or not _NUMBER.fullmatch(partition) or ("partition" in keys) == (match[1] is not None):
         return None
     return FileName(keys["topic"], int(partition), int(match[2]), int(match[3]), int(match[4] or 0), match[5], match[6])
 

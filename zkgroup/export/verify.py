@@ -251,7 +251,7 @@ def _judge_times(footer: Footer, layout: Layout, calendar: Calendar, name: str) 
     """Whether the rows are of the folder's day, or hour: its first and its last are."""
     try:
         period = layout.period_of_folder(name)
-    except (ValueError, KeyError):
+    except ValueError:
         return [" is in a folder of no day"]
     for number, rows, found in _statistics(footer.metadata, "timestamp"):
         if found is None or not found.has_min_max:

@@ -10,10 +10,12 @@ from typing import Any, Final, Literal, TypeAlias
 
 import orjson
 
+from zkgroup.protocol.jsontext import excerpt
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import OPEN, Acl
 
 VERSION: Final = 1
+_YEAR_10000: Final = 253_402_300_800_000  # milliseconds since 1970; no calendar goes on
 
 #: Which of the two stores holds an offset.
 OffsetStore: TypeAlias = Literal["zookeeper", "kafka"]
@@ -156,7 +158,7 @@ def _decode(found: Any) -> Backup:
     if not isinstance(found, dict) or "zkgroup_backup" not in found:
         raise ValueError("it has no zkgroup_backup")
     if type(found["zkgroup_backup"]) is not int or found["zkgroup_backup"] != VERSION:
-        raise ValueError(f"its version is {str(found['zkgroup_backup'])[:20]}, this zkgroup reads {VERSION}")
+        raise ValueError(f"its version is {excerpt(found['zkgroup_backup'])}, this zkgroup reads {VERSION}")
     made = found.get("consumers_made")
     if made is not None and not isinstance(made, dict):
         raise TypeError("consumers_made is no object")
@@ -169,7 +171,7 @@ def _decode(found: Any) -> Backup:
     return Backup(
         command=_text(found, "command"),
         group=_text(found, "group"),
-        time=_number(found, "time_ms"),
+        time=_time(found),
         cluster=Cluster(
             _text(found, "zookeeper"),
             _optional_text(found, "cluster_id"),
@@ -233,6 +235,13 @@ def _number(found: Mapping[str, Any], key: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{key} is no number")
     return value
+
+
+def _time(found: Mapping[str, Any]) -> int:
+    time = _number(found, "time_ms")
+    if not 0 <= time < _YEAR_10000:
+        raise ValueError("time_ms is no time")
+    return time
 
 
 def _list(found: Mapping[str, Any], key: str) -> list[Any]:

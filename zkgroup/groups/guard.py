@@ -7,15 +7,17 @@ as life too: whoever holds one reads and commits, registered or not. So does a r
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
+
+import orjson
 
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.groups.members import host_of
 from zkgroup.groups.unfinished import UnfinishedExportError
 from zkgroup.protocol import znodes
+from zkgroup.protocol.jsontext import as_int
 from zkgroup.protocol.ops import (
     OPEN,
     Acl,
@@ -211,9 +213,16 @@ def _export_parent(group: str) -> str:
     return znodes.export_state(group).rpartition("/")[0]
 
 
-def _exporter(node: Node) -> str:
+def decode_exporter(data: bytes) -> dict[str, object] | None:
+    """What an export's lock says of its holder (``host``, ``pid`` and more); None where it says nothing of the kind."""
     try:
-        found = json.loads(node.data)
-        return f" runs on {found['host']}, process {found['pid']}"
-    except (ValueError, KeyError, TypeError):
-        return " runs"
+        found = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return None
+    host, pid = (found.get("host"), found.get("pid")) if isinstance(found, dict) else (None, None)
+    return found if isinstance(host, str) and len(host) < 256 and as_int(pid) is not None else None
+
+
+def _exporter(node: Node) -> str:
+    found = decode_exporter(node.data)
+    return f" runs on {found['host']}, process {found['pid']}" if found else " runs"

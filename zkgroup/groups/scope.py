@@ -81,6 +81,7 @@ def _parse(text: str) -> tuple[str, tuple[tuple[int, int], ...]]:
             what = (
                 f"{excerpt(part)} are no partitions" if _NUMBERS.fullmatch(numbers) else f"{excerpt(text)} is no topic"
             )
-            raise UsageError(f"--topic {text[:120]}: {what}", "write it as TOPIC or TOPIC:0,2-5")
+            shown = text[:120] if text.isprintable() else excerpt(text)
+            raise UsageError(f"--topic {shown}: {what}", "write it as TOPIC or TOPIC:0,2-5")
         found.append((low, high))
     return topic, tuple(found)

@@ -20,7 +20,10 @@ INT32_MAX: Final = 2**31 - 1
 
 def excerpt(text: object) -> str:
     """A short quote of foreign text: one line, at most 40 characters."""
-    shown = repr(text[:41] if isinstance(text, str | bytes) else text)
+    try:
+        shown = repr(text[:41] if isinstance(text, str | bytes) else text)
+    except RecursionError:
+        shown = "[[[..."
     return shown if len(shown) <= 40 else shown[:37] + "..."
 
 

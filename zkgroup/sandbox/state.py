@@ -13,9 +13,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
+import orjson
+
 from zkgroup.errors import ZkgroupError
 from zkgroup.sandbox.paths import STATE_VARIABLE, sandbox_folder, sandbox_names, state_dir
 from zkgroup.sandbox.processes import ProcessId
+from zkgroup.shapes import require
 
 STATE_FILE = "state.json"
 
@@ -99,7 +102,7 @@ def read_state(folder: Path) -> SandboxState | None:
     """The state written in ``folder``, None where there is none. Raises ``DamagedStateError``."""
     path = folder / STATE_FILE
     try:
-        return _decode(json.loads(path.read_text(encoding="utf-8")))
+        return _decode(orjson.loads(path.read_bytes()))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -113,7 +116,9 @@ def _decode(raw: dict[str, Any]) -> SandboxState:
     servers = tuple(ServerState(**{**one, "process": ProcessId(**one["process"])}) for one in raw["servers"])
     members = tuple(MemberState(**{**one, "process": ProcessId(**one["process"])}) for one in raw["members"])
     owner = ProcessId(**raw["owner"]) if raw["owner"] else None
-    return SandboxState(**{**raw, "servers": servers, "members": members, "owner": owner})
+    state = SandboxState(**{**raw, "servers": servers, "members": members, "owner": owner})
+    require(state, SandboxState)
+    return state
 
 
 def find(name: str = "default") -> SandboxState | None:
