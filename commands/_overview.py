@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from ._render import AtLeast, print_rows
-from ._text import escape, shortened
+from ._text import escape, one_line, shortened
 
 if TYPE_CHECKING:
     from zkgroup.groups.findings_kinds import Finding
@@ -116,11 +116,11 @@ def _print_findings(findings: Sequence[Finding]) -> None:
     terminal = sys.stdout.isatty()
     columns = shutil.get_terminal_size().columns if terminal else sys.maxsize
     for finding in findings:
-        sys.stdout.write(f"{finding.severity:<8}  {finding.code}: {escape(finding.subject)}\n")
+        sys.stdout.write(f"{finding.severity:<8}  {finding.code}: {one_line(finding.subject)}\n")
         for text in (finding.message, f"→ {finding.remedy}"):
             sys.stdout.write(
                 textwrap.fill(
-                    escape(text),
+                    one_line(text),
                     max(40, columns - 1) if terminal else columns,
                     initial_indent=" " * 10,
                     subsequent_indent=" " * 12 if text.startswith("→") else " " * 10,

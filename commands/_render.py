@@ -18,12 +18,14 @@ from typing import Any, Literal, TextIO, TypeAlias
 
 import orjson
 
-from ._text import escape, json_escape, width
+from ._text import escape, json_escape, shortened, width
 
 Output: TypeAlias = Literal["table", "json", "csv"]
 Row: TypeAlias = Mapping[str, Any] | object
 
 GAP = "  "
+# A cell that is longer is cut: a node holds up to a megabyte, of anything. JSON and CSV have all of it.
+LONGEST = 4000
 # A cell that is wider stands out of its column.
 WIDEST = 120
 # Sentences: what comes after them does not stand below each other, or most of the table would be blanks.
@@ -169,7 +171,7 @@ def _plain(value: object) -> str:
 
 
 def _cell(value: object) -> str:
-    return "-" if value is None else escape(_plain(value)) or "-"
+    return "-" if value is None else shortened(escape(_plain(value)[: LONGEST + 1]), LONGEST) or "-"
 
 
 def _is_number(value: object) -> bool:

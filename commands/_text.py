@@ -14,7 +14,8 @@ _UNSAFE: Final = re.compile(
     "\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
     "\U000e0001\U000e0020-\U000e007f]"
 )
-_LINE_BREAKS: Final = re.compile(r"\s*[\r\n]+\s*")
+_LINE_BREAKS: Final = re.compile(r"[\r\n]+")
+LONGEST_LINE: Final = 10_000  # what names in ZooKeeper may be part of has an end
 
 
 def escape(text: str) -> str:
@@ -40,7 +41,8 @@ def shortened(text: str, most: int = 60) -> str:
 
 def one_line(text: str) -> str:
     """A message on one line: its line breaks become blanks, other control characters visible."""
-    return escape(_LINE_BREAKS.sub(" ", text.strip()))
+    lines = (line.strip() for line in _LINE_BREAKS.split(shortened(text.strip(), LONGEST_LINE)))
+    return escape(" ".join(line for line in lines if line))
 
 
 def json_escape(encoded: str) -> str:

@@ -135,6 +135,14 @@ def test_every_thread_of_a_member_is_found(members: set[str], index: int, data: 
     assert identify_owner(str(ConsumerThreadId(member, index)), members) == OwnerIdentity(member, index)
 
 
+def test_owners_of_a_megabyte() -> None:
+    """An owner node may hold as much as ZooKeeper takes: the longest member is found all the same, and at once."""
+    members = {"g_a", "g_a-1", "g", *(f"other-{n}" for n in range(200))}
+    assert identify_owner("g_a-1-" + "-" * 1_000_000, members) == OwnerIdentity("g_a-1", None)
+    assert identify_owner("-" * 1_000_000, members) is None
+    assert identify_owner("g_ab" + "x" * 1_000_000, members - {"g"}) is None
+
+
 def test_releases() -> None:
     """Releases are read as numbers; internal topics are known since 0.8.2 and 0.11."""
     assert parse_release("0.8.2.2") == (0, 8, 2)

@@ -21,6 +21,7 @@ INTERNAL_TOPICS: Final[frozenset[str]] = frozenset({OFFSETS_TOPIC, TRANSACTIONS_
 MAX_TOPIC_LENGTH: Final = 249
 
 _LEGAL = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
+_LONG_OWNER = 1000  # characters
 _THREAD_INDEX = re.compile(r"0|[1-9][0-9]*", re.ASCII)
 _RELEASE = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(?:\.([0-9]{1,4}))?(?:\.[0-9]{1,4})?", re.ASCII)
 
@@ -133,6 +134,10 @@ def identify_owner(owner: str, members: Collection[str]) -> OwnerIdentity | None
         return OwnerIdentity(head, int(tail))
     if owner in members:
         return OwnerIdentity(owner, None)
+    if len(owner) > _LONG_OWNER:  # up to a megabyte: cutting it everywhere would take its square
+        starts = (one for one in members if owner.startswith(one) and len(one) < len(owner))
+        found = max((one for one in starts if one and not owner[len(one)].isalnum()), key=len, default=None)
+        return None if found is None else OwnerIdentity(found, None)
     for end in range(len(owner) - 1, 0, -1):
         if not owner[end].isalnum() and owner[:end] in members:
             return OwnerIdentity(owner[:end], None)
