@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from zkgroup.config import ConnectionSettings, ConsumerConfig
 from zkgroup.errors import NotFoundError, UnreachableError, ZkgroupError
 
-from ._context import open_registry
+from ._context import given_brokers, open_registry, zookeeper_settings
 from ._following import Follower
 from ._signals import StopRequest, Terminated, nothing_begun
 from ._sink import Sink
@@ -100,12 +100,11 @@ def as_member(
 ) -> int:
     """Join the group, print until it is time to leave, leave; returns the exit code."""
     from zkgroup.connector import Connector
-    from zkgroup.servers.zookeeper import ZooKeeperSettings
 
     hosts, patience = str(settings.require_zookeeper()), max(1, int(settings.timeout * 1000))
     # What flags and profiles have settled holds for the member, too.
     config = dataclasses.replace(config, zookeeper_connect=hosts, zookeeper_connection_timeout_ms=patience)
-    zookeeper = ZooKeeperSettings(hosts, connect_timeout=patience / 1000, auth=settings.zookeeper_auth)
+    zookeeper = dataclasses.replace(zookeeper_settings(settings), connect_timeout=patience / 1000)
     with StopRequest() as stop:
         ends = stop.unless(lambda: _look_around(settings, config, selection, limits))
         connector = Connector(config, zookeeper, start=start, kafka=_given_brokers(settings))
@@ -165,7 +164,10 @@ def _look_around(
                 raise UnreachableError("no broker is registered in ZooKeeper", "check that the brokers are up")
             return {}  # the member waits for one, and says so
         # That a broker is silent is told by the member itself, later.
-        kafka = Brokers(registry.read, dict(config.kafka), given, settings.timeout, tell=logging.DEBUG).settings()
+        registered = Brokers(
+            registry.read, config.kafka, given, settings.timeout, listener=config.listener, tell=logging.DEBUG
+        )
+        kafka = registered.settings()
         # What a filter matches the member reads anyway.
         wanted = chosen if limits.until_end or selection.filter is None else ()
         nodes = registry.read([Get(znodes.topic(topic)) for topic in wanted])
@@ -256,7 +258,8 @@ def _prepare(
         with open_registry(settings) as registry:
             if not limits.until_end:
                 _wait_for_a_broker(registry, limits.timeout)
-            kafka = Brokers(registry.read, dict(config.kafka), timeout=settings.timeout).settings()
+            brokers = Brokers(registry.read, config.kafka, timeout=settings.timeout, listener=config.listener)
+            kafka = brokers.settings()
     known = topics(kafka, settings.timeout)
     chosen = selection.among(sorted(known), config)
     if not chosen:
@@ -312,11 +315,7 @@ def _what_is_new(
 
 
 def _given_brokers(settings: ConnectionSettings) -> KafkaSettings | None:
-    from zkgroup.servers.kafka import KafkaSettings
-
-    if not settings.bootstrap:
-        return None
-    return KafkaSettings(",".join(map(str, settings.bootstrap)), settings.kafka)
+    return given_brokers(settings) if settings.bootstrap else None
 
 
 # Both

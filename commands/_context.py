@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -17,12 +19,14 @@ from ._options import Given
 from ._signals import nothing_begun
 
 if TYPE_CHECKING:
+    from zkgroup.servers.kafka import KafkaSettings
     from zkgroup.servers.registry import Registry
+    from zkgroup.servers.zookeeper import ZooKeeperSettings
 
 
 def connection(ctx: typer.Context, *, quiet: bool = False) -> ConnectionSettings:
     """Where the servers are: flags over environment over profile over ``consumer.properties``."""
-    settings = resolve_connection(ctx.ensure_object(Given).flags, os.environ, _sandbox_zookeeper)
+    settings = resolve_connection(ctx.ensure_object(Given).flags, os.environ, _sandbox, _ask())
     if not quiet:
         warn(ctx, settings.warnings)
     return settings
@@ -48,7 +52,7 @@ def done(ctx: typer.Context, what: str) -> None:
         say(what)
 
 
-def _sandbox_zookeeper(name: str) -> str:
+def _sandbox(name: str) -> tuple[str, Path | None]:
     from zkgroup.sandbox import state  # only who asks for a sandbox needs it
 
     found = state.find(name) if name else state.find()
@@ -57,7 +61,43 @@ def _sandbox_zookeeper(name: str) -> str:
         raise UnreachableError(
             f"sandbox {name or 'default'} does not run", f"start it: zkgroup sandbox start {what}".strip()
         )
-    return found.connect
+    return found.connect, Path(found.secure, "profile.toml") if found.secure else None
+
+
+def _ask() -> Callable[[str], str] | None:
+    """How to ask for a password: on the terminal, if there is one to be asked and to answer on."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return None
+
+    def ask(what: str) -> str:
+        from getpass import getpass
+
+        return getpass(f"{what}: ", sys.stderr)
+
+    return ask
+
+
+def zookeeper_settings(settings: ConnectionSettings) -> ZooKeeperSettings:
+    """How to reach ZooKeeper. Raises ``UsageError`` where none is named."""
+    from zkgroup.protocol.acls import parse_acl
+    from zkgroup.servers.zookeeper import ZooKeeperSettings
+
+    return ZooKeeperSettings(
+        str(settings.require_zookeeper()),
+        connect_timeout=settings.timeout,
+        auth=settings.zookeeper_auth,
+        tls=settings.zookeeper_tls,
+        sasl=settings.zookeeper_sasl,
+        acl=None if settings.zookeeper_acl is None else parse_acl(settings.zookeeper_acl, "zookeeper-acl"),
+    )
+
+
+def given_brokers(settings: ConnectionSettings) -> KafkaSettings:
+    """How to reach the brokers of ``--bootstrap-server``. Raises ``UsageError``."""
+    from zkgroup.servers.kafka import KafkaSettings, check_properties
+
+    check_properties(settings.kafka)
+    return KafkaSettings(",".join(map(str, settings.bootstrap)), settings.kafka)
 
 
 @contextmanager
@@ -65,11 +105,9 @@ def open_registry(settings: ConnectionSettings) -> Iterator[Registry]:
     """A connection to ZooKeeper, checked to have the chroot. Raises ``UnreachableError`` and ``UsageError``."""
     with nothing_begun():
         from zkgroup.servers.registry import Registry  # kazoo takes 20–50 ms
-        from zkgroup.servers.zookeeper import ZooKeeperSettings
 
     address = settings.require_zookeeper()
-    zookeeper = ZooKeeperSettings(str(address), connect_timeout=settings.timeout, auth=settings.zookeeper_auth)
-    with Registry(zookeeper) as registry:
+    with Registry(zookeeper_settings(settings)) as registry:
         if address.chroot and not registry.chroot_exists():
             raise UsageError(
                 f"ZooKeeper at {','.join(map(str, address.addresses))} has no chroot {address.chroot}",

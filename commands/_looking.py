@@ -12,7 +12,7 @@ import typer
 from zkgroup.config import ConnectionSettings
 from zkgroup.errors import NotFoundError
 
-from ._context import connection, open_registry
+from ._context import connection, given_brokers, open_registry
 
 if TYPE_CHECKING:
     from zkgroup.groups.model import GroupSnapshot, Store
@@ -34,11 +34,10 @@ def brokers_of(settings: ConnectionSettings, registry: Registry | None) -> Calla
 
     def find() -> KafkaSettings:
         from zkgroup.servers.brokers import Brokers  # confluent-kafka: 60 ms that not every look needs
-        from zkgroup.servers.kafka import KafkaSettings
 
         if settings.bootstrap or registry is None:
-            return KafkaSettings(",".join(map(str, settings.bootstrap)), settings.kafka)
-        return Brokers(registry.read, settings.kafka).settings()
+            return given_brokers(settings)
+        return Brokers(registry.read, settings.kafka, listener=settings.listener).settings()
 
     return find
 

@@ -15,6 +15,7 @@ from zkgroup.config.layers import ENV_AUTH_FILE, ENV_CLUSTER, ENV_TIMEOUT, ENV_Z
 
 from ._completing import complete_cluster, complete_group
 from ._render import Output
+from ._security_options import SECURITY_FIELDS, security_parameters
 
 CONNECTION: Final = "Connection (before or after the command's name)"
 LOGGING: Final = "Messages"
@@ -44,7 +45,9 @@ class Given:
     @property
     def flags(self) -> Flags:
         """For the layering of settings."""
-        return Flags(**{name: tuple(values) for name, values in self.values.items()})
+        given = {name: tuple(values) for name, values in self.values.items()}
+        security = {name: tuple(map(str, given.pop(name))) for name in SECURITY_FIELDS if name in given}
+        return Flags(**given, security=security)
 
 
 def _collect(ctx: typer.Context, param: typer.CallbackParam, value: Any) -> Any:
@@ -185,8 +188,8 @@ def _parameters(declaration: Any) -> list[Any]:
 
 
 def connection_parameters() -> list[Any]:
-    """Fresh parameters for the connection options."""
-    return _parameters(_declare_connection)
+    """Fresh parameters for the connection options, security last."""
+    return [*_parameters(_declare_connection), *security_parameters(_collect)]
 
 
 def logging_parameters() -> list[Any]:

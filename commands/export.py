@@ -6,6 +6,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
@@ -13,7 +14,7 @@ import typer
 
 from zkgroup.errors import NotFoundError, UsageError, VerificationError
 
-from ._context import connection, consumer_config, open_registry, warn
+from ._context import connection, consumer_config, given_brokers, open_registry, warn
 from ._export_layout import (
     CompressionOption,
     KeyFormat,
@@ -273,10 +274,10 @@ def export(
     with open_registry(settings) as registry:
         brokers: Callable[[], KafkaSettings]
         if settings.bootstrap:
-            given = KafkaSettings(",".join(map(str, settings.bootstrap)), properties)
+            given = replace(given_brokers(settings), properties=properties)
             brokers = lambda: given  # noqa: E731
         else:
-            brokers = Brokers(registry.read, properties).settings
+            brokers = Brokers(registry.read, properties, listener=settings.listener).settings
 
         def say(warning: str) -> None:
             line.clear()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -66,11 +68,21 @@ def start(
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="Added to the brokers' server.properties; repeatable."),
     ] = None,
+    secure: Annotated[
+        bool, typer.Option("--secure", help="With TLS, users and access lists; Kafka 0.10.2.2 and later.")
+    ] = False,
     output: OutputOption = "table",
 ) -> None:
     """Start a ZooKeeper and Kafka brokers on free loopback ports. They run on until 'sandbox stop'.
 
     Other commands find them by --cluster sandbox, or --cluster sandbox:NAME.
+
+    With --secure an authority, certificates and passwords are made for it. ZooKeeper has a port with TLS, where a
+    client must show a certificate, and knows users (SASL, DIGEST-MD5); what brokers keep there only they may change.
+    Brokers have the listeners SSL (client certificates), SASL_SSL and CLIENTS (SASL_PLAINTEXT; both with PLAIN,
+    SCRAM-SHA-256 and SCRAM-SHA-512), beside PLAINTEXT for themselves and for Kafka's own old consumer. --cluster
+    sandbox then comes with all that: as SASL_SSL with SCRAM-SHA-512, and to ZooKeeper over TLS with a user. What it
+    comes with stands in a profile, whose place is told, as an example of one.
     """
     from zkgroup.sandbox.lifecycle import process_rows
     from zkgroup.sandbox.sandbox import Sandbox
@@ -85,11 +97,14 @@ def start(
         zookeeper_port=zookeeper_port,
         broker_port=broker_port,
         properties=_key_values(broker_property, "--broker-property"),
+        secure=secure,
     )
     sandbox.start()
     print_rows(process_rows(sandbox.state), COLUMNS, output)
     called = "" if name == "default" else f":{name}"
     _note(ctx, f"use it with 'zkgroup --cluster sandbox{called} …': ZooKeeper {sandbox.connect}")
+    if sandbox.security is not None:
+        _note(ctx, f"its profile, with all files that it needs beside it: {sandbox.security.profile}")
 
 
 @app.command()
@@ -170,16 +185,18 @@ def fill(
     with nothing_begun():
         from zkgroup.protocol.names import validate_topic
         from zkgroup.sandbox.lifecycle import running
+        from zkgroup.sandbox.security import Security, registry_settings
         from zkgroup.sandbox.topics import fill_topic
         from zkgroup.servers.registry import Registry
-        from zkgroup.servers.zookeeper import ZooKeeperSettings
 
     validate_topic(topic)
     # librdkafka calls back at each delivery, and an exception that a signal raises there is lost.
     with StopRequest() as stop:
 
         def work() -> dict[TopicPartition, LogRange]:
-            with Registry(ZooKeeperSettings(running(name).connect)) as registry:
+            state = running(name)
+            security = Security(Path(state.secure)) if state.secure else None
+            with Registry(registry_settings(state.connect, security)) as registry:
                 return fill_topic(registry, topic, count, partitions=partitions, size=size)
 
         logs = stop.unless(work)
@@ -234,6 +251,7 @@ def member(
     from zkgroup.protocol.names import validate_group_id, validate_topic
     from zkgroup.sandbox.lifecycle import running, start_member
     from zkgroup.sandbox.member import MemberOptions
+    from zkgroup.sandbox.security import Security
 
     given = [
         (kind, value)
@@ -251,6 +269,7 @@ def member(
     if id is not None:
         load_consumer_config([Property("consumer.id", id, "--id")])
     state = running(name)
+    security = Security(Path(state.secure)) if state.secure else None
     options = MemberOptions(
         connect=state.connect,
         group=group,
@@ -262,8 +281,10 @@ def member(
         from_beginning=from_beginning,
         output="records" if records else "values",
         properties=_key_values(property, "--property"),
-        **({"name": id} if id else {}),
+        java_options=tuple(security.java_options(member=True)) if security else (),
     )
+    if id is not None:
+        options = replace(options, name=id)
     if detach:
         started = start_member(name, options)
         _note(ctx, f"member {started.name} runs; it prints to {started.log}")

@@ -28,7 +28,7 @@ from zkgroup.errors import RefusedError, UnreachableError
         ([], "missing command: see 'zkgroup --help'"),
         (["nonsense"], "no command 'nonsense': see 'zkgroup --help'"),
         (["owner"], "no command 'owner': is owners meant?"),
-        (["--nonsense"], "no such option: --nonsense: see 'zkgroup --help'"),
+        (["--xyzzy"], "no such option: --xyzzy: see 'zkgroup --help'"),
         (["owners"], "missing argument 'GROUP': see 'zkgroup owners --help'"),
         (
             ["owners", "g", "--output", "xml"],

@@ -58,6 +58,7 @@ def test_defaults_are_the_references() -> None:
         "keep_trying": False,
         "quiesce_timeout_ms": 3000,
         "compat": "1.1",
+        "listener": "",
         "kafka": {},
         "explicit": frozenset(),
     }

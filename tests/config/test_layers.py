@@ -34,7 +34,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
     return {"ZKGROUP_CONFIG": str(path)}
 
 
-def no_sandbox(name: str) -> str:
+def no_sandbox(name: str) -> tuple[str, None]:
     raise UnreachableError(f"sandbox {name or 'default'} does not run")
 
 
@@ -162,9 +162,9 @@ def test_the_sandbox_is_looked_up(cluster: str, asked: str) -> None:
     """--cluster sandbox[:NAME] asks the sandbox for its ZooKeeper, and needs no config.toml."""
     asked_for: list[str] = []
 
-    def find(name: str) -> str:
+    def find(name: str) -> tuple[str, None]:
         asked_for.append(name)
-        return "localhost:1234/x"
+        return "localhost:1234/x", None
 
     settings = resolve_connection(Flags(cluster=(cluster,)), {"ZKGROUP_CLUSTER": "absent"}, find)
     assert (str(settings.zookeeper), settings.cluster, asked_for) == ("localhost:1234/x", cluster, [asked])

@@ -258,7 +258,7 @@ class ModelZooKeeper(Tree):
     def _add(
         self, session: int, path: str, data: bytes, owner: int, acl: tuple[Acl, ...], undo: list[Callable[[], None]]
     ) -> Change:
-        node = Znode(data, self._zxid, self._zxid, 0, self._now(), self._now(), owner, self._zxid, acl=acl)
+        node = Znode(data, self._zxid, self._zxid, 0, self._now(), self._now(), owner, self._zxid, acl=acl or OPEN)
         parent, name = self.nodes[parent_of(path)], path.rpartition("/")[2]
         self.nodes[path] = node
         parent.children[name] = None

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from zkgroup.config.properties import Property
+from zkgroup.config.security import TlsSettings
 from zkgroup.errors import UsageError
 
 ZOOKEEPER_PORT: Final = 2181
@@ -93,8 +94,15 @@ class ConnectionSettings:
     bootstrap: tuple[Address, ...] = ()
     timeout: float = DEFAULT_TIMEOUT
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
+    #: The brokers' listener, if it was named.
+    listener: str | None = None
     #: Schemes and credentials for ZooKeeper.
     zookeeper_auth: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    zookeeper_tls: TlsSettings | None = None
+    #: User and password.
+    zookeeper_sasl: tuple[str, str] | None = field(default=None, repr=False)
+    #: The access list of what is made in ZooKeeper, in words, if one was asked for.
+    zookeeper_acl: str | None = None
     cluster: str | None = None
     #: A profile may ask for a confirmation before anything is changed.
     protected: bool = False

@@ -64,6 +64,8 @@ class ConsumerConfig:
     quiesce_timeout_ms: int = 3000
     #: The release whose roundrobin this member computes.
     compat: str = "1.1"
+    #: The brokers' listener, by its name; empty: one that speaks the security protocol.
+    listener: str = ""
 
     #: Raw librdkafka properties (``kafka.NAME=…``). They may hold secrets and are never shown.
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)

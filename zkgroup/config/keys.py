@@ -164,6 +164,7 @@ KEYS: Final[tuple[Key, ...]] = (
 )
 
 OWN_KEYS: Final[tuple[Key, ...]] = (
+    Key("zkgroup.listener", "text", "none", _H, "as `--listener`: the brokers' listener, by its name"),
     Key(
         "zkgroup.keep.trying",
         "bool",

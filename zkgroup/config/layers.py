@@ -22,6 +22,15 @@ from zkgroup.config.consumer import KAFKA_PREFIX
 from zkgroup.config.credentials import read_credentials
 from zkgroup.config.profiles import Profile, config_file, read_profiles
 from zkgroup.config.properties import Property, read_properties
+from zkgroup.config.securing import (
+    Ask,
+    check_contradictions,
+    complete_brokers,
+    read_securing,
+    zookeeper_tls,
+    zookeeper_user,
+)
+from zkgroup.config.security import LISTENER, PROTOCOL
 from zkgroup.errors import UsageError
 
 ENV_ZOOKEEPER: Final = "ZKGROUP_ZOOKEEPER"
@@ -45,6 +54,8 @@ class Flags:
     consumer_config: tuple[str, ...] = ()
     property: tuple[str, ...] = field(default=(), repr=False)
     connect_timeout: tuple[float, ...] = ()
+    #: Those of ``security.SETTINGS``, by the names of their parameters.
+    security: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class _Candidate(NamedTuple):
@@ -52,19 +63,35 @@ class _Candidate(NamedTuple):
     origin: str
 
 
+#: What a sandbox is reached by: its connect string, and the file of its profile if it is secured.
+FindSandbox = Callable[[str], tuple[str, Path | None]]
+
+
 def resolve_connection(
-    flags: Flags, environ: Mapping[str, str], find_sandbox: Callable[[str], str]
+    flags: Flags, environ: Mapping[str, str], find_sandbox: FindSandbox, ask: Ask = None
 ) -> ConnectionSettings:
     """Settle every setting and remember where it came from. Reads ``config.toml`` and ``consumer.properties``.
 
-    ``find_sandbox`` turns a sandbox's name (``""``: the usual one) into its ZooKeeper connect string. Raises
-    ``UsageError`` for what is contradictory, unknown or unreadable.
+    ``find_sandbox`` turns a sandbox's name (``""``: the usual one) into its ZooKeeper connect string, and the file of
+    its profile. ``ask`` asks a person for a password that is missing. Raises ``UsageError`` for what is contradictory,
+    unknown or unreadable.
     """
     by_flag = _only(flags.cluster, "--cluster")
     cluster = by_flag or environ.get(ENV_CLUSTER) or None
     profile = _profile(cluster, environ, find_sandbox) if cluster else Profile(origin="no profile")
     own = [_parse_assignment(text) for text in flags.property]
-    properties = [*_file_properties(flags, profile), *profile.properties, *own]
+    securing = read_securing(flags.security, environ, profile.security, profile.origin, profile_first=bool(by_flag))
+    properties = [
+        *_file_properties(flags, profile),
+        *profile.properties,
+        *securing.properties(flagged=False),
+        *own,
+        *securing.properties(flagged=True),
+    ]
+    if "listener" in securing.flagged and not any(p.key == PROTOCOL and p.origin.startswith("--") for p in properties):
+        # What was meant for another listener: this one's registration tells.
+        properties = [p for p in properties if p.key != PROTOCOL]
+    exposed = check_contradictions(securing, own)
     zookeeper, zookeeper_origin = _zookeeper(flags, environ, profile, properties, bool(by_flag))
     origins = {"zookeeper": zookeeper_origin} if zookeeper else {}
     warnings = _overruled(flags, zookeeper, zookeeper_origin, properties)
@@ -77,27 +104,45 @@ def resolve_connection(
         origins["bootstrap"] = profile.origin
     auth, auth_warnings = _credentials(flags, environ, profile)
     timeout, origins["timeout"] = _timeout(flags, environ, profile, properties)
-    kafka = {p.key.removeprefix(KAFKA_PREFIX): p.value for p in properties if p.key.startswith(KAFKA_PREFIX)}
+    listener = next((p.value for p in reversed(properties) if p.key == LISTENER), None)
+    properties += complete_brokers(_kafka(properties), listener, ask)
+    sasl, tls = zookeeper_user(securing, ask), zookeeper_tls(securing, ask)
+    acl = securing.text("zookeeper-acl")
+    if acl is not None and acl.startswith("creator") and not (auth or sasl or (tls and tls.certificate_file)):
+        raise UsageError(
+            f"zookeeper-acl {acl} needs credentials", "give --zookeeper-auth-file or --zookeeper-sasl-user"
+        )
     return ConnectionSettings(
         zookeeper=zookeeper,
         bootstrap=bootstrap,
         timeout=timeout,
-        kafka=kafka,
+        kafka=_kafka(properties),
+        listener=listener,
         zookeeper_auth=auth,
+        zookeeper_tls=tls,
+        zookeeper_sasl=sasl,
+        zookeeper_acl=acl,
         cluster=cluster,
         protected=profile.protected,
         properties=tuple(properties),
         origins=origins,
-        warnings=(*warnings, *auth_warnings),
+        warnings=(*warnings, *auth_warnings, *securing.warnings, *exposed),
     )
 
 
-def _profile(cluster: str, environ: Mapping[str, str], find_sandbox: Callable[[str], str]) -> Profile:
+def _kafka(properties: Sequence[Property]) -> dict[str, str]:
+    return {p.key.removeprefix(KAFKA_PREFIX): p.value for p in properties if p.key.startswith(KAFKA_PREFIX)}
+
+
+def _profile(cluster: str, environ: Mapping[str, str], find_sandbox: FindSandbox) -> Profile:
     name, colon, rest = cluster.partition(":")
     if name == SANDBOX:
         if colon and not rest:
             raise UsageError(f"--cluster {cluster} names no sandbox", "write sandbox or sandbox:NAME")
-        return Profile(origin=f"{cluster}", zookeeper=find_sandbox(rest))
+        connect, secured = find_sandbox(rest)
+        if secured is None:
+            return Profile(origin=f"{cluster}", zookeeper=connect)
+        return next(iter(read_profiles(secured, must_exist=True).values()))
     path, asked_for = config_file(environ)
     profiles = read_profiles(path, must_exist=asked_for)
     found = profiles.get(cluster)

@@ -7,8 +7,9 @@ bootstrap-server = "broker1:9092"            # for what needs no ZooKeeper
 connect-timeout = 10                         # seconds
 consumer-config = "/etc/kafka/consumer.properties"
 protected = true                             # changes ask for a confirmation
+security-protocol = "SASL_SSL"               # and all others of zkgroup.config.security
 [clusters.prod.kafka]                        # librdkafka's properties
-"security.protocol" = "SASL_SSL"
+"socket.timeout.ms" = 10000
 [clusters.prod.properties]                   # the reference's keys
 "auto.offset.reset" = "smallest"
 """
@@ -16,12 +17,13 @@ protected = true                             # changes ask for a confirmation
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from zkgroup.config.properties import Property
 from zkgroup.config.reading import read_settings
+from zkgroup.config.security import SETTINGS
 from zkgroup.errors import UsageError
 
 ENV_CONFIG: Final = "ZKGROUP_CONFIG"
@@ -40,6 +42,8 @@ class Profile:
     consumer_config: str | None = None
     protected: bool = False
     properties: tuple[Property, ...] = ()
+    #: Those of ``zkgroup.config.security``, by their keys; truth values as ``true`` and ``false``.
+    security: Mapping[str, str] = field(default_factory=dict)
 
 
 def config_file(environ: Mapping[str, str]) -> tuple[Path, bool]:
@@ -96,17 +100,21 @@ def _profile(table: Mapping[str, Any], name: str, path: Path) -> Profile:
         # A misspelt `protected` must not pass in silence.
         raise UsageError(f"{where}: unknown key {unknown[0][:80]!r}", f"known: {', '.join(_FIELDS)}")
     values: dict[str, Any] = {}
+    security: dict[str, str] = {}
     for key, value in table.items():
         wanted, accepts = _FIELDS[key]
         if not accepts(value):
             raise UsageError(f"{where}: {key} has a value of the wrong type", f"give {wanted}")
-        values[key.replace("-", "_")] = value
+        if key in _SECURITY:
+            security[key] = _scalar(value, where)
+        else:
+            values[key.replace("-", "_")] = value
     properties = [
         Property(f"{prefix}{key}", _scalar(value, f"{where}.{section}: {_line(key)}"), f"{where}.{section}")
         for section, prefix in (("properties", ""), ("kafka", "kafka."))
         for key, value in values.pop(section, {}).items()
     ]
-    return Profile(origin=f"profile {_line(name)} in {path}", properties=tuple(properties), **values)
+    return Profile(origin=f"profile {_line(name)} in {path}", properties=tuple(properties), security=security, **values)
 
 
 def _line(text: str) -> str:
@@ -132,7 +140,15 @@ _FIELDS: Final[dict[str, tuple[str, Callable[[object], bool]]]] = {
     "protected": ("true or false", lambda value: isinstance(value, bool)),
     "kafka": ("a table", lambda value: isinstance(value, dict)),
     "properties": ("a table", lambda value: isinstance(value, dict)),
+    **{
+        key: ("true or false", lambda value: isinstance(value, bool))
+        if setting.kind == "truth"
+        else ("a text", _is_text)
+        for setting in SETTINGS
+        for key in setting.keys
+    },
 }
+_SECURITY: Final = frozenset(key for setting in SETTINGS for key in setting.keys)
 
 
 def _table(value: object, where: str) -> dict[str, Any]:

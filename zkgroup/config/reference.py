@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from zkgroup.config.keys import KEYS, OWN_KEYS, RESERVED, Key, Status
+from zkgroup.config.security import SETTINGS
 
 BEGIN: Final = "<!-- generated: {} -->"
 END: Final = "<!-- end of generated text -->"
@@ -41,10 +42,22 @@ def _deed(key: Key) -> str:
     return f"{status}: {key.note}" if key.note else status
 
 
+def security_table() -> str:
+    """Markdown: the settings that secure connections."""
+    lines = ["| option | variable | key of a profile | what |", "|---|---|---|---|"]
+    for one in SETTINGS:
+        option = f"`{one.option}`" + (f", `--no-{one.name}`" if one.kind == "truth" else "")
+        variables = f"`{one.variable}`" + (f", `{one.variable}_FILE`" if one.kind == "secret" else "")
+        help = f"{one.help} {', '.join(one.choices)}." if one.choices else one.help
+        lines.append(f"| {option} | {variables} | {', '.join(f'`{key}`' for key in one.keys)} | {help} |")
+    return "\n".join(lines)
+
+
 SECTIONS: Final = {
     "keys": lambda: key_table(KEYS),
     "own keys": lambda: key_table(OWN_KEYS),
     "reserved": reserved_table,
+    "security": security_table,
 }
 
 

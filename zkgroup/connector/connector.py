@@ -103,7 +103,7 @@ class Connector:
         self._start = start
         self._clock = clock
         self._streams: list[Stream[Any, Any]] = []
-        self._brokers = Brokers(self._read, dict(config.kafka), kafka)
+        self._brokers = Brokers(self._read, config.kafka, kafka, listener=config.listener)
         self._driver: Driver | None = None
         self._closed = False  # before it has joined
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from zkgroup.config import ConsumerConfig, parse_connect_string
 from zkgroup.errors import UsageError
 from zkgroup.protocol.assignors import compat_of
@@ -31,21 +33,20 @@ def zookeeper_settings(config: ConsumerConfig, given: ZooKeeperSettings | None) 
         if not named.same_as(parse_connect_string(given.hosts, "ZooKeeperSettings")):
             raise UsageError(f"zookeeper_connect={named} contradicts ZooKeeperSettings({given.hosts!r})", "name one")
     # What the configuration leaves at its default (of one, the other's value) it does not say.
-    return ZooKeeperSettings(
-        given.hosts,
-        _one(
+    return replace(
+        given,
+        session_timeout=_one(
             "zookeeper_session_timeout_ms",
             None if session == _DEFAULTS.session_timeout else session,
             given.session_timeout,
             _DEFAULTS.session_timeout,
         ),
-        _one(
+        connect_timeout=_one(
             "zookeeper_connection_timeout_ms",
             None if connecting == session else connecting,
             given.connect_timeout,
             _DEFAULTS.connect_timeout,
         ),
-        given.auth,
     )
 
 

@@ -290,8 +290,10 @@ class _Writing(Reporter):
                 yield Create(path, acl=self._inherited(path, look))
 
     def _inherited(self, path: str, look: _Look) -> tuple[Acl, ...]:
-        """The access list for a new node at or below ``path``: that of the nearest node of the group that is there.
-        The group's own node is open, as the reference makes it."""
+        """The access list for a new node at or below ``path``: the one that was asked for, else that of the nearest
+        node of the group that is there. The group's own node is then open, as the reference makes it."""
+        if (wanted := self._steady.registry.settings.acl) is not None:
+            return wanted
         while path.startswith(znodes.group(self.group)):
             result = look.above.get(path)
             if result is not None and not _is_missing(result):

@@ -50,8 +50,12 @@ class Acl:
     permissions: int
 
 
-#: What nodes are created with where nothing else is said: anyone may do anything, as with the reference.
+#: Anyone may do anything, as with the reference.
 OPEN: tuple[Acl, ...] = (Acl("world", "anyone", 31),)
+
+
+#: The access list of a node about which nothing is said: what the session is told to give, else ``OPEN``.
+UNSAID: tuple[Acl, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +100,7 @@ class Create:
     path: str
     data: bytes = b""
     ephemeral: bool = False
-    acl: tuple[Acl, ...] = OPEN
+    acl: tuple[Acl, ...] = UNSAID
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,9 +48,12 @@ def zookeeper_properties(port: int, data: Path, tick_ms: int) -> dict[str, objec
     }
 
 
-def zookeeper_command(java: Path, class_path: str, folder: Path, heap_mb: int, *, record: bool = False) -> list[str]:
-    """The command that runs the ZooKeeper whose files lie in ``folder``."""
+def zookeeper_command(
+    java: Path, class_path: str, folder: Path, heap_mb: int, *more: str, record: bool = False
+) -> list[str]:
+    """The command that runs the ZooKeeper whose files lie in ``folder``; ``more`` options for its JVM."""
     options = (
+        *more,
         f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}",
         "-Dzookeeper.jmx.log4j.disable=true",
         "-Dzookeeper.forceSync=no",  # the data need not outlive a power cut
@@ -100,9 +103,15 @@ def broker_properties(
 
 
 def broker_command(
-    java: Path, class_path: str, folder: Path, heap_mb: int, *, record: bool = False, under_load: bool = False
+    java: Path,
+    class_path: str,
+    folder: Path,
+    heap_mb: int,
+    *more: str,
+    record: bool = False,
+    under_load: bool = False,
 ) -> list[str]:
-    """The command that runs the broker whose files lie in ``folder``."""
+    """The command that runs the broker whose files lie in ``folder``; ``more`` options for its JVM."""
     log4j = f"-Dlog4j.configuration=file:{folder / 'log4j.properties'}"
-    machine = jvm(java, class_path, heap_mb, log4j, record=record, under_load=under_load)
+    machine = jvm(java, class_path, heap_mb, *more, log4j, record=record, under_load=under_load)
     return [*machine, "kafka.Kafka", str(folder / "server.properties")]

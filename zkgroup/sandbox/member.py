@@ -55,6 +55,8 @@ class MemberOptions:
     name: str = field(default_factory=lambda: f"reference-{secrets.token_hex(4)}")
     output: Literal["values", "records"] = "records"
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    #: For its JVM.
+    java_options: tuple[str, ...] = ()
 
     @property
     def member_id(self) -> str:
@@ -92,7 +94,7 @@ class MemberOptions:
         consumer.write_text(properties_file(self.consumer_properties()), encoding="utf-8")
         log4j.write_text(LOG4J1.format(level=level, target="System.err"), encoding="utf-8")
         return [
-            *jvm(java, class_path, heap_mb, f"-Dlog4j.configuration=file:{log4j}", record=record),
+            *jvm(java, class_path, heap_mb, f"-Dlog4j.configuration=file:{log4j}", *self.java_options, record=record),
             *("org.codehaus.janino.SimpleCompiler", str(PROGRAM), PROGRAM.stem),
             *(str(consumer), self.kind, self.subscription, str(self.streams), self.output),
         ]

@@ -15,17 +15,18 @@ from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 from zkgroup.guard import Guard
 from zkgroup.java import find_java
 from zkgroup.protocol import znodes
-from zkgroup.protocol.ops import Exists, Stat
+from zkgroup.protocol.acls import CREATOR
+from zkgroup.protocol.ops import OPEN, Create, Ensure, Exists, Failure, Stat
 from zkgroup.sandbox import configuration
 from zkgroup.sandbox.jars import DEFAULT_RELEASE, kafka_class_path, release, zookeeper_class_path
 from zkgroup.sandbox.member import MemberOptions, ReferenceMember
 from zkgroup.sandbox.paths import STATE_VARIABLE, sandbox_folder
-from zkgroup.sandbox.probe import HOST, known_brokers, zookeeper_data
+from zkgroup.sandbox.probe import HOST, free_port, known_brokers, zookeeper_data
 from zkgroup.sandbox.processes import POLL, current_process
+from zkgroup.sandbox.security import LISTENERS, Security, check_release, registry_settings
 from zkgroup.sandbox.server import Server
 from zkgroup.sandbox.state import SandboxState, ServerState, lock_file, locked, read_state, write_state
 from zkgroup.servers.registry import Registry
-from zkgroup.servers.zookeeper import ZooKeeperSettings
 
 START_TIMEOUT = 120.0  # seconds for each server: it takes a few, on a machine with a load of 30 more than 60
 
@@ -39,6 +40,7 @@ class Sandbox:
     ``tick_ms``: ZooKeeper grants session time-outs of 2 to 20 ticks. ``properties`` are added to every broker's.
     Ports that are not given are chosen; with ``broker_port`` the brokers take it and those that follow. ``record``:
     the servers make their class archives when they are stopped (``zkgroup.sandbox.classdata``).
+    ``secure``: with TLS, users and access lists (``zkgroup.sandbox.security``), beside what every sandbox has.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class Sandbox:
         heap_mb: int = 256,
         record: bool = False,
         under_load: bool = False,
+        secure: bool = False,
     ) -> None:
         if not 0 <= brokers <= 9:
             raise UsageError(f"a sandbox of {brokers} brokers is not to be had", "ask for 1 to 9")
@@ -65,6 +68,10 @@ class Sandbox:
             raise UsageError(f"chroot {chroot!r} is no path", "begin it with a slash")
         self.name = name
         self.release = release(kafka)
+        if secure:
+            check_release(self.release)
+            if zookeeper is not None:
+                raise UsageError("a secured sandbox has a ZooKeeper of its own", "name none")
         self.chroot = chroot.rstrip("/")
         self.folder = sandbox_folder(name) if folder is None else folder
         self.owned = owned
@@ -78,6 +85,9 @@ class Sandbox:
         self._archive_classes = record
         self._under_load = under_load
         self._guard = Guard()
+        self.security = Security(self.folder / "secure") if secure else None
+        #: The ports that a secured server has beside its own: ZooKeeper's by the name ``tls``, listeners' by theirs.
+        self._more_ports: dict[str, tuple[int, dict[str, int]]] = {}
         self._zookeeper: Server | None = None
         self._brokers: dict[int, Server] = {}
         self._members: list[ReferenceMember] = []
@@ -108,6 +118,26 @@ class Sandbox:
         return ",".join(f"{HOST}:{broker.port}" for broker in self._brokers.values())
 
     @property
+    def secured_connect(self) -> str:
+        """The connect string of ZooKeeper's port with TLS. Raises ``ZkgroupError`` where there is none."""
+        if self.security is None:
+            raise ZkgroupError(f"sandbox {self.name} is not secured", "start it with --secure")
+        return f"{HOST}:{self._ports('ZooKeeper', self.zookeeper.port, ['tls'])['tls']}{self.chroot}"
+
+    def listener(self, name: str, broker_id: int = 1) -> str:
+        """The address of a listener of a secured sandbox's broker."""
+        ports = self._ports(str(broker_id), self.broker(broker_id).port, [known for known, _ in LISTENERS])
+        return f"{HOST}:{ports[name]}"
+
+    def _ports(self, server: str, port: int, names: Sequence[str]) -> dict[str, int]:
+        """Ports by their names. They are kept as long as the server keeps its own, ``port``."""
+        kept, ports = self._more_ports.get(server, (0, {}))
+        if kept != port:
+            ports = {name: free_port() for name in names} | {"PLAINTEXT": port}
+            self._more_ports[server] = port, ports
+        return ports
+
+    @property
     def broker_ids(self) -> tuple[int, ...]:
         """The brokers' ids: 1, 2, …"""
         return tuple(self._brokers)
@@ -126,11 +156,12 @@ class Sandbox:
 
     def registry(self, timeout: float = 10.0) -> Registry:
         """A registry on the sandbox's ZooKeeper, to be used as a context manager."""
-        return Registry(ZooKeeperSettings(self.connect, connect_timeout=timeout))
+        return Registry(registry_settings(self.connect, self.security, timeout))
 
     def member(self, group: str, subscription: str, **options: Any) -> ReferenceMember:
         """A reference member of ``group``, to be started; it ends with the sandbox. Options: ``MemberOptions``."""
-        wanted = MemberOptions(self.connect, group, subscription, **options)
+        java = tuple(self.security.java_options(member=True)) if self.security else ()
+        wanted = MemberOptions(self.connect, group, subscription, java_options=java, **options)
         folder = self.folder / "members" / wanted.name
         member = ReferenceMember(wanted, folder, self.guard, record=self._archive_classes)
         self._members.append(member)
@@ -159,6 +190,8 @@ class Sandbox:
             self.folder.mkdir(parents=True, mode=0o700)
             self._guard.start()
             self._guard.say(f"rm {self.folder}")
+            if self.security is not None:
+                self.security.make(self.name)
             if self.folder == sandbox_folder(self.name):
                 self._guard.say(f"unlock {lock_file(self.name)}")
             try:
@@ -181,6 +214,8 @@ class Sandbox:
             self._zookeeper.launch()
             self._record()
             self._zookeeper.wait(START_TIMEOUT)
+        if self.security is not None:
+            self._make_users(self.security)
         for broker_id in range(1, self._count + 1):
             self._brokers[broker_id] = self._broker_server(java, kafka_jars, broker_id)
         for broker in self._brokers.values():
@@ -190,14 +225,34 @@ class Sandbox:
             broker.wait(START_TIMEOUT)
         self._wait_for_all()
 
+    def _make_users(self, security: Security) -> None:
+        """What brokers learn of users from ZooKeeper is there before the first starts, and nobody else's. Groups are
+        kept where everybody may make some, as by brokers to 1.0; 1.1.1 would keep that to itself."""
+        with self.registry(START_TIMEOUT) as registry:
+            for path, data in security.scram_users().items():
+                made = [
+                    registry.write(Ensure(path.rpartition("/")[0])),
+                    registry.write(Create(path, data, acl=CREATOR)),
+                ]
+                made.append(registry.write(Create(znodes.consumers(), acl=OPEN)))
+                if any(isinstance(one, Failure) for one in made):
+                    raise ZkgroupError(f"cannot make {path}: {made}", f"see the log {self.zookeeper.log}")
+        security.write_profile(self.secured_connect)
+
     def _zookeeper_server(self, java: Path, class_path: str) -> Server:
         folder = self.folder / "zookeeper"
 
         def prepare(port: int) -> Sequence[str]:
             properties = configuration.zookeeper_properties(port, folder / "data", self._tick_ms)
+            options: Sequence[str] = ()
+            if self.security is not None:
+                properties |= self.security.zookeeper_properties(self._ports("ZooKeeper", port, ["tls"])["tls"])
+                options = self.security.java_options()
             (folder / "zoo.cfg").write_text(configuration.properties_file(properties), encoding="utf-8")
             (folder / "log4j2.properties").write_text(configuration.LOG4J2.format(level="INFO"), encoding="utf-8")
-            return configuration.zookeeper_command(java, class_path, folder, 256, record=self._archive_classes)
+            return configuration.zookeeper_command(
+                java, class_path, folder, 256, *options, record=self._archive_classes
+            )
 
         def serves(port: int) -> bool:
             data = zookeeper_data(port)
@@ -212,12 +267,23 @@ class Sandbox:
             own = configuration.broker_properties(
                 self.release, broker_id, port, folder / "data", self.connect, self._count
             )
+            options: Sequence[str] = ()
+            if self.security is not None:
+                ports = self._ports(str(broker_id), port, [name for name, _ in LISTENERS])
+                own |= self.security.broker_properties(ports)
+                options = self.security.java_options()
             file = configuration.properties_file(own | self._properties)
             (folder / "server.properties").write_text(file, encoding="utf-8")
             log4j = configuration.LOG4J1.format(level="INFO", target="System.out")
             (folder / "log4j.properties").write_text(log4j, encoding="utf-8")
             return configuration.broker_command(
-                java, class_path, folder, self._heap_mb, record=self._archive_classes, under_load=self._under_load
+                java,
+                class_path,
+                folder,
+                self._heap_mb,
+                *options,
+                record=self._archive_classes,
+                under_load=self._under_load,
             )
 
         def serves(port: int) -> bool:
@@ -314,6 +380,7 @@ class Sandbox:
             servers=servers,
             owner=current_process() if self.owned else None,
             ready=self._started,
+            secure=str(self.security.folder) if self.security else None,
         )
 
     def _record(self) -> None:

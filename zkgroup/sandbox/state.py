@@ -52,7 +52,7 @@ class SandboxState:
 
     ``connect`` is the ZooKeeper connect string with the chroot, ``bootstrap`` the brokers' list. ``owner`` is the
     process with which everything ends, None where the servers run detached. It is written down as soon as its first
-    server is launched; ``ready`` tells whether all serve.
+    server is launched; ``ready`` tells whether all serve. ``secure`` is the folder of its secrets, if it is secured.
     """
 
     name: str
@@ -64,6 +64,7 @@ class SandboxState:
     members: tuple[MemberState, ...] = ()
     owner: ProcessId | None = None
     ready: bool = False
+    secure: str | None = None
 
     @property
     def zookeeper(self) -> ServerState | None:

@@ -22,8 +22,8 @@ PATIENCE: Final = 5.0
 class Brokers:
     """Reads the registered brokers when asked for them, unless they are ``given``. Thread-safe if ``read`` is.
 
-    ``timeout``: how many seconds old brokers may take to answer, if none does. ``tell``: at which level it is logged
-    that some are silent.
+    ``timeout``: how many seconds old brokers may take to answer, if none does. ``listener``: the one of theirs to use,
+    by its name. ``tell``: at which level it is logged that some are silent.
     """
 
     def __init__(
@@ -33,6 +33,7 @@ class Brokers:
         given: KafkaSettings | None = None,
         timeout: float = PATIENCE,
         *,
+        listener: str | None = None,
         tell: int = logging.WARNING,
     ) -> None:
         self._timeout = timeout
@@ -41,6 +42,7 @@ class Brokers:
         self._read = read
         self._given = given
         self._properties = dict(properties)
+        self._listener = listener or None
 
     def settings(self) -> KafkaSettings:
         """How to reach the brokers that are registered now; of old ones, those that answer (``answering`` tells why).
@@ -66,13 +68,14 @@ class Brokers:
                     malformed.append(error)
         if malformed and not brokers:
             raise malformed[0]
-        settings = settings_from_brokers(brokers, self._properties)
+        settings = settings_from_brokers(brokers, self._properties, self._listener)
         if settings.legacy_release is None or len(brokers) == 1 or settings.protocol != "PLAINTEXT":
             return settings
         return self._of_those_that_answer(brokers, settings)
 
     def _of_those_that_answer(self, brokers: Sequence[BrokerRegistration], all_of_them: KafkaSettings) -> KafkaSettings:
-        listening = {e: broker for broker in brokers for e in broker.endpoints if e.protocol == "PLAINTEXT"}
+        wanted = set(all_of_them.bootstrap.split(","))
+        listening = {e: broker for broker in brokers for e in broker.endpoints if str(e) in wanted}
         asked = ask(list(listening), self._timeout, hopeless={e for e in listening if str(e) in self._silent})
         if not asked.answering:
             raise no_answer(all_of_them, self._timeout)
@@ -82,4 +85,5 @@ class Brokers:
         for address in sorted(self._silent - silent):
             log.log(self._tell, "the broker at %s answers again, or is not registered any more", address)
         self._silent = silent
-        return settings_from_brokers([listening[endpoint] for endpoint in asked.answering], self._properties)
+        answering = [listening[endpoint] for endpoint in asked.answering]
+        return settings_from_brokers(answering, self._properties, self._listener)

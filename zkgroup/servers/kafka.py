@@ -37,9 +37,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     TopicMetadata,
 )
 
+from zkgroup.config.security import MECHANISMS, PROTOCOLS
 from zkgroup.errors import UnreachableError, UsageError, ZkgroupError
 from zkgroup.protocol.brokers import BrokerRegistration, Endpoint
-from zkgroup.servers import answering
+from zkgroup.servers import answering, kafka_trouble, listeners, tls
 from zkgroup.servers.kafka_log import ClientLog
 
 __all__ = [
@@ -63,6 +64,7 @@ __all__ = [
     "Producer",
     "admin_and_metadata",
     "admin_client",
+    "check_properties",
     "consumer",
     "libversion",
     "metadata_of",
@@ -83,7 +85,8 @@ NO_GROUP: Final = "zkgroup-reader"
 PIECE: Final = 1000
 #: Seconds to wait for the controller's word; any broker's will do afterwards, half a second slower.
 CONTROLLER_TIMEOUT: Final = 1.0
-PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+#: Seconds between two looks at an answer that is waited for.
+_LISTEN: Final = 0.01
 #: Codes that say that a broker cannot be reached, or did not answer.
 UNREACHABLE: Final = (
     KafkaError._TIMED_OUT,
@@ -135,39 +138,59 @@ class KafkaSettings:
 
 
 def settings_from_brokers(
-    brokers: Sequence[BrokerRegistration], properties: Mapping[str, str] | None = None
+    brokers: Sequence[BrokerRegistration], properties: Mapping[str, str] | None = None, listener: str | None = None
 ) -> KafkaSettings:
     """How to reach the brokers that are registered in ZooKeeper.
 
-    The listener is the first whose protocol is the one asked for with ``security.protocol`` (PLAINTEXT if not set).
+    ``listener`` names the listener, which also tells the protocol; without it, it is one whose protocol is the one
+    asked for with ``security.protocol`` (PLAINTEXT if not set): ``listeners.choose`` says which.
     A registration of version 1 is a 0.8 broker's, of version 2 a 0.9 one's (or a newer one held back by
     ``inter.broker.protocol.version``); both are spoken to without asking for their versions.
 
-    Raises ``UnreachableError`` when no broker is registered, ``UsageError`` when none has such a listener.
+    Raises ``UnreachableError`` when no broker is registered, ``UsageError`` when none has such a listener, or too
+    little is said for its protocol.
     """
     properties = dict(properties or {})
-    protocol = KafkaSettings("", properties).protocol
-    if protocol not in PROTOCOLS:  # not shown: what was meant for another property may be a secret
+    if properties.get("security.protocol", "PLAINTEXT").upper() not in PROTOCOLS:
+        # Not shown: what was meant for another property may be a secret.
         raise UsageError("kafka.security.protocol is none that Kafka has", f"use {', '.join(PROTOCOLS)}")
     if not brokers:
         raise UnreachableError(
             "no broker is registered in ZooKeeper", "check that the brokers are up and the chroot is right"
         )
-    found = [
-        f"{endpoint.host}:{endpoint.port}"
-        for broker in brokers
-        for endpoint in broker.endpoints
-        if endpoint.protocol == protocol
-    ]
-    if not found:
-        offered = sorted({endpoint.protocol for broker in brokers for endpoint in broker.endpoints})
-        raise UsageError(
-            f"no registered broker has a {protocol} listener (they offer {', '.join(offered) or 'none'})",
-            "set security.protocol with -X kafka.security.protocol=…",
-        )
+    found = listeners.choose(brokers, properties.get("security.protocol"), listener)
+    if found[0].protocol != "PLAINTEXT" or "security.protocol" in properties:
+        properties["security.protocol"] = found[0].protocol
+    if not found[0].protocol.startswith("SASL"):  # or librdkafka warns of what is for other listeners
+        properties = {name: value for name, value in properties.items() if not name.startswith("sasl.")}
+    check_properties(properties)
     oldest = min(broker.version for broker in brokers)
     legacy = {1: "0.8.2.2", 2: "0.9.0.1"}.get(oldest)
-    return KafkaSettings(",".join(found), properties, legacy)
+    if legacy is not None and found[0].protocol.startswith("SASL") and _mechanism(properties).upper() != "GSSAPI":
+        # No broker of 0.9 knows these: it must be a newer one that is held back, and can be asked for its versions.
+        legacy = None
+    return KafkaSettings(",".join(map(str, found)), properties, legacy)
+
+
+def _mechanism(properties: Mapping[str, str]) -> str:
+    return properties.get("sasl.mechanism") or properties.get("sasl.mechanisms") or ""
+
+
+def check_properties(properties: Mapping[str, str]) -> None:
+    """Raise ``UsageError`` where the protocol needs what is not said."""
+    protocol = properties.get("security.protocol", "PLAINTEXT").upper()
+    if not protocol.startswith("SASL"):
+        return
+    mechanism = _mechanism(properties)
+    if not mechanism:
+        raise UsageError(f"{protocol} needs a mechanism", "give --sasl-mechanism, such as SCRAM-SHA-512")
+    if mechanism.upper() in MECHANISMS:
+        for name, what, option in (
+            ("sasl.username", "user", "--sasl-user"),
+            ("sasl.password", "password", "--sasl-password-file, or set ZKGROUP_SASL_PASSWORD"),
+        ):
+            if not properties.get(name):
+                raise UsageError(f"{protocol} with {mechanism} needs a {what}", f"give {option}")
 
 
 def consumer(
@@ -206,7 +229,7 @@ def consumer(
     try:
         return Consumer(conf, logger=client_log or ClientLog(log))
     except (KafkaException, ValueError, TypeError) as error:
-        raise _bad_properties(error) from None
+        raise _bad_properties(error, settings) from None
 
 
 def producer(settings: KafkaSettings, **overrides: Any) -> Producer:
@@ -217,10 +240,15 @@ def producer(settings: KafkaSettings, **overrides: Any) -> Producer:
     try:
         return Producer(conf, logger=ClientLog(log))
     except (KafkaException, ValueError, TypeError) as error:
-        raise _bad_properties(error) from None
+        raise _bad_properties(error, settings) from None
 
 
-def _bad_properties(error: Exception) -> UsageError:
+def _bad_properties(error: Exception, settings: KafkaSettings) -> UsageError:
+    if settings.protocol.endswith("SSL"):
+        try:
+            tls.context_of(kafka_trouble.tls_of(settings.properties), "TLS with brokers")
+        except UsageError as better:
+            return better
     detail = error.args[0] if error.args else error
     text = detail.str() if isinstance(detail, KafkaError) else str(detail)
     text = re.sub(r'"[^"]*"(?= for configuration property)', "(not shown)", text)  # it may be a secret
@@ -231,7 +259,7 @@ def _new_admin(settings: KafkaSettings, client_log: ClientLog | None) -> AdminCl
     try:
         return AdminClient(settings.base() | dict(settings.properties), logger=client_log or ClientLog(log))
     except (KafkaException, ValueError, TypeError) as error:
-        raise _bad_properties(error) from None
+        raise _bad_properties(error, settings) from None
 
 
 def admin_client(settings: KafkaSettings, timeout: float, client_log: ClientLog | None = None) -> AdminClient:
@@ -241,23 +269,40 @@ def admin_client(settings: KafkaSettings, timeout: float, client_log: ClientLog 
     librdkafka (2.16) drops its bootstrap connections as soon as it knows the brokers; a look-up of leaders that is
     under way then is only tried again after one or three seconds (seen with one new client in twenty-five).
     """
-    admin = _new_admin(settings, client_log)
+    heard = client_log or ClientLog(log)
+    admin = _new_admin(settings, heard)
     deadline = time.monotonic() + timeout
+    heard.quiet = True
     try:
-        if settings.legacy_release is None and _has_controller(admin, min(timeout, CONTROLLER_TIMEOUT)):
+        if settings.legacy_release is None and _has_controller(
+            admin, heard, settings, min(timeout, CONTROLLER_TIMEOUT)
+        ):
             return admin
         # 0.8 and 0.9 tell no controller, which the above waits for, and one that has died says nothing.
         admin.list_topics(timeout=max(0.1, deadline - time.monotonic()))
     except KafkaException as error:
         if error.args[0].code() in UNREACHABLE:
-            raise no_answer(settings, timeout) from None
+            admin.poll(0)
+            raise kafka_trouble.explain(heard.failure, settings.properties) or no_answer(settings, timeout) from None
         log.debug("describing the cluster: %s", error)  # what was to be asked may be answered all the same
+    finally:
+        heard.quiet = False
     return admin
 
 
-def _has_controller(admin: AdminClient, timeout: float) -> bool:
+def _has_controller(admin: AdminClient, heard: ClientLog, settings: KafkaSettings, timeout: float) -> bool:
+    """Raises ``UnreachableError`` as soon as a connection has failed of what trying again will not mend."""
+    asked = admin.describe_cluster(request_timeout=timeout)
+    deadline = time.monotonic() + timeout + 1
+    explained = ""
+    while not asked.done() and time.monotonic() < deadline:
+        admin.poll(_LISTEN)
+        if heard.failure != explained:
+            explained = heard.failure
+            if (trouble := kafka_trouble.explain(explained, settings.properties)) is not None:
+                raise trouble
     try:
-        admin.describe_cluster(request_timeout=timeout).result(timeout + 1)
+        asked.result(0)
     except TimeoutError:
         return False
     except KafkaException as error:

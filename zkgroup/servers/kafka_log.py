@@ -25,13 +25,22 @@ class ClientLog:
         self._log = log
         self._told: set[str] = set()  # failures
         self._failed_at = 0.0
+        #: What was told last of a connection that failed, as librdkafka says it.
+        self.failure = ""
+        #: Failures are kept back: whoever looks at ``failure`` tells of them.
+        self.quiet = False
 
     def log(self, level: int, _form: str, facility: str, _client: str, text: str) -> None:
         """As confluent-kafka (2.16) calls it: ``text`` begins with the thread and may end with how long it took."""
         if facility == "AUTOCREATE" or (facility == "CONFWARN" and any(part in text for part in _MEANT)):
             return
+        if facility == "FAIL":
+            self.failure = text
         text = _DECORATION.sub("", text)
         if facility == "FAIL":
+            if self.quiet:
+                self._log.debug("Kafka client: %s", text)
+                return
             self._failed_at = time.monotonic()
             failure = text[max(0, text.find("Connect to ")) :]
             if failure in self._told:

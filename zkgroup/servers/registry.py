@@ -29,7 +29,7 @@ from zkgroup.protocol.ops import (
     Sync,
     Transaction,
 )
-from zkgroup.servers.zookeeper import Session, ZooKeeperSettings
+from zkgroup.servers.zookeeper import Session, Trouble, ZooKeeperSettings
 
 
 class TransactionRefused(ZkgroupError):
@@ -51,20 +51,31 @@ class Registry:
     def __init__(self, settings: ZooKeeperSettings, timeout: float | None = None) -> None:
         self.settings = settings
         self.timeout = settings.connect_timeout if timeout is None else timeout
-        self._session = Session(settings, self._hear)
+        self._session = Session(settings, self._hear, self._fail)
+        self._trouble: Trouble | None = None
         self._up = threading.Event()
         self._down: str | None = None
 
     def _hear(self, event: SessionEvent) -> None:
         if isinstance(event, Connected):
+            self._trouble = None
             self._up.set()
         elif isinstance(event, Expired):
             self._down = event.reason
             self._up.set()
 
+    def _fail(self, trouble: Trouble) -> None:
+        self._trouble = trouble
+        if trouble.hopeless and not self._up.is_set():
+            self._down = trouble.message
+            self._up.set()
+
     def __enter__(self) -> Self:
         self._session.start()
         if not self._up.wait(self.timeout) or self._down is not None:
+            if self._trouble is not None:
+                self._session.close(0.1)
+                raise self._trouble.error()
             reason = self._down or f"no answer within {round(self.timeout, 1):g} s"
             self._session.close(0.1)  # there is no session to end, and a silent server would keep us waiting for that
             raise UnreachableError(
@@ -140,6 +151,8 @@ class Registry:
         return box[0]
 
     def _gone(self) -> UnreachableError:
+        if self._trouble is not None:
+            return self._trouble.error()
         what = f"no answer within {round(self.timeout, 1):g} s"
         if self._down is not None:
             what = f"session {self._down}"

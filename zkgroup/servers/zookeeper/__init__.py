@@ -6,5 +6,6 @@
 
 from zkgroup.servers.zookeeper.session import CLOSE_TIMEOUT, Session
 from zkgroup.servers.zookeeper.settings import ZooKeeperSettings
+from zkgroup.servers.zookeeper.trouble import Trouble
 
-__all__ = ["CLOSE_TIMEOUT", "Session", "ZooKeeperSettings"]
+__all__ = ["CLOSE_TIMEOUT", "Session", "Trouble", "ZooKeeperSettings"]

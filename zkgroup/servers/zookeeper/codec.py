@@ -76,7 +76,8 @@ def _stat(stat: ZnodeStat) -> Stat:
     )
 
 
-def _kazoo_acl(acl: Sequence[Acl]) -> list[Any]:
+def kazoo_acl(acl: Sequence[Acl]) -> list[Any]:
+    """An access list as kazoo has it."""
     return [ACL(entry.permissions, Id(entry.scheme, entry.id)) for entry in acl]
 
 
@@ -107,10 +108,11 @@ def _transaction_result(answers: Sequence[object]) -> Failure | None:
     return None
 
 
-def request_of(op: Op | Check, root: str, watch_with: Callable[[WatchedEvent], None]) -> Any:
-    """The operation as kazoo writes it; ``root`` is the chroot, without one empty."""
+def request_of(op: Op | Check, root: str, watch_with: Callable[[WatchedEvent], None], default: Sequence[Acl]) -> Any:
+    """The operation as kazoo writes it; ``root`` is the chroot, without one empty. ``default``: the access list of
+    what is made without one."""
     if isinstance(op, Transaction):
-        return wire.Transaction([request_of(one, root, watch_with) for one in op.ops])
+        return wire.Transaction([request_of(one, root, watch_with, default) for one in op.ops])
     path = root + op.path if op.path != "/" else root or "/"
     match op:
         case Get(_, watch):
@@ -122,7 +124,7 @@ def request_of(op: Op | Check, root: str, watch_with: Callable[[WatchedEvent], N
         case GetAcl():
             return wire.GetACL(path)
         case Create(_, data, ephemeral, acl):
-            return wire.Create(path, data, _kazoo_acl(acl), int(ephemeral))
+            return wire.Create(path, data, kazoo_acl(acl or default), int(ephemeral))
         case SetData(_, data, version):
             return wire.SetData(path, data, version)
         case Delete(_, version):

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import select
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Callable
 from typing import Any
 
-from kazoo.exceptions import ConnectionDropped
+from kazoo.exceptions import AuthFailedError, ConnectionDropped
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol import serialization as wire
 from kazoo.protocol.connection import CLOSE_RESPONSE, ConnectionHandler
 
+from zkgroup.servers import tls
 from zkgroup.servers.pipeline import Bell
+from zkgroup.servers.zookeeper import trouble
+from zkgroup.servers.zookeeper.settings import ZooKeeperSettings
 
 # Bytes that are written, or read, at one go.
 _CHUNK = 64 << 10
@@ -29,18 +33,27 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     kazoo's own builds an epoll set for each of some five waits a request, which takes half of the time; a plain
     select() does for the two descriptors there are, as long as their numbers are small enough for it."""
 
-    def __init__(self, hosts: int) -> None:
+    def __init__(self, hosts: int, context: ssl.SSLContext | None = None) -> None:
         super().__init__()
         self._hosts = hosts
+        self._context = context
 
-    def create_connection(self, *args: Any, timeout: float, **options: Any) -> Any:
-        return super().create_connection(*args, timeout=timeout / self._hosts, **options)
+    def create_connection(self, address: tuple[str, int], *, timeout: float, hostname: str, **options: Any) -> Any:
+        timeout /= self._hosts
+        if self._context is not None:
+            return tls.connect(self._context, address, hostname, timeout)
+        return super().create_connection(address=address, hostname=hostname, timeout=timeout, **options)
 
-    def select(self, *args: Any, **kwargs: Any) -> Any:
+    def select(self, reading: Any, writing: Any, others: Any, *timeout: float) -> Any:
+        # What TLS has decrypted already no select() tells of.
+        decrypted = [one for one in reading if isinstance(one, ssl.SSLSocket) and one.pending()]
+        if decrypted:
+            timeout = (0.0,)
         try:
-            return select.select(*args, **kwargs)
+            ready = select.select(reading, writing, others, *timeout)
         except ValueError:  # a descriptor beyond FD_SETSIZE, or closed meanwhile
-            return super().select(*args, **kwargs)
+            ready = super().select(reading, writing, others, *timeout)
+        return ([*ready[0], *(one for one in decrypted if one not in ready[0])], *ready[1:]) if decrypted else ready
 
     def dispatch_callback(self, callback: Any) -> None:
         """Watchers are called on the connection's thread, as answers are taken there. On the worker thread of kazoo's
@@ -60,9 +73,19 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
     """kazoo's (2.10, 2.11) spends nine system calls on a request, and tells nobody the time-out that the server grants,
     on which a member's lease depends. This one writes all that is queued at once, and reads all that has come."""
 
-    def __init__(self, client: Any, granted: Callable[[float], None]) -> None:
-        super().__init__(client, client._connection.retry_sleeper, client.logger)
+    def __init__(
+        self,
+        client: Any,
+        settings: ZooKeeperSettings,
+        granted: Callable[[float], None],
+        failed: Callable[[trouble.Trouble], None],
+    ) -> None:
+        """``granted`` hears the session's time-out in seconds, ``failed`` what a connection failed of."""
+        super().__init__(client, client._connection.retry_sleeper, client.logger, client._connection.sasl_options)
+        self._settings = settings
         self._granted = granted
+        self._failed = failed
+        self._probed = False
         self._xid: int = 0
         self._received = b""
         self._last: tuple[str, str, int] | None = None
@@ -77,7 +100,20 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         self._received, self._at = b"", 0
         self._unanswered_since = None
         self._last = host, hostip, port
-        return super()._connect(host, hostip, port)
+        try:
+            return super()._connect(host, hostip, port)
+        except AuthFailedError:
+            user = self._settings.sasl[0] if self._settings.sasl else "?"
+            self._failed(trouble.of_login(f"{host}:{port}", user))
+            raise
+        except ConnectionDropped as error:
+            cause = error.__context__ if isinstance(error.__context__, OSError) else None
+            if not self.client.connected and not (self._probed and self._settings.tls is None):
+                self._probed = True  # a server is not asked at each attempt
+                found = trouble.of_connection(cause, (host, hostip, port), self._settings)
+                if found is not None:
+                    self._failed(found)
+            raise
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
         answer = super()._invoke(timeout, request, xid)
@@ -112,7 +148,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         with self._socket_error_handling():
             try:
                 chunk = self._socket.recv(_CHUNK)
-            except BlockingIOError:
+            except (BlockingIOError, ssl.SSLWantReadError):
                 return None
         if not chunk:
             raise ConnectionDropped("socket connection broken")

@@ -7,6 +7,7 @@ stopped and never used again.
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import threading
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from kazoo.exceptions import KazooException
 from kazoo.protocol.states import KeeperState, WatchedEvent
 from kazoo.retry import KazooRetry
 
+from zkgroup.errors import MissingExtraError
 from zkgroup.protocol.ops import (
     Changed,
     Code,
@@ -29,11 +31,13 @@ from zkgroup.protocol.ops import (
     Result,
     SessionEvent,
 )
+from zkgroup.servers import tls
 from zkgroup.servers.pipeline import WINDOW, Batch
-from zkgroup.servers.zookeeper.codec import convert, failure_of, request_of
+from zkgroup.servers.zookeeper.codec import convert, failure_of, kazoo_acl, request_of
 from zkgroup.servers.zookeeper.connection import Connection, Handler
 from zkgroup.servers.zookeeper.log import KAZOO_LOG
 from zkgroup.servers.zookeeper.settings import ZooKeeperSettings
+from zkgroup.servers.zookeeper.trouble import Trouble
 
 log = logging.getLogger(__name__)
 
@@ -76,12 +80,24 @@ class Session:
 
     ``on_event`` is called on kazoo's threads: it must only hand the event on. Events: ``Connected`` at the start and
     after every reconnect, ``Disconnected``, ``Expired`` once and last, ``Changed`` for what is watched: before any
-    answer that the server gave after the change. Nothing is told once ``begin_close`` was called.
+    answer that the server gave after the change. Nothing is told once ``begin_close`` was called. ``on_trouble`` hears
+    on the same threads, as often as it happens, what certificates, passwords and protocols a connection failed of.
+
+    Raises UsageError for files of TLS that cannot be used, and where SASL is wanted and what it needs is not installed.
     """
 
-    def __init__(self, settings: ZooKeeperSettings, on_event: Callable[[SessionEvent], None]) -> None:
+    def __init__(
+        self,
+        settings: ZooKeeperSettings,
+        on_event: Callable[[SessionEvent], None],
+        on_trouble: Callable[[Trouble], None] = lambda trouble: None,
+    ) -> None:
         self.settings = settings
         self._on_event = on_event
+        self._on_trouble = on_trouble
+        self._context = tls.context_of(settings.tls, "TLS with ZooKeeper") if settings.tls is not None else None
+        if settings.sasl is not None and importlib.util.find_spec("puresasl") is None:
+            raise MissingExtraError("SASL with ZooKeeper", "pure-sasl", "sasl")
         self._client: Any = None
         self._lock = threading.RLock()
         self._lost = False
@@ -100,16 +116,25 @@ class Session:
         """Begin to connect, and return at once; ``Connected`` tells when it is done."""
         client = KazooClient(
             hosts=self.settings.hosts,
-            handler=Handler(self.settings.hosts.partition("/")[0].count(",") + 1),
+            handler=Handler(self.settings.hosts.partition("/")[0].count(",") + 1, self._context),
             timeout=self.settings.session_timeout,
             connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=1.0),
             auth_data=list(self.settings.auth) or None,
+            default_acl=kazoo_acl(self.settings.default_acl),
+            sasl_options=self._login(),
+            use_ssl=self._context is not None,  # for kazoo's log alone: the handler connects
             logger=KAZOO_LOG,
         )
-        client._connection = Connection(client, self._note_granted)
+        client._connection = Connection(client, self.settings, self._note_granted, self._on_trouble)
         client.add_listener(self._listen)
         self._client = client
         client.start_async()
+
+    def _login(self) -> dict[str, str] | None:
+        if self.settings.sasl is None:
+            return None
+        user, password = self.settings.sasl
+        return {"mechanism": "DIGEST-MD5", "username": user, "password": password}
 
     def _note_granted(self, timeout: float) -> None:
         self._negotiated = timeout
@@ -168,7 +193,7 @@ class Session:
         if isinstance(op, Ensure):
             client.ensure_path_async(op.path).rawlink(answer.hear)
             return
-        client._queue.append((request_of(op, client.chroot, self._watch), answer))
+        client._queue.append((request_of(op, client.chroot, self._watch, self.settings.default_acl), answer))
 
     def begin_close(self) -> None:
         """Begin to end the session; its ephemeral nodes go with it. Nothing more is sent under it."""

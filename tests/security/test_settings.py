@@ -1,0 +1,277 @@
+"""The settings that secure connections: where each may be said, what wins, and that no secret is shown."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zkgroup.config import ConnectionSettings, Flags, load_consumer_config, resolve_connection
+from zkgroup.config.security import SETTINGS, TlsSettings
+from zkgroup.errors import UsageError
+from zkgroup.protocol.acls import CREATOR_READ_WORLD, parse_acl
+from zkgroup.protocol.brokers import BrokerRegistration, Endpoint
+from zkgroup.protocol.ops import OPEN, Acl
+from zkgroup.servers.kafka import settings_from_brokers
+from zkgroup.servers.listeners import choose
+
+SECRET = "hunter2 and so on"
+
+
+def no_sandbox(name: str) -> tuple[str, None]:
+    raise AssertionError(name)
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> str:
+    """A file that holds the secret, and that only its owner may read."""
+    path = tmp_path / "secret"
+    path.write_text(SECRET + "\n")
+    path.chmod(0o600)
+    return str(path)
+
+
+def resolve(
+    tmp_path: Path,
+    profile: str = "",
+    environ: dict[str, str] | None = None,
+    ask: object = None,
+    **flags: tuple[str, ...],
+) -> ConnectionSettings:
+    """The settings for a profile, an environment, and flags by the names of their parameters."""
+    path = tmp_path / "config.toml"
+    path.write_text(f"[clusters.c]\nzookeeper = 'z'\n{profile}\n")
+    given = Flags(cluster=flags.pop("cluster", ()), property=flags.pop("property", ()), security=flags)
+    known = {"ZKGROUP_CONFIG": str(path), **(environ or {})}
+    return resolve_connection(given, known, no_sandbox, ask)  # type: ignore[arg-type]
+
+
+SASL = "security-protocol = 'SASL_SSL'\nsasl-mechanism = 'PLAIN'\nsasl-user = 'ops'\n"
+
+
+def test_every_place_for_a_password(tmp_path: Path, secret: str) -> None:
+    """A file by option, variable and profile, a variable, a variable that the profile names, a prompt: all alike; it
+    is in no repr."""
+    places = [
+        resolve(tmp_path, SASL, cluster=("c",), sasl_password_file=(secret,)),
+        resolve(tmp_path, SASL + f"sasl-password-file = '{secret}'", cluster=("c",)),
+        resolve(tmp_path, SASL, {"ZKGROUP_SASL_PASSWORD_FILE": secret}, cluster=("c",)),
+        resolve(tmp_path, SASL, {"ZKGROUP_SASL_PASSWORD": SECRET}, cluster=("c",)),
+        resolve(tmp_path, SASL + "sasl-password-env = 'MINE'", {"MINE": SECRET}, cluster=("c",)),
+        resolve(tmp_path, SASL, ask=lambda what: SECRET if "password of ops" in what else "", cluster=("c",)),
+    ]
+    for settings in places:
+        assert settings.kafka == {
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "ops",
+            "sasl.password": SECRET,
+        }
+        assert load_consumer_config(settings.properties, group="g").config.kafka == settings.kafka
+        assert settings.warnings == ()
+        assert SECRET not in repr(settings)
+    with pytest.raises(UsageError, match=r"no password of ops for the brokers was given: .*ZKGROUP_SASL_PASSWORD"):
+        resolve(tmp_path, SASL, cluster=("c",))
+
+
+def test_what_wins(tmp_path: Path) -> None:
+    """A flag over the environment over the profile; the profile over the environment where a flag has named it; -X
+    over both, and it may not contradict a flag."""
+    listener, variable = "listener = 'FROM_PROFILE'", {"ZKGROUP_LISTENER": "FROM_ENVIRONMENT"}
+    assert resolve(tmp_path, listener, variable, cluster=("c",), listener=("FLAG",)).listener == "FLAG"
+    assert resolve(tmp_path, listener, variable, cluster=("c",)).listener == "FROM_PROFILE"
+    by_variable = {**variable, "ZKGROUP_CLUSTER": "c"}
+    assert resolve(tmp_path, listener, by_variable).listener == "FROM_ENVIRONMENT"
+    assert resolve(tmp_path, listener, cluster=("c",), property=("zkgroup.listener=X",)).listener == "X"
+    with pytest.raises(UsageError, match=r"--listener and --property zkgroup\.listener contradict each other"):
+        resolve(tmp_path, listener=("FLAG",), property=("zkgroup.listener=X",))
+    with pytest.raises(UsageError, match="--listener was given twice"):
+        resolve(tmp_path, listener=("A", "B"))
+
+
+def test_a_named_listener_brings_its_protocol(tmp_path: Path) -> None:
+    """The profile's protocol was meant for the profile's listener."""
+    profile = "security-protocol = 'SSL'\nlistener = 'A'"
+    assert resolve(tmp_path, profile, cluster=("c",)).kafka == {"security.protocol": "SSL"}
+    assert resolve(tmp_path, profile, cluster=("c",), listener=("B",)).kafka == {}
+    both = resolve(tmp_path, profile, cluster=("c",), listener=("B",), security_protocol=("plaintext",))
+    assert both.kafka == {"security.protocol": "PLAINTEXT"}
+
+
+def test_tls_and_a_user_for_zookeeper(tmp_path: Path, secret: str) -> None:
+    """Naming a file of TLS's turns it on, unless that is denied; a user comes with a password."""
+    ca = tmp_path / "ca.pem"
+    ca.write_text("certificates")
+    profile = f"zookeeper-ca-file = '{ca}'\nzookeeper-sasl-user = 'ops'\nzookeeper-sasl-password-file = '{secret}'"
+    settings = resolve(tmp_path, profile, cluster=("c",))
+    assert settings.zookeeper_tls == TlsSettings(str(ca))
+    assert settings.zookeeper_sasl == ("ops", SECRET)
+    assert SECRET not in repr(settings)
+    assert resolve(tmp_path, profile, cluster=("c",), zookeeper_tls=("False",)).zookeeper_tls is None
+    assert resolve(tmp_path, "zookeeper-tls = true", cluster=("c",)).zookeeper_tls == TlsSettings()
+    loose = resolve(tmp_path, "zookeeper-tls = true\nzookeeper-verify = false", cluster=("c",))
+    assert loose.zookeeper_tls == TlsSettings(verify=False)
+    assert "anybody may answer" in loose.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("profile", "why"),
+    [
+        ("security-protocol = 'TLS'", "'TLS' is none of PLAINTEXT, SSL"),
+        ("ssl-ca-file = '/nowhere/ca.pem'", "cannot read /nowhere/ca.pem"),
+        ("security-protocol = 'SASL_SSL'\nsasl-user = 'u'", "SASL_SSL needs a mechanism"),
+        ("security-protocol = 'SASL_SSL'\nsasl-mechanism = 'PLAIN'", "needs a user"),
+        (SASL + "sasl-password-env = 'NOT_SET_AT_ALL'", "names NOT_SET_AT_ALL, which is not set"),
+        (SASL + "sasl-password = 'hunter2'", "unknown key 'sasl-password'"),
+        ("zookeeper-tls = 'yes'", "zookeeper-tls has a value of the wrong type"),
+        ("zookeeper-acl = 'creator'", "needs credentials"),
+        ("zookeeper-sasl-user = 'u'", "no password of u for ZooKeeper was given"),
+    ],
+)
+def test_what_is_refused(tmp_path: Path, profile: str, why: str) -> None:
+    """Before anything is connected, in words that name the setting and show no secret."""
+    with pytest.raises(UsageError, match=why) as caught:
+        resolve(tmp_path, profile, cluster=("c",))
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"hunter2\nhunter3\n", b"hunter2\xff", b"hunter2\0", b"h" * 70_000])
+def test_a_file_that_holds_no_secret(tmp_path: Path, content: bytes) -> None:
+    """It is named, and nothing of it is shown."""
+    path = tmp_path / "secret"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=f"{path} holds no secret") as caught:
+        resolve(tmp_path, SASL, cluster=("c",), sasl_password_file=(str(path),))
+    assert "hunter" not in str(caught.value)
+
+
+def test_what_exposes_a_secret_is_warned_of(tmp_path: Path, secret: str) -> None:
+    """A file that others may read, and one on the command line."""
+    Path(secret).chmod(0o644)
+    settings = resolve(tmp_path, SASL, cluster=("c",), sasl_password_file=(secret,))
+    assert settings.warnings == (f"{secret} holds a secret, and others may read it: chmod 600",)
+    typed = resolve(tmp_path, SASL, cluster=("c",), property=(f"kafka.sasl.password={SECRET}",))
+    assert "the command line shows kafka.sasl.password to everyone" in typed.warnings[0]
+    assert SECRET not in typed.warnings[0]
+
+
+def test_every_setting_is_an_option(tmp_path: Path) -> None:
+    """The table is what the command line offers, and each reaches the settings."""
+    from zkgroup.commands._options import Given, connection_parameters
+
+    offered = {option for parameter in connection_parameters() for option in parameter.opts}
+    assert {setting.option for setting in SETTINGS} <= offered
+    collected = Given()
+    collected.add("zookeeper_tls", [False])
+    collected.add("listener", ["X"])
+    assert collected.flags.security == {"zookeeper_tls": ("False",), "listener": ("X",)}
+
+
+# Listeners
+
+
+def broker(number: int, *listeners: tuple[str, str], version: int = 4) -> BrokerRegistration:
+    """A broker whose listeners have these names and protocols."""
+    ends = tuple(Endpoint(name, spoken, f"h{number}", 1000 + i) for i, (name, spoken) in enumerate(listeners))
+    return BrokerRegistration(number, version, ends)
+
+
+INSIDE, OUTSIDE, PLAIN = ("INSIDE", "SSL"), ("OUTSIDE", "SSL"), ("PLAINTEXT", "PLAINTEXT")
+
+
+@pytest.mark.parametrize(
+    ("brokers", "protocol", "listener", "expected"),
+    [
+        ([broker(1, PLAIN, INSIDE)], None, None, ["h1:1000"]),
+        ([broker(1, PLAIN, INSIDE)], "ssl", None, ["h1:1001"]),
+        ([broker(1, PLAIN, INSIDE)], None, "inside", ["h1:1001"]),
+        # One that is called as the protocol comes before others that speak it.
+        ([broker(1, INSIDE, ("SSL", "SSL"))], "SSL", None, ["h1:1001"]),
+        # One name for all brokers: they tell clients of one listener that listener's addresses.
+        ([broker(1, INSIDE, OUTSIDE), broker(2, OUTSIDE), broker(3, OUTSIDE, INSIDE)], "SSL", None,
+         ["h1:1001", "h2:1000", "h3:1000"]),
+        # A broker that lacks it is told of by the others.
+        ([broker(1, OUTSIDE), broker(2, PLAIN)], "SSL", "OUTSIDE", ["h1:1000"]),
+    ],
+)  # fmt: skip
+def test_which_listener(
+    brokers: list[BrokerRegistration], protocol: str | None, listener: str | None, expected: list[str]
+) -> None:
+    """By name, by protocol, and the same one of all brokers."""
+    assert [str(endpoint) for endpoint in choose(brokers, protocol, listener)] == expected
+
+
+@pytest.mark.parametrize(
+    ("protocol", "listener", "why"),
+    [
+        ("SASL_SSL", None, r"no registered broker has a SASL_SSL listener \(they offer PLAINTEXT, INSIDE: SSL\)"),
+        (None, "other", r"has a listener other \(they offer PLAINTEXT, INSIDE: SSL\)"),
+        ("PLAINTEXT", "INSIDE", "speaks SSL, not PLAINTEXT"),
+    ],
+)
+def test_no_such_listener(protocol: str | None, listener: str | None, why: str) -> None:
+    """What there is instead is named."""
+    with pytest.raises(UsageError, match=why):
+        choose([broker(1, PLAIN, INSIDE)], protocol, listener)
+
+
+_PAIRS = list(itertools.product(["A", "B", "SSL", "PLAINTEXT"], ["SSL", "PLAINTEXT", "SASL_SSL"]))
+
+
+@given(
+    st.lists(st.lists(st.sampled_from(_PAIRS), min_size=1, unique_by=lambda pair: pair[0]), min_size=1, max_size=4),
+    st.sampled_from([None, "SSL", "PLAINTEXT"]),
+)
+def test_whatever_is_registered(listeners: list[list[tuple[str, str]]], protocol: str | None) -> None:
+    """What is chosen is one name, one protocol, the one asked for; or it is refused and none speaks it."""
+    brokers = [broker(number, *pairs) for number, pairs in enumerate(listeners)]
+    try:
+        found = choose(brokers, protocol, None)
+    except UsageError:
+        assert not any((protocol or "PLAINTEXT") == spoken for pairs in listeners for _, spoken in pairs)
+        return
+    assert {endpoint.protocol for endpoint in found} == {protocol or "PLAINTEXT"}
+    assert len({endpoint.listener for endpoint in found}) == 1
+    assert len(found) == len({endpoint.host for endpoint in found})
+
+
+def test_old_brokers_and_sasl() -> None:
+    """0.8 has one listener; a broker that registers as one of 0.9 and knows PLAIN is a newer one, and is asked for its
+    versions; with TLS alone it is taken at its word."""
+    with pytest.raises(UsageError, match=r"no registered broker has a SSL listener \(they offer PLAINTEXT\)"):
+        settings_from_brokers([broker(1, PLAIN, version=1)], {"security.protocol": "SSL"})
+    held_back = broker(1, ("SSL", "SSL"), ("SASL_SSL", "SASL_SSL"), version=2)
+    assert settings_from_brokers([held_back], {"security.protocol": "SSL"}).legacy_release == "0.9.0.1"
+    login = {"sasl.mechanism": "PLAIN", "sasl.username": "u", "sasl.password": "p"}
+    assert settings_from_brokers([held_back], {"security.protocol": "SASL_SSL", **login}).legacy_release is None
+    with pytest.raises(UsageError, match="SASL_SSL needs a mechanism"):
+        settings_from_brokers([held_back], {}, "SASL_SSL")
+    found = settings_from_brokers([held_back], login, "SSL")
+    assert (found.bootstrap, dict(found.properties)) == ("h1:1000", {"security.protocol": "SSL"})
+
+
+# Access lists
+
+
+def test_access_lists_in_words() -> None:
+    """Names, and entries as ZooKeeper's shell takes them; digests have colons of their own."""
+    assert parse_acl("open", "here") == OPEN
+    assert parse_acl("creator-read-world", "here") == CREATOR_READ_WORLD
+    assert parse_acl("sasl:app:cdrwa,digest:ops:aGFzaA==:rw, world:anyone:r", "here") == (
+        Acl("sasl", "app", 31),
+        Acl("digest", "ops:aGFzaA==", 3),
+        Acl("world", "anyone", 1),
+    )
+    assert parse_acl("auth::cdrwa", "here") == CREATOR_READ_WORLD[:1]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "opne", "world:all:r", "sasl:app", "sasl:app:", "sasl::r", "sasl:app:rx", "open,"]
+)
+def test_no_access_list(text: str) -> None:
+    """What is none is refused, with what would be one."""
+    with pytest.raises(UsageError, match=r"here: .* is no entry of an access list: write open, creator"):
+        parse_acl(text, "here")

@@ -1,0 +1,36 @@
+"""Access lists of znodes, from the words that people write."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from zkgroup.errors import UsageError
+from zkgroup.protocol.ops import OPEN, Acl
+
+EVERYTHING: Final = 31
+#: For the credentials of whoever makes the node, all of them: ZooKeeper puts them in place of ``auth``.
+CREATOR: Final[tuple[Acl, ...]] = (Acl("auth", "", EVERYTHING),)
+#: What the reference gives its nodes (0.9 to 1.1.1) where it has credentials, and what brokers do with
+#: ``zookeeper.set.acl``.
+CREATOR_READ_WORLD: Final[tuple[Acl, ...]] = (*CREATOR, Acl("world", "anyone", 1))
+NAMED: Final = {"open": OPEN, "creator": CREATOR, "creator-read-world": CREATOR_READ_WORLD}
+_LETTERS: Final = {"r": 1, "w": 2, "c": 4, "d": 8, "a": 16}
+
+
+def parse_acl(text: str, origin: str) -> tuple[Acl, ...]:
+    """An access list by its name, or its entries with commas between, as ZooKeeper's shell takes them:
+    ``SCHEME:ID:PERMISSIONS``, permissions being letters of ``cdrwa``. Raises ``UsageError``."""
+    if text in NAMED:
+        return NAMED[text]
+    entries = []
+    for entry in text.split(","):
+        scheme, _, rest = entry.strip().partition(":")
+        name, _, letters = rest.rpartition(":")
+        known = bool(letters) and set(letters) <= _LETTERS.keys()
+        if not scheme or not known or (not name and scheme != "auth") or (scheme == "world" and name != "anyone"):
+            raise UsageError(
+                f"{origin}: {entry.strip()[:80]!r} is no entry of an access list",
+                f"write {', '.join(NAMED)}, or SCHEME:ID:cdrwa with commas between",
+            )
+        entries.append(Acl(scheme, name, sum(_LETTERS[letter] for letter in set(letters))))
+    return tuple(entries)

@@ -1,0 +1,137 @@
+"""A certificate authority made on the spot, and the certificates it signs, valid for a month: for sandboxes, tests."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+from zkgroup.errors import MissingExtraError
+
+#: Of key stores, which Java wants to have one. What protects them is that only their owner may read them.
+STORE_PASSWORD: Final = "sandbox"
+_LIFE: Final = datetime.timedelta(days=30)
+# A machine whose clock is a little behind must take them, too.
+_SLACK: Final = datetime.timedelta(hours=1)
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A certificate with its key: ``pem`` and ``key_pem`` as PEM files hold them. The keys are not shown."""
+
+    certificate: Any
+    key: Any
+
+    @property
+    def pem(self) -> bytes:
+        """The certificate alone."""
+        from cryptography.hazmat.primitives.serialization import Encoding
+
+        pem: bytes = self.certificate.public_bytes(Encoding.PEM)
+        return pem
+
+    def key_pem(self, password: str | None = None) -> bytes:
+        """The private key (PKCS#8), encrypted where a password is given."""
+        from cryptography.hazmat.primitives import serialization as form
+
+        protection: Any = form.BestAvailableEncryption(password.encode()) if password else form.NoEncryption()
+        pem: bytes = self.key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, protection)
+        return pem
+
+    def write(self, certificate: Path, key: Path, password: str | None = None) -> None:
+        """Write both as PEM files, for their owner alone."""
+        write_private(certificate, self.pem)
+        write_private(key, self.key_pem(password))
+
+    def key_store(self, authority: Certificate) -> bytes:
+        """As Java's servers have it (PKCS#12), with ``STORE_PASSWORD``."""
+        from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
+
+        protection = BestAvailableEncryption(STORE_PASSWORD.encode())
+        store: bytes = pkcs12.serialize_key_and_certificates(
+            b"server", self.key, self.certificate, [authority.certificate], protection
+        )
+        return store
+
+
+class Authority:
+    """A certificate authority. Raises ``MissingExtraError`` where there is no ``cryptography`` to make it with."""
+
+    def __init__(self, own: Certificate) -> None:
+        self.own = own
+
+    @classmethod
+    def make(cls, name: str) -> Self:
+        """A new one, with a key of its own."""
+        try:
+            from cryptography import x509
+        except ImportError:
+            raise MissingExtraError("a secured sandbox", "cryptography", "sandbox") from None
+        basic = x509.BasicConstraints(ca=True, path_length=0)
+        return cls(_issue(name, None, [(basic, True)], _LIFE))
+
+    def issue(self, name: str, hosts: Sequence[str] = (), *, life: datetime.timedelta = _LIFE) -> Certificate:
+        """A certificate for a server at ``hosts`` (names and addresses), or for a client. With a ``life`` below zero
+        it has expired."""
+        from cryptography import x509
+        from cryptography.x509.oid import ExtendedKeyUsageOID as Use
+
+        extensions: list[tuple[Any, bool]] = [
+            (x509.BasicConstraints(ca=False, path_length=None), True),
+            (x509.ExtendedKeyUsage([Use.SERVER_AUTH, Use.CLIENT_AUTH]), False),
+        ]
+        if hosts:
+            extensions.append((x509.SubjectAlternativeName([_general_name(host) for host in hosts]), False))
+        return _issue(name, self.own, extensions, life)
+
+    def trust_store(self) -> bytes:
+        """As Java's servers have it (PKCS#12), with ``STORE_PASSWORD``."""
+        from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
+
+        entry = pkcs12.PKCS12Certificate(self.own.certificate, b"ca")
+        store: bytes = pkcs12.serialize_java_truststore([entry], BestAvailableEncryption(STORE_PASSWORD.encode()))
+        return store
+
+
+def _general_name(host: str) -> Any:
+    from cryptography import x509
+
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _issue(
+    name: str, issuer: Certificate | None, extensions: Sequence[tuple[Any, bool]], life: datetime.timedelta
+) -> Certificate:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import NameOID
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.datetime.now(datetime.UTC)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer.certificate.subject if issuer else subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(min(now, now + life) - _SLACK)
+        .not_valid_after(now + life)
+    )
+    for extension, critical in extensions:
+        builder = builder.add_extension(extension, critical=critical)
+    return Certificate(builder.sign(issuer.key if issuer else key, hashes.SHA256()), key)
+
+
+def write_private(path: Path, data: bytes | str) -> None:
+    """A file that only its owner may read, from the first moment."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(data.encode() if isinstance(data, str) else data)

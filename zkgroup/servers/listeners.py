@@ -1,0 +1,51 @@
+"""Which listener of the brokers is used, by their registrations. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from zkgroup.errors import UsageError
+from zkgroup.protocol.brokers import BrokerRegistration, Endpoint
+
+
+def choose(brokers: Sequence[BrokerRegistration], protocol: str | None, listener: str | None) -> list[Endpoint]:
+    """The listener of each broker that has it, in their order; all have one name, and one protocol.
+
+    A broker tells all clients of a listener the addresses of that listener alone: one name for all brokers keeps a
+    client on one network. Without ``listener`` it is among those that speak ``protocol`` (PLAINTEXT if not given) the
+    one that is named as the protocol, as brokers name theirs by default, else the one that most brokers have; among
+    equals the first. ``listener`` is compared as brokers do, in capitals.
+
+    Raises ``UsageError`` where no broker has such a listener, and where the named one speaks another protocol.
+    """
+    offered = [endpoint for broker in brokers for endpoint in broker.endpoints]
+    if listener is not None:
+        named = [endpoint for endpoint in offered if endpoint.listener.upper() == listener.upper()]
+        if not named:
+            raise UsageError(
+                f"no registered broker has a listener {listener[:80]} ({_tell(offered)})", "name one of these"
+            )
+        spoken = named[0].protocol
+        if protocol is not None and spoken != protocol.upper():
+            raise UsageError(
+                f"the listener {listener} speaks {spoken}, not {protocol.upper()}",
+                "leave --security-protocol out, or name another listener",
+            )
+        return [endpoint for endpoint in named if endpoint.protocol == spoken]
+    wanted = (protocol or "PLAINTEXT").upper()
+    fitting = [endpoint for endpoint in offered if endpoint.protocol == wanted]
+    if not fitting:
+        raise UsageError(
+            f"no registered broker has a {wanted} listener ({_tell(offered)})", "choose with --security-protocol"
+        )
+    names = Counter(endpoint.listener for endpoint in fitting)  # the first of equals comes first
+    name = wanted if wanted in names else names.most_common(1)[0][0]
+    return [endpoint for endpoint in fitting if endpoint.listener == name]
+
+
+def _tell(offered: Sequence[Endpoint]) -> str:
+    kinds = dict.fromkeys(
+        one.protocol if one.listener == one.protocol else f"{one.listener}: {one.protocol}" for one in offered
+    )
+    return f"they offer {', '.join(kinds) or 'none'}"

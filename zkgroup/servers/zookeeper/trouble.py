@@ -1,0 +1,92 @@
+"""Why a ZooKeeper is not to be had, in words."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import ssl
+from dataclasses import dataclass
+
+from zkgroup.errors import UnreachableError
+from zkgroup.servers.tls import alert, certificate_refused, has_expired, speaks_tls
+from zkgroup.servers.zookeeper.settings import ZooKeeperSettings
+
+_PROBE = 1.0  # seconds for a server to show that it speaks TLS
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What went wrong with a connection, and what to do. ``hopeless``: trying again will not help."""
+
+    message: str
+    remedy: str
+    hopeless: bool = True
+
+    def error(self) -> UnreachableError:
+        """As commands raise it."""
+        return UnreachableError(self.message, self.remedy)
+
+
+def of_login(server: str, user: str) -> Trouble:
+    """User and password were refused."""
+    return Trouble(
+        f"ZooKeeper at {server} refuses the user {user}",
+        "check name and password (--zookeeper-sasl-user, --zookeeper-sasl-password-file)",
+    )
+
+
+def of_connection(error: OSError | None, server: tuple[str, str, int], settings: ZooKeeperSettings) -> Trouble | None:
+    """What a failed connection to ``server`` (its name, address and port) says about certificates and protocols; None
+    if it says nothing about them. ``error``: what the socket told, None where the server ended the connection."""
+    host, address, port = server
+    what = f"ZooKeeper at {host}:{port}"
+    if settings.tls is None:
+        if isinstance(error, ConnectionRefusedError | TimeoutError):
+            return None
+        if not speaks_tls((address, port), _PROBE):
+            return None
+        return Trouble(
+            f"{what} speaks TLS at this port", "give --zookeeper-tls and --zookeeper-ca-file, or another port"
+        )
+    if error is None:
+        # TLS 1.3: the client's certificate is judged when the client takes the hand-shake for done.
+        return refusal(what, "", settings)
+    return of_handshake(error, what, settings)
+
+
+def of_handshake(error: OSError, what: str, settings: ZooKeeperSettings) -> Trouble | None:
+    """As ``of_connection``, where TLS is spoken."""
+    tls = settings.tls
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return Trouble(*certificate_refused(error, what, "--zookeeper-ca-file", "--no-zookeeper-check-hostname"))
+    reason = getattr(error, "reason", None) or ""
+    if isinstance(error, ssl.SSLEOFError) or (tls is not None and error.errno == errno.ECONNRESET):
+        return Trouble(
+            f"{what} ends the connection at the TLS hand-shake",
+            "is this its port for TLS? if so, it may want a client certificate: --zookeeper-certificate-file",
+        )
+    if "WRONG_VERSION_NUMBER" in reason or "RECORD_LAYER_FAILURE" in reason:
+        return Trouble(f"{what} does not speak TLS", "name its port for TLS, or leave --zookeeper-tls out")
+    if "ALERT" in reason:
+        return refusal(what, reason, settings)
+    if isinstance(error, ssl.SSLError):
+        return Trouble(f"{what}: the TLS hand-shake failed ({reason or 'without a reason'})", "check its TLS settings")
+    if isinstance(error, socket.gaierror):
+        return Trouble(f"{what}: the name is not known", "check the address", hopeless=False)
+    return None
+
+
+def refusal(what: str, reason: str, settings: ZooKeeperSettings) -> Trouble:
+    """A server that has refused us, by an alert of TLS or without one."""
+    shown = settings.tls.certificate_file if settings.tls else None
+    if shown is None:
+        return Trouble(
+            f"{what} wants a client certificate ({alert(reason)})",
+            "name yours with --zookeeper-certificate-file and --zookeeper-key-file",
+        )
+    if has_expired(shown):
+        return Trouble(f"{what}: the client certificate {shown} has expired", "renew it")
+    return Trouble(
+        f"{what} refuses the client certificate {shown} ({alert(reason)})",
+        "it may have expired, or be of an authority that the server does not know",
+    )
