@@ -56,6 +56,35 @@ def test_other_destinations_are_refused_in_words(uri: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "uri",
+    [
+        "s3://KEY:QX/ZW@bucket/l",
+        "s3://KEY:QX/ZW/ZW@bucket/l?scheme=http",
+        "s3a://KEY:QX?ZW@bucket/l",
+        "s3://KEY:QX@ZW/ZW@bucket/l",
+        "s3://KEY:QXZW/x",
+        "s3://KEY:12/QXZW@bucket/l",
+        "gs://KEY:QX/ZW@bucket/l",
+        "abfs://lake:QX/ZW==@account.dfs.core.windows.net/a",
+        "abfss://:QX/ZW@account.blob.core.windows.net/lake/a?account_key=QXZW",
+    ],
+)
+def test_a_key_that_is_torn_is_refused_and_not_quoted(uri: str) -> None:
+    """A slash in a secret, unescaped, ends what a URI calls its host: half a key would be a bucket, and be shown."""
+    with pytest.raises(UsageError) as raised:
+        parse_destination(uri, {})
+    assert "%2F" in str(raised.value)
+    for piece in ("KEY", "QX", "ZW"):
+        assert piece not in str(raised.value)
+
+
+def test_what_may_stand_in_a_prefix_is_no_key() -> None:
+    """An @ behind the bucket is a name's own where nothing before it looks like a key."""
+    for uri in ("s3://bucket/a@b", "hdfs://name:8020/a@b", "s3://KEY:ge%2Fheim@bucket/a%40b"):
+        assert isinstance(parse_destination(uri, {}), ObjectAddress)
+
+
+@pytest.mark.parametrize(
     ("uri", "container", "prefix", "shown"),
     [
         ("s3://bucket", "bucket", "", "s3://bucket"),

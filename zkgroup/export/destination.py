@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from zkgroup.errors import UsageError
 
@@ -28,6 +28,9 @@ SCHEMES: Final[Mapping[str, str]] = {
 }
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://?", re.ASCII)
 _ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})", re.ASCII)
+# A shorter value of an option is no key, but some word.
+_KEY: Final = 8
+_WITH_PORT = ("hdfs", "viewfs")
 _S3_OPTIONS = ("region", "scheme", "endpoint_override")
 
 
@@ -38,6 +41,7 @@ class ObjectAddress:
     ``uri`` is complete, with what of it may be secret; ``shown`` is without, and without options. ``container``: the
     bucket, the container (of Azure), or the authority (of HDFS); ``prefix``: below it, without slashes at its ends.
     ``options`` are those of the URI, for S3 with the endpoint and the region of the environment where the URI has none.
+    ``hidden``: words of the URI that nobody is to see, as they are written in it.
     """
 
     scheme: str
@@ -48,6 +52,7 @@ class ObjectAddress:
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     key: str | None = field(default=None, repr=False)
     secret: str | None = field(default=None, repr=False)
+    hidden: tuple[str, ...] = field(default=(), repr=False)
 
     def __str__(self) -> str:
         return self.shown
@@ -94,7 +99,27 @@ def _folder(uri: str) -> Path:
     return Path(path).absolute()
 
 
+def _refuse_torn(scheme: str, uri: str) -> None:
+    """A key with a slash in it, unescaped, is torn: half of it would be taken for the bucket, and be shown everywhere.
+
+    AWS's and Azure's secrets often have one. Nothing of what may be secret is quoted.
+    """
+    authority, _, rest = uri.partition("://")[2].partition("/")
+    authority, question, query = authority.partition("?")
+    rest = f"{question}{query}/{rest}"
+    host = authority.rpartition("@")[2]
+    is_port = scheme in _WITH_PORT and re.fullmatch(r"[^:]*:[0-9]+", host)
+    if (":" not in host or is_port) and not ("@" in authority and "@" in rest):
+        return
+    behind = uri.rpartition("@")[2].partition("?")[0] if "@" in uri else "…"
+    raise UsageError(
+        f"{scheme}://***@{behind} is no URI: a key, or a name, has characters in it that mean something else there",
+        "write %2F for / in a key, %3F for ?, %23 for #, %40 for @, %25 for %; or give the keys in the environment",
+    )
+
+
 def _address(scheme: str, uri: str, environment: Mapping[str, str]) -> ObjectAddress:
+    _refuse_torn(scheme, uri)
     try:
         parts = urlsplit(uri)
         host, user, secret = parts.netloc.rpartition("@")[2], parts.username, parts.password
@@ -124,7 +149,12 @@ def _address(scheme: str, uri: str, environment: Mapping[str, str]) -> ObjectAdd
     named = f"{user}@{host}" if scheme.startswith("abfs") and user else host
     shown = f"{scheme}://{named}{parts.path.rstrip('/')}"
     key = unquote(user) if user and scheme == "s3" else None
-    return ObjectAddress(scheme, container, prefix, shown, uri, options, key, unquote(secret) if secret else None)
+    hidden = [text for text in (secret, user if scheme == "s3" else None, parts.query) if text]
+    if scheme != "s3":  # Azure's keys stand there
+        hidden += [text for _, value in parse_qsl(parts.query) if len(value) >= _KEY for text in (value, quote(value))]
+    return ObjectAddress(
+        scheme, container, prefix, shown, uri, options, key, unquote(secret) if secret else None, tuple(hidden)
+    )
 
 
 def _check_s3(options: Mapping[str, str]) -> None:

@@ -70,9 +70,9 @@ def _open_s3(address: ObjectAddress) -> Any:
 def cleaned(address: ObjectAddress, error: Exception) -> str:
     """What pyarrow says, on one line, without what may be secret."""
     said = " ".join(str(error).split())
-    for hidden, shown in ((address.uri, address.shown), (address.secret, "***"), (address.key, "***")):
-        if hidden:
-            said = said.replace(hidden, shown)
+    said = said.replace(address.uri, address.shown)
+    for hidden in sorted({address.secret or "", address.key or "", *address.hidden} - {""}, key=len, reverse=True):
+        said = said.replace(hidden, "***")
     said = re.sub(r" ?\(Request ID: [^)]*\)", "", said)
     return said[:400] or type(error).__name__
 
