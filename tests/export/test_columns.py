@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from datetime import UTC, datetime
 
 import pytest
@@ -55,6 +57,26 @@ def test_the_common_batch_has_no_null_bitmaps(count: int) -> None:
     assert batch.column("timestamp").null_count == batch.column("timestamp_type").null_count == 0
     assert batch.column("timestamp").buffers()[0] is None
     assert batch.column("offset").buffers()[0] is None
+
+
+_WITHOUT_PANDAS = """
+import sys
+from zkgroup.export.columns import Columns
+from zkgroup.export.layout import Layout
+from zkgroup.servers.kafka import Message
+given = [
+    Message(topic="t", partition=0, offset=i, timestamp=(1, i), key=key, value=b"v", headers=[("a", b"b"), ("c", None)])
+    for i, key in enumerate([None, b"k"])
+]
+assert Columns(Layout(())).batch(given, 0)[0].num_rows == 2
+assert "pyarrow" in sys.modules and "pandas" not in sys.modules
+"""
+
+
+def test_columns_need_no_pandas() -> None:
+    """pandas, where it is installed, takes each worker a quarter of a second: pyarrow imports it unasked."""
+    done = subprocess.run([sys.executable, "-c", _WITHOUT_PANDAS], capture_output=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr.decode()
 
 
 def is_right(data: bytes, kind: Format) -> bool:

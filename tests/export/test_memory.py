@@ -60,7 +60,11 @@ def test_a_task_with_messages_of_ten_megabytes_stays_small(
     set up."""
     (tmp_path / "work").mkdir()
     options = FileOptions(tmp_path, "work", ("zstd", 1), 512 << 20, {}, layout)
-    environment = os.environ | {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_MMAP_THRESHOLD_": str(4 << 20)}
+    environment = os.environ | {
+        "ARROW_DEFAULT_MEMORY_POOL": "system",
+        "MALLOC_MMAP_THRESHOLD_": str(4 << 20),
+        "MALLOC_TRIM_THRESHOLD_": str(32 << 20),
+    }
     done = subprocess.run(
         [sys.executable, "-c", _TASK],
         input=pickle.dumps((TaskSettings(kafka, options), large, MESSAGES)),

@@ -34,9 +34,11 @@ _GROUP_BYTES: Final = 16 << 20
 _PENDING_BYTES: Final = 32 << 20
 # A small file is not made smaller by row groups of some rows each.
 _LEAST_GROUP_BYTES: Final = 64 << 10
-# Messages that come in smaller numbers wait for more before they become columns.
-_FEW: Final = 250
-_FEW_BYTES: Final = 1 << 20
+# So many messages, or bytes of them, become columns at a time: what a call of pyarrow's costs is shared by many. Where
+# many folders have messages that wait for more, fewer do.
+_MANY: Final = 2000
+_MANY_BYTES: Final = 2 << 20
+_FEW: Final = 500
 # What Python keeps of a message besides its key and value.
 _MESSAGE_BYTES: Final = 400
 # Files that have a row group already, and are open, each for some 50 KB: a month of hours. And folders that anything
@@ -93,6 +95,7 @@ class _Load:
     """What all open files of a task have together."""
 
     pending: int = 0  # bytes that wait to be written
+    raw: int = 0  # of these, bytes of messages that are no columns yet
     writers: int = 0
     undecodable: int = 0  # messages of the range
 
@@ -149,7 +152,7 @@ class TaskFiles:
         if self._calendar is None:
             return ((None, messages),)
         # Most often all are of one quarter of an hour. Those without a time have −1 or 0 there.
-        times = [message.timestamp()[1] for message in messages]
+        _, times = zip(*map(Message.timestamp, messages), strict=True)
         low = min(times)
         same, period = self._calendar.period_of_all(low, max(times)) if low > 0 else (False, None)
         if same:
@@ -232,8 +235,8 @@ class _File:
         self._group_bytes = min(_GROUP_BYTES, max(_LEAST_GROUP_BYTES, options.target_bytes))
         self._slices: list[Slice] = []
         self._stretch = 0  # of the last slice
-        self._few: list[Message] = []
-        self._few_bytes = 0
+        self._raw: list[Message] = []  # messages that are no columns yet
+        self._raw_bytes = 0
         self._batches: list[Any] = []
         self._rows = self._bytes = 0  # in self._batches
         self._written = 0  # rows
@@ -243,7 +246,7 @@ class _File:
     @property
     def pending(self) -> int:
         """Bytes that wait."""
-        return self._bytes + self._few_bytes
+        return self._bytes + self._raw_bytes
 
     @property
     def is_open(self) -> bool:
@@ -265,15 +268,17 @@ class _File:
             self.convert()  # columns are of one partition
             self._slices.append(piece)
         self._stretch = stretch
-        if len(messages) >= _FEW:
-            self.convert()
-            self._take(messages)
-            return
-        self._few += messages
-        size = sum(len(message) + len(message.key() or b"") + _MESSAGE_BYTES for message in messages)
-        self._few_bytes += size
+        keys = cast("Iterable[bytes]", filter(None, map(Message.key, messages)))
+        size = sum(map(len, messages)) + sum(map(len, keys)) + len(messages) * _MESSAGE_BYTES
+        self._raw += messages
+        self._raw_bytes += size
+        self._load.raw += size
         self._load.pending += size
-        if len(self._few) >= 2 * _FEW or self._few_bytes >= _FEW_BYTES:
+        if (
+            len(self._raw) >= _MANY
+            or self._raw_bytes >= _MANY_BYTES
+            or (len(self._raw) >= _FEW and self._load.raw >= _MANY_BYTES)
+        ):
             self.convert()
 
     def reach(self, end: int, stretch: int) -> None:
@@ -282,11 +287,12 @@ class _File:
             self._slices[-1] = self._slices[-1]._replace(end=end)
 
     def convert(self) -> None:
-        """Make columns of the few messages that wait for more."""
-        if self._few:
-            messages, self._few = self._few, []
-            self._load.pending -= self._few_bytes
-            self._few_bytes = 0
+        """Make columns of the messages that wait for more."""
+        if self._raw:
+            messages, self._raw = self._raw, []
+            self._load.raw -= self._raw_bytes
+            self._load.pending -= self._raw_bytes
+            self._raw_bytes = 0
             self._take(messages)
 
     def _take(self, messages: list[Message]) -> None:
@@ -364,6 +370,7 @@ class _File:
             self._parquet.is_open = False  # else its end would write to the file, which is closed, and complain
             self._work.abandon()
             self._forget()
+        self._load.raw -= self._raw_bytes
         self._load.pending -= self.pending
 
     def _forget(self) -> None:

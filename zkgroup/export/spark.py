@@ -148,6 +148,9 @@ class SparkJobs:
             # glibc raises this limit once it has freed a large block, and then keeps large blocks for good: with
             # messages of 10 MB a task's peak was 203 MB, and is 147 MB so.
             "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(4 << 20),
+            # Nor is this limit raised then: all that is freed would go back to the system at once, and be had again for
+            # the next row group, page by page.
+            "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(32 << 20),
         }
         if self._master.startswith("local"):
             # A host that cannot resolve its own name must not matter here.
