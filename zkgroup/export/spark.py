@@ -30,26 +30,16 @@ from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.export import failures
 from zkgroup.export.answers import Answers
 from zkgroup.export.gateway import PORT, SparkJvm, environment_variables
+from zkgroup.export.job import STOP, Idleness, Job
 from zkgroup.export.master import choose_master, is_cluster
+from zkgroup.export.properties import default_properties, own_properties
 from zkgroup.export.scratch import ScratchFolder
 from zkgroup.export.task import Answer, DoneAnswer, TaskSettings, done_or_raise, run_task
 from zkgroup.export.words import OffsetRange
 
 log = logging.getLogger(__name__)
 
-_LOG4J = """\
-rootLogger.level = {level}
-logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
-logger.gateway.level = {level}
-rootLogger.appenderRef.console.ref = console
-appender.console.type = Console
-appender.console.name = console
-appender.console.target = SYSTEM_ERR
-appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = %d{{yy/MM/dd HH:mm:ss}} %p %c{{1}}: %m%n%ex
-"""
 _POLL: Final = 0.1
-_STOP: Final = 15.0  # seconds for Spark to cancel or stop
 _LOG_END: Final = 1 << 20  # bytes
 _FAILURES = (PySparkException, Py4JError, OSError)
 
@@ -107,7 +97,7 @@ class SparkJobs:
                     raise failures.silent_master(self._master, self._timeout, self._keep_log())
         except BaseException:
             jvm.kill()
-            self._started.wait(_STOP)
+            self._started.wait(STOP)
             raise
         if isinstance(self._failure, _FAILURES):
             why = str(self._failure).splitlines() or ["no reason was given"]
@@ -117,7 +107,12 @@ class SparkJobs:
 
     def _start_context(self, folder: Path, jvm: SparkJvm) -> None:
         try:
-            defaults, wanted = self._properties(folder)
+            defaults = default_properties(self._master, folder)
+            if PORT in os.environ:  # spark-submit's JVM runs already, with its own settings for logs
+                wanted = self._conf | ({"spark.master": self._master} if self._named else {})
+            else:
+                java = jvm.options({**defaults, **self._conf})
+                wanted = own_properties(self._master, self._conf, folder, quiet=self._log is None, java=java)
             python = self._conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
             with environment_variables({"PYSPARK_PYTHON": python}):
                 gateway = jvm.start({**defaults, **wanted}, {"PYSPARK_PYTHON": python})
@@ -135,42 +130,7 @@ class SparkJobs:
         finally:
             self._started.set()
 
-    def _properties(self, folder: Path) -> tuple[dict[str, str], dict[str, str]]:
-        """Spark's properties: what is set unless somebody has said otherwise, and what is set in any case."""
-        log4j = folder / "log4j2.properties"
-        log4j.write_text(_LOG4J.format(level="warn" if self._log is None else "info"), encoding="utf-8")
-        defaults = {
-            "spark.app.name": "zkgroup export",
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
-            # Arrow's own allocators keep what they once had: 50 to 100 MB more at a task's peak, and no faster here.
-            "spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL": "system",
-            # glibc raises this limit once it has freed a large block, and then keeps large blocks for good: with
-            # messages of 10 MB a task's peak was 203 MB, and is 147 MB so.
-            "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(4 << 20),
-            # Nor is this limit raised then: all that is freed would go back to the system at once, and be had again for
-            # the next row group, page by page.
-            "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(32 << 20),
-        }
-        if self._master.startswith("local"):
-            # A host that cannot resolve its own name must not matter here.
-            defaults |= {
-                "spark.driver.host": "127.0.0.1",
-                "spark.driver.bindAddress": "127.0.0.1",
-                "spark.local.dir": str(folder / "local"),
-            }
-        wanted = dict(self._conf)
-        if PORT in os.environ:  # spark-submit's JVM runs already, with its own settings for logs
-            if self._named:
-                wanted["spark.master"] = self._master
-            return defaults | {"spark.master": self._master}, wanted
-        # A run of seconds never pays for the JVM's best compiler: half a second less.
-        options = f"-XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile=file:{log4j}"
-        wanted["spark.driver.extraJavaOptions"] = f"{options} {wanted.get('spark.driver.extraJavaOptions', '')}".strip()
-        wanted["spark.master"] = self._master
-        return defaults, wanted
-
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, kind: object = None, *_: object) -> None:
         scratch, self._scratch = self._scratch, None
         if scratch is None:  # not ours
             return
@@ -181,7 +141,7 @@ class SparkJobs:
                 _stop_context(context, jvm)
         finally:
             if jvm is not None:
-                jvm.stop()
+                jvm.stop(orderly=kind is None and context is not None)
                 # pyspark keeps the gateway for the next context of the process: this one is gone.
                 SparkContext._gateway = SparkContext._jvm = None
             scratch.remove()
@@ -241,11 +201,11 @@ class SparkJobs:
                     yield answer
 
         self._ship()
-        job = _Job(context, f"zkgroup-{os.getpid()}-{id(plain)}", plain, work)
+        job = Job(context, f"zkgroup-{os.getpid()}-{id(plain)}", plain, work)
         seen: list[Answer] = []
         try:
             job.start()
-            idleness = _Idleness(job) if self._is_cluster else None
+            idleness = Idleness(job) if self._is_cluster else None
             while not job.finished(_POLL):
                 if idleness is not None and idleness.seconds() > self._timeout:
                     raise failures.no_executor(context.master, self._timeout, self._keep_log())
@@ -295,86 +255,12 @@ def pack_code(target: Path) -> Path:
     return target
 
 
-class _Job:
-    """A Spark job in a thread of its own, so that the caller's thread stays free to hear signals."""
-
-    def __init__(self, context: Any, name: str, tasks: Sequence[Any], work: Callable[[Any], Iterator[Answer]]) -> None:
-        self._context = context
-        self._name = name
-        self._tasks = tasks
-        self._work = work
-        self._result: list[Answer] = []
-        self._error: BaseException | None = None
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="zkgroup-export-job", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self._context.setJobGroup(self._name, "zkgroup export", interruptOnCancel=True)
-            data = self._context.parallelize(self._tasks, len(self._tasks))
-            self._result = data.mapPartitions(self._work).collect()
-        except BaseException as error:  # noqa: BLE001  # raised again in the caller's thread
-            self._error = error
-        finally:
-            self._done.set()
-
-    def tasks(self) -> tuple[int, int]:
-        """How many tasks executors are at work on, and how many they are done with, well or not."""
-        active = ended = 0
-        tracker = self._context.statusTracker()
-        for job in tracker.getJobIdsForGroup(self._name):
-            found = tracker.getJobInfo(job)
-            for stage in () if found is None else found.stageIds:
-                told = tracker.getStageInfo(stage)
-                if told is not None:
-                    active += told.numActiveTasks
-                    ended += told.numCompletedTasks + told.numFailedTasks
-        return active, ended
-
-    def finished(self, timeout: float) -> bool:
-        return self._done.wait(timeout)
-
-    def result(self) -> list[Answer]:
-        if self._error is not None:
-            raise self._error
-        return self._result
-
-    def cancel(self) -> None:
-        """End the job if it still runs, and wait for its thread."""
-        if self._thread.ident is not None and not self._done.is_set():
-            with contextlib.suppress(Py4JError, OSError):
-                self._context.cancelJobGroup(self._name)
-            self._done.wait(_STOP)
-
-
 def _size_for_appending(log: Path) -> int:
     try:
         with log.open("ab") as file:
             return file.tell()
     except OSError as error:
         raise UsageError(f"cannot write {log}: {error.strerror or error}", "check --log") from None
-
-
-class _Idleness:
-    """How long a job has had no executor at work on it: Spark itself waits for one for ever."""
-
-    def __init__(self, job: _Job) -> None:
-        self._job = job
-        self._since = self._looked = time.monotonic()
-        self._ended = 0
-
-    def seconds(self) -> float:
-        """Looks once a second."""
-        now = time.monotonic()
-        if now - self._looked > 1.0:
-            self._looked = now
-            active, ended = self._job.tasks()
-            if active or ended != self._ended:
-                self._since, self._ended = now, ended
-        return now - self._since
 
 
 def _quieten_accumulators(context: Any) -> None:
@@ -398,7 +284,7 @@ def _wake_accumulators(context: Any) -> None:
 
 def _stop_context(context: Any, jvm: SparkJvm | None) -> None:
     """Stop it, by force where it takes too long: a cluster that is gone, a JVM that is stuck."""
-    force = threading.Timer(_STOP, jvm.kill if jvm is not None else lambda: None)
+    force = threading.Timer(STOP, jvm.kill if jvm is not None else lambda: None)
     force.daemon = True
     force.start()
     try:
