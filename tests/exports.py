@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from zkgroup.config import ConsumerConfig
-from zkgroup.export.task import DoneAnswer, TaskSettings, done_or_raise, run_task
+from zkgroup.export.task import run_task
+from zkgroup.export.taskdata import DoneAnswer, TaskSettings, done_or_raise
 from zkgroup.export.words import OffsetRange
 
 #: What a reader is told where topics look like numbers: see ``zkgroup.export.output``.

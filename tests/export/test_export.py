@@ -19,12 +19,12 @@ from support import wait_until
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 from zkgroup.export import run as run_module
 from zkgroup.export.assembling import assemble
-from zkgroup.export.files import FileAnswer, FileOptions
 from zkgroup.export.layout import Layout
 from zkgroup.export.run import PartitionSummary
 from zkgroup.export.rundata import ManifestFile, ManifestPart, RunPlan, TopicIdentity
 from zkgroup.export.spark import pack_code
-from zkgroup.export.task import DoneAnswer, RangeAnswer, TaskSettings, run_task
+from zkgroup.export.task import run_task
+from zkgroup.export.taskdata import DoneAnswer, FileAnswer, FileOptions, RangeAnswer, TaskSettings
 from zkgroup.export.words import PartitionPlan, Slice
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.sandbox import Sandbox

@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zkgroup.export import files as files_module
-from zkgroup.export.files import FileAnswer, FileOptions, TaskFiles, Told
+from zkgroup.export.files import TaskFiles, Told
 from zkgroup.export.intervals import overlaps
 from zkgroup.export.layout import Layout, read_name
+from zkgroup.export.taskdata import FileAnswer, FileOptions
 from zkgroup.export.words import OffsetRange
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.servers.kafka import Message

@@ -13,9 +13,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from support import fresh_name
 
-from zkgroup.export.files import FileOptions
 from zkgroup.export.layout import Layout
-from zkgroup.export.task import TaskSettings
+from zkgroup.export.taskdata import FileOptions, TaskSettings
 from zkgroup.sandbox.topics import Record, produce
 from zkgroup.servers.kafka import KafkaSettings
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.accumulators import AccumulatorParam
 
-from zkgroup.export.task import Answer
+from zkgroup.export.taskdata import Answer
 
 
 class Answers(AccumulatorParam[Any]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.accounting import total
@@ -14,13 +14,10 @@ from zkgroup.export.layout import Period
 from zkgroup.export.plan import cut
 from zkgroup.export.punctuality import Found, late_of
 from zkgroup.export.rundata import Manifest, ManifestFile, ManifestPart, RunPlan, rows_held
+from zkgroup.export.taskdata import DoneAnswer, FileAnswer, RangeAnswer
 from zkgroup.export.words import OffsetRange, PartitionPlan
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.words import listed
-
-if TYPE_CHECKING:
-    from zkgroup.export.files import FileAnswer
-    from zkgroup.export.task import DoneAnswer, RangeAnswer
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Iterable, Mapping, Sized
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import orjson
@@ -22,9 +22,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from zkgroup.export.columns import Columns, time_of
-from zkgroup.export.destination import Destination
-from zkgroup.export.layout import Layout, Period
+from zkgroup.export.layout import Period
 from zkgroup.export.punctuality import Punctuality
+from zkgroup.export.taskdata import FileAnswer, FileOptions
 from zkgroup.export.words import OffsetRange, Slice
 from zkgroup.export.workplace import WorkFile, Workplace
 from zkgroup.servers.kafka import Message
@@ -45,34 +45,6 @@ _MESSAGE_BYTES: Final = 400
 # waits for.
 _OPEN_FILES: Final = 768
 _FOLDERS: Final = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class FileOptions:
-    """How files are written, and where: in ``folder`` of the destination. ``compression``: codec and level.
-    ``target_bytes``: a file that has grown to this size is followed by another. ``planned``: milliseconds since 1970;
-    messages from later than that make nothing late. ``shared``: a file may hold several partitions."""
-
-    destination: Destination
-    folder: str
-    compression: tuple[str, int | None]
-    target_bytes: int
-    metadata: Mapping[str, str]
-    layout: Layout = field(default_factory=Layout)
-    planned: int = 1 << 62
-    shared: bool = True
-
-
-class FileAnswer(NamedTuple):
-    """A finished file. ``work``: its name in the destination as yet; ``folder``: where it is to go."""
-
-    kind: str
-    work: str
-    topic: str
-    folder: str
-    rows: int
-    bytes: int
-    slices: tuple[Slice, ...]
 
 
 class Told(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
-from zkgroup.export.task import Answer
+from zkgroup.export.taskdata import Answer
 
 #: Seconds for Spark to cancel or stop.
 STOP: Final = 15.0

@@ -34,7 +34,7 @@ from zkgroup.export.job import STOP, Idleness, Job
 from zkgroup.export.master import choose_master, is_cluster
 from zkgroup.export.properties import default_properties, own_properties
 from zkgroup.export.scratch import ScratchFolder
-from zkgroup.export.task import Answer, DoneAnswer, TaskSettings, done_or_raise, run_task
+from zkgroup.export.taskdata import Answer, DoneAnswer, TaskSettings, done_or_raise
 from zkgroup.export.words import OffsetRange
 
 log = logging.getLogger(__name__)
@@ -195,6 +195,8 @@ class SparkJobs:
         plain = [[(*piece.partition, piece.start, piece.end) for piece in task] for task in tasks]
 
         def work(dealt: Iterator[list[tuple[str, int, int, int]]]) -> Iterator[Answer]:
+            from zkgroup.export.task import run_task  # with pyarrow, for which only executors have use
+
             for ranges in dealt:
                 for answer in run_task(settings, ranges):
                     told.add([answer])

@@ -25,14 +25,12 @@ from zkgroup.export.layout import parse_compression
 from zkgroup.export.plan import pack, task_size
 from zkgroup.export.rundata import Manifest, Pointer, RunPlan, Settled, TopicCoverage
 from zkgroup.export.surroundings import Progress, Surroundings
+from zkgroup.export.taskdata import DoneAnswer, FileAnswer, FileOptions, RangeAnswer, TaskSettings
 from zkgroup.export.words import OffsetRange
 from zkgroup.protocol.names import TopicPartition
 
 if TYPE_CHECKING:
-    from zkgroup.export.files import FileAnswer
     from zkgroup.export.membership import Membership
-    from zkgroup.export.task import DoneAnswer, RangeAnswer
-
 
 log = logging.getLogger(__name__)
 
@@ -142,10 +140,6 @@ class ExportRun:
         }
         if not total:
             return assemble(self.plan, [], newest)
-        # Only now: pyarrow takes 0.1 s, and an export that finds nothing new does without.
-        from zkgroup.export.files import FileOptions
-        from zkgroup.export.task import TaskSettings
-
         plan = self.plan
         metadata = {"zkgroup.run": f"{plan.group}@{plan.run}", "zkgroup.group": plan.group}
         metadata["zkgroup.version"] = __version__

@@ -7,12 +7,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from zkgroup.export.taskdata import DoneAnswer, TaskSettings
 from zkgroup.export.words import OffsetRange
 from zkgroup.servers.kafka import KafkaSettings
 
 if TYPE_CHECKING:
     from zkgroup.export.membership import Membership
-    from zkgroup.export.task import DoneAnswer, TaskSettings
 
 
 class Runner(Protocol):

@@ -1,26 +1,24 @@
 """What a Spark task does: read ranges of offsets, write their files, account for every offset, tell of it.
 
-A task answers in plain tuples. What went wrong in an expected way is an answer too: it then needs no parsing of a
-traceback in the driver, and Spark does not repeat in vain what cannot succeed. What is unexpected is raised, and Spark
-repeats the task.
+It answers in plain tuples, see ``taskdata``.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple, TypeAlias, TypeVar, cast
+from dataclasses import replace
+from typing import TypeVar, cast
 
-from zkgroup import errors
 from zkgroup.errors import OffsetOutOfRangeError, UnreachableError, ZkgroupError
 from zkgroup.export.accounting import Missing, explain
-from zkgroup.export.files import FileAnswer, FileOptions, TaskFiles
+from zkgroup.export.files import TaskFiles
 from zkgroup.export.intervals import Interval
+from zkgroup.export.taskdata import Answer, RangeAnswer, TaskSettings
 from zkgroup.export.words import OffsetRange
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.servers.kafka import Consumer, KafkaException, KafkaSettings, KafkaTopicPartition, Message
+from zkgroup.servers.kafka import Consumer, KafkaException, KafkaTopicPartition, Message
 from zkgroup.servers.ranges import RangeReader, range_consumer
 
 # Brokers that are restarted one by one are back by then.
@@ -31,50 +29,6 @@ _UNTIL_COLLECTED = 100_000
 # Unexplained stretches that an answer names.
 _SHOWN = 3
 T = TypeVar("T")
-
-
-class RangeAnswer(NamedTuple):
-    """What became of the offsets of a range. Those up to ``reached`` are rows or gaps; it is ``end`` unless a limit of
-    bytes ended the range before. ``gaps``: by kind; ``unexplained``: some stretches. ``rows`` are all messages, also
-    those that are ``undecodable``. ``undated``, ``late``, ``fresh``: see ``Told``."""
-
-    kind: str
-    topic: str
-    partition: int
-    start: int
-    end: int
-    reached: int
-    gaps: Mapping[str, int]
-    unexplained: tuple[Interval, ...]
-    rows: int
-    undecodable: int
-    undated: int
-    late: int
-    fresh: Mapping[int, int]
-
-
-#: A range that was read, or a file that was written; a file's ranges may come before it and behind it.
-DoneAnswer: TypeAlias = RangeAnswer | FileAnswer
-#: ("failed", name of the error's class, message, remedy)
-FailedAnswer: TypeAlias = tuple[Literal["failed"], str, str, str | None]
-Answer: TypeAlias = DoneAnswer | FailedAnswer
-
-
-@dataclass(frozen=True, slots=True)
-class TaskSettings:
-    """What every task of an export is told.
-
-    ``patience`` is in seconds, see ``RangeReader``. ``cleanup``: topics' policies, see ``accounting``. ``max_bytes``:
-    of keys and values a range may take, None: no limit. ``skip_deleted``: go on where the log starts when retention
-    takes away what is being read.
-    """
-
-    kafka: KafkaSettings
-    files: FileOptions
-    patience: float = 30.0
-    cleanup: Mapping[str, str | None] = field(default_factory=dict)
-    max_bytes: int | None = None
-    skip_deleted: bool = False
 
 
 def run_task(settings: TaskSettings, ranges: list[tuple[str, int, int, int]]) -> Iterator[Answer]:
@@ -109,14 +63,6 @@ def _seldom_collecting() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*before)
-
-
-def done_or_raise(answer: Answer) -> DoneAnswer:
-    """What a task has done, or the error that it met, as it was."""
-    if answer[0] == "failed":
-        _, name, message, remedy = cast("FailedAnswer", answer)
-        raise getattr(errors, name, ZkgroupError)(message, remedy)
-    return cast("DoneAnswer", answer)
 
 
 def _export(settings: TaskSettings, piece: OffsetRange, files: TaskFiles) -> RangeAnswer:
