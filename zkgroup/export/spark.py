@@ -273,15 +273,21 @@ def _quieten_accumulators(context: Any) -> None:
         server.handle_error = lambda *_: log.debug("the server of accumulators", exc_info=True)
 
 
-def _wake_accumulators(context: Any) -> None:
-    """Spare the second that the server of accumulators sleeps on its connection before it notices a stop.
+def _end_accumulators(context: Any) -> threading.Thread | None:
+    """Spare the second that the server of accumulators sleeps on its connection before it notices a stop, and the half
+    one that it then waits for another connection.
 
     An update wakes it, and one without values changes nothing (pyspark 4.0 to 4.3; without these names it just sleeps).
+    It must know by then that it is to end. Returns the thread that has told it, and waits for it.
     """
     server, java = getattr(context, "_accumulatorServer", None), getattr(context, "_javaAccumulator", None)
-    if server is not None and java is not None:
-        server.server_shutdown = True
+    if server is None or java is None:
+        return None
+    ending = threading.Thread(target=server.shutdown, name="zkgroup-spark-accumulators", daemon=True)
+    ending.start()
+    with contextlib.suppress(Py4JError, OSError):
         java.merge(java)
+    return ending
 
 
 def _stop_context(context: Any, jvm: SparkJvm | None) -> None:
@@ -290,10 +296,11 @@ def _stop_context(context: Any, jvm: SparkJvm | None) -> None:
     force.daemon = True
     force.start()
     try:
-        with contextlib.suppress(Py4JError, OSError):
-            _wake_accumulators(context)
+        ending = _end_accumulators(context)
         with contextlib.suppress(Py4JError, OSError):
             context.stop()
+        if ending is not None:
+            ending.join(STOP)
     finally:
         force.cancel()
         force.join()
