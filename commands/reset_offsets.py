@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from zkgroup.config import ConnectionSettings
-from zkgroup.errors import RefusedError, UsageError
+from zkgroup.errors import RefusedError, UsageError, VerificationError
 from zkgroup.words import counted, listed
 
 from ._changing import (
@@ -66,7 +66,8 @@ def reset_offsets(
         Literal["zookeeper", "kafka", "both"] | None,
         typer.Option(
             "--store",
-            help="Where the offsets are kept. By default where the group has some, in both if it has some in both.",
+            help="Where the offsets are kept. By default, partition by partition, where the group has one: a partition"
+            " gets an offset in a store where it has none only if it has none at all, or with --store.",
             rich_help_panel=SCOPE,
             show_default=False,
         ),
@@ -133,9 +134,10 @@ def reset_offsets(
     The group must have no members. What is outside a log is clamped to its nearer end; a note says so. In ZooKeeper
     nothing is overwritten that has changed since the plan, and a group that comes alive meanwhile wins. Kafka cannot
     do that: offsets kept there are read again just before, which leaves some milliseconds in which another's commit
-    would be lost. Where a group has offsets in both, ZooKeeper comes first. A backup is written before, for --undo;
-    afterwards everything is read again (exit 6 if it is not as planned). By time, Kafka 0.8 and 0.9 know only the
-    times of segments.
+    would be lost. Where a group has offsets in both, ZooKeeper comes first. A backup is written before, for --undo,
+    which puts back every node byte by byte; what Kafka had no offset of before it cannot forget again (exit 6).
+    Afterwards everything is read again (exit 6 if it is not as planned). By time, Kafka 0.8 and 0.9 know only the times
+    of segments.
 
     \b
     zkgroup reset-offsets billing --topic orders:0,2-5 --to-earliest
@@ -180,8 +182,12 @@ def reset_offsets(
         _check(change, resetter, plan, registry)
         if plan.moving("kafka") and not export:
             change.check_vouched(change.settings.zookeeper)
-        if not export and change.is_wanted(plan.changes):
+        if export:
+            return
+        if change.is_wanted(plan.changes):
             _execute(change, resetter, plan)
+        if plan.left is not None:
+            _tell_left(change, plan.left)
 
 
 def _only_one(targets: Mapping[str, Any]) -> tuple[str, Any]:
@@ -287,3 +293,15 @@ def _execute(change: Change, resetter: Resetter, plan: ResetPlan) -> None:
         resetter.write(plan)
         change.warn(resetter.verify(plan))
     change.done(f"{counted(plan.changes, 'offset')} of group {plan.group} written and verified")
+
+
+def _tell_left(change: Change, left: str) -> None:
+    """What an undo has not put back, in the end."""
+    if not change.execute:
+        change.warn([f"this leaves something: {left}"])
+        return
+    remedy = (
+        "members that keep offsets in Kafka start there; to be rid of them: kafka-consumer-groups --delete-offsets"
+        " (brokers of 2.4 or later), or delete-group --store kafka"
+    )
+    raise VerificationError(left, remedy)

@@ -282,7 +282,15 @@ def test_without_zookeeper(
     backup = re.search(r"backup: (.*)$", result.stderr, re.MULTILINE)[1]  # type: ignore[index]
     undo = ("--undo", backup, "--execute", "--no-zookeeper-members")
     undone = run("reset-offsets", kept.group, *undo, "--bootstrap-server", cluster.bootstrap)
-    assert (undone.returncode, offsets_of(kept, topic)) == (0, [10, 100, 100])
+    assert (undone.returncode, offsets_of(kept, topic)) == (6, [10, 100, 100])
+    assert undone.stderr.splitlines()[-2] == f"zkgroup: 1 offset of group {kept.group} written and verified"
+    left = f"zkgroup: 2 offsets of group {kept.group} are not as before: Kafka keeps {topic}-1..2, where it had none"
+    assert undone.stderr.splitlines()[-1].startswith(left)
+    again = run("reset-offsets", kept.group, *undo[:2], "--bootstrap-server", cluster.bootstrap)
+    assert (again.returncode, f"warning: this leaves something: {left.removeprefix('zkgroup: ')}" in again.stderr) == (
+        0,
+        True,
+    )
     result = run(*args, "--bootstrap-server", cluster.bootstrap, "--store", "zookeeper")
     assert result.returncode == 2
     assert "no ZooKeeper was named" in result.stderr

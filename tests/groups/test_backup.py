@@ -31,7 +31,7 @@ SAVED = Backup(
     (
         SavedOffset("zookeeper", TopicPartition("t", 0), 5, 7),
         SavedOffset("kafka", TopicPartition("t", 1), None, 7, metadata="m"),
-        SavedOffset("zookeeper", TopicPartition("t", 1), None, None, raw="x"),
+        SavedOffset("zookeeper", TopicPartition("t", 1), None, None, raw=b"x"),
     ),
     (
         SavedNode("/consumers/g/ids", b""),
@@ -47,8 +47,9 @@ offsets = st.builds(
     st.builds(TopicPartition, text, st.integers(0, 2**31 - 1)),
     numbers,
     numbers,
-    st.none() | text,
+    st.none() | st.binary(max_size=9),
     text,
+    st.none() | st.binary(max_size=9),
 )
 nodes = st.builds(SavedNode, text, st.binary(max_size=9), st.sampled_from([OPEN, (), (Acl("x509", "CN=a", 5),)]))
 clusters = st.builds(

@@ -14,15 +14,22 @@ from zkgroup.groups.backup import SavedOffset
 from zkgroup.groups.model import GroupPartition, KafkaOffset, Store, StoredOffset
 from zkgroup.groups.reset import (
     Kind,
+    OneStore,
     ResetRow,
     Target,
+    back_into_range,
     check_bounds,
+    home_of,
+    left_by,
     moved_since,
+    new_in_kafka,
     out_of_range,
     plan_reset,
     plan_undo,
+    ranges,
     stores_of,
 )
+from zkgroup.groups.scope import parse_scope
 from zkgroup.groups.targets import TimeOffsets
 from zkgroup.protocol.names import TopicPartition
 
@@ -206,17 +213,83 @@ def test_undo(before: int | None, written: int | None, now: int | None, store: s
 
 
 def test_undo_of_what_was_unreadable() -> None:
-    """What was no offset before is not written back; the rest of the backup is."""
-    (row,) = plan_undo([SavedOffset("zookeeper", KEY, None, 10, raw="x")], {KEY: partition(10)})
-    assert (row.target, row.moves, row.note) == (10, False, "was unreadable before: left as it is")
+    """What was no number, or not just a number, comes back byte by byte; what is so again is done."""
+    for before, raw, error in ((None, b"x", "no offset"), (12, b" 12 ", None)):
+        saved = SavedOffset("zookeeper", KEY, before, 10, raw=raw)
+        (row,) = plan_undo([saved], {KEY: partition(10)}, {})
+        assert (row.target, row.raw, row.moves) == (before, raw, True)
+        again = {
+            KEY: replace(partition(10), stored=StoredOffset(before, 1, 2, 3, 4, error, None if error else "blank"))
+        }
+        (row,) = plan_undo([saved], again, {KEY: raw})
+        assert (row.moves, row.note and row.note.endswith("is as it was before")) == (False, True)
+        assert moved_since([saved], again, {KEY: raw}) == []
+        assert moved_since([saved], again, {KEY: b"y"}) == ([f"{KEY} is unreadable in ZooKeeper, where 10 was written"]
+                                                            if error else [])  # fmt: skip
+
+
+def test_an_undo_writes_the_number_where_blanks_came_since() -> None:
+    """A number before, and now the same with a blank, which no member reads: the number alone is put back."""
+    blank = {KEY: replace(partition(12), stored=StoredOffset(12, 1, 2, 3, 4, None, "blank"))}
+    (row,) = plan_undo([SavedOffset("zookeeper", KEY, 12, 10)], blank, {KEY: b"12 "})
+    assert (row.target, row.raw, row.moves) == (12, None, True)
+
+
+def test_what_kafka_cannot_forget() -> None:
+    """An undo tells what it leaves: offsets in Kafka of partitions that had none; in ZooKeeper they are deleted."""
+    saved = [SavedOffset(store, KEY, None, 10) for store in stores_of("both")]
+    rows = plan_undo(saved, {KEY: partition(10, kafka=10)})
+    assert [(row.store, row.target, row.moves, row.left) for row in rows] == [
+        ("zookeeper", None, True, False), ("kafka", 10, False, True),
+    ]  # fmt: skip
+    assert left_by("g", rows) == (
+        "1 offset of group g is not as before: Kafka keeps t-0, where it had none, and cannot forget single offsets"
+    )
+    assert left_by("g", rows[:1]) is None
+    assert left_by("g", plan_undo(saved, {})) is None
+
+
+@pytest.mark.parametrize(
+    ("one", "otherwise", "expected"),
+    [
+        (partition(5, kafka=6), "zookeeper", "both"),
+        (partition(5), "kafka", "zookeeper"),
+        (partition(kafka=0), "zookeeper", "kafka"),
+        (partition(), "zookeeper", "zookeeper"),
+        (partition(), "kafka", "kafka"),
+        (replace(partition(kafka=5), stored=stored(None)), "zookeeper", "kafka"),
+        (replace(partition(kafka=5), stored=stored(None, "no number")), "zookeeper", "both"),
+    ],
+)
+def test_where_an_offset_is_kept(one: GroupPartition, otherwise: OneStore, expected: Store) -> None:
+    """In the stores that have one, readable or not: -1 stands for none."""
+    assert home_of(one, otherwise) == expected
+    rows = plan_reset(Target("earliest"), [one], "both", homes={one.key: home_of(one, otherwise)})
+    assert tuple(row.store for row in rows) == stores_of(expected)
+    gained = expected == "kafka" and one.kafka is None
+    assert bool(new_in_kafka(rows)) == gained
 
 
 def test_logs_that_moved_on() -> None:
     """Targets that retention has passed, or that a log no longer reaches, are named once, whatever the stores."""
     rows = plan_reset(Target("earliest"), [partition(50, kafka=60)], "both")
     assert out_of_range(rows, {KEY: partition(50)}) == []
-    assert out_of_range(rows, {KEY: partition(50, 11)}) == ["t-0: the log now starts at 11, behind 10"]
-    assert out_of_range(rows, {KEY: partition(50, 0, 5)}) == ["t-0: the log now ends at 5, before 10"]
+    for log, text, end in (
+        (partition(50, 11), "t-0: the log now starts at 11, behind 10", "earliest"),
+        (partition(50, 0, 5), "t-0: the log now ends at 5, before 10", "latest"),
+    ):
+        passed = out_of_range(rows, {KEY: log})
+        assert [(one.row.store, one.text) for one in passed] == [("zookeeper", text), ("kafka", text)]
+        mend = "'zkgroup reset-offsets g --topic t:0 --to-{} --store {} --execute'"
+        assert back_into_range("g", passed) == mend.format(end, "both")
+        assert back_into_range("g", passed[1:]) == mend.format(end, "kafka")
+
+
+@given(st.sets(st.integers(0, 30), min_size=1))
+def test_ranges_are_scopes(numbers: set[int]) -> None:
+    """What a remedy names is what ``--topic`` takes for it."""
+    scope = parse_scope([f"t:{ranges(numbers)}"])
+    assert {number for number in range(40) if scope.has(TopicPartition("t", number))} == numbers
 
 
 @pytest.mark.parametrize("target", [Target("offset", -1), Target("offset", 2**63), Target("shift", 2**63)])

@@ -11,6 +11,7 @@ from resets import STORES, TIMEOUT, Kept, OneStore, drop_messages
 
 from zkgroup.errors import NotFoundError, RefusedError, UnreachableError, UsageError, VerificationError
 from zkgroup.groups import backup
+from zkgroup.groups.model import Store
 from zkgroup.groups.reset import Target
 from zkgroup.groups.resetting import ResetPlan, Resetter
 from zkgroup.groups.scope import parse_scope
@@ -18,7 +19,7 @@ from zkgroup.groups.standing import Selection
 from zkgroup.groups.writing import WriteRefusedError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Acl, Children, Create, Exists, SetData
+from zkgroup.protocol.ops import Acl, Children, Create, Ensure, Exists, Get, Node, SetData
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import Record, create_topic, delete_topic, produce
 from zkgroup.servers.brokers import Brokers
@@ -96,6 +97,44 @@ def test_the_store_is_found(kept: Kept, topic: str) -> None:
     plan = kept.resetter().plan(Target("shift", 5), selection(f"{topic}:1"))
     assert plan.store == "both"
     assert [row.target for row in plan.rows] == [35, 35]
+
+
+def test_only_where_a_partition_has_an_offset(
+    registry: Registry,
+    kafka: KafkaSettings,
+    unique: Callable[[str], str],
+    topic: str,
+    fill: Fill,
+    make_topic: MakeTopic,
+) -> None:
+    """Each partition is moved in the stores that have an offset of it; one that has none goes with its topic, or with
+    the group. What a group leaves behind in ZooKeeper (ids, owners) is no offset. The other store is for --store."""
+    group = unique("mixed")
+    in_zookeeper, in_kafka = (Kept(registry, kafka, group, store) for store in STORES)
+    registry.write(Ensure(f"{znodes.owners(group)}/{topic}"))
+    registry.write(Ensure(znodes.ids(group)))
+    in_kafka.put({P(topic, 0): 10, P(topic, 1): 10})
+
+    def stores(*scope: str, store: Store | None = None) -> list[tuple[str, int, str]]:
+        plan = in_kafka.resetter().plan(Target("offset", 50), selection(*scope) if scope else Selection(), store)
+        told = any("forgets a single one no more" in text for text in plan.warnings)
+        assert told == any(row.store == "kafka" and row.current is None for row in plan.rows), plan.warnings
+        return [(row.topic, row.partition, row.store) for row in plan.rows]
+
+    assert stores() == [(topic, n, "kafka") for n in range(3)]
+    pay, new = make_topic(1, "pay"), make_topic(1, "new")
+    fill(pay, 60, 1)
+    fill(new, 60, 1)
+    assert stores(new) == [(new, 0, "kafka")]
+    in_zookeeper.put({P(pay, 0): 40})
+    assert stores(pay, topic, new) == sorted(
+        [(pay, 0, "zookeeper"), (new, 0, "zookeeper"), *((topic, n, "kafka") for n in range(3))]
+    )
+    assert stores(pay, store="both") == [(pay, 0, "zookeeper"), (pay, 0, "kafka")]
+    in_zookeeper.put({P(topic, 1): 12})
+    assert [one for one in stores() if one[0] == topic] == [
+        (topic, 0, "kafka"), (topic, 1, "zookeeper"), (topic, 1, "kafka"), (topic, 2, "zookeeper"),
+    ]  # fmt: skip
 
 
 def test_a_group_that_becomes_active_is_refused(kept: Kept, topic: str) -> None:
@@ -181,6 +220,36 @@ def test_retention_that_passes_the_target_is_seen(kept: Kept, topic: str) -> Non
     resetter.write(plan)
     assert resetter.verify(plan) == []
     assert kept.get(P(topic, 0)) == [40]
+
+
+def test_retention_that_passes_a_shift(kept: Kept, topic: str) -> None:
+    """Who was shifted already is not shifted once more: the remedy names what retention has passed, and where to."""
+    kept.put({P(topic, 0): 60, P(topic, 1): 60})
+    resetter = kept.resetter()
+    plan = resetter.plan(Target("shift", 10), selection(f"{topic}:0-1"), kept.store)
+    drop_messages(kept.kafka, P(topic, 0), 75)
+    resetter.write(plan)
+    with pytest.raises(VerificationError, match="logs have moved on") as caught:
+        resetter.verify(plan)
+    assert caught.value.remedy is not None
+    assert "run it again" not in caught.value.remedy
+    mend = f"'zkgroup reset-offsets {kept.group} --topic {topic}:0 --to-earliest --store {kept.store} --execute'"
+    assert caught.value.remedy.endswith(mend)
+    carry_on = resetter.plan(Target("earliest"), selection(f"{topic}:0"), kept.store)
+    resetter.write(carry_on)
+    assert resetter.verify(carry_on) == []
+    assert kept.get(P(topic, 0), P(topic, 1)) == [75, 70]
+
+
+def test_a_shift_that_somebody_overtakes(kept: Kept, topic: str) -> None:
+    """What differs after the write is no reason to plan the same again where that would shift what is in place."""
+    kept.put({P(topic, 0): 10, P(topic, 1): 10})
+    resetter = kept.resetter()
+    plan = resetter.plan(Target("shift", 5), selection(f"{topic}:0-1"), kept.store)
+    resetter.write(plan)
+    kept.put({P(topic, 0): 11})
+    with pytest.raises(VerificationError, match="would shift once more what is written"):
+        resetter.verify(plan)
 
 
 def test_an_undo_stops_at_what_has_moved_on(kept: Kept, topic: str, tmp_path: Path) -> None:
@@ -290,9 +359,9 @@ def test_both_stores_one_after_the_other(
 
 
 def test_unreadable_offsets_are_mended(
-    registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], topic: str
+    registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], topic: str, tmp_path: Path
 ) -> None:
-    """A node that holds no offset gets one; the backup keeps what it held, and an undo leaves it alone."""
+    """A node that holds no offset gets one; the backup keeps what it held, and an undo puts that back."""
     kept = Kept(registry, kafka, unique("spoilt"), "zookeeper")
     kept.put({P(topic, 0): 1, P(topic, 1): 1})
     registry.write(SetData(znodes.offset(kept.group, P(topic, 0)), b"spoilt"))
@@ -300,10 +369,43 @@ def test_unreadable_offsets_are_mended(
     resetter = kept.resetter()
     plan = resetter.plan(Target("offset", 7), selection(f"{topic}:0-1"))
     assert [(row.current, row.legible) for row in plan.rows] == [(None, False), (None, True)]
-    assert [entry.raw for entry in resetter.backup(plan, "reset-offsets").offsets] == ["spoilt", None]
-    resetter.write(plan)
-    assert resetter.verify(plan) == []
+    assert [entry.raw for entry in resetter.backup(plan, "reset-offsets").offsets] == [b"spoilt", None]
+    saved = carry_out(resetter, plan, tmp_path / "backup")
     assert kept.get(P(topic, 0), P(topic, 1)) == [7, 7]
+    carry_out(resetter, resetter.plan_undo(saved), tmp_path / "again")
+    assert held(kept, topic)[0] == b"spoilt"
+
+
+SPOILT = (b"12\n", b" 12 ", b"abc", b"", b"\xff12")
+
+
+def held(kept: Kept, topic: str) -> list[bytes | None]:
+    """What the group's nodes hold, byte by byte."""
+    nodes = kept.registry.read([Get(znodes.offset(kept.group, P(topic, number))) for number in range(len(SPOILT))])
+    return [node.data if isinstance(node, Node) else None for node in nodes]
+
+
+def test_an_undo_is_exact(
+    registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    """What a node held comes back byte by byte, a number or not; and what was written, with the undo of the undo."""
+    topic = make_topic(len(SPOILT))
+    kept = Kept(registry, kafka, unique("exact"), "zookeeper")
+    for number, data in enumerate(SPOILT):
+        registry.write(Ensure(znodes.offset(kept.group, P(topic, number))))
+        registry.write(SetData(znodes.offset(kept.group, P(topic, number)), data))
+    resetter = kept.resetter()
+    saved = carry_out(resetter, resetter.plan(Target("latest"), Selection()), tmp_path / "backup")
+    assert held(kept, topic) == [b"0"] * len(SPOILT)
+    undo = resetter.plan_undo(saved)
+    assert (undo.conflicts, undo.changes, undo.left) == ((), len(SPOILT), None)
+    undone = carry_out(resetter, undo, tmp_path / "undone")
+    assert held(kept, topic) == list(SPOILT)
+    assert (resetter.plan_undo(saved).conflicts, resetter.plan_undo(saved).changes) == ((), 0)
+    carry_out(resetter, resetter.plan_undo(undone), tmp_path / "redone")
+    assert held(kept, topic) == [b"0"] * len(SPOILT)
+    registry.write(SetData(znodes.offset(kept.group, P(topic, 0)), b"else"))
+    assert resetter.plan_undo(saved).conflicts == (f"{topic}-0 is unreadable in ZooKeeper, where 0 was written",)
 
 
 def test_offsets_that_nobody_may_read(

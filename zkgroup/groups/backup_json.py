@@ -43,15 +43,17 @@ class Cluster:
 class SavedOffset:
     """An offset before (None: there was none) and the one that was to be written (None: it was to be deleted).
 
-    ``raw``: what the node held where that was no offset. ``metadata``: what Kafka kept beside it.
+    ``raw``: what the node held, where that was not just an offset's number; ``written_raw``: the same of what was to be
+    written. ``metadata``: what Kafka kept beside it.
     """
 
     store: OffsetStore
     partition: TopicPartition
     before: int | None
     written: int | None
-    raw: str | None = None
+    raw: bytes | None = None
     metadata: str = ""
+    written_raw: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +119,20 @@ def _encode_offset(offset: SavedOffset) -> dict[str, Any]:
         "before": offset.before,
         "written": offset.written,
     }
-    if offset.raw is not None:
-        encoded["raw"] = offset.raw
+    for name, data in (("raw", offset.raw), ("written_raw", offset.written_raw)):
+        if data is not None:
+            _encode_raw(encoded, name, data)
     if offset.metadata:
         encoded["metadata"] = offset.metadata
     return encoded
+
+
+def _encode_raw(encoded: dict[str, Any], name: str, data: bytes) -> None:
+    """As text for people; what is no text, byte by byte."""
+    try:
+        encoded[name] = data.decode()
+    except UnicodeDecodeError:
+        encoded[f"{name}_base64"] = base64.b64encode(data).decode()
 
 
 def _encode_node(node: SavedNode) -> dict[str, Any]:
@@ -193,7 +204,18 @@ def _decode_offset(entry: Any) -> SavedOffset:
             raise ValueError(f"{partition} has {number}, which is negative or too large")
     metadata = _optional_text(entry, "metadata") or ""
     return SavedOffset("kafka" if store == "kafka" else "zookeeper", partition, before, written,
-                       _optional_text(entry, "raw"), metadata)  # fmt: skip
+                       _decode_raw(entry, "raw"), metadata, _decode_raw(entry, "written_raw"))  # fmt: skip
+
+
+def _decode_raw(entry: Any, name: str) -> bytes | None:
+    coded = _optional_text(entry, f"{name}_base64")
+    if coded is None:
+        text = _optional_text(entry, name)
+        return None if text is None else text.encode()
+    try:
+        return base64.b64decode(coded, validate=True)
+    except ValueError:
+        raise ValueError(f"{name}_base64 is not to be read") from None
 
 
 def _decode_node(entry: Any) -> SavedNode:

@@ -160,10 +160,9 @@ class Manager:
         for one in found:
             raw = {} if one.tree is None else one.tree.raw
             offsets += [
-                SavedOffset("zookeeper", key, stored.offset, None,
-                            raw[key].decode("utf-8", "replace") if stored.error is not None else None)
+                SavedOffset("zookeeper", key, stored.offset, None, _raw(raw[key], stored))
                 for key, stored in one.stored.items()
-            ]  # fmt: skip
+            ]
             offsets += [
                 SavedOffset("kafka", key, kept.offset, None, metadata=kept.metadata) for key, kept in one.kept.items()
             ]
@@ -182,9 +181,7 @@ class Manager:
                 row.key,
                 row.current,
                 row.target,
-                raw[row.key].decode("utf-8", "replace")
-                if row.store == "zookeeper" and row.key in stored and stored[row.key].error is not None
-                else None,
+                _raw(raw[row.key], stored[row.key]) if row.store == "zookeeper" and row.key in stored else None,
                 target.kept[row.key].metadata if row.store == "kafka" and row.key in target.kept else "",
             )
             for row in rows
@@ -297,6 +294,11 @@ class Manager:
             guard = partial(self._refuse_members, [found.group])
             with after("in ZooKeeper it is deleted") if found.tree is not None else nullcontext():
                 remove_from_kafka(self.brokers, found.group, found.side, self.timeout, guard=guard)
+
+
+def _raw(data: bytes, stored: StoredOffset) -> bytes | None:
+    """What a node holds, where that is not just a number."""
+    return data if stored.error is not None or stored.defect is not None else None
 
 
 def conflict(to: str, rows: Iterable[CopyRow], remedy: str) -> RefusedError | None:

@@ -15,8 +15,10 @@ from zkgroup.errors import UnreachableError, UsageError
 from zkgroup.groups.backup import SavedOffset
 from zkgroup.groups.file_entries import Wanted
 from zkgroup.groups.model import GroupPartition, KafkaOffset, Store, StoredOffset
+from zkgroup.groups.shell import command_line, quoted
 from zkgroup.groups.targets import TimeOffsets
 from zkgroup.protocol.names import TopicPartition, spans
+from zkgroup.words import are, counted
 
 #: One of the two places where a group keeps its offsets.
 OneStore: TypeAlias = Literal["zookeeper", "kafka"]
@@ -42,7 +44,8 @@ class Target:
 @dataclass(frozen=True, slots=True)
 class ResetRow:
     """One partition in one store. ``target`` None: it is to have no offset. ``legible``: ``current`` is what is there,
-    not None for something unreadable."""
+    not None for something unreadable. ``raw``: what its node is to hold instead of the number alone. ``left``: it is
+    not as it was before, and an undo leaves it so."""
 
     store: OneStore
     topic: str
@@ -51,6 +54,8 @@ class ResetRow:
     target: int | None
     note: str | None = None
     legible: bool = True
+    raw: bytes | None = None
+    left: bool = False
 
     @property
     def key(self) -> TopicPartition:
@@ -64,18 +69,23 @@ class ResetRow:
     @property
     def moves(self) -> bool:
         """Whether anything is to be written."""
-        return self.target != self.current or (not self.legible and self.target is not None)
+        return self.raw is not None or self.target != self.current or (not self.legible and self.target is not None)
 
 
 def plan_reset(
-    target: Target, partitions: Iterable[GroupPartition], store: Store, times: TimeOffsets | None = None
+    target: Target,
+    partitions: Iterable[GroupPartition],
+    store: Store,
+    times: TimeOffsets | None = None,
+    homes: Mapping[TopicPartition, Store] | None = None,
 ) -> tuple[ResetRow, ...]:
     """The rows of a plan, in order: by topic and partition, ZooKeeper before Kafka.
 
+    ``homes``: in which store each partition is meant, ``store`` where that is not told.
     ``times`` are the brokers' answers for a target that is a time. Raises ``UnreachableError`` where the log of a
     partition must be known and is not.
     """
-    planner = _Planner(target, store, times)
+    planner = _Planner(target, store, times, homes or {})
     return tuple(row for partition in sorted(partitions, key=lambda one: one.key) for row in planner.rows(partition))
 
 
@@ -84,11 +94,12 @@ class _Planner:
     target: Target
     store: Store
     times: TimeOffsets | None
+    homes: Mapping[TopicPartition, Store]
 
     def rows(self, partition: GroupPartition) -> list[ResetRow]:
         """One for each store."""
         found = []
-        for store in stores_of(self.store):
+        for store in stores_of(self.homes.get(partition.key, self.store)):
             offset, why = current_offset(partition, store)
             notes = [f"the offset is unreadable: {why}"] if why else []
             if not partition.exists:
@@ -148,6 +159,18 @@ class _Planner:
         return found
 
 
+def home_of(partition: GroupPartition, otherwise: OneStore) -> Store:
+    """Where a partition's offset is kept: in the stores that have one, readable or not; ``otherwise`` where none has.
+    One that is put beside it is more than a move: Kafka forgets it with the whole group only."""
+    in_zookeeper, in_kafka = (
+        (found := current_offset(partition, store))[0] is not None or found[1] is not None
+        for store in stores_of("both")
+    )
+    if in_zookeeper and in_kafka:
+        return "both"
+    return "zookeeper" if in_zookeeper else "kafka" if in_kafka else otherwise
+
+
 def current_offset(partition: GroupPartition, store: OneStore) -> tuple[int | None, str | None]:
     """The committed offset in one store, and why it cannot be read."""
     found: StoredOffset | KafkaOffset | None = partition.stored if store == "zookeeper" else partition.kafka
@@ -176,29 +199,47 @@ def _within_log(partition: GroupPartition, wanted: Wanted, notes: list[str]) -> 
 
 
 def plan_undo(
-    undos: Sequence[SavedOffset], partitions: Mapping[TopicPartition, GroupPartition]
+    undos: Sequence[SavedOffset],
+    partitions: Mapping[TopicPartition, GroupPartition],
+    held: Mapping[TopicPartition, bytes] | None = None,
 ) -> tuple[ResetRow, ...]:
-    """Rows that put back what a backup holds, in range or not; ``moved_since`` tells what stands in the way."""
+    """Rows that put back what a backup holds, in range or not, byte by byte; ``moved_since`` tells what stands in the
+    way. ``held``: what nodes in ZooKeeper hold that is not just a number."""
     rows = []
     for undo in sorted(undos, key=lambda one: (one.partition, one.store != "zookeeper")):
         partition = partitions.get(undo.partition, GroupPartition(*undo.partition))
         current, why = current_offset(partition, undo.store)
         notes = [f"the offset is unreadable: {why}"] if why else []
         target = undo.before
-        if undo.raw is not None:
-            notes.append("was unreadable before: left as it is")
-            target = current
-        elif current == undo.before and not why:
+        raw, left = undo.raw, False
+        there = _there(undo, held)
+        done = there == undo.raw if there is not None else current == undo.before and not why and undo.raw is None
+        if done:
             notes.append("is as it was before")
+            target, raw = current, None
+        elif undo.raw is not None:
+            notes.append(f"byte by byte as it was, {_shown(undo.raw)}: no member of the reference can read that")
         elif undo.before is None and undo.store == "kafka":
             notes.append("had no offset; Kafka cannot forget a single one: left as it is")
-            target = current
+            target, left = current, True
         elif undo.before is None:
             notes.append("had no offset: it is deleted")
         else:
             _note_range(partition, undo.before, notes)
-        rows.append(ResetRow(undo.store, *undo.partition, current, target, "; ".join(notes) or None, not why))
+        legible = done or (not why and there is None)
+        row = ResetRow(undo.store, *undo.partition, current, target, "; ".join(notes) or None, legible, raw, left)
+        rows.append(row)
     return tuple(rows)
+
+
+def _there(undo: SavedOffset, held: Mapping[TopicPartition, bytes] | None) -> bytes | None:
+    """What its node holds besides a number."""
+    return None if held is None or undo.store == "kafka" else held.get(undo.partition)
+
+
+def _shown(raw: bytes) -> str:
+    text = raw.decode("utf-8", "backslashreplace")
+    return repr(text if len(text) <= 20 else text[:20] + "…")
 
 
 def _note_range(partition: GroupPartition, offset: int, notes: list[str]) -> None:
@@ -208,10 +249,19 @@ def _note_range(partition: GroupPartition, offset: int, notes: list[str]) -> Non
         notes.append(f"before the log's start {partition.log_start}")
 
 
-def moved_since(undos: Sequence[SavedOffset], partitions: Mapping[TopicPartition, GroupPartition]) -> list[str]:
-    """The offsets that are neither what a backup's reset wrote nor what the backup holds, in words."""
+def moved_since(
+    undos: Sequence[SavedOffset],
+    partitions: Mapping[TopicPartition, GroupPartition],
+    held: Mapping[TopicPartition, bytes] | None = None,
+) -> list[str]:
+    """The offsets that are neither what a backup's reset wrote nor what the backup holds, in words. ``held`` as in
+    ``plan_undo``."""
     found = []
     for undo in undos:
+        there = _there(undo, held)
+        ours = None if undo.before is None and undo.raw is None else undo.written_raw
+        if there is not None and there in (undo.raw, ours):
+            continue
         current, why = current_offset(partitions.get(undo.partition, GroupPartition(*undo.partition)), undo.store)
         if why or current not in (undo.before, undo.written):
             shown = "unreadable" if why else "none" if current is None else str(current)
@@ -220,18 +270,79 @@ def moved_since(undos: Sequence[SavedOffset], partitions: Mapping[TopicPartition
     return found
 
 
-def out_of_range(rows: Iterable[ResetRow], partitions: Mapping[TopicPartition, GroupPartition]) -> list[str]:
-    """Which targets lie outside the logs as they are now, in words: retention passed them, or the log was cut."""
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """A row whose target lies outside its log: retention passed it, or the log was cut. ``end``: the end of the log
+    that is nearer."""
+
+    row: ResetRow
+    end: Literal["earliest", "latest"]
+    text: str
+
+
+def out_of_range(rows: Iterable[ResetRow], partitions: Mapping[TopicPartition, GroupPartition]) -> list[Passed]:
+    """Which targets lie outside the logs as they are now."""
     found = []
     for row in rows:
         partition = partitions.get(row.key)
         if row.target is None or partition is None or partition.log_start is None or partition.log_end is None:
             continue
         if row.target < partition.log_start:
-            found.append(f"{row.key}: the log now starts at {partition.log_start}, behind {row.target}")
+            text = f"{row.key}: the log now starts at {partition.log_start}, behind {row.target}"
+            found.append(Passed(row, "earliest", text))
         elif row.target > partition.log_end:
-            found.append(f"{row.key}: the log now ends at {partition.log_end}, before {row.target}")
-    return list(dict.fromkeys(found))
+            text = f"{row.key}: the log now ends at {partition.log_end}, before {row.target}"
+            found.append(Passed(row, "latest", text))
+    return found
+
+
+def back_into_range(group: str, passed: Sequence[Passed]) -> str:
+    """The commands that bring these, and no others, to the nearer ends of their logs. What was asked for is no such
+    command: it would shift the rest once more, or put back what is out of range."""
+    meant: dict[tuple[str, Store], dict[str, set[int]]] = {}
+    homes: dict[tuple[str, TopicPartition], list[OneStore]] = {}
+    for one in passed:
+        homes.setdefault((one.end, one.row.key), []).append(one.row.store)
+    for (end, key), stores in homes.items():
+        store: Store = "both" if len(set(stores)) > 1 else stores[0]
+        meant.setdefault((end, store), {}).setdefault(key.topic, set()).add(key.partition)
+    commands = []
+    for (end, store), topics in meant.items():
+        scope = " ".join(f"--topic {quoted(f'{topic}:{ranges(numbers)}')}" for topic, numbers in topics.items())
+        commands.append(f"'{command_line('reset-offsets', group, f'{scope} --to-{end} --store {store} --execute')}'")
+    return " and ".join(commands)
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """``0,2-5``, as ``--topic`` takes them."""
+    found: list[list[int]] = []
+    for number in sorted(numbers):
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in found)
+
+
+def new_in_kafka(rows: Iterable[ResetRow]) -> list[str]:
+    """A warning where offsets come to be in Kafka that cannot be taken back."""
+    new = [row.key for row in rows if row.store == "kafka" and row.current is None and row.target is not None]
+    if not new:
+        return []
+    what = f"Kafka has had no offset of {spans(new)}, and forgets a single one no more"
+    return [f"{what}: --undo will leave what is written there"]
+
+
+def left_by(group: str, rows: Iterable[ResetRow]) -> str | None:
+    """What an undo leaves as it is, though it was otherwise before, in words; None where that is nothing."""
+    left = [row.key for row in rows if row.left]
+    if not left:
+        return None
+    count = len(left)
+    return (
+        f"{counted(count, 'offset')} of group {group} {are(count)} not as before: Kafka keeps {spans(left)}, where it"
+        " had none, and cannot forget single offsets"
+    )
 
 
 def overruled(rows: Iterable[ResetRow], elsewhere: Mapping[TopicPartition, int], store: Store) -> list[str]:

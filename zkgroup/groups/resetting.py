@@ -27,12 +27,15 @@ from zkgroup.groups.guard import read_guard
 from zkgroup.groups.kafka_writing import KafkaWrite, refuse_if_active, write_kafka_offsets
 from zkgroup.groups.model import Store
 from zkgroup.groups.permissions import Need, needs_of_writes
-from zkgroup.groups.reports import GO_ON, after, all_in_zookeeper
+from zkgroup.groups.reports import GO_ON, after, all_in_zookeeper, both
 from zkgroup.groups.reset import (
     OneStore,
     ResetRow,
     Target,
+    back_into_range,
+    left_by,
     moved_since,
+    new_in_kafka,
     out_of_range,
     overruled,
     plan_reset,
@@ -89,6 +92,11 @@ class ResetPlan:
         """How many offsets are to be written."""
         return sum(row.moves for row in self.rows)
 
+    @property
+    def left(self) -> str | None:
+        """What an undo does not put back, in words; None where it puts back everything."""
+        return left_by(self.group, self.rows)
+
 
 class Resetter:
     """One group's offsets, to be moved. Without a ``registry`` those in Kafka. ``timeout`` (seconds) is for a broker's
@@ -122,8 +130,10 @@ class Resetter:
             existing = [key for key, partition in standing.partitions.items() if partition.exists]
             waiting = patience(self._timeout, len(existing))
             times = find_offsets(self._brokers(), existing, target.value, waiting)
-        rows = plan_reset(target, standing.partitions.values(), standing.store, times)
+        rows = plan_reset(target, standing.partitions.values(), standing.store, times, standing.homes)
         warnings = (*standing.warnings, *_of_new(standing))
+        if standing.exists:  # else delete-group takes it all back
+            warnings += tuple(new_in_kafka(rows))
         if store is not None:
             warnings += tuple(overruled(rows, surveyor.elsewhere(store, standing.partitions), store))
         kept = standing.side.offsets if standing.side is not None else {}
@@ -155,14 +165,14 @@ class Resetter:
             "both" if len(kept) > 1 else next(iter(kept)),
             logs_needed=False,
         )
-        rows = plan_undo(offsets, standing.partitions)
+        rows = plan_undo(offsets, standing.partitions, standing.unreadable)
         warnings = [*open_questions, *standing.warnings, *_of_new(standing)]
         if backup.nodes and not nodes_too:
             warnings.append(
                 f"{path} also holds {counted(len(backup.nodes), 'node')}: only offsets are put back;"
                 " see delete-group --undo"
             )
-        conflicts = tuple(moved_since(offsets, standing.partitions))
+        conflicts = tuple(moved_since(offsets, standing.partitions, standing.unreadable))
         metadata = {offset.partition: offset.metadata for offset in offsets if offset.store == "kafka"}
         return ResetPlan(self._group, standing.store, rows, standing, tuple(warnings), conflicts, path, metadata)
 
@@ -200,8 +210,9 @@ class Resetter:
                 row.key,
                 row.current,
                 row.target,
-                raw[row.key].decode("utf-8", "replace") if row.store == "zookeeper" and row.key in raw else None,
+                raw.get(row.key) if row.store == "zookeeper" else None,
                 side.offsets[row.key].metadata if row.store == "kafka" and side and row.key in side.offsets else "",
+                row.raw,
             )
             for row in plan.rows
             if row.moves
@@ -220,7 +231,7 @@ class Resetter:
         both say what is written.
         """
         zookeeper = [
-            OffsetWrite(row.key, row.target, plan.standing.partitions[row.key].stored)
+            OffsetWrite(row.key, row.target, plan.standing.partitions[row.key].stored, row.raw)
             for row in plan.moving("zookeeper")
         ]
         kafka = [
@@ -266,29 +277,44 @@ class Resetter:
         with ThreadPoolExecutor(1) as beside:  # as when it was planned
             asked = settings and beside.submit(read_logs, settings, existing, self._timeout)
             found = {store: self._read(store, plan) for store in stores_of(plan.store)}
+            raw = self._read_raw(plan)
             try:
                 logs = asked.result() if asked else {}
             except ZkgroupError as error:
                 warnings.append(_UNSEEN + error.message)
         for row in plan.rows:
             value = found[row.store][row.key]
-            if value != row.target:
+            if row.raw is not None:
+                if raw[row.key] != row.raw:
+                    wrong.append(f"{row.key} in {row.store} is not as it was")
+            elif value != row.target:
                 shown = "none" if value is None else value
                 wrong.append(f"{row.key} in {row.store} is {shown}, not {'none' if row.target is None else row.target}")
         if wrong:
             raise VerificationError(
                 f"group {self._group} is not as planned: {listed(wrong)}",
-                "find out who commits for it, then plan again",
+                both("find out who commits for it", _NOT_AGAIN if plan.go_on == _NOT_AGAIN else "then plan again"),
             )
         # A target that was out of range in the plan was noted there.
-        before = set(out_of_range(plan.rows, standing))
+        before = {one.text for one in out_of_range(plan.rows, standing)}
         moving = [row for row in plan.rows if row.moves]
-        if passed := [one for one in out_of_range(moving, with_logs(standing, logs)) if one not in before]:
+        if passed := [one for one in out_of_range(moving, with_logs(standing, logs)) if one.text not in before]:
+            told = listed(list(dict.fromkeys(one.text for one in passed)))
             raise VerificationError(
-                f"the offsets are written, but logs have moved on meanwhile: {listed(passed)}",
-                "run it again, before members start: they would go where auto.offset.reset says",
+                f"the offsets are written, but logs have moved on meanwhile: {told}",
+                f"members would start there where auto.offset.reset says; before they do,"
+                f" {back_into_range(plan.group, passed)}",
             )
         return warnings
+
+    def _read_raw(self, plan: ResetPlan) -> Mapping[TopicPartition, bytes | None]:
+        """What nodes hold that are to hold more, or less, than a number."""
+        keys = [row.key for row in plan.rows if row.raw is not None]
+        if not keys:
+            return {}
+        assert self._registry is not None, "offsets in ZooKeeper were read from it"
+        nodes = self._registry.read([Get(path) for path in znodes.offset_paths(self._group, keys).values()])
+        return {key: node.data if isinstance(node, Node) else None for key, node in zip(keys, nodes, strict=True)}
 
     def _reachable_brokers(self, warnings: list[str]) -> KafkaSettings | None:
         try:

@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 from zkgroup.errors import NotFoundError, RefusedError, UnreachableError, UsageError, ZkgroupError
 from zkgroup.groups.model import GroupPartition, KafkaOffset, Store, StoredOffset
 from zkgroup.groups.reading import Nodes, below, topic_path
+from zkgroup.groups.reset import OneStore, home_of
 from zkgroup.groups.scope import Scope, check_topics, no_partition
 from zkgroup.groups.stored import hidden_offset, stored_offset
 from zkgroup.protocol import znodes
@@ -44,7 +45,8 @@ class Selection:
 @dataclass(frozen=True, slots=True)
 class Standing:
     """What there is. ``exists``: the group was known in one of its stores. ``unreadable``: what offset nodes hold that
-    is no offset. ``side`` is Kafka's, None where it was not asked."""
+    is not just an offset's number. ``side`` is Kafka's, None where it was not asked. ``homes``: in which store each
+    partition is meant, where nobody has said so; empty where one store is meant, or both for all of them."""
 
     group: str
     store: Store
@@ -53,6 +55,7 @@ class Standing:
     unreadable: Mapping[TopicPartition, bytes] = field(default_factory=dict)
     side: KafkaSide | None = None
     warnings: tuple[str, ...] = ()
+    homes: Mapping[TopicPartition, Store] = field(default_factory=dict)
 
 
 class Surveyor:
@@ -79,6 +82,7 @@ class Surveyor:
         self._unreadable = RefusedError if making else ZkgroupError
         warnings: list[str] = []
         in_zookeeper = self._read_group()
+        named = store is not None
         store, side = self._settle_store(store, in_zookeeper, warnings)
         in_kafka = side is not None and (side.group is not None or bool(side.offsets))
         exists = in_zookeeper or in_kafka
@@ -104,7 +108,8 @@ class Surveyor:
             key: _partition(key, missing, stored.get(key), kept.get(key), logs.get(key))
             for key, missing in found.items()
         }
-        return Standing(self._group, store, exists, partitions, unreadable, side, tuple(warnings))
+        homes = self._homes(partitions.values(), kept) if store == "both" and not named else {}
+        return Standing(self._group, store, exists, partitions, unreadable, side, tuple(warnings), homes)
 
     # --- the group --------------------------------------------------------------------------------------------------
 
@@ -156,6 +161,26 @@ class Surveyor:
         if side.errors and not side.offsets:  # releases before 0.10.2 want every partition named
             side = coordinators.sides([self._group], by_partition=True)[self._group]
         return side
+
+    def _homes(
+        self, partitions: Iterable[GroupPartition], kept: Mapping[TopicPartition, KafkaOffset]
+    ) -> dict[TopicPartition, Store]:
+        """In which store each partition is meant: where it has an offset, else where the others of its topic have
+        theirs, else those of the group. ZooKeeper comes first, as it can forget one again."""
+        wanted = list(partitions)
+        parents = {path.rpartition("/")[2]: path for path in below(znodes.offsets(self._group), self._nodes)}
+        meant = {one.topic for one in wanted} & parents.keys()
+        if self._registry is not None:
+            self._nodes.ask(self._registry, lists=[parents[topic] for topic in meant])
+        in_zookeeper = {topic for topic in meant if self._nodes.names(parents[topic])}
+        in_kafka = {key.topic for key in kept}
+
+        def otherwise(topic: str) -> OneStore:
+            if topic in in_zookeeper or topic in in_kafka:
+                return "zookeeper" if topic in in_zookeeper else "kafka"
+            return "zookeeper" if parents else "kafka"
+
+        return {one.key: home_of(one, otherwise(one.topic)) for one in wanted}
 
     def elsewhere(self, store: Store, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         """The offsets that the group has in the store that is not ``store``, of these partitions, as far as that store

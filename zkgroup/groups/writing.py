@@ -70,11 +70,19 @@ _Change: TypeAlias = Create | SetData | Delete
 @dataclass(frozen=True, slots=True)
 class OffsetWrite:
     """One planned change: the next offset to read, None to delete the node. ``seen`` is the node that the plan is
-    based on, None where there was none."""
+    based on, None where there was none. ``raw``: what the node is to hold instead, whatever that is."""
 
     partition: TopicPartition
     offset: int | None
     seen: StoredOffset | None
+    raw: bytes | None = None
+
+    @property
+    def data(self) -> bytes | None:
+        """What the node is to hold; None where it is to be deleted."""
+        if self.raw is not None:
+            return self.raw
+        return None if self.offset is None else znodes.encode_offset(self.offset)
 
 
 def write_offsets(
@@ -163,21 +171,22 @@ class _Writing(Reporter):
         }
         changed = []
         for write in writes:
-            value, legible = self._value(write.partition, nodes[write.partition])
-            if value == write.offset and legible:
+            node = nodes[write.partition]
+            if self._is_done(write, node):
                 del self._todo[write.partition]
                 self._already.append(write.partition)
-            elif not _is_as_seen(write, nodes[write.partition]):
-                changed.append(f"{write.partition} ({_was(write)}, {_is(nodes[write.partition], value)})")
+            elif not _is_as_seen(write, node):
+                value, _ = self._value(write.partition, node)
+                changed.append(f"{write.partition} ({_was(write)}, {_is(node, value)})")
         if changed:
             raise RefusedError(
                 f"offsets of group {self.group} have changed since the plan was made: {listed(changed)}",
                 "find out who commits for the group, then plan again",
             )
         left = [write for write in writes if write.partition in self._todo]
-        topics = sorted({w.partition.topic for w in left if w.offset is not None and nodes[w.partition] is None})
+        topics = sorted({w.partition.topic for w in left if w.data is not None and nodes[w.partition] is None})
         above = [GetAcl(path) for path in self._above(topics)]
-        emptied = sorted({w.partition.topic for w in left if w.offset is None}) if self._prune else []
+        emptied = sorted({w.partition.topic for w in left if w.data is None}) if self._prune else []
         lists = [Children(znodes.offset_topic(self.group, topic)) for topic in emptied]
         found = self._steady.registry.read([*above, *lists])
         names = zip(emptied, found[len(above) :], strict=True)
@@ -201,6 +210,12 @@ class _Writing(Reporter):
             return None, True
         found = stored_offset(self._paths[partition], node)
         return found.offset, found.offset is not None and found.defect is None
+
+    def _is_done(self, write: OffsetWrite, node: Node | None) -> bool:
+        if write.raw is not None:
+            return node is not None and node.data == write.raw
+        value, legible = self._value(write.partition, node)
+        return value == write.offset and legible
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
@@ -269,22 +284,22 @@ class _Writing(Reporter):
         deleted: dict[str, set[str]] = {}
         for write in piece:
             path, node = self._paths[write.partition], look.nodes[write.partition]
-            if write.offset is None:
+            if write.data is None:
                 operations.append(Delete(path, -1 if node is None else node.stat.version))
                 deleted.setdefault(write.partition.topic, set()).add(str(write.partition.partition))
             elif node is None:
                 acl = self._inherited(znodes.offset_topic(self.group, write.partition.topic), look)
-                operations.append(Create(path, znodes.encode_offset(write.offset), acl=acl))
+                operations.append(Create(path, write.data, acl=acl))
             else:
-                operations.append(SetData(path, znodes.encode_offset(write.offset), node.stat.version))
-        created = {write.partition.topic for write in piece if write.offset is not None}
+                operations.append(SetData(path, write.data, node.stat.version))
+        created = {write.partition.topic for write in piece if write.data is not None}
         for topic, names in deleted.items():
             if topic not in created and topic in look.siblings and look.siblings[topic] <= names:
                 operations.append(Delete(znodes.offset_topic(self.group, topic)))
         return operations
 
     def _parents(self, piece: Sequence[OffsetWrite], look: _Look) -> Iterator[_Change]:
-        new = (w.partition.topic for w in piece if w.offset is not None and look.nodes[w.partition] is None)
+        new = (w.partition.topic for w in piece if w.data is not None and look.nodes[w.partition] is None)
         for path in self._above(sorted(set(new))):
             if path not in look.above or _is_missing(look.above[path]):
                 yield Create(path, acl=self._inherited(path, look))
@@ -315,10 +330,10 @@ class _Writing(Reporter):
 
     def _is_ours(self, write: OffsetWrite, look: _Look, node: Node | None) -> bool:
         before = look.nodes[write.partition]
-        if node is None or write.offset is None:
-            return node is None and write.offset is None
+        if node is None or write.data is None:
+            return node is None and write.data is None
         version = 0 if before is None else before.stat.version + 1
-        return node.data == znodes.encode_offset(write.offset) and node.stat.version == version
+        return node.data == write.data and node.stat.version == version
 
 
 CHANGED: Final = (Code.BAD_VERSION, Code.NODE_EXISTS, Code.NO_NODE, Code.NOT_EMPTY)
