@@ -62,7 +62,8 @@ def delete_group(
         typer.Option(
             "--pattern",
             metavar="GLOB",
-            help="Instead of a group: all in ZooKeeper whose name matches and that have no members; repeatable.",
+            help="Instead of a group: all in ZooKeeper whose name matches and that have no members anywhere;"
+            " repeatable.",
             show_default=False,
         ),
     ] = None,
@@ -101,8 +102,9 @@ def delete_group(
     is written before; --undo makes again all that it holds, nodes and offsets in Kafka (--store zookeeper leaves those
     alone), and 'reset-offsets GROUP --undo BACKUP' the offsets only, in both stores.
 
-    With --pattern every group is judged by itself, and one row is shown for each: those with members, and those that
-    changed more recently than --older-than says, are kept. When a member left, ZooKeeper does not tell: what was
+    With --pattern every group is judged by itself, and one row is shown for each: those with members, in ZooKeeper or
+    in Kafka, and those that changed more recently than --older-than says, are kept. The others are deleted in ZooKeeper
+    alone. --store zookeeper does not ask for members in Kafka. When a member left, ZooKeeper does not tell: what was
     written next anywhere in the cluster dates it, and as long as nothing was, the group is kept.
 
     \b
@@ -127,9 +129,9 @@ def delete_group(
     if undo is not None:
         _undo(change, group, undo, store, output)
     elif pattern:
-        _delete_debris(change, pattern, older_than, output)
+        _delete_debris(change, pattern, older_than, store, output)
     elif topic:
-        _delete_topics(change, group or "", topic, output)
+        _delete_topics(change, group or "", topic, store, output)
     else:
         _delete_one(change, group or "", store, output)
 
@@ -157,20 +159,21 @@ def _delete_one(change: Change, group: str, store: StoreChoice, output: Output) 
         change.done(f"group {group} deleted {_where(found)}: {counted(len(rows), 'offset')}{_nodes(found)}")
 
 
-def _delete_topics(change: Change, group: str, topics: Sequence[str], output: Output) -> None:
+def _delete_topics(change: Change, group: str, topics: Sequence[str], store: StoreChoice, output: Output) -> None:
     from zkgroup.groups.manage import plan_delete
-    from zkgroup.groups.managing import Found, check_has, read_scope
+    from zkgroup.groups.managing import Found, check_has, read_scope, staying_in_kafka
     from zkgroup.groups.removing import remove_tree
     from zkgroup.groups.scope import parse_scope
 
     scope = parse_scope(topics)
     with open_manager(change.settings, [group], "zookeeper") as (manager, _):
         assert manager.registry is not None, "ZooKeeper is meant"
-        whole = manager.find(group, "zookeeper")
+        whole = manager.find(group, store)
         tree, roots = read_scope(manager.registry, group, scope)
         check_has(whole, scope, tree)
         rows = plan_delete(tree, {})
         show_removal(rows, output)
+        change.warn([*whole.warnings, *staying_in_kafka(whole, scope)])
         found = Found(group, tree)
         check_at_rest(change, manager, [found])
         change.forewarn(manager.registry, group, needs_of_deletion(found))
@@ -178,24 +181,27 @@ def _delete_topics(change: Change, group: str, topics: Sequence[str], output: Ou
             return
         with change.backed_up(manager.backup_of_removal("delete-group", group, [found])):
             remove_tree(manager.registry, tree, roots=roots)
-        change.done(f"{counted(len(rows), 'offset')} of group {group} deleted")
+        change.done(f"{counted(len(rows), 'offset')} of group {group} deleted in ZooKeeper")
 
 
-def _delete_debris(change: Change, patterns: Sequence[str], older_than: str | None, output: Output) -> None:
+def _delete_debris(
+    change: Change, patterns: Sequence[str], older_than: str | None, store: StoreChoice, output: Output
+) -> None:
     from zkgroup.groups.debris import backup_of_debris, delete_debris, look_for_debris
     from zkgroup.groups.manage import parse_age
 
     age = 0 if older_than is None else parse_age(older_than)
     with open_registry(change.settings) as registry:
         now = int(time.time() * 1000)
-        rows, trees = look_for_debris(registry, patterns, now, age)
+        brokers = None if store == "zookeeper" else brokers_of(change.settings, registry)
+        rows, trees = look_for_debris(registry, patterns, now, age, brokers=brokers, timeout=change.settings.timeout)
         print_rows(rows, DEBRIS_COLUMNS, output)
         doomed = [trees[row.group] for row in rows if row.action == "delete"]
         if not change.is_wanted(len(doomed)):
             return
         with change.backed_up(backup_of_debris(registry, patterns, doomed, now)):
             outcome = delete_debris(registry, doomed)
-    _conclude(change, outcome, "deleted")
+    _conclude(change, outcome, "deleted in ZooKeeper")
 
 
 def _undo(change: Change, group: str | None, path: Path, store: StoreChoice, output: Output) -> None:

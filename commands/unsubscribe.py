@@ -33,9 +33,10 @@ def unsubscribe(
     """Remove a group's offsets of topics that it reads no more; without --execute only show what would be done.
 
     The group may be at work, as long as none of its members subscribes to these topics or owns any of them;
-    'delete-group --topic' does the same, but wants no members at all. Only ZooKeeper is changed. If somebody subscribes
-    meanwhile, the offsets stay, or are put back. A backup is written before; 'reset-offsets GROUP --undo BACKUP' makes
-    the offsets again.
+    'delete-group --topic' does the same, but wants no members at all. Only ZooKeeper is changed: offsets in Kafka stay,
+    which a warning says, and where there are no others that is refused (exit 5). If somebody subscribes meanwhile, the
+    offsets stay, or are put back. A backup is written before; 'reset-offsets GROUP --undo BACKUP' makes the offsets
+    again, but only once all members are stopped, those of other topics, too (exit 5).
 
     \b
     zkgroup unsubscribe billing --topic old-orders
@@ -43,7 +44,7 @@ def unsubscribe(
     """
     change = change_of(ctx, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup)
     from zkgroup.groups.manage import plan_delete
-    from zkgroup.groups.managing import Found, check_has, read_scope
+    from zkgroup.groups.managing import Found, check_has, read_scope, staying_in_kafka
     from zkgroup.groups.removing import remove_tree
     from zkgroup.groups.scope import parse_scope
     from zkgroup.groups.unsubscribing import unsubscribe_guard
@@ -51,11 +52,12 @@ def unsubscribe(
     scope = parse_scope(topic)
     with open_manager(change.settings, [group], "zookeeper") as (manager, _):
         assert manager.registry is not None, "ZooKeeper is meant"
-        whole = manager.find(group, "zookeeper")
+        whole = manager.find(group, None)
         tree, roots = read_scope(manager.registry, group, scope)
         check_has(whole, scope, tree)
         rows = plan_delete(tree, {})
         show_removal(rows, output)
+        change.warn([*whole.warnings, *staying_in_kafka(whole, scope)])
         guard = unsubscribe_guard(group, scope.topics)
         with change.refusing():
             guard(manager.registry)
@@ -64,4 +66,4 @@ def unsubscribe(
             return
         with change.backed_up(manager.backup_of_removal("unsubscribe", group, [Found(group, tree)])):
             remove_tree(manager.registry, tree, roots=roots, guarding=guard, check_after=True)
-        change.done(f"{counted(len(rows), 'offset')} of group {group} removed")
+        change.done(f"{counted(len(rows), 'offset')} of group {group} removed in ZooKeeper")

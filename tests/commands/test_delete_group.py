@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from cli import run
+from resets import Kept
 from support import wait_until
 from writing import Build, P, register, values
 
@@ -22,6 +23,7 @@ from zkgroup.protocol.ops import Create, Delete, Ensure, Exists, Failure, Stat
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.servers.coordinator import Coordinators
 from zkgroup.servers.group_offsets import GroupOffsets
+from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry
 
 ZOOKEEPER = ("--store", "zookeeper")
@@ -202,6 +204,65 @@ def test_debris(cluster: Sandbox, registry: Registry, second: Registry, unique: 
     assert not exists(registry, names[1])
     nothing = run("delete-group", "--pattern", f"{stem}-nothing*", "-z", cluster.connect)
     assert (nothing.returncode, "no group matches" in nothing.stderr) == (4, True)
+
+
+def test_debris_with_members_in_kafka(
+    cluster: Sandbox,
+    registry: Registry,
+    kafka: KafkaSettings,
+    make_group: Build,
+    make_topic: Callable[..., str],
+    in_kafka: Callable[..., GroupOffsets],
+) -> None:
+    """By pattern as by name: a group that somebody works for in Kafka stays; one that is there without members goes in
+    ZooKeeper alone, and the row says so."""
+    topic = make_topic(1)
+    live, idle, plain = (make_group({P(topic, 0): 5}) for _ in range(3))
+    in_kafka(idle, {P(topic, 0): 6})
+    patterns = [option for group in (live, idle, plain) for option in ("--pattern", group)]
+    args = ("delete-group", *patterns, "-z", cluster.connect, "--output", "json")
+    with Kept(registry, kafka, live, "kafka").alive(topic) as name:
+        assert run("delete-group", live, "-z", cluster.connect, "--execute").returncode == 5
+        result = run(*args, "--execute")
+        assert result.returncode == 0, result.stderr
+        rows = {row["group"]: row for row in json.loads(result.stdout)}
+    assert (rows[live]["state"], rows[live]["members"], rows[live]["action"]) == ("active", 1, "keep")
+    assert rows[live]["note"].startswith(f"it has members in Kafka: {name}")
+    assert [(rows[group]["action"], rows[group]["note"]) for group in (idle, plain)] == [
+        ("delete", "in Kafka it stays"), ("delete", None),
+    ]  # fmt: skip
+    assert result.stderr.splitlines()[-1] == "zkgroup: 2 groups deleted in ZooKeeper"
+    assert [exists(registry, group) for group in (live, idle, plain)] == [True, False, False]
+
+
+def test_debris_without_brokers(make_sandbox: Callable[..., Sandbox], unique: Callable[[str], str]) -> None:
+    """Where nobody tells who works for groups in Kafka, nothing is deleted, unless ZooKeeper alone is meant."""
+    sandbox = make_sandbox(brokers=0)
+    with sandbox.registry(30.0) as registry:
+        group = unique("debris")
+        registry.read([Ensure(znodes.ids(group)), Ensure(znodes.topic("__consumer_offsets"))])
+        args = ("delete-group", "--pattern", group, "-z", sandbox.connect, "--execute")
+        refused = run(*args)
+        assert refused.returncode in (1, 3), refused.stderr
+        assert "which groups have members in Kafka is not known" in refused.stderr
+        assert "--store zookeeper does not ask for them" in refused.stderr
+        assert exists(registry, group)
+        assert run(*args, *ZOOKEEPER).returncode == 0
+        assert not exists(registry, group)
+
+
+def test_one_truth_about_the_last_change(registry: Registry, second: Registry, make_group: Build) -> None:
+    """When a group changed last does not depend on whether its age matters."""
+    group = make_group({P("t", 0): 5})
+    written = read_tree(registry, group).last_change or 0
+    wait_until(lambda: time.time() * 1000 > written + 20, what="the clock")
+    register(second, group)
+    second.write(Delete(znodes.member_id(group, f"{group}_m")))
+    make_group()
+    now = int(time.time() * 1000)
+    told = [look_for_debris(registry, [group], now, age)[0][0].last_change for age in (0, 20)]
+    assert told[0] == told[1]
+    assert (told[0] or 0) > written
 
 
 def test_a_member_that_has_just_left(registry: Registry, second: Registry, make_group: Build) -> None:

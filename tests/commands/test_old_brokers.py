@@ -45,3 +45,6 @@ def test_groups_that_no_broker_deletes(make_sandbox: Callable[..., Sandbox], rel
         assert side.offsets[P("orders", 1)].offset == 5
         deleted = run("delete-group", "both", "-z", sandbox.connect, "--store", "zookeeper", "--execute")
         assert deleted.returncode == 0, deleted.stderr
+        refused = run("delete-group", "both", "-z", sandbox.connect, "--execute")
+        assert refused.returncode in (4, 5), refused.stderr
+        assert "--store zookeeper" not in refused.stderr  # where it has nothing

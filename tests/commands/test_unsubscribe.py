@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Callable
 
 from cli import run
 from writing import Build, P, register, values
@@ -13,6 +14,7 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.ops import Create, Ensure, Exists
 from zkgroup.protocol.znodes import Registration, encode_registration
 from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.servers.group_offsets import GroupOffsets
 from zkgroup.servers.registry import Registry
 
 
@@ -68,3 +70,56 @@ def test_owners_that_nobody_holds_go_too(cluster: Sandbox, registry: Registry, m
     result = run("unsubscribe", group, "--topic", "old", "--execute", "-z", cluster.connect)
     assert result.returncode == 0, result.stderr
     assert registry.read([Exists(znodes.owner_topic(group, "old"))]) == [None]
+
+
+def test_offsets_in_kafka_stay_and_are_told(
+    cluster: Sandbox,
+    registry: Registry,
+    second: Registry,
+    make_group: Build,
+    make_topic: Callable[..., str],
+    in_kafka: Callable[..., GroupOffsets],
+) -> None:
+    """Beside those in ZooKeeper a warning names them; where there are no others it is refused, with what removes them,
+    by unsubscribe and by delete-group --topic; and what inspect-group advises is true of either."""
+    old, live = make_topic(2), make_topic(1)
+    group = make_group({P(old, 0): 5, P(live, 0): 7})
+    in_kafka(group, {P(old, 0): 6, P(old, 1): 6})
+    tool = f"'kafka-consumer-groups --delete-offsets --group {group} --topic {old}'"
+    commands = (("unsubscribe", group, "--topic", old), ("delete-group", group, "--topic", old))
+    for command in commands:
+        plan = run(*command, "-z", cluster.connect)
+        assert plan.returncode == 0, plan.stderr
+        assert f"warning: 2 offsets of {old}-0..1 in Kafka stay, which deletes groups as a whole only" in plan.stderr
+        assert tool in plan.stderr
+    done = run(*commands[0], "-z", cluster.connect, "--execute")
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (
+        0, f"zkgroup: 1 offset of group {group} removed in ZooKeeper",
+    )  # fmt: skip
+    assert values(registry, group, P(old, 0), P(live, 0)) == [None, 7]
+    for command in commands:
+        refused = run(*command, "-z", cluster.connect, "--execute")
+        assert refused.returncode == 5
+        assert f"group {group} keeps its offsets of {old}-0..1 in Kafka" in refused.stderr
+        assert tool in refused.stderr
+    data = encode_registration(Registration("static", {live: 1}, 1411294187842))
+    second.write(Create(znodes.member_id(group, "m"), data, ephemeral=True))
+    seen = json.loads(run("inspect-group", group, "-z", cluster.connect, "--output", "json").stdout)
+    (found,) = [one for one in seen["findings"] if one["code"] == "offset-without-subscriber"]
+    assert tool in found["remedy"]
+    assert "zkgroup unsubscribe" not in found["remedy"]
+
+
+def test_a_group_in_kafka_alone(
+    cluster: Sandbox,
+    unique: Callable[[str], str],
+    make_topic: Callable[..., str],
+    in_kafka: Callable[..., GroupOffsets],
+) -> None:
+    """It is there, though not in ZooKeeper: refused for what it has, not found for what it has not."""
+    topic, group = make_topic(1), unique("alone")
+    in_kafka(group, {P(topic, 0): 6})
+    refused = run("unsubscribe", group, "--topic", topic, "-z", cluster.connect)
+    assert (refused.returncode, f"keeps its offsets of {topic}-0 in Kafka" in refused.stderr) == (5, True)
+    missing = run("unsubscribe", group, "--topic", "typo", "-z", cluster.connect)
+    assert missing.stderr == f"zkgroup: group {group} has no offsets of typo: its topics: {topic}\n"

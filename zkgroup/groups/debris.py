@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from zkgroup.errors import NotFoundError, ZkgroupError
 from zkgroup.groups.backup import Backup, SavedNode, read_cluster
 from zkgroup.groups.manage import DebrisRow, find_debris, matching
 from zkgroup.groups.removing import BATCH, acls_of, remove_groups
+from zkgroup.groups.reports import both
 from zkgroup.groups.tree import GroupTree, read_trees
 from zkgroup.protocol import znodes
+from zkgroup.protocol.names import OFFSETS_TOPIC
 from zkgroup.protocol.ops import Children, Exists, Stat
 from zkgroup.servers.registry import Registry
 
+if TYPE_CHECKING:
+    from zkgroup.servers.kafka import KafkaSettings
+
 
 def look_for_debris(
-    registry: Registry, patterns: Sequence[str], now: int, older_than: int
+    registry: Registry,
+    patterns: Sequence[str],
+    now: int,
+    older_than: int,
+    *,
+    brokers: Callable[[], KafkaSettings] | None = None,
+    timeout: float = 5.0,
 ) -> tuple[list[DebrisRow], Mapping[str, GroupTree]]:
-    """All groups that a pattern means, judged, and their nodes. Times are milliseconds.
+    """All groups that a pattern means, judged, and their nodes. Times are milliseconds. ``brokers``: how to find out
+    how to reach them, for groups with members in Kafka are none; without it Kafka is not asked. ``timeout`` (seconds)
+    is for their answers.
 
-    Raises ``NotFoundError`` where no group matches.
+    Raises ``NotFoundError`` where no group matches, ``ZkgroupError`` where brokers do not tell which groups there are.
     """
     (listed,) = registry.read([Children(znodes.consumers())])
     names = matching(listed if isinstance(listed, tuple) else (), patterns)
@@ -28,9 +42,35 @@ def look_for_debris(
     trees: dict[str, GroupTree] = {}
     for start in range(0, len(names), BATCH):
         trees |= read_trees(registry, {name: [znodes.group(name)] for name in names[start : start + BATCH]})
-    # Without a limit nobody asks when.
-    others = _stats(registry, listed if isinstance(listed, tuple) else ()) if older_than else []
-    return find_debris(trees.values(), now, older_than, others), trees
+    others = _stats(registry, listed if isinstance(listed, tuple) else ())
+    in_kafka = _members_in_kafka(registry, names, brokers, timeout) if brokers is not None else {}
+    return find_debris(trees.values(), now, older_than, others, in_kafka), trees
+
+
+def _members_in_kafka(
+    registry: Registry, names: Iterable[str], brokers: Callable[[], KafkaSettings], timeout: float
+) -> dict[str, Sequence[str] | ZkgroupError]:
+    """Those of the groups that are in Kafka, each with its members there, or with why they are not known."""
+    # Looking makes brokers create that topic; without it nothing is in Kafka.
+    (there,) = registry.read([Exists(znodes.topic(OFFSETS_TOPIC))])
+    if not isinstance(there, Stat):
+        return {}
+    from zkgroup.servers.coordinator import Coordinators  # confluent-kafka: 60 ms that not every change needs
+
+    try:
+        coordinators = Coordinators(brokers(), timeout)
+        known, errors = coordinators.names()
+        if errors:
+            raise ZkgroupError("; ".join(errors))
+        described = coordinators.members(sorted(set(names).intersection(known)))
+    except ZkgroupError as error:
+        error.message = f"which groups have members in Kafka is not known: {error.message}"
+        error.remedy = both(error.remedy, "--store zookeeper does not ask for them")
+        raise
+    return {
+        group: ZkgroupError(found) if isinstance(found, str) else [member.member for member in found]
+        for group, found in described.items()
+    }
 
 
 def _stats(registry: Registry, groups: Iterable[str]) -> list[Stat]:

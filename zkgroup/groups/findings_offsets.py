@@ -244,7 +244,8 @@ def _without_subscriber(scene: Scene) -> Iterator[Finding]:
         return  # a filter may take it
     topics: dict[str, int] = {}
     for p in scene.partitions:
-        if p.exists and p.owner is None and not p.hidden and p.topic not in scene.snapshot.subscribed:
+        kept = p.stored is not None or (p.kafka is not None and p.kafka.offset is not None)
+        if kept and p.exists and p.owner is None and not p.hidden and p.topic not in scene.snapshot.subscribed:
             topics[p.topic] = topics.get(p.topic, 0) + 1
     for name, number in topics.items():
         yield finding(
@@ -252,7 +253,7 @@ def _without_subscriber(scene: Scene) -> Iterator[Finding]:
             name,
             f"has offsets of {counted(number, 'partition')}, and no member subscribes to it any more: its lag only"
             " grows",
-            f"{unsubscribe(scene, name)}, where it is not to be read again",
+            f"if it is not to be read again: {unsubscribe(scene, name)}",
         )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from zkgroup.groups.findings_kinds import KINDS, Finding, Severity
 from zkgroup.groups.model import GroupMember, GroupPartition, GroupSnapshot
-from zkgroup.groups.shell import command_line, quoted
+from zkgroup.groups.shell import command_line, quoted, rid_in_kafka
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, spans
 from zkgroup.words import listed
@@ -306,4 +306,11 @@ def unsubscribe(scene: Scene, topic: str) -> str:
     """How to be rid of a topic's offsets: others of the group may be at work, but nobody on that topic."""
     read = topic in scene.snapshot.subscribed or any(p.owner is not None for p in scene.partitions if p.topic == topic)
     first = "stop the members that read it, then " if read else ""
-    return first + scene.command("unsubscribe", f"--topic {quoted(topic)} --execute")
+    those = [p for p in scene.partitions if p.topic == topic]
+    in_zookeeper = any(p.stored is not None for p in those)
+    in_kafka = any(p.kafka is not None and p.kafka.offset is not None for p in those)
+    removing = scene.command("unsubscribe", f"--topic {quoted(topic)} --execute")
+    if not in_kafka:
+        return first + removing
+    in_there = f"of those in Kafka: {rid_in_kafka(scene.snapshot.group, topic)}"
+    return f"{first}{removing}; {in_there}" if in_zookeeper else first + in_there

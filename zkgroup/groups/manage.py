@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final, Literal
 
-from zkgroup.errors import UsageError
+from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.groups.backup import OffsetStore
 from zkgroup.groups.model import KafkaOffset, StoredOffset
 from zkgroup.groups.tree import GroupTree
@@ -17,6 +17,7 @@ from zkgroup.groups.unfinished import told_of_export
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Stat
+from zkgroup.words import listed
 
 _AGE: Final = re.compile(r"([0-9]{1,9})\s*([smhdw])", re.ASCII | re.IGNORECASE)
 _MILLIS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
@@ -164,9 +165,16 @@ def matching(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
     return sorted(name for name in set(names) if any(fnmatchcase(name, pattern) for pattern in wanted))
 
 
-def find_debris(trees: Iterable[GroupTree], now: int, older_than: int, others: Iterable[Stat] = ()) -> list[DebrisRow]:
+def find_debris(
+    trees: Iterable[GroupTree],
+    now: int,
+    older_than: int,
+    others: Iterable[Stat] = (),
+    in_kafka: Mapping[str, Sequence[str] | ZkgroupError] | None = None,
+) -> list[DebrisRow]:
     """Which of these groups may go: those that nobody works for, and whose nodes all changed last more than
-    ``older_than`` milliseconds before ``now``.
+    ``older_than`` milliseconds before ``now``. ``in_kafka``: the groups that are in Kafka, too, each with its members
+    there, or with why they are not known.
 
     When a member left, or an owner let go, no node tells, only in which transaction (``pzxid``). ``others`` are stats
     of any nodes of the cluster: the first one written after that transaction tells by when it had happened. Where there
@@ -175,11 +183,19 @@ def find_debris(trees: Iterable[GroupTree], now: int, older_than: int, others: I
     wanted = [tree for tree in trees if tree.nodes or tree.unreadable]
     stats = [*others, *(node.stat for tree in wanted for node in tree.nodes)]
     clock = sorted({pair for stat in stats for pair in ((stat.czxid, stat.ctime), (stat.mzxid, stat.mtime))})
-    return [_debris(tree, now, older_than, clock) for tree in wanted]
+    kafka = in_kafka or {}
+    return [_debris(tree, now, older_than, clock, kafka.get(tree.group)) for tree in wanted]
 
 
-def _debris(tree: GroupTree, now: int, older_than: int, clock: Sequence[tuple[int, int]]) -> DebrisRow:
+def _debris(
+    tree: GroupTree,
+    now: int,
+    older_than: int,
+    clock: Sequence[tuple[int, int]],
+    in_kafka: Sequence[str] | ZkgroupError | None,
+) -> DebrisRow:
     state: Literal["active", "inactive", "broken"] = "inactive"
+    members = () if in_kafka is None or isinstance(in_kafka, ZkgroupError) else in_kafka
     note = None
     changed = tree.last_change
     left_at: int | None = None
@@ -190,8 +206,12 @@ def _debris(tree: GroupTree, now: int, older_than: int, clock: Sequence[tuple[in
     if tree.members or tree.held:
         state = "active"
         note = "it has members" if tree.members else f"somebody holds {tree.held[0]}"
+    elif members:
+        state, note = "active", f"it has members in Kafka: {listed(members)}"
     elif tree.unreadable:
         state, note = "broken", f"cannot be read: {tree.unreadable[0]}"
+    elif isinstance(in_kafka, ZkgroupError):
+        note = f"whether it has members in Kafka is not known: {in_kafka.message}"
     elif tree.export and told_of_export(tree.group, tree.export):
         note = told_of_export(tree.group, tree.export)
     elif tree.last_change is not None and now - tree.last_change < older_than:
@@ -201,10 +221,10 @@ def _debris(tree: GroupTree, now: int, older_than: int, clock: Sequence[tuple[in
     return DebrisRow(
         tree.group,
         state,
-        len(tree.members),
+        len(tree.members) + len(members),
         len(tree.offsets),
         len(tree.nodes),
         changed,
         "keep" if note else "delete",
-        note,
+        note or (None if in_kafka is None else "in Kafka it stays"),
     )

@@ -22,11 +22,11 @@ from zkgroup.groups.model import KafkaOffset, Store, StoredOffset
 from zkgroup.groups.removing import acls_of, remove_tree
 from zkgroup.groups.reports import after, all_in_zookeeper
 from zkgroup.groups.scope import Scope
-from zkgroup.groups.shell import command_line
+from zkgroup.groups.shell import command_line, rid_in_kafka
 from zkgroup.groups.tree import GroupTree, read_tree
 from zkgroup.groups.writing import OffsetWrite, WriteReport, write_offsets
 from zkgroup.protocol import znodes
-from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
+from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition, spans
 from zkgroup.protocol.ops import Exists, Stat
 from zkgroup.servers.answers import KafkaSide
 from zkgroup.servers.registry import Registry
@@ -145,7 +145,12 @@ class Manager:
         if found.side is not None:
             from zkgroup.servers.coordinator import Coordinators
 
-            Coordinators(self.brokers, self.timeout).check_deletes(found.group)
+            try:
+                Coordinators(self.brokers, self.timeout).check_deletes(found.group)
+            except RefusedError as refused:
+                if found.tree is None:
+                    refused.remedy = "it is nowhere else, and its offsets there expire by themselves"
+                raise
 
     def cluster(self) -> Cluster:
         """Which cluster it is."""
@@ -333,8 +338,8 @@ def read_scope(registry: Registry, group: str, scope: Scope) -> tuple[GroupTree,
 
 
 def check_has(whole: Found, scope: Scope, tree: GroupTree) -> None:
-    """Raise ``NotFoundError`` where the group has nothing of what is meant, ``RefusedError`` where that cannot be
-    read."""
+    """Raise ``NotFoundError`` where the group has nothing of what is meant, ``RefusedError`` where that cannot be read,
+    or is in Kafka alone."""
     if tree.unreadable:
         raise RefusedError(f"group {whole.group} cannot be read: {listed(tree.unreadable)}", _CREDENTIALS)
     parents = {
@@ -344,11 +349,33 @@ def check_has(whole: Found, scope: Scope, tree: GroupTree) -> None:
     there = {path for node in tree.nodes for path in _path_and_above(node.path)}
     for topic, paths in parents.items():
         if there.isdisjoint(paths):
-            known = sorted({key.topic for key in whole.stored})
+            if kept := [key for key in _kept(whole, scope) if key.topic == topic]:
+                raise RefusedError(
+                    f"group {whole.group} keeps its offsets of {spans(kept)} in Kafka, which deletes groups as a whole"
+                    " only: nothing was removed",
+                    rid_in_kafka(whole.group, topic),
+                )
+            known = sorted({key.topic for key in (*whole.stored, *whole.kept)})
             raise NotFoundError(
                 f"group {whole.group} has no offsets of {topic}{' in these partitions' if scope.topics[topic] else ''}",
                 f"its topics: {listed(known) or 'none'}",
             )
+
+
+def staying_in_kafka(whole: Found, scope: Scope) -> list[str]:
+    """A warning of the offsets that stay in Kafka where those in ZooKeeper are removed."""
+    kept = _kept(whole, scope)
+    if not kept:
+        return []
+    topic = kept[0].topic
+    stay = "stays" if len(kept) == 1 else "stay"
+    what = f"{counted(len(kept), 'offset')} of {spans(kept)} in Kafka {stay}, which deletes groups as a whole only"
+    return [f"{what}: {rid_in_kafka(whole.group, topic)}"]
+
+
+def _kept(whole: Found, scope: Scope) -> list[TopicPartition]:
+    """What is meant that is in Kafka."""
+    return [key for key in sorted(whole.kept) if scope.has(key)]
 
 
 def _path_and_above(path: str) -> list[str]:

@@ -11,6 +11,12 @@ def command_line(name: str, group: str, options: str = "") -> str:
     return " ".join(word for word in ("zkgroup", name, *words) if word)
 
 
+def rid_in_kafka(group: str, topic: str) -> str:
+    """How to be rid of a topic's offsets in Kafka. librdkafka can ask for it (2.16), confluent-kafka cannot."""
+    tool = f"kafka-consumer-groups --delete-offsets --group {quoted(group)} --topic {quoted(topic)}"
+    return f"brokers of 2.4 or later do that for '{tool}'; else they expire by themselves (offsets.retention.minutes)"
+
+
 def quoted(text: str) -> str:
     """A word for a shell. What a terminal would not show, or obey, is written as ``$'\\x1b'``, byte by byte."""
     if text.isprintable():

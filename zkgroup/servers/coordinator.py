@@ -115,6 +115,19 @@ class Coordinators:
             committed |= self._committed(puzzled, self._named(puzzled, topics))
         return sides | {group: self._side(group, described[group], committed[group]) for group in asked}
 
+    def members(self, groups: Sequence[str]) -> dict[str, tuple[CoordinatorMember, ...] | str]:
+        """The members of each group in Kafka, or why they are not known. Raises ``ZkgroupError`` where nothing can be
+        asked at all."""
+        if not groups:
+            return {}
+        deadline = self._deadline()
+        asked = self._admin().describe_consumer_groups(list(groups), request_timeout=self.timeout)
+        found = {group: _answer(future, deadline, _group) for group, future in asked.items()}
+        return {
+            group: answer.members if isinstance(answer, CoordinatorGroup) else self._why(answer)
+            for group, answer in found.items()
+        }
+
     def _named(
         self, groups: Sequence[str], topics: Mapping[str, Collection[str]] | None
     ) -> dict[str, list[KafkaTopicPartition]]:
