@@ -154,8 +154,10 @@ CASES: list[tuple[str, Case]] = [
     ("partition-without-offset", ("warning", "orders-1", "90 messages", having(ALONE, 1, stored=None))),
     ("partition-without-offset", ("info", "orders-1", "empty", having(
         ALONE, 1, stored=None, log_start=5, log_end=5))),
-    ("partition-without-offset", ("warning", "orders-2", "others of its topic", inactive(
-        topics=[topic("orders", 3)]))),
+    ("partition-without-offset", ("warning", "orders-2", "others of its topic have, and 90 messages", having(
+        inactive(3), 2, stored=None))),
+    ("partition-without-offset", ("warning", "orders-2", "others of its topic have", having(
+        inactive(3), 2, stored=None, log_start=5, log_end=5))),
     ("doubly-escaped-filter", ("warning", "g_b", "matches no topic", replace(
         ALONE, members=(*ALONE.members, filtering("g_b", r"\\w+", {}))))),
     ("topic-marked-for-deletion", ("warning", "orders", "members of the group read it", replace(

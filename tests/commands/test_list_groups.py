@@ -40,14 +40,14 @@ def four(
     active = groups.make({"@_a": static({topic: 1, other: 1})}, {(topic, 0): "@_a-0"}, {(topic, 0): 4, (topic, 1): 12})
     broken = groups.make({"@_a": b"no JSON"})
     in_kafka = unique("in-kafka")
-    commit_in_kafka(kafka, in_kafka, {TopicPartition(topic, 1): 9})
-    both = groups.make(offsets={(topic, 0): 1})
+    commit_in_kafka(kafka, in_kafka, {TopicPartition(topic, 0): 10, TopicPartition(topic, 1): 9})
+    both = groups.make(offsets={(topic, 0): 1, (topic, 1): 10})
     commit_in_kafka(kafka, both, {TopicPartition(topic, 0): 3})
     return {
         active: ["zookeeper", "active", 1, 2, 3, 6],
         broken: ["zookeeper", "broken", 1, 0, 0, None],
-        in_kafka: ["kafka", "inactive", 0, 1, 1, 1],
-        both: ["both", "inactive", 0, 1, 1, 7],
+        in_kafka: ["kafka", "inactive", 0, 1, 2, 1],
+        both: ["both", "inactive", 0, 1, 2, 7],
     }
 
 
@@ -98,8 +98,35 @@ def test_without_zookeeper(cluster: Sandbox, four: dict[str, list[object]]) -> N
     rows = {row["group"]: row for row in json.loads(result.stdout)}
     _, _, in_kafka, both = four
     assert (rows[in_kafka]["store"], rows[in_kafka]["lag"]) == ("kafka", 1)
-    assert (rows[both]["store"], rows[both]["lag"]) == ("kafka", 7)
+    assert (rows[both]["store"], rows[both]["lag"], rows[both]["lag_at_least"]) == ("kafka", None, 7)
     assert rows.keys() & set(four) == {in_kafka, both}
+
+
+def test_partitions_that_came_while_a_group_was_stopped(
+    cluster: Sandbox, groups: Groups, kafka: KafkaSettings, make_topic: Callable[..., str],
+    fill: Callable[..., object], unique: Callable[[str], str],
+) -> None:  # fmt: skip
+    """Messages of partitions that the group has no offset of, beside others of the topic, make its lag a lower bound,
+    wherever it is kept; what is empty does not. offsets and inspect-group have a row for each."""
+    topic = make_topic(2)
+    fill(topic, 10, 1)  # all in the first partition
+    read, unread, in_kafka = groups.make(offsets={(topic, 0): 10}), groups.make(offsets={(topic, 1): 0}), unique("new")
+    commit_in_kafka(kafka, in_kafka, {TopicPartition(topic, 1): 0})
+    listed = json.loads(run("list-groups", "-z", cluster.connect, "--output", "json").stdout)
+    rows = {row["group"]: row for row in listed}
+    assert [[rows[group][name] for name in ("partitions", "lag", "lag_at_least", "lag_unknown")]
+            for group in (read, unread, in_kafka)] == [[2, 0, 0, 0], [2, None, 0, 1], [2, None, 0, 1]]  # fmt: skip
+    table = {line.split()[0]: line.split() for line in run("list-groups", "-z", cluster.connect).stdout.splitlines()}
+    assert [table[group][-1] for group in (read, unread, in_kafka)] == ["0", "≥0", "≥0"]
+    for group in (unread, in_kafka):
+        shown = json.loads(run("offsets", group, "-z", cluster.connect, "--output", "json").stdout)
+        assert [(row["partition"], row["committed"], row["log_end"], row["lag"]) for row in shown] == [
+            (0, None, 10, None), (1, 0, 0, 0),
+        ]  # fmt: skip
+        seen = json.loads(run("inspect-group", group, "-z", cluster.connect, "--output", "json").stdout)
+        assert [(row["partition"], row["committed"]) for row in seen["partitions"]] == [(0, None), (1, 0)]
+        (found,) = [one for one in seen["findings"] if one["code"] == "partition-without-offset"]
+        assert found["message"].endswith("has no committed offset, others of its topic have, and 10 messages")
 
 
 def test_brokers_that_are_away(cluster: Sandbox, four: dict[str, list[object]]) -> None:

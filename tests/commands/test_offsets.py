@@ -121,11 +121,13 @@ def test_two_stores_side_by_side(cluster: Sandbox, groups: Groups, kafka: KafkaS
     ]
     assert [row["committed_at"] is None for row in rows] == [True, False, True]
     _, rows, _ = offsets(cluster, group, "--store", "zookeeper")
-    assert [list(row) for row in rows] == [COLUMNS] * 2
-    assert [(row["partition"], row["committed"]) for row in rows] == [(0, 4), (1, 9)]
+    assert [list(row) for row in rows] == [COLUMNS] * 3
+    assert [(row["partition"], row["committed"]) for row in rows] == [(0, 4), (1, 9), (2, None)]
     _, rows, _ = offsets(cluster, group, "--store", "kafka")
-    assert [list(row) for row in rows] == [COLUMNS] * 2
-    assert [(row["partition"], row["committed"], row["committed_at"]) for row in rows] == [(0, 6, None), (2, 1, None)]
+    assert [list(row) for row in rows] == [COLUMNS] * 3
+    assert [(row["partition"], row["committed"], row["committed_at"]) for row in rows] == [
+        (0, 6, None), (1, None, None), (2, 1, None),
+    ]  # fmt: skip
 
 
 def test_a_group_in_kafka_alone(
@@ -134,7 +136,8 @@ def test_a_group_in_kafka_alone(
     """Its offsets are shown, with ZooKeeper and without; in ZooKeeper alone there is no such group."""
     group = unique("in-kafka")
     commit_in_kafka(kafka, group, {TopicPartition(topic, 1): 4})
-    expected = [[topic, 1, 4, None, 0, 10, 6]]
+    nothing = [None, None, 0, 10, None]
+    expected = [[topic, 0, *nothing], [topic, 1, 4, None, 0, 10, 6], [topic, 2, *nothing]]
     assert [list(row.values()) for row in offsets(cluster, group)[1]] == expected
     result = run("offsets", group, "--bootstrap-server", cluster.bootstrap, "--output", "json")
     assert (result.returncode, result.stderr) == (0, "")
@@ -152,6 +155,7 @@ def test_what_is_wrong_is_said_and_the_rest_shown(cluster: Sandbox, groups: Grou
     assert {(row["topic"], row["partition"]): (row["committed"], row["lag"]) for row in rows} == {
         (topic, 0): (None, None),
         (topic, 1): (5, 5),
+        (topic, 2): (None, None),
         ("never", 0): (1, None),
         ("never", 1): (2, None),
         ("never", 4): (2, None),
@@ -172,6 +176,7 @@ def test_brokers_that_are_away(cluster: Sandbox, groups: Groups, topic: str) -> 
     assert [(row["committed"], row["log_start"], row["log_end"], row["lag"]) for row in rows] == [
         (4, None, None, None),
         (5, None, None, None),
+        (None, None, None, None),
     ]
     (line,) = stderr.splitlines()
     assert line.startswith("zkgroup: warning: ")

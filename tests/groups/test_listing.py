@@ -91,7 +91,7 @@ def test_members_of_every_kind() -> None:
                                    ("both", [6, 9, 1], [None, 1000, None])]
 )  # fmt: skip
 def test_the_offset_of_a_store(store: str, committed: list[int | None], at: list[int | None]) -> None:
-    """committed_at is told where the offset is ZooKeeper's; rows of the other store alone are left out."""
+    """committed_at is told where the offset is ZooKeeper's; topics of the other store alone are left out."""
     partitions = [
         GroupPartition("t", 0, stored=stored(4), kafka=KafkaOffset(6), log_end=10),
         GroupPartition("t", 1, stored=stored(9), kafka=KafkaOffset(8), log_end=10),
@@ -101,8 +101,9 @@ def test_the_offset_of_a_store(store: str, committed: list[int | None], at: list
     assert [row.committed for row in rows] == committed
     assert [row.committed_at for row in rows] == at
     assert [row.lag for row in rows] == [None if c is None else 10 - c for c in committed]
-    alone = partition_rows(snapshot(*partitions), store)  # type: ignore[arg-type]
-    assert len(alone) == (2 if store == "zookeeper" else 3)
+    elsewhere = GroupPartition("u", 0, kafka=KafkaOffset(1), log_end=10)
+    alone = partition_rows(snapshot(*partitions, elsewhere), store)  # type: ignore[arg-type]
+    assert [row.topic for row in alone] == ["t"] * 3 + ["u"] * (store != "zookeeper")
 
 
 def test_notes_say_alike_things_once() -> None:

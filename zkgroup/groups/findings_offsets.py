@@ -194,30 +194,24 @@ def _without(scene: Scene) -> Iterator[Finding]:
     """A group that was never there has none; one that has just begun has not committed yet."""
     quiet: Said = []
     loud: Said = []
-    held: dict[str, set[int]] = {}
-    hidden = {p.topic for p in scene.partitions if p.stored is not None and p.stored.hidden}
+    held = {p.topic for p in scene.partitions if p.stored is not None or p.kafka is not None}
     for p in scene.partitions:
-        if p.stored is not None or (p.kafka is not None and (p.kafka.offset is not None or p.kafka.error)):
-            held.setdefault(p.topic, set()).add(p.partition)
         if not p.exists or p.committed("both") is not None or (p.kafka is not None and p.kafka.error):
             continue
-        if p.stored is not None and p.stored.error is not None:
+        if (p.stored is not None and p.stored.error is not None) or _is_unread(scene, p):
             continue
         empty = p.log_end is None or p.log_start == p.log_end
         young = _young(scene, p)
-        if empty or young:
+        there = counted((p.log_end or 0) - (p.log_start or 0), "message")
+        if not scene.active and p.topic in held:
+            more = "" if empty else f", and {there}"
+            loud.append((p.key, f"has no committed offset, others of its topic have{more}"))
+        elif empty or young:
             quiet.append(
                 (p.key, "has no committed offset" + (", and is empty" if p.log_end is not None and empty else ""))
             )
         else:
-            there = counted((p.log_end or 0) - (p.log_start or 0), "message")
             loud.append((p.key, f"has no committed offset, and {there}"))
-    if not scene.active:
-        for name, numbers in held.items():
-            topic = None if name in hidden else scene.snapshot.topics.get(name)
-            for number in topic.partitions if topic is not None else ():
-                if number not in numbers:
-                    loud.append((TopicPartition(name, number), "has no committed offset, others of its topic have"))
 
     def remedy(keys: Sequence[TopicPartition]) -> str:
         return (
@@ -227,6 +221,13 @@ def _without(scene: Scene) -> Iterator[Finding]:
 
     yield from per_topic("partition-without-offset", loud, remedy, "warning")
     yield from per_topic("partition-without-offset", quiet, remedy, "info")
+
+
+def _is_unread(scene: Scene, p: GroupPartition) -> bool:
+    """Whether nobody reads the topic any more: see ``_without_subscriber``."""
+    group = scene.snapshot.coordinator
+    readers = scene.snapshot.members and not (group is not None and group.members)
+    return bool(readers) and p.owner is None and p.topic not in scene.snapshot.subscribed
 
 
 def _young(scene: Scene, p: GroupPartition) -> bool:

@@ -84,6 +84,11 @@ def concerned(group: str, nodes: Nodes, members: Iterable[GroupMember], side: Ka
     return topics
 
 
+def read_topics(stored: Iterable[TopicPartition], side: KafkaSide) -> set[str]:
+    """The topics that the group has offsets of, in either store."""
+    return {key.topic for key in stored} | {key.topic for key in side.offsets}
+
+
 def assigned(side: KafkaSide) -> dict[TopicPartition, str]:
     """Which member of the group in Kafka has which partition."""
     members = side.group.members if side.group is not None else ()
@@ -98,7 +103,8 @@ def gather(group: str, nodes: Nodes, members: tuple[GroupMember, ...], side: Kaf
     stored = _stored(group, nodes, problems)
     hidden = _hidden(group, nodes)
     keys: set[TopicPartition] = {*claims, *stored, *side.offsets, *assigned(side)}
-    for topic in {topic for member in members for topic in member.streams}:
+    # A topic is read as a whole: partitions that have come since the group's last commit are behind, too.
+    for topic in {topic for member in members for topic in member.streams} | read_topics(stored, side):
         keys.update(TopicPartition(topic, number) for number in world.topics[topic].partitions)
     # One whose registration cannot be read may have any partition.
     existing = {

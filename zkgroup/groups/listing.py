@@ -26,7 +26,7 @@ class GroupRow:
     is known, None where it is for none; ``lag_unknown``: how many the others are, with an offset or a log's end that is
     not known, or with messages and nothing committed.
 
-    ``partitions`` are all that concern the group: subscribed to, owned, or with an offset.
+    ``partitions`` are all that concern the group: of topics that it is subscribed to or has offsets of, or owned.
     """
 
     group: str
@@ -146,11 +146,12 @@ def _member_row(member: GroupMember, owned: int) -> MemberRow:
 
 
 def partition_rows(snapshot: GroupSnapshot, store: Store) -> list[PartitionRow]:
-    """The partitions that the group reads, has, or has an offset for in ``store``, in order."""
+    """The partitions that the group owns, and all of topics that it reads or has offsets of in ``store``, in order."""
     in_kafka = kafka_members(snapshot)
+    known = {partition.topic for partition in snapshot.partitions if _is_kept(partition, store)}
     rows = []
     for partition in snapshot.partitions:
-        if not _is_shown(partition, snapshot, store, in_kafka):
+        if not _is_shown(partition, snapshot, store, in_kafka, known):
             continue
         stored = partition.stored if store != "kafka" else None
         kept = partition.kafka if store != "zookeeper" else None
@@ -177,12 +178,21 @@ def partition_rows(snapshot: GroupSnapshot, store: Store) -> list[PartitionRow]:
 
 
 def _is_shown(
-    partition: GroupPartition, snapshot: GroupSnapshot, store: Store, in_kafka: dict[TopicPartition, str]
+    partition: GroupPartition,
+    snapshot: GroupSnapshot,
+    store: Store,
+    in_kafka: dict[TopicPartition, str],
+    known: set[str],
 ) -> bool:
     if partition.owner is not None or partition.error is not None or partition.key in in_kafka:
         return True
-    if partition.exists and partition.topic in snapshot.subscribed:
+    if partition.exists and (partition.topic in snapshot.subscribed or partition.topic in known):
         return True
+    return _is_kept(partition, store)
+
+
+def _is_kept(partition: GroupPartition, store: Store) -> bool:
+    """Whether there is something for it in ``store``, an offset or what should be one."""
     return (store != "kafka" and partition.stored is not None) or (store != "zookeeper" and partition.kafka is not None)
 
 

@@ -86,7 +86,7 @@ class StoredOffset:
 
 @dataclass(frozen=True, slots=True)
 class GroupPartition:
-    """A partition that concerns the group: subscribed to, owned, or with an offset in either store.
+    """A partition that concerns the group: owned, or of a topic that is subscribed to or has an offset in either store.
 
     ``owner`` is what the owner node says, ``member`` the registered member it means and ``stream`` which of its
     streams; ``since`` is when the claim was made and ``claimed`` its transaction; ``error`` is about the owner node.
