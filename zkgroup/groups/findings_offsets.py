@@ -254,7 +254,7 @@ def _without_subscriber(scene: Scene) -> Iterator[Finding]:
             name,
             f"has offsets of {counted(number, 'partition')}, and no member subscribes to it any more: its lag only"
             " grows",
-            f"if it is not to be read again: {unsubscribe(scene, name)}",
+            f"{unsubscribe(scene, name)}, where it is not to be read again",
         )
 
 

@@ -303,7 +303,8 @@ def stopped(active: bool) -> str:
 
 
 def unsubscribe(scene: Scene, topic: str) -> str:
-    """How to be rid of a topic's offsets: others of the group may be at work, but nobody on that topic."""
+    """How to be rid of a topic's offsets in either store: others of the group may be at work, but nobody on that
+    topic."""
     read = topic in scene.snapshot.subscribed or any(p.owner is not None for p in scene.partitions if p.topic == topic)
     first = "stop the members that read it, then " if read else ""
     those = [p for p in scene.partitions if p.topic == topic]
@@ -312,5 +313,5 @@ def unsubscribe(scene: Scene, topic: str) -> str:
     removing = scene.command("unsubscribe", f"--topic {quoted(topic)} --execute")
     if not in_kafka:
         return first + removing
-    in_there = f"of those in Kafka: {rid_in_kafka(scene.snapshot.group, topic)}"
+    in_there = f"those in Kafka: {rid_in_kafka(scene.snapshot.group, topic)}"
     return f"{first}{removing}; {in_there}" if in_zookeeper else first + in_there

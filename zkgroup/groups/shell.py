@@ -14,7 +14,7 @@ def command_line(name: str, group: str, options: str = "") -> str:
 def rid_in_kafka(group: str, topic: str) -> str:
     """How to be rid of a topic's offsets in Kafka. librdkafka can ask for it (2.16), confluent-kafka cannot."""
     tool = f"kafka-consumer-groups --delete-offsets --group {quoted(group)} --topic {quoted(topic)}"
-    return f"brokers of 2.4 or later do that for '{tool}'; else they expire by themselves (offsets.retention.minutes)"
+    return f"they expire by themselves (offsets.retention.minutes), or with '{tool}' on brokers of 2.4 or later"
 
 
 def quoted(text: str) -> str:
