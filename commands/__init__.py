@@ -21,6 +21,7 @@ COMMANDS = (
     Lazy("offsets", "offsets:offsets", "Where a group stands, and how far from the end.", aliases=("lag",)),
     Lazy("assign", "assign:assign", "Who would own what, now or if; makes a group rebalance."),
     Lazy("reset-offsets", "reset_offsets:reset_offsets", "Move a group's offsets: a time, a file, back again."),
+    Lazy("migrate-group", "migrate_group:migrate_group", "A group's offsets to Kafka, or back, verified."),
     Lazy("copy-group", "copy_group:copy_group", "A group's offsets for another group."),
     Lazy("rename-group", "rename_group:rename_group", "A group's offsets under another name."),
     Lazy("delete-group", "delete_group:delete_group", "A group, topics of it, or all groups that are debris."),

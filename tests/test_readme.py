@@ -71,6 +71,7 @@ def masked(text: str) -> list[str]:
     text = re.sub(r"/\S+/backups/\w+-", "FOLDER/", text)
     text = re.sub(r"\b\d+\.\d s\b", "N s", text)
     text = re.sub(r"(?<![\w.-])\d{4,}(?![\w.-])", "N", text)
+    text = re.sub(r"\d+(?= +running\b)", "N", text)  # process ids may be short
     return [" ".join(line.split()) for line in text.splitlines()]
 
 

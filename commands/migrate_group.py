@@ -1,0 +1,146 @@
+"""``zkgroup migrate-group``: a group's offsets from ZooKeeper to Kafka, or back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from zkgroup.errors import RefusedError, UsageError, VerificationError
+from zkgroup.protocol.names import spans
+from zkgroup.words import counted, listed
+
+from ._changing import (
+    KAFKA_WINDOW,
+    BackupOption,
+    Change,
+    ConfirmOption,
+    DryRunOption,
+    ExecuteOption,
+    change_of,
+)
+from ._context import open_registry
+from ._looking import brokers_of, keep_everything
+from ._options import GroupArgument, OutputOption
+from ._render import print_rows
+from .offsets import ScopeOption
+
+if TYPE_CHECKING:
+    from zkgroup.groups.migrating import MigrationPlan, Migrator
+
+COLUMNS = ("topic", "partition", "source", "current", "target", "change", "log_start", "log_end", "note")
+_NAMES = {"kafka": "Kafka", "zookeeper": "ZooKeeper"}
+
+
+def migrate_group(
+    ctx: typer.Context,
+    group: GroupArgument,
+    to: Annotated[Literal["kafka", "zookeeper"], typer.Option("--to", help="Where the offsets are to go.")],
+    topic: ScopeOption = None,
+    take: Annotated[
+        Literal["source", "larger"] | None,
+        typer.Option(
+            "--take",
+            help="Where the other store is ahead: its offset goes back to the source's, or the larger one counts. "
+            "Without this such a group is refused.",
+            show_default=False,
+        ),
+    ] = None,
+    verify: Annotated[
+        bool,
+        typer.Option("--verify", help="Only compare the two stores; exit with 6 where they do not say the same."),
+    ] = False,
+    backup: BackupOption = None,
+    execute: ExecuteOption = False,
+    dry_run: DryRunOption = False,
+    confirm: ConfirmOption = None,
+    output: OutputOption = "table",
+) -> None:
+    """Move a group's offsets from ZooKeeper to Kafka, or back; without --execute only show what would be done.
+
+    Both stores are compared first: source is the offset where it comes from, current the one where it goes to. The
+    group must have no members, in either. An offset outside its log goes to the nearer end, with a note. Nothing is
+    removed from the source; a backup of what the other store had is written before, for 'reset-offsets --undo', and
+    everything is read again afterwards. In Kafka a window of some milliseconds remains in which another's commit would
+    be lost; what was not there before cannot be taken away again from Kafka but with the whole group.
+
+    How to move consumers that must not stop: docs/migrating.md.
+
+    \b
+    zkgroup migrate-group billing --to kafka
+    zkgroup migrate-group billing --to kafka --execute
+    zkgroup migrate-group billing --to kafka --verify
+    """
+    if verify and (execute or take is not None or backup is not None):
+        raise UsageError("--verify only compares", "leave out --execute, --take and --backup")
+    change = change_of(ctx, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup)
+    keep_everything()
+    from zkgroup.groups.migrating import Migrator
+    from zkgroup.groups.scope import parse_scope
+
+    scope = parse_scope(topic) if topic else None
+    settings = change.settings
+    with open_registry(settings) as registry:
+        migrator = Migrator(registry, brokers_of(settings, registry), group, settings.timeout)
+        plan = migrator.plan(to, scope, take or "source")
+        print_rows(plan.rows, COLUMNS, output)
+        change.warn(plan.warnings)
+        if verify:
+            _verify(plan)
+            return
+        _check(change, migrator, plan, decided=take is not None)
+        if change.is_wanted(plan.reset.changes):
+            _execute(change, migrator, plan)
+
+
+def _verify(plan: MigrationPlan) -> None:
+    """Raise ``VerificationError`` where the stores differ."""
+    if differing := plan.differences:
+        said = [
+            f"{row.key} is {row.source} in {_other(plan)} and {_shown(row.current)} in {_there(plan)}"
+            for row in differing
+        ]
+        raise VerificationError(
+            f"group {plan.group} is not the same in both stores: {listed(said, most=3)}",
+            "at work it may differ for a moment: look again; at rest migrate-group moves it",
+        )
+
+
+def _check(change: Change, migrator: Migrator, plan: MigrationPlan, *, decided: bool) -> None:
+    """What should be known of a plan besides its rows, and whether it may be carried out as things are."""
+    if not plan.reset.changes:
+        return
+    change.warn(plan.reset.standing.warnings)
+    if plan.to == "kafka":
+        change.warn([KAFKA_WINDOW.format(done="written", lost="overwritten")])
+    if plan.ahead and not decided:
+        change.refuse(
+            RefusedError(
+                f"{_there(plan)} is ahead of {_other(plan)} in {spans(plan.ahead)}: somebody has committed there",
+                "find out which is right: --take larger keeps those, --take source sets them back",
+            )
+        )
+    with change.refusing():
+        migrator.refuse_if_live(plan)
+
+
+def _execute(change: Change, migrator: Migrator, plan: MigrationPlan) -> None:
+    resetter = migrator.resetter
+    with change.backed_up(resetter.backup(plan.reset, "migrate-group")):
+        resetter.write(plan.reset)
+        change.warn(resetter.verify(plan.reset))
+    change.done(f"{counted(plan.reset.changes, 'offset')} of group {plan.group} moved to {_there(plan)} and verified")
+    if plan.to == "kafka":
+        change.warn([migrator.retention()])
+
+
+def _there(plan: MigrationPlan) -> str:
+    return _NAMES[plan.to]
+
+
+def _other(plan: MigrationPlan) -> str:
+    return _NAMES["zookeeper" if plan.to == "kafka" else "kafka"]
+
+
+def _shown(offset: int | None) -> str:
+    return "none" if offset is None else str(offset)

@@ -1,0 +1,244 @@
+"""``zkgroup migrate-group`` on real servers, and the guide that docs/migrating.md gives, followed step by step."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli import run
+from grouping import Groups, commit_in_kafka, groups_on, joined, static, tree
+from support import numbered, wait_until
+
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import Children
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.sandbox.topics import produce
+from zkgroup.servers.group_offsets import GroupOffsets
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
+
+GUIDE = Path(__file__).parents[2] / "docs" / "migrating.md"
+Unique = Callable[[str], str]
+
+
+@pytest.fixture
+def groups(registry: Registry, unique: Unique) -> Iterator[Groups]:
+    """Writes groups, whose members go with the test."""
+    with groups_on(registry, unique) as found:
+        yield found
+
+
+@pytest.fixture
+def topic(make_topic: Callable[..., str], fill: Callable[..., object]) -> str:
+    """Three partitions of ten messages each."""
+    name = make_topic(3)
+    fill(name, 30, 3)
+    return name
+
+
+class Migrate:
+    """Runs the command."""
+
+    def __init__(self, cluster: Sandbox, kafka: KafkaSettings) -> None:
+        self.connect = cluster.connect
+        self.kafka = kafka
+
+    def __call__(self, group: str, *args: str, to: str = "kafka") -> Any:
+        return run("migrate-group", group, "--to", to, *args, "-z", self.connect)
+
+    def rows(self, group: str, *args: str, to: str = "kafka") -> list[dict[str, Any]]:
+        """Of a plan that is fine."""
+        result = self(group, *args, "--output", "json", to=to)
+        assert result.returncode == 0, result.stderr
+        found: list[dict[str, Any]] = json.loads(result.stdout)
+        return found
+
+    def in_kafka(self, group: str, topic: str, partitions: int = 3) -> list[int | None]:
+        """What Kafka keeps."""
+        client = GroupOffsets(self.kafka, group)
+        try:
+            found = client.fetch([TopicPartition(topic, number) for number in range(partitions)], 30)
+        finally:
+            client.close()
+        return list(found.values())
+
+
+@pytest.fixture
+def migrate(cluster: Sandbox, kafka: KafkaSettings) -> Migrate:
+    return Migrate(cluster, kafka)
+
+
+def test_offsets_go_to_kafka_and_are_verified(migrate: Migrate, registry: Registry, groups: Groups, topic: str) -> None:
+    """The plan changes nothing; --execute writes, keeps a backup, leaves ZooKeeper as it is and says how long Kafka keeps
+    them; --verify is content then, and a second run has nothing to do."""
+    group = groups.make({}, {}, {(topic, 0): 4, (topic, 1): 10, (topic, 2): 0})
+    before = tree(registry, f"/consumers/{group}")
+    rows = migrate.rows(group)
+    assert [(row["partition"], row["source"], row["current"], row["target"]) for row in rows] == [
+        *((0, 4, None, 4), (1, 10, None, 10), (2, 0, None, 0))
+    ]
+    assert migrate.in_kafka(group, topic) == [None] * 3
+    result = migrate(group, "--verify")
+    assert (result.returncode, f"{topic}-0 is 4 in ZooKeeper and none in Kafka" in result.stderr) == (6, True)
+    result = migrate(group, "--execute")
+    assert result.returncode == 0
+    assert f"3 offsets of group {group} moved to Kafka and verified" in result.stderr
+    assert "for 24 hours (offsets.retention.minutes=1440)" in result.stderr, "the default of 1.1.1"
+    assert migrate.in_kafka(group, topic) == [4, 10, 0]
+    assert tree(registry, f"/consumers/{group}") == before
+    assert migrate(group, "--verify").returncode == 0
+    result = migrate(group, "--execute")
+    assert (result.returncode, "nothing to do" in result.stderr) == (0, True)
+
+
+def test_a_group_at_work_is_refused(migrate: Migrate, kafka: KafkaSettings, groups: Groups, topic: str) -> None:
+    """Members in ZooKeeper or in Kafka: exit 5 with their names, and nothing is written. Comparing is allowed."""
+    group = groups.make({"@_busy": static({topic: 1})}, {}, {(topic, 0): 4})
+    result = migrate(group, "--execute")
+    assert (result.returncode, f"{group}_busy" in result.stderr) == (5, True)
+    assert migrate.in_kafka(group, topic) == [None] * 3
+    assert migrate(group, "--verify").returncode == 6
+    assert migrate(group).returncode == 0, "the plan says that it would be refused"
+    other = groups.make({}, {}, {(topic, 0): 4})
+    with joined(kafka, other, [topic]):
+        result = migrate(other, "--execute")
+    assert (result.returncode, "tester" in result.stderr) == (5, True)
+    assert migrate.in_kafka(other, topic) == [None] * 3
+
+
+def test_where_kafka_is_ahead_somebody_decides(migrate: Migrate, groups: Groups, topic: str) -> None:
+    """An offset of a later day is not set back, nor kept, without a word."""
+    group = groups.make({}, {}, {(topic, p): 5 for p in range(3)})
+    commit_in_kafka(migrate.kafka, group, {TopicPartition(topic, 1): 8, TopicPartition(topic, 2): 2})
+    result = migrate(group, "--execute")
+    assert (result.returncode, f"Kafka is ahead of ZooKeeper in {topic}-1:" in result.stderr) == (5, True)
+    assert migrate.in_kafka(group, topic) == [None, 8, 2]
+    assert migrate(group, "--take", "larger", "--execute").returncode == 0
+    assert migrate.in_kafka(group, topic) == [5, 8, 5]
+    assert migrate(group, "--take", "source", "--execute").returncode == 0
+    assert migrate.in_kafka(group, topic) == [5, 5, 5]
+
+
+def test_offsets_outside_their_log_and_of_topics_that_are_gone(
+    migrate: Migrate, registry: Registry, groups: Groups, unique: Unique, topic: str
+) -> None:
+    """The nearer end, with a note; what does not exist is left behind, with a warning; unreadable ones stop it all."""
+    gone = unique("gone")
+    group = groups.make({}, {}, {(topic, 0): 99, (topic, 1): 3, (gone, 0): 7})
+    result = migrate(group, "--execute")
+    assert result.returncode == 0
+    assert f"{gone}-0 of the group do not exist any more: left behind" in result.stderr
+    assert "10" in result.stdout.splitlines()[1]
+    assert "99" in result.stdout.splitlines()[1]
+    assert migrate.in_kafka(group, topic) == [10, 3, None]
+    bad = groups.make({}, {}, {(topic, 0): 1, (topic, 1): b"x"})
+    result = migrate(bad, "--execute")
+    assert (result.returncode, f"{topic}-1 in zookeeper" in result.stderr) == (1, True)
+    assert migrate.in_kafka(bad, topic) == [None] * 3
+    assert migrate(unique("nosuch")).returncode == 4
+    assert migrate(groups.make({}, {}, {(gone, 0): 7})).returncode == 4
+
+
+def test_back_to_zookeeper_and_the_backup(migrate: Migrate, groups: Groups, topic: str, tmp_path: Path) -> None:
+    """The way back is the same; the backup puts back what the store had."""
+    group = groups.make({}, {}, {(topic, 0): 2, (topic, 1): 3})
+    commit_in_kafka(migrate.kafka, group, {TopicPartition(topic, p): 6 + p for p in range(3)})
+    backup = tmp_path / "backup.json"
+    assert migrate(group, "--execute", "--backup", str(backup), to="zookeeper").returncode == 0
+    assert [row["current"] for row in migrate.rows(group, to="zookeeper")] == [6, 7, 8]
+    result = run("reset-offsets", group, "--undo", str(backup), "--execute", "-z", migrate.connect)
+    assert result.returncode == 0, result.stderr
+    assert [row["current"] for row in migrate.rows(group, to="zookeeper")] == [2, 3, None]
+
+
+def test_options_that_contradict_each_other(migrate: Migrate) -> None:
+    """Exit 2, before anything is asked."""
+    assert migrate("g", "--verify", "--execute").returncode == 2
+    assert migrate("g", "--verify", "--take", "larger").returncode == 2
+    assert run("migrate-group", "g", "-z", migrate.connect).returncode == 2
+
+
+# --- the guide ------------------------------------------------------------------------------------------------------
+
+
+def typed(step: str, group: str) -> list[str]:
+    """A command of the guide that begins so, for this group."""
+    text = GUIDE.read_text(encoding="utf-8")
+    (found,) = {match for match in re.findall(r"zkgroup ([a-z-]+ billing[^`\n]*)", text) if match.startswith(step)}
+    return [word.replace("billing", group) for word in found.split()]
+
+
+def test_the_guide_for_consumers_that_may_stop(
+    migrate: Migrate, cluster: Sandbox, registry: Registry, unique: Unique, topic: str
+) -> None:
+    """A Scala member in ZooKeeper, then one of Kafka's own groups: each message is read once. What is left in ZooKeeper
+    goes last."""
+    group = unique("guide")
+    with cluster.member(group, topic, name="old", from_beginning=True) as old:
+        wait_until(lambda: len(old.consumed()) == 30, 60, "the old member reads everything")
+    assert run(*typed("migrate-group billing --to kafka --execute", group), "-z", cluster.connect).returncode == 0
+    produce(migrate.kafka, topic, numbered(3, 3, 30))
+    with joined(migrate.kafka, group, [topic]):
+        shown = run("offsets", group, "--store", "kafka", "--output", "json", "-z", cluster.connect)
+        assert sum(row["lag"] for row in json.loads(shown.stdout)) == 3, "it begins where the old one ended"
+    wait_until(lambda: group_is_empty(migrate, group), 30, "the new member is gone")
+    assert run(*typed("delete-group billing", group), "-z", cluster.connect).returncode == 0
+    (left,) = registry.read([Children(znodes.group(group))])
+    assert not isinstance(left, tuple)
+    assert migrate.in_kafka(group, topic) == [10, 10, 10]
+
+
+def group_is_empty(migrate: Migrate, group: str) -> bool:
+    result = run("list-groups", "--output", "json", "-z", migrate.connect)
+    return any(row["group"] == group and row["members"] == 0 for row in json.loads(result.stdout))
+
+
+def test_the_guide_for_consumers_that_must_not_stop(
+    migrate: Migrate, cluster: Sandbox, registry: Registry, unique: Unique, make_topic: Callable[..., str]
+) -> None:
+    """Two Scala members, rolled one by one to dual commits and then to Kafka alone, under traffic: nothing is missing,
+    and both stores agree when the guide says that they do."""
+    group, topic = unique("rolled"), make_topic(2)
+    dual = {"offsets.storage": "kafka", "dual.commit.enabled": "true"}
+    alone = {"offsets.storage": "kafka", "dual.commit.enabled": "false"}
+    sent = 0
+    everything: list[Any] = []
+
+    def traffic() -> None:
+        nonlocal sent
+        produce(migrate.kafka, topic, numbered(10, 2, sent))
+        sent += 10
+
+    def all_read() -> bool:
+        values = {record.value for member in everything for record in member.consumed()}
+        return values == {b"m%06d" % number for number in range(sent)}
+
+    def start(name: str, properties: dict[str, str]) -> Any:
+        member = cluster.member(group, topic, name=name, from_beginning=True, properties=properties)
+        everything.append(member)
+        return member.start()
+
+    members = [start("a", {}), start("b", {})]
+    traffic()
+    wait_until(all_read, 60, "the old way")
+    for properties in (dual, alone):
+        for index, name in enumerate("ab"):
+            members[index].stop()
+            members[index] = start(f"{name}-{properties['dual.commit.enabled']}", properties)
+            traffic()
+            wait_until(all_read, 60, "read while it is rolled")
+        if properties is dual:
+            command = [*typed("migrate-group billing --to kafka --verify", group), "-z", cluster.connect]
+            wait_until(lambda: run(*command).returncode == 0, 30, "both stores agree")  # noqa: B023
+    for member in members:
+        member.stop()
+    assert migrate.in_kafka(group, topic, 2) == [sent // 2, sent // 2]
+    result = migrate(group, "--execute")
+    assert (result.returncode, "Kafka is ahead of ZooKeeper" in result.stderr) == (5, True), (
+        "nothing goes back by mistake"
+    )
