@@ -8,6 +8,7 @@ from typing import Any
 from sim.mutant import Patch, mutant
 from zkgroup.protocol import conversation, lease, procedures, znodes
 from zkgroup.protocol import events as ev
+from zkgroup.protocol.known import Known
 from zkgroup.protocol.member import Member, Phase, acquiring, machine, registering, releasing
 from zkgroup.protocol.member.acquiring import Acquiring
 from zkgroup.protocol.member.commits import _Commit
@@ -278,3 +279,18 @@ def gives_up_silently(patch: Patch) -> None:
 def impatient_with_its_former_self(patch: Patch) -> None:
     """Does not wait for its former session's id node to go: leaves at once (reference, from 0.9)."""
     patch.setattr(registering, "PATIENCE", 0.0)
+
+
+# ---------------------------------------------------------------- what is known and not read again
+
+
+@mutant
+def believes_what_has_changed(patch: Patch) -> None:
+    """Goes on knowing nodes of which a watch has told."""
+    patch.setattr(Known, "changed", lambda self, path: None)
+
+
+@mutant
+def knows_over_connections(patch: Patch) -> None:
+    """Goes on knowing what it watched over a connection that was lost, and its watches with it."""
+    patch.setattr(Known, "forget", lambda self: None)

@@ -15,6 +15,7 @@ from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.assignors import resolve, resolve_all
 from zkgroup.protocol.brokers import partitions_to_read
+from zkgroup.protocol.known import Known
 from zkgroup.protocol.names import ConsumerThreadId, TopicPartition
 from zkgroup.protocol.offsets import Procedure
 from zkgroup.protocol.ops import (
@@ -128,12 +129,14 @@ def read_registry(
     *,
     exclude_internal: bool,
     internal: Collection[str],
+    known: Known | None = None,
 ) -> Procedure[Registry]:
     """Read members, subscriptions and partitions, watching what makes us rebalance.
 
-    Watched: the list of members; the data of the topics we subscribe to; and the list of topics where a filter, ours
-    or, with roundrobin, anybody's, may take up new ones. range needs the partitions of our own topics only; roundrobin
-    those of every topic that anybody subscribes to.
+    Watched: the list of members, and each of their nodes; the data of the topics we subscribe to; and the list of
+    topics where a filter, ours or, with roundrobin, anybody's, may take up new ones. range needs the partitions of our
+    own topics only; roundrobin those of every topic that anybody subscribes to. ``known``: nodes that were read before,
+    and have not changed since; without it all are read.
 
     A filter of somebody else's that Java refuses takes nothing: members of the reference (all releases) fail every
     rebalance while it is registered, so that none has a plan that could differ. One that Java can read, and we cannot,
@@ -151,7 +154,8 @@ def read_registry(
     ids = sorted(listed) if isinstance(listed, tuple) else []
     if consumer_id not in ids:
         raise OwnIdMissingError(f"our id {consumer_id} is gone from the group")
-    nodes = yield tuple(Get(znodes.member_id(group, member)) for member in ids)
+    known = Known() if known is None else known
+    nodes = yield from known.read([Get(znodes.member_id(group, member), watch=True) for member in ids])
     _check(nodes, f"read the members of group {group}")
     registrations: dict[str, Registration] = {}
     for member, node in zip(ids, nodes, strict=True):
@@ -173,18 +177,18 @@ def read_registry(
     if strategy == "range":
         members = {m: {t: n for t, n in topics.items() if t in own_topics} for m, topics in members.items()}
     wanted = sorted({topic for topics in members.values() for topic in topics})
-    partitions, damaged = yield from _read_partitions(wanted, own_topics)
+    partitions, damaged = yield from _read_partitions(wanted, own_topics, known)
     return Registry({m: topics for m, topics in members.items() if topics}, partitions, tuple(refused), damaged)
 
 
 def _read_partitions(
-    wanted: Sequence[str], own: Mapping[str, int]
+    wanted: Sequence[str], own: Mapping[str, int], known: Known
 ) -> Procedure[tuple[dict[str, tuple[int, ...]], tuple[str, ...]]]:
     """Partitions of topics, none for a topic that is not there (yet), and what is wrong with topics' nodes. Our own
     topics are watched, there or not."""
     if not wanted:
         return {}, ()
-    nodes = yield tuple(Get(znodes.topic(topic), watch=topic in own) for topic in wanted)
+    nodes = yield from known.read([Get(znodes.topic(topic), watch=topic in own) for topic in wanted])
     _check(nodes, "read the topics")
     absent = [t for t, node in zip(wanted, nodes, strict=True) if isinstance(node, Failure) and t in own]
     if absent:

@@ -9,6 +9,7 @@ from zkgroup.errors import RebalanceFailedError, UnreachableError, ZkgroupError
 from zkgroup.protocol import events as ev
 from zkgroup.protocol import procedures as do
 from zkgroup.protocol.assignors import Assignment, assign
+from zkgroup.protocol.known import Known
 from zkgroup.protocol.member.attempts import Attempts
 from zkgroup.protocol.member.ground import Ground
 from zkgroup.protocol.member.loading import Loading, Starts
@@ -45,12 +46,14 @@ class Acquiring:
         self._failed = failed
         self._loading = Loading(ground)
         self.attempts = Attempts(s.max_retries, s.backoff)
+        self.known = Known()
         self.registry: do.Registry | None = None
         self.plan = Assignment({})
 
     def forget(self) -> None:
         """The session is over."""
         self.registry, self.plan = None, Assignment({})
+        self.known.forget()
 
     # ------------------------------------------------------------ reading
 
@@ -72,6 +75,7 @@ class Acquiring:
             g.session_id,
             exclude_internal=s.exclude_internal,
             internal=s.internal,
+            known=self.known,
         )
 
     def _read_failed(self, error: Exception) -> None:
@@ -136,6 +140,8 @@ class Acquiring:
         """Give back what this attempt claimed, all of it, then wait for what is in the way, or for time."""
         g = self._ground
         self.attempts.failed()
+        if self.attempts.count > 1:
+            self.known.forget()  # the first may fail because others are slower; then nothing is taken for granted
         g.counters.failed_attempts += 1
         g.log(logging.INFO, f"rebalance attempt {self.attempts.count} failed: {error}")
         g.enter(Phase.ROLLING_BACK)

@@ -198,6 +198,7 @@ class Member:
                 g.talk.disconnect()
                 self._leaving.disconnected()
                 g.holdings.doubt_all()
+                self._acquiring.known.forget()
             case Expired(reason):
                 self._expired(reason)
             case Changed(path):
@@ -215,6 +216,7 @@ class Member:
         g.log(logging.INFO, f"reconnected to ZooKeeper under session {session_id:#x}")
         # Watches were lost, and with them what they would have told.
         g.unsure = True
+        self._acquiring.known.forget()
         if g.no_broker:
             g.dirty = g.dirty or "brokers may have come while disconnected"
         # Servers that were restarted give every session its whole time-out again, the one in our way, too.
@@ -256,6 +258,7 @@ class Member:
 
     def _changed(self, path: str) -> None:
         g, group = self._ground, self.settings.group
+        self._acquiring.known.changed(path)
         if self._acquiring.unblocked(path):
             return
         if path.startswith(znodes.owners(group) + "/"):
@@ -392,5 +395,5 @@ def _what_changed(path: str, group: str) -> str:
     if path == znodes.ids(group):
         return "members came or went"
     if path.startswith(znodes.ids(group) + "/"):
-        return f"member {path.rpartition('/')[2]} changed its subscription"
+        return f"member {path.rpartition('/')[2]} left, or changed its subscription"
     return "a broker came" if path == znodes.broker_ids() else f"{path} changed"
