@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 ALL_RELEASES := $(TEST_RELEASES) 0.9.0.1 0.10.1.1 0.11.0.3 2.8.2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all sim lint format bench clean java
+.PHONY: help setup demo test test-all releases sim lint format bench clean java
 
 help: ## show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,10 @@ test: setup lint ## style, types, and all tests but the long ones
 test-all: setup lint ## every test, with every release of Kafka
 	@$(BIN)/python scripts/prepare_servers.py $(ALL_RELEASES)
 	@$(PYTEST) --long
+
+releases: setup ## the small suite that every release of the broker has to stand: docs/releases.md
+	@$(BIN)/python scripts/prepare_servers.py $(ALL_RELEASES)
+	@$(BIN)/python -m pytest --long tests/releases
 
 sim: setup ## a million faults in virtual time, all mutants, ten thousand traces of ZooKeeper: docs/simulation.md
 	@PYTHONPATH=tests $(BIN)/python -m sim run --faults 1000000
