@@ -335,7 +335,8 @@ def _show_lake(ctx: typer.Context, to: str, group: str | None, output: Output, *
         raise VerificationError(
             f"{len(problems)} problem{'s' * (len(problems) > 1)} in {root}; {first.topic}-{first.partition} "
             f"from offset {first.start} on: {first.problem}",
-            "finish what is unfinished (--status); --backfill exports again what is missing from the log's offsets",
+            "finish what is unfinished (--status); move away what is damaged or in no manifest; then --backfill "
+            "exports again what is missing, where the log still has it",
         )
 
 

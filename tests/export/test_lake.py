@@ -38,7 +38,7 @@ from zkgroup.export.rundata import (
     rows_held,
 )
 from zkgroup.export.store import FolderStore
-from zkgroup.export.words import OffsetRange, PartitionPlan, Skipped, Slice
+from zkgroup.export.words import Lost, OffsetRange, PartitionPlan, Skipped, Slice
 from zkgroup.protocol.names import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -47,7 +47,8 @@ PART = PartitionPlan(T0, 3, 5, 10, 20, (Skipped("retention", 3, 10),))
 LAYOUT = Layout(("date", "hour"), "Europe/Berlin", "text", "json")
 PLAN = RunPlan(
     "00000001-aaaaaaaa", "g", "export", "c", 1, "read_committed", "zstd", 1, 10, None, False, False, {"t": FIRST},
-    (PART, PartitionPlan(T1, None, None, 0, 5, (), False)), None, "host", "0.1", LAYOUT,
+    (PART, PartitionPlan(T1, None, None, 0, 5, (), False, (Lost("topic=t/1.0-5.parquet", 0, 5, 4),))),
+    None, "host", "0.1", LAYOUT,
 )  # fmt: skip
 FILE = ManifestFile("attempt/x.tmp", "topic=t/partition=0/10-20.parquet", "t", 8, 100, (Slice(0, 10, 20, 8),))
 MANIFEST = Manifest(
@@ -90,7 +91,7 @@ def test_documents_are_read_as_they_were_written() -> None:
     assert decode_pointer("/path", b"") is None
 
 
-@pytest.mark.parametrize("data", [b"no json", b"[]", b'{"format": 3}', b'{"format": 1}', b'{"format": 1, "topics": 3}'])
+@pytest.mark.parametrize("data", [b"no json", b"[]", b'{"format": 4}', b'{"format": 1}', b'{"format": 1, "topics": 3}'])
 def test_documents_that_cannot_be_read_are_named(data: bytes) -> None:
     """Foreign, half and later documents are errors with the name, and never taken for something else."""
     for read in (decode_plan, decode_manifest, decode_settled, decode_pointer):

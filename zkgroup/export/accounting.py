@@ -10,6 +10,7 @@ A reader sees messages and nothing between them. What is missing is one of these
 - ``compaction``: the topic is compacted, or nobody tells whether it is. Markers and aborted messages of compacted
   topics are counted here too: from outside they cannot be told from what compaction removed.
 - ``retention``: deleted while it was read; the log now starts behind it.
+- ``elsewhere``: in files of other folders that are there, where a backfill writes again what a lost file held.
 - ``unexplained``: none of these. An export refuses to go on, unless it was told to record it.
 """
 
@@ -21,7 +22,7 @@ from typing import Final, Literal
 
 from zkgroup.export.intervals import Interval
 
-GapKind = Literal["transactions", "compaction", "retention", "unexplained"]
+GapKind = Literal["transactions", "compaction", "retention", "elsewhere", "unexplained"]
 
 #: Transaction markers side by side that are believed: each is the end of one producer's transaction.
 MARKERS: Final = 64

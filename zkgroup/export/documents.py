@@ -26,14 +26,16 @@ from zkgroup.export.rundata import (
     TopicCoverage,
     TopicIdentity,
 )
-from zkgroup.export.words import PartitionPlan, Skipped, Slice
+from zkgroup.export.words import Lost, PartitionPlan, Skipped, Slice
 from zkgroup.protocol.jsontext import excerpt
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.shapes import require
 
-#: Plans and manifests are of format 2, since files may hold ranges of several partitions; 1 is still read.
+#: Plans and manifests are of format 2, since files may hold ranges of several partitions; 1 is still read. They are of
+#: format 3 where a run writes again what was lost: a release that does not know of that must not go on with it.
 FORMAT: Final = 1
 RUN_FORMAT: Final = 2
+AGAIN_FORMAT: Final = 3
 
 
 def digest(data: bytes) -> str:
@@ -111,7 +113,7 @@ def encode_plan(plan: RunPlan) -> bytes:
     """The bytes of ``plan.json``."""
     return _dump(
         {
-            "format": RUN_FORMAT,
+            "format": AGAIN_FORMAT if any(part.again for part in plan.partitions) else RUN_FORMAT,
             "run": plan.run,
             "group": plan.group,
             "kind": plan.kind,
@@ -136,7 +138,7 @@ def encode_plan(plan: RunPlan) -> bytes:
 
 def decode_plan(name: str, data: bytes) -> RunPlan:
     """Read ``plan.json``; ``name`` is for messages. Raises ``ZkgroupError``."""
-    found = _load(data, name, RUN_FORMAT)
+    found = _load(data, name, AGAIN_FORMAT)
     try:
         layout = read_layout(found.pop("layout", None))
         topics = {topic: _read_identity(identity) for topic, identity in found.pop("topics").items()}
@@ -159,7 +161,7 @@ def _part(part: PartitionPlan) -> dict[str, Any]:
         "end": part.end,
         "skipped": [{"kind": gap.kind, "start": gap.start, "end": gap.end} for gap in part.skipped],
         "commits": part.commits,
-    }
+    } | ({"again": [lost._asdict() for lost in part.again]} if part.again else {})
 
 
 def _read_part(found: Mapping[str, Any]) -> PartitionPlan:
@@ -171,6 +173,7 @@ def _read_part(found: Mapping[str, Any]) -> PartitionPlan:
         found["end"],
         tuple(Skipped(gap["kind"], gap["start"], gap["end"]) for gap in found["skipped"]),
         found["commits"],
+        tuple(Lost(*(lost[key] for key in Lost._fields)) for lost in found.get("again", ())),
     )
 
 
@@ -189,7 +192,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
     """The bytes of ``manifest.json``."""
     return _dump(
         {
-            "format": RUN_FORMAT,
+            "format": AGAIN_FORMAT if any(part.plan.again for part in manifest.parts) else RUN_FORMAT,
             "run": manifest.run,
             "group": manifest.group,
             "kind": manifest.kind,
@@ -232,7 +235,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 def decode_manifest(name: str, data: bytes) -> Manifest:
     """Read ``manifest.json``. Raises ``ZkgroupError``."""
-    found = _load(data, name, RUN_FORMAT)
+    found = _load(data, name, AGAIN_FORMAT)
     try:
         parts = tuple(_read_manifest_part(part) for part in found["partitions"])
         if found["format"] == FORMAT:

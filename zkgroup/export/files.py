@@ -95,6 +95,8 @@ class TaskFiles:
         self._tile = 0  # where the next slice begins, in folders without times
         self._rows = 0
         self._punctuality = Punctuality(None)
+        self._only: list[tuple[str, int, int]] = []
+        self.elsewhere = 0  # messages of the range that were not to be written
 
     def begin(self, piece: OffsetRange) -> None:
         """The next messages are those of ``piece``."""
@@ -105,6 +107,9 @@ class TaskFiles:
         self._tile = self._reached = piece.start
         self._rows = self._load.undecodable = 0
         self._punctuality = Punctuality(self._horizon)
+        wanted = self._options.only.get(piece.partition, ())
+        self._only = [one for one in wanted if one[1] < piece.end and piece.start < one[2]]
+        self.elsewhere = 0
         topic, partition = piece.partition
         for folder in list(self._files):
             if folder[0] != topic or folder[1] not in (-1, partition):
@@ -113,11 +118,23 @@ class TaskFiles:
     def add(self, messages: list[Message]) -> None:
         """Take the next messages."""
         assert self._piece is not None
+        if self._only:
+            there = len(messages)
+            messages = [message for message in messages if self._is_wanted(message)]
+            self.elsewhere += there - len(messages)
+            if not messages:
+                return
         topic, partition = self._piece.partition
         number = partition if "partition" in self._layout.by or not self._options.shared else -1
         self._rows += len(messages)
         for period, some in self._dealt(messages):
             self._add((topic, number, period), some)
+
+    def _is_wanted(self, message: Message) -> bool:
+        assert self._piece is not None
+        period = None if self._calendar is None else self._calendar.period(time_of(message))
+        folder, offset = self._layout.folder(*self._piece.partition, period), cast("int", message.offset())
+        return any(folder == one and start <= offset < end for one, start, end in self._only)
 
     def _dealt(self, messages: list[Message]) -> Iterable[tuple[Period, list[Message]]]:
         """The messages by their periods."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,8 +11,9 @@ from zkgroup.export.accounting import total
 from zkgroup.export.claim import read_holder
 from zkgroup.export.documents import decode_pointer
 from zkgroup.export.group import names_of
+from zkgroup.export.holdings import is_taken_back
 from zkgroup.export.lake import Lake
-from zkgroup.export.rundata import Manifest, ManifestFile, Pointer
+from zkgroup.export.rundata import Manifest, Pointer
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Children, Get, Node
@@ -110,11 +111,6 @@ def _run_row(lake: Lake, group: str, run: str) -> RunRow:
         sum(part.undecodable for part in counted),
         sum(part.late for part in counted),
     )
-
-
-def is_taken_back(file: ManifestFile, withdrawn: Set[TopicPartition]) -> bool:
-    """Whether the file went with what was taken back."""
-    return any(TopicPartition(file.topic, one.partition) in withdrawn for one in file.slices)
 
 
 def status(registry: Registry, group: str | None = None) -> list[StatusRow]:

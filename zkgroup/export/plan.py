@@ -6,15 +6,16 @@ can be repeated and can be refused. Nothing here touches a server.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from zkgroup.export.beginnings import Troubles, begin_at
-from zkgroup.export.intervals import subtract
+from zkgroup.export.intervals import Interval, subtract, union
 from zkgroup.export.words import (
     Begin,
     Disagreement,
     ExportPlan,
+    Lost,
     OffsetRange,
     PartitionFacts,
     PartitionPlan,
@@ -90,53 +91,69 @@ def make_plan(
 
 def make_backfill(
     group: str, facts: Iterable[PartitionFacts], *, policies: Policies | None = None, max_messages: int | None = None,
-    range_messages: int = RANGE_MESSAGES,
+    range_messages: int = RANGE_MESSAGES, lost: Mapping[TopicPartition, Sequence[Lost]] | None = None,
 ) -> ExportPlan:  # fmt: skip
     """Plan the export of what the lake lacks between each partition's ``begin`` and ``until``; the group stays.
 
     A partition without a ``begin`` is left alone. A begin below the log's start is refused, unless ``policies.expired``
-    says otherwise.
+    says otherwise. ``lost``: what files held that are gone; such a range is written again as a whole if any of it is
+    asked for, whatever ``max_messages`` says.
     """
     policies = policies or Policies()
     troubles = Troubles(group)
     partitions: list[PartitionPlan] = []
-    for fact in sorted(facts, key=lambda fact: fact.partition):
+    facts = sorted(facts, key=lambda fact: fact.partition)
+    for fact in facts:
         if fact.begin is None:
             continue
         end = fact.log_end if fact.until is None else min(fact.until, fact.log_end)
-        for low, high in subtract((fact.begin, end), fact.coverage):
-            skipped: tuple[Skipped, ...] = ()
-            start = low
-            if low < fact.log_start:
-                if policies.expired == "fail":
-                    missing = min(fact.log_start, high) - low
-                    text = f"{fact.partition} from {low} on, its log starts at {fact.log_start}: {missing} offsets"
-                    troubles.add("lost", f"{text} are lost")
-                    continue
-                if policies.expired == "skip":
-                    troubles.leave_out(fact.partition, f"its log starts at {fact.log_start}, behind {low}")
-                    continue
-                start = min(fact.log_start, high)
-                skipped = (Skipped("retention", low, start),)
-            if start < high or skipped:
-                partitions.append(
-                    PartitionPlan(fact.partition, fact.committed, fact.version, start, high, skipped, commits=False)
-                )
-    troubles.refuse()
+        for lacking in subtract((fact.begin, end), fact.coverage):
+            if part := _filling(fact, lacking, policies, troubles):
+                partitions.append(part)
     if max_messages is not None:
         partitions = [part for part in _limited(partitions, max_messages) if part.start < part.end or part.skipped]
+    for fact in facts:
+        wanted = [one for one in (lost or {}).get(fact.partition, ()) if _is_asked_for(fact, one)]
+        for low, high in union((one.start, one.end) for one in wanted):
+            if part := _filling(fact, (low, high), policies, troubles):
+                again = tuple(one for one in wanted if low <= one.start and one.end <= high)
+                partitions.append(replace(part, again=again))
+    troubles.refuse()
+    partitions.sort(key=lambda part: (part.partition, part.start))
     return ExportPlan(group, tuple(partitions), _ranges(partitions, range_messages), tuple(troubles.left_out))
+
+
+def _is_asked_for(fact: PartitionFacts, lost: Lost) -> bool:
+    if fact.begin is None:
+        return False
+    return fact.begin < lost.end and lost.start < (fact.log_end if fact.until is None else fact.until)
+
+
+def _filling(fact: PartitionFacts, lacking: Interval, policies: Policies, troubles: Troubles) -> PartitionPlan | None:
+    """The part that exports ``lacking``, as far as the log has it; None where it has not, or there is nothing."""
+    low, high = lacking
+    skipped: tuple[Skipped, ...] = ()
+    start = low
+    if low < fact.log_start:
+        if policies.expired == "fail":
+            missing = min(fact.log_start, high) - low
+            text = f"{fact.partition} from {low} on, its log starts at {fact.log_start}: {missing} offsets"
+            troubles.add("lost", f"{text} are lost")
+            return None
+        if policies.expired == "skip":
+            troubles.leave_out(fact.partition, f"its log starts at {fact.log_start}, behind {low}")
+            return None
+        start = min(fact.log_start, high)
+        skipped = (Skipped("retention", low, start),)
+    if start >= high and not skipped:
+        return None
+    return PartitionPlan(fact.partition, fact.committed, fact.version, start, high, skipped, commits=False)
 
 
 def _limited(partitions: Sequence[PartitionPlan], most: int) -> list[PartitionPlan]:
     """Share ``most`` offsets out: nobody gets more than there is, and what one does not need the others get."""
     shares = share_out([part.end - part.start for part in partitions], most)
-    return [
-        PartitionPlan(
-            part.partition, part.committed, part.version, part.start, part.start + share, part.skipped, part.commits
-        )
-        for part, share in zip(partitions, shares, strict=True)
-    ]
+    return [replace(part, end=part.start + share) for part, share in zip(partitions, shares, strict=True)]
 
 
 def share_out(wanted: Sequence[int], most: int) -> list[int]:

@@ -25,6 +25,9 @@ from zkgroup.export.claim import ExportClaim
 from zkgroup.export.destination import Destination
 from zkgroup.export.documents import decode_pointer
 from zkgroup.export.group import ExportGroup
+from zkgroup.export.history import decided
+from zkgroup.export.holdings import Holdings, Incarnation
+from zkgroup.export.intervals import union
 from zkgroup.export.lake import Lake, LastRun, tag_for
 from zkgroup.export.layout import Layout, LayoutWish, parse_compression
 from zkgroup.export.master import choose_master, refuse_if_silent
@@ -245,7 +248,8 @@ class _Export:
         )
         tags = {topic: tag_for(identity, last.coverage.get(topic)) for topic, identity in identities.items()}
         plan = self._decide(facts, tags, last)
-        self._lake.refuse_overlap(plan.ranges, tags)
+        first = [part for part in plan.partitions if not part.again and part.start < part.end]
+        self._lake.refuse_overlap((OffsetRange(part.partition, part.start, part.end) for part in first), tags)
         if not plan.moves:
             return plan, None
         layout = request.layout.resolve(self._lake.layout(request.group), self._lake.store.uri)
@@ -254,6 +258,10 @@ class _Export:
         for partition, why in plan.left_out:
             self._warn(f"{partition} is left out: {why}")
         for part in plan.partitions:
+            for lost in part.again:
+                self._warn(
+                    f"{part.partition}: {lost.file} is missing, offsets {lost.start} to {lost.end - 1} once more"
+                )
             for gap in part.skipped:
                 if gap.end > gap.start:
                     self._warn(f"{part.partition}: offsets {gap.start} to {gap.end - 1} are not exported ({gap.kind})")
@@ -321,24 +329,35 @@ class _Export:
             raise UsageError(
                 "--backfill needs a place to begin", "--from earliest, @TIME, TOPIC:PARTITION=OFFSET or FILE"
             )
-        # Files count, too, whoever wrote them: a backfill takes what is not there.
+        return self._fill(facts, tags, last, policies)
+
+    def _fill(
+        self, facts: list[PartitionFacts], tags: Mapping[str, str | None], last: LastRun, policies: Policies
+    ) -> ExportPlan:
+        """A backfill takes what is not there: what no run holds, whatever it passed over, and what files held that are
+        gone. Files count, too, whoever wrote them."""
+        request = self._request
+        holdings = Holdings()
+        for manifest, withdrawn in decided(self._lake, request.group):
+            holdings.add(manifest, withdrawn)
         known = frozenset(self._lake.runs(request.group)) if last.run is not None else frozenset[str]()
         facts = [
-            replace(
-                fact,
-                coverage=(
-                    *fact.coverage,
-                    *self._lake.intervals(fact.partition, tags.get(fact.partition.topic), known),
-                ),
-            )
+            replace(fact, coverage=union((*holdings.held(Incarnation(*fact.partition, tag)),
+                                          *self._lake.intervals(fact.partition, tag, known))))
             for fact in facts
-        ]
+            for tag in (tags.get(fact.partition.topic),)
+        ]  # fmt: skip
+        lost = holdings.lost({file.name for topic in tags for file in self._lake.published(topic)}, tags)
+        if lost and (request.max_messages is not None or request.max_bytes is not None):
+            self._warn("files that are missing are written again as a whole, and left out here: leave --max-… out")
+            lost = {}
         return make_backfill(
             request.group,
             facts,
             policies=policies,
             max_messages=request.max_messages,
             range_messages=request.range_messages,
+            lost=lost,
         )
 
     def _run_plan(

@@ -155,6 +155,7 @@ class ExportRun:
             plan.layout,
             plan.planned,
             shared=self._with.member is None,  # a member may lose one partition, and keep another
+            only=_only(plan),
         )
         kafka = self._with.kafka()
         kafka = replace(kafka, properties={**kafka.properties, "isolation.level": plan.isolation})
@@ -190,7 +191,9 @@ class ExportRun:
             refuse_unexplained(parts)
         self._refuse_if_changed()
         tags = {topic: identity.tag for topic, identity in plan.topics.items()}
-        self._lake.refuse_overlap([OffsetRange(p.plan.partition, p.plan.start, p.end) for p in parts], tags)
+        first = [part for part in parts if not part.plan.again]
+        self._lake.refuse_overlap([OffsetRange(p.plan.partition, p.plan.start, p.end) for p in first], tags)
+        self._refuse_if_found()
         self._with.passed("checked")
         if self._with.member is not None:
             return self._decide_held(self._with.member, written)
@@ -200,6 +203,12 @@ class ExportRun:
         self.pointer = decided
         self._with.passed("decided")
         return manifest
+
+    def _refuse_if_found(self) -> None:
+        """Raise where a file is there again that was to be replaced since it was lost."""
+        for name in sorted({lost.file for part in self.plan.partitions for lost in part.again}):
+            if self._store.size(name) is not None:
+                raise RefusedError(f"{self._store.uri}/{name} was missing, and is there again", "run it again")
 
     def _decide_held(self, member: Membership, written: Written) -> Manifest:
         """planned → committed: of what the member holds, in one transaction with its offsets. What it does not hold any
@@ -398,6 +407,15 @@ class ExportRun:
     def _file_settled(self, settled: Settled) -> None:
         self._store.write(f"{self._folder}/{SETTLED}", encode_settled(settled))
         self._with.passed("settlement filed")
+
+
+def _only(plan: RunPlan) -> dict[TopicPartition, list[tuple[str, int, int]]]:
+    """What is to be written where only what was lost is; in folders without times that is all that is read."""
+    found: dict[TopicPartition, list[tuple[str, int, int]]] = {}
+    for part in plan.partitions if plan.layout.timed else ():
+        for lost in part.again:
+            found.setdefault(part.partition, []).append((lost.folder, lost.start, lost.end))
+    return found
 
 
 class _Remade(RefusedError):

@@ -75,6 +75,8 @@ def _export(settings: TaskSettings, piece: OffsetRange, files: TaskFiles) -> Ran
             del batch  # not held while the next is fetched: it may be large
         told = files.end(reading.reached)
         gaps, unexplained = _patiently(reading.gaps)
+        if files.elsewhere:
+            gaps["elsewhere"] = files.elsewhere
     finally:
         reading.close()
     stretches = tuple(unexplained[:_SHOWN])

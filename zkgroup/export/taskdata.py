@@ -6,7 +6,7 @@ does not repeat in vain what cannot succeed. What is unexpected is raised, and S
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias, cast
 
@@ -16,6 +16,7 @@ from zkgroup.export.destination import Destination
 from zkgroup.export.intervals import Interval
 from zkgroup.export.layout import Layout
 from zkgroup.export.words import Slice
+from zkgroup.protocol.names import TopicPartition
 from zkgroup.servers.kafka import KafkaSettings
 
 
@@ -23,7 +24,8 @@ from zkgroup.servers.kafka import KafkaSettings
 class FileOptions:
     """How files are written, and where: in ``folder`` of the destination. ``compression``: codec and level.
     ``target_bytes``: a file that has grown to this size is followed by another. ``planned``: milliseconds since 1970;
-    messages from later than that make nothing late. ``shared``: a file may hold several partitions."""
+    messages from later than that make nothing late. ``shared``: a file may hold several partitions. ``only``: of
+    ranges that touch one of these (folder, start, end), only what lies in one is written."""
 
     destination: Destination
     folder: str
@@ -33,6 +35,7 @@ class FileOptions:
     layout: Layout = field(default_factory=Layout)
     planned: int = 1 << 62
     shared: bool = True
+    only: Mapping[TopicPartition, Sequence[tuple[str, int, int]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,17 +8,18 @@ no offset in common, and as many rows are there as offsets are accounted for by 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from zkgroup.export.footer import Footer, UnreadableFileError, count_rows, read_footer
-from zkgroup.export.history import decided, is_taken_back
+from zkgroup.export.history import decided
+from zkgroup.export.holdings import Holdings, Incarnation, LiveFile, tags_of
 from zkgroup.export.intervals import Interval, holes, overlaps, subtract, union
 from zkgroup.export.lake import Lake, Published
 from zkgroup.export.layout import Calendar, Layout
-from zkgroup.export.rundata import ManifestFile, ManifestPart, TopicIdentity, rows_held
+from zkgroup.export.rundata import ManifestPart, rows_held
 from zkgroup.export.words import Slice
 from zkgroup.protocol.names import TopicPartition
 
@@ -44,14 +45,6 @@ class VerifyRow:
     problem: str | None
 
 
-class _Key(NamedTuple):
-    """One incarnation of a partition."""
-
-    topic: str
-    partition: int
-    tag: str | None
-
-
 @dataclass
 class _Account:
     """What manifests tell of a partition, and what its files do. ``folders``: the offsets of each."""
@@ -65,23 +58,14 @@ class _Account:
     problems: list[tuple[Interval, str]] = field(default_factory=list)
 
 
-class _Known(NamedTuple):
-    """A file that a manifest names."""
-
-    file: ManifestFile
-    run: str
-    key: _Key
-    layout: Layout
-
-
 class _Books:
     """All accounts, and the files that were named and not seen yet."""
 
     def __init__(self) -> None:
-        self.accounts: dict[_Key, _Account] = {}
-        self.files: dict[str, _Known] = {}
+        self.accounts: dict[Incarnation, _Account] = {}
+        self.files: dict[str, LiveFile] = {}
 
-    def account(self, key: _Key) -> _Account:
+    def account(self, key: Incarnation) -> _Account:
         """The one of a partition."""
         return self.accounts.setdefault(key, _Account())
 
@@ -96,10 +80,9 @@ def verify(lake: Lake, committed: Mapping[str, Mapping[TopicPartition, int | Non
             for file, look in pool.map(lambda file: (file, _look(lake, file)), list(lake.published(topic))):
                 _judge_file(books, file, look, calendars)
     for name, missing in books.files.items():
-        first = missing.file.slices[0]
-        books.account(missing.key).problems.append(
-            ((first.start, first.end), f"{name} of run {missing.run} is missing")
-        )
+        for one in missing.file.slices:
+            key = Incarnation(missing.file.topic, one.partition, missing.tag)
+            books.account(key).problems.append(((one.start, one.end), f"{name} of run {missing.run} is missing"))
     for group, offsets in (committed or {}).items():
         _judge_offsets(lake, group, offsets, books)
     rows: list[VerifyRow] = []
@@ -109,34 +92,31 @@ def verify(lake: Lake, committed: Mapping[str, Mapping[TopicPartition, int | Non
 
 
 def _read_books(lake: Lake) -> _Books:
-    books = _Books()
+    books, holdings = _Books(), Holdings()
     for group in lake.groups():
         for manifest, withdrawn in decided(lake, group):
-            tags = _tags(manifest.coverage.items(), manifest.parts)
+            holdings.add(manifest, withdrawn)
+            tags = tags_of(manifest)
             held = rows_held(manifest.parts, manifest.files)
             for part, rows in zip(manifest.parts, held, strict=True):
                 if part.plan.partition not in withdrawn:
-                    key = _Key(*part.plan.partition, tags.get(part.plan.partition.topic))
+                    key = Incarnation(*part.plan.partition, tags.get(part.plan.partition.topic))
                     _enter(books.account(key), group, manifest.run, part, rows)
-            for file in manifest.files:
-                if not is_taken_back(file, withdrawn):
-                    key = _Key(file.topic, file.slices[0].partition, tags.get(file.topic))
-                    books.files[file.name] = _Known(file, manifest.run, key, manifest.layout)
+    books.files = holdings.files
     return books
-
-
-def _tags(coverage: Iterable[tuple[str, Any]], parts: Iterable[ManifestPart]) -> dict[str, str | None]:
-    topics = {part.plan.partition.topic for part in parts}
-    identities: dict[str, TopicIdentity] = {topic: found.identity for topic, found in coverage if topic in topics}
-    return {topic: identity.tag for topic, identity in identities.items()}
 
 
 def _enter(account: _Account, group: str, run: str, part: ManifestPart, rows: int) -> None:
     interval = (part.plan.start, part.end)
-    account.by_group.setdefault(group, []).append(interval)
     account.skipped += [(gap.start, gap.end) for gap in part.plan.skipped]
-    account.rows += rows
-    account.gaps += sum(part.gaps.values())
+    if part.plan.again:  # the run that wrote it first accounts for its offsets
+        lost = sum(one.rows for one in part.plan.again)
+        account.rows += rows - lost
+        account.gaps += lost - rows
+    else:
+        account.by_group.setdefault(group, []).append(interval)
+        account.rows += rows
+        account.gaps += sum(part.gaps.values())
     if not part.balanced or rows != part.rows + part.undecodable:
         account.problems.append((interval, f"run {run} does not account for every offset"))
     if unexplained := part.gaps.get("unexplained"):
@@ -169,12 +149,12 @@ def _judge_file(books: _Books, file: Published, look: _Look, calendars: dict[Lay
     slices = slices or (Slice(told.partition, told.start, told.end, 0),)
     folder = file.name.rpartition("/")[0]
     for one in slices:
-        account = books.account(_Key(told.topic, one.partition, told.tag))
+        account = books.account(Incarnation(told.topic, one.partition, told.tag))
         account.seen += 1
         account.folders.setdefault(folder, []).append((one.start, one.end))
     if known is None and look.footer is not None:
         _enter_unknown(books, file, look.footer, slices)
-    account = books.account(_Key(told.topic, slices[0].partition, told.tag))
+    account = books.account(Incarnation(told.topic, slices[0].partition, told.tag))
     interval = (slices[0].start, slices[0].end)
     problems = _problems(file, look, known)
     if known is not None and look.footer is not None and known.layout.timed:
@@ -187,13 +167,13 @@ def _enter_unknown(books: _Books, file: Published, footer: Footer, slices: tuple
     """A file from before runs left manifests stands for itself."""
     run = footer.told.get("run", "")
     if run and not _is_numbered(run):
-        account = books.account(_Key(file.told.topic, slices[0].partition, file.told.tag))
+        account = books.account(Incarnation(file.told.topic, slices[0].partition, file.told.tag))
         account.by_group.setdefault(footer.told.get("group", ""), []).append((slices[0].start, slices[0].end))
         account.rows += footer.metadata.num_rows
         account.gaps += slices[0].end - slices[0].start - footer.metadata.num_rows
 
 
-def _problems(file: Published, look: _Look, known: _Known | None) -> list[str]:
+def _problems(file: Published, look: _Look, known: LiveFile | None) -> list[str]:
     """What is wrong with a file, in words that follow its name."""
     if look.footer is None:
         return [f" {look.why}"]
@@ -277,13 +257,13 @@ def _judge_offsets(lake: Lake, group: str, offsets: Mapping[TopicPartition, int 
             offset, end = offsets.get(TopicPartition(topic, number)), covered[-1][1]
             if offset == end or any(offset == high for _, high in covered):
                 continue
-            account = books.account(_Key(topic, number, coverage.identity.tag))
+            account = books.account(Incarnation(topic, number, coverage.identity.tag))
             where = "has no offset" if offset is None else f"stands at {offset}"
             low, high = sorted((end if offset is None else offset, end))
             account.problems.append(((low, high), f"group {group} {where}, exported up to {end}"))
 
 
-def _rows(key: _Key, account: _Account) -> Iterator[VerifyRow]:
+def _rows(key: Incarnation, account: _Account) -> Iterator[VerifyRow]:
     everything = [interval for found in account.by_group.values() for interval in found]
     known = union([*everything, *account.skipped])
     problems = list(account.problems)
@@ -295,7 +275,8 @@ def _rows(key: _Key, account: _Account) -> Iterator[VerifyRow]:
             others = (i for name, theirs in account.by_group.items() if name != group for i in theirs)
             problems += [(left, f"in no run of group {group}") for left in subtract(hole, others)]
     low, high = (known[0][0], known[-1][1]) if known else (0, 0)
-    skipped = sum(end - start for start, end in account.skipped)
+    # What was passed over, and filled since, is not skipped any more.
+    skipped = sum(end - start for gap in union(account.skipped) for start, end in subtract(gap, everything))
     if everything:
         yield VerifyRow(key.topic, key.partition, low, high, account.rows, account.gaps, skipped, account.seen, None)
     for (start, end), why in sorted(problems):

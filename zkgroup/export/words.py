@@ -88,11 +88,26 @@ class Skipped(NamedTuple):
     end: int
 
 
+class Lost(NamedTuple):
+    """A range of a ``file`` that an earlier run published and that is not there any more. ``rows``: those it held."""
+
+    file: str
+    start: int
+    end: int
+    rows: int
+
+    @property
+    def folder(self) -> str:
+        """Where the file was."""
+        return self.file.rpartition("/")[0]
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionPlan:
     """A partition's part: read ``[start, end)``, then move the offset node from ``version`` to ``end``.
 
-    ``commits``: whether the group is to be moved at all (a backfill moves nothing).
+    ``commits``: whether the group is to be moved at all (a backfill moves nothing). ``again``: what is written once
+    more, since it was lost: of what is read only that, if there is any.
     """
 
     partition: TopicPartition
@@ -102,6 +117,7 @@ class PartitionPlan:
     end: int
     skipped: tuple[Skipped, ...] = ()
     commits: bool = True
+    again: tuple[Lost, ...] = ()
 
     @property
     def moves(self) -> bool:

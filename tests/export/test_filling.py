@@ -1,0 +1,190 @@
+"""Backfills: what earlier runs passed over, and what files held that are gone, is exported again; nothing else is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from exports import files_in, messages_in, published_in
+from resets import drop_messages
+
+from zkgroup.errors import RefusedError
+from zkgroup.export.bounds import COMMITTED, EARLIEST, LATEST, Bound
+from zkgroup.export.history import history
+from zkgroup.export.lake import Lake
+from zkgroup.export.layout import LayoutWish
+from zkgroup.export.run import PartitionSummary
+from zkgroup.export.store import FolderStore
+from zkgroup.export.verify import VerifyRow, verify
+from zkgroup.export.words import Policies
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.sandbox.topics import Record, produce
+from zkgroup.servers.kafka import KafkaSettings
+
+Export = Callable[..., list[PartitionSummary]]
+HOUR, NOON = 3_600_000, 1_699_963_200_000
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """The destination of ``in_process``."""
+    return Lake(FolderStore(tmp_path / "out"))
+
+
+@pytest.fixture
+def fill_in(in_process: Export) -> Export:
+    """``fill_in(group, topics…, option=…)``: a backfill, of everything up to the ends if nothing else is said."""
+
+    def run(group: str, *topics: str, **options: Any) -> list[PartitionSummary]:
+        return in_process(group, *topics, **{"backfill": True, "begin": EARLIEST, "until": LATEST, **options})
+
+    return run
+
+
+def offsets(out: Path) -> list[int]:
+    """Of all messages that a reader of the lake finds."""
+    return [row["offset"] for row in messages_in(out)]
+
+
+def problems(lake: Lake) -> list[str | None]:
+    """In words."""
+    return [row.problem for row in verify(lake) if row.problem is not None]
+
+
+def at(topic: str, offset: int) -> Bound:
+    """An offset of partition 0, as ``TOPIC:0=OFFSET`` says it."""
+    return Bound("offsets", offsets={TopicPartition(topic, 0): offset})
+
+
+def test_what_was_passed_over_since_the_group_was_moved_is_filled(
+    in_process: Export, fill_in: Export, make_topic: Callable[..., str], fill: Callable[..., object],
+    unique: Callable[[str], str], commit: Callable[..., None], committed: Callable[..., int | None], lake: Lake,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """A recorded gap is no reason to leave it: the messages are still in the log. The books know of it afterwards, the
+    group is not moved, and a second backfill finds nothing."""
+    topic, group = make_topic(), unique("group")
+    fill(topic, 40)
+    in_process(group, topic, max_messages=20)
+    commit(group, {TopicPartition(topic, 0): 35})
+    in_process(group, topic, policies=Policies(disagreement="group"))
+    assert verify(lake) == [VerifyRow(topic, 0, 0, 40, 25, 0, 15, 2, None)]
+    assert [(row.start, row.end, row.rows) for row in fill_in(group, topic, until=at(topic, 30))] == [(20, 30, 10)]
+    assert [(row.start, row.end, row.rows) for row in fill_in(group, topic, until=COMMITTED)] == [(30, 35, 5)]
+    assert verify(lake) == [VerifyRow(topic, 0, 0, 40, 40, 0, 0, 4, None)]
+    assert offsets(tmp_path / "out") == list(range(40))
+    assert fill_in(group, topic) == []
+    assert committed(group, topic) == 40
+
+
+def test_a_lost_file_is_written_again(
+    in_process: Export, fill_in: Export, make_topic: Callable[..., str], fill: Callable[..., object],
+    unique: Callable[[str], str], lake: Lake, tmp_path: Path,
+) -> None:  # fmt: skip
+    """What ``--verify`` misses is exported once more, as a whole if any of it is asked for, and then all is right, as
+    often as it happens; what was not asked for stays missing."""
+    topic, group, out = make_topic(2), unique("group"), tmp_path / "out"
+    fill(topic, 80, 2)
+    in_process(group, topic, range_messages=10, target_bytes=1)
+    before, whole, run = messages_in(out), verify(lake), lake.runs(group)[0]
+    gone = [f"topic={topic}/partition={number}/10-20.parquet" for number in range(2)]
+    for _ in range(2):
+        for name in gone:
+            (out / name).unlink()
+        assert len(problems(lake)) == 2
+        told: list[str] = []
+        made = fill_in(group, topic, begin=at(topic, 15), until=at(topic, 16), warn=told.append)
+        assert [(row.partition, row.start, row.end, row.rows) for row in made] == [(0, 10, 20, 10)]
+        assert told == [f"{topic}-0: {gone[0]} is missing, offsets 10 to 19 once more"]
+        assert problems(lake) == [f"{gone[1]} of run {run} is missing"]
+        fill_in(group, topic)
+        run = lake.runs(group)[-1]
+        assert verify(lake) == whole
+        assert fill_in(group, topic) == []
+    assert messages_in(out) == before
+    assert [row.kind for row in history(lake)] == ["export"] + 4 * ["backfill"]
+
+
+def test_a_lost_file_of_several_partitions_is_written_again_by_and_by(
+    in_process: Export, fill_in: Export, make_topic: Callable[..., str], fill: Callable[..., object],
+    unique: Callable[[str], str], lake: Lake, tmp_path: Path,
+) -> None:  # fmt: skip
+    """One of its partitions now, the others later: each time the rest is what is missing."""
+    topic, group, out = make_topic(3), unique("group"), tmp_path / "out"
+    fill(topic, 30, 3)
+    in_process(group, topic, layout=LayoutWish(()))
+    rows = [row.rows for row in verify(lake)]
+    (name,) = published_in(out)
+    (out / name).unlink()
+    assert problems(lake) == 3 * [f"{name} of run {lake.runs(group)[0]} is missing"]
+    assert [row.partition for row in fill_in(group, topic, begin=at(topic, 0))] == [0]
+    assert [(row.partition, row.problem is None) for row in verify(lake)] == [
+        (0, True), (1, True), (1, False), (2, True), (2, False)
+    ]  # fmt: skip
+    assert [row.partition for row in fill_in(group, topic)] == [1, 2]
+    assert [row.rows for row in verify(lake)] == rows
+    assert fill_in(group, topic) == []
+
+
+def test_a_lost_file_of_an_hour_is_written_again_without_what_other_folders_hold(
+    in_process: Export, fill_in: Export, make_topic: Callable[..., str], kafka: KafkaSettings,
+    unique: Callable[[str], str], lake: Lake, tmp_path: Path,
+) -> None:  # fmt: skip
+    """Offsets of folders of times interleave: of what is read only the messages of the lost file are written."""
+    topic, group, out = make_topic(), unique("group"), tmp_path / "out"
+    times = [NOON + HOUR * (number % 3) + number for number in range(30)]
+    produce(kafka, topic, [Record(b"%d" % moment, None, 0, moment) for moment in times])
+    in_process(group, topic, layout=LayoutWish(by=("date", "hour")))
+    whole, files = verify(lake), published_in(out)
+    assert len(files) == 3
+    for lost in (files[:1], files[1:]):
+        for name in lost:
+            (out / name).unlink()
+        (row,) = fill_in(group, topic)
+        assert row.rows == 10 * len(lost)
+        assert (verify(lake), published_in(out)) == (whole, files)
+        assert fill_in(group, topic) == []
+
+
+def test_a_file_that_comes_back_meanwhile_is_not_written_again(
+    in_process: Export, fill_in: Export, make_topic: Callable[..., str], fill: Callable[..., object],
+    unique: Callable[[str], str], lake: Lake, tmp_path: Path,
+) -> None:  # fmt: skip
+    """Whoever restores it from a copy while the backfill reads is told, and nothing is there twice."""
+    topic, group, out = make_topic(), unique("group"), tmp_path / "out"
+    fill(topic, 10)
+    in_process(group, topic)
+    (name,) = published_in(out)
+    content = (out / name).read_bytes()
+    (out / name).unlink()
+
+    def restore(point: str) -> None:
+        if point == "files written":
+            (out / name).write_bytes(content)
+
+    with pytest.raises(RefusedError, match="was missing, and is there again"):
+        fill_in(group, topic, passed=restore)
+    assert verify(lake) == [VerifyRow(topic, 0, 0, 10, 10, 0, 0, 1, None)]
+    assert not [file for file in files_in(out) if file.endswith(".tmp")]
+    assert fill_in(group, topic) == []
+
+
+def test_what_retention_took_of_a_lost_file_is_said(
+    in_process: Export, fill_in: Export, make_topic: Callable[..., str], fill: Callable[..., object],
+    unique: Callable[[str], str], lake: Lake, tmp_path: Path, kafka: KafkaSettings,
+) -> None:  # fmt: skip
+    """Refused unless the rest is wanted; then the rest is there, and the offsets that are gone are accounted for."""
+    topic, group, out = make_topic(), unique("group"), tmp_path / "out"
+    fill(topic, 20)
+    in_process(group, topic)
+    (name,) = published_in(out)
+    (out / name).unlink()
+    drop_messages(kafka, TopicPartition(topic, 0), 5)
+    with pytest.raises(RefusedError, match="5 offsets are lost"):
+        fill_in(group, topic)
+    told: list[str] = []
+    assert [row.rows for row in fill_in(group, topic, policies=Policies(expired="earliest"), warn=told.append)] == [15]
+    assert any("offsets 0 to 4 are not exported (retention)" in line for line in told)
+    assert verify(lake) == [VerifyRow(topic, 0, 0, 20, 15, 5, 0, 1, None)]
