@@ -9,6 +9,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from zygote import Zygote
+
+_ZYGOTE = Zygote()
 ZKGROUP = str(Path(sys.executable).parent / "zkgroup")
 
 
@@ -21,16 +24,8 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 def run(
     *args: str, env: Mapping[str, str] | None = None, timeout: float = 60.0, input: str | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run ``zkgroup`` to its end, with stdout and stderr caught as text."""
-    return subprocess.run(
-        [ZKGROUP, *args],
-        env=environment(env),
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        input=input,
-        check=False,
-    )
+    """Run ``zkgroup`` to its end, in a process of its own, with stdout and stderr caught as text."""
+    return _ZYGOTE.run(ZKGROUP, args, environment(env), timeout, input)
 
 
 def run_on_terminal(*args: str, env: Mapping[str, str] | None = None) -> tuple[int, str]:

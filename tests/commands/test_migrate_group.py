@@ -74,8 +74,8 @@ def migrate(cluster: Sandbox, kafka: KafkaSettings) -> Migrate:
 
 
 def test_offsets_go_to_kafka_and_are_verified(migrate: Migrate, registry: Registry, groups: Groups, topic: str) -> None:
-    """The plan changes nothing; --execute writes, leaves ZooKeeper as it is and says how long Kafka keeps them; --verify
-    is content then, and a second run has nothing to do."""
+    """The plan changes nothing; --execute writes, leaves ZooKeeper as it is and says how long Kafka keeps them; then
+    --verify is content, and a second run has nothing to do."""
     group = groups.make({}, {}, {(topic, 0): 4, (topic, 1): 10, (topic, 2): 0})
     before = tree(registry, f"/consumers/{group}")
     rows = migrate.rows(group)
