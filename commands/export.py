@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 import warnings
@@ -153,7 +154,8 @@ def export(
         bool,
         typer.Option(
             "--verify",
-            help="Check every offset of all runs: exit 6 if some are missing or there twice.",
+            help="Check every offset of all runs, by manifests and footers (values are not read): exit 6 if some are "
+            "missing or there twice.",
             rich_help_panel=LOOKING,
         ),
     ] = False,
@@ -319,22 +321,27 @@ def _show_lake(ctx: typer.Context, to: str, group: str | None, output: Output, *
         named = ", ".join(lake.groups()) or "none"
         raise NotFoundError(f"{root} keeps no exports of group {group}", f"groups that it keeps: {named}")
     if not verify:
-        print_rows(history(lake, None if group is None else [group]), HISTORY, output)
+        unreadable: list[str] = []
+        print_rows(history(lake, None if group is None else [group], unreadable.append), HISTORY, output)
+        warn(ctx, unreadable)
         return
+    from zkgroup.export.documents import DamagedDocumentError
     from zkgroup.export.group import read_committed
     from zkgroup.export.verify import verify as check
 
     committed = None
     if group is not None:
-        with open_registry(connection(ctx)) as registry:
-            committed = {group: read_committed(registry, group, lake.last(group).coverage)}
+        with contextlib.suppress(DamagedDocumentError):  # one of the rows
+            coverage = lake.last(group).coverage
+            with open_registry(connection(ctx)) as registry:
+                committed = {group: read_committed(registry, group, coverage)}
     rows = check(lake, committed)
     print_rows(rows, VERIFY, output)
     if problems := [row for row in rows if row.problem is not None]:
         first = problems[0]
+        where = "" if first.topic is None else f"{first.topic}-{first.partition} from offset {first.start} on: "
         raise VerificationError(
-            f"{len(problems)} problem{'s' * (len(problems) > 1)} in {root}; {first.topic}-{first.partition} "
-            f"from offset {first.start} on: {first.problem}",
+            f"{len(problems)} problem{'s' * (len(problems) > 1)} in {root}; {where}{first.problem}",
             "finish what is unfinished (--status); move away what is damaged or in no manifest; then --backfill "
             "exports again what is missing, where the log still has it",
         )

@@ -104,6 +104,23 @@ def test_verification_reads_the_rows_of_files_with_several_ranges(
     assert any("offset 1 of partition 1 is not where its ranges put it" in why for why in problems(out))
 
 
+def test_times_that_no_calendar_has_are_verified(
+    in_process: Export, make_topic: Callable[..., str], kafka: KafkaSettings, unique: Callable[[str], str],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """Behind the year 9999: in the folder of null, beside messages without a time; and wrong in any other."""
+    topic, out = make_topic(), tmp_path / "out"
+    times = [253_402_300_800_999, 1_700_000_000_000, (1 << 62)]
+    produce(kafka, topic, [Record(b"", None, 0, moment) for moment in times])
+    in_process(unique("group"), topic, layout=LayoutWish(("date",)))
+    assert problems(out) == []
+    never, day = sorted(out.glob("topic=*/date=*/*.parquet"), key=lambda path: "HIVE" not in str(path))
+    assert "__HIVE_DEFAULT_PARTITION__" in str(never)
+    named = day.parent / never.name
+    never.rename(named)
+    assert any(f"{named.name} is in no run's manifest" in why for why in problems(out))
+
+
 def test_messages_lie_in_the_folders_of_their_hours(
     in_process: Export, make_topic: Callable[..., str], kafka: KafkaSettings, unique: Callable[[str], str],
     tmp_path: Path,

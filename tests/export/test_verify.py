@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -93,6 +94,54 @@ def test_every_change_of_a_file_is_named(exported: tuple[Lake, str, str]) -> Non
     assert any("5-8.parquet is in no run's manifest" in why for _, _, why in problems(lake))
     pq.write_table(pa.table({"offset": [5]}), file(lake, topic, "5-8"))
     assert any("5-8.parquet was not made by an export" in why for _, _, why in problems(lake))
+
+
+def test_every_file_that_a_reader_would_take_is_in_a_manifest(exported: tuple[Lake, str, str]) -> None:
+    """Copies and strangers, wherever they lie and however they are called; what no reader takes does not matter."""
+    lake, _, topic = exported
+    assert isinstance(lake.store, FolderStore)
+    root, ten = lake.store.root, file(lake, topic, "0-10")
+    for name in ("_SUCCESS", ".hidden", f"topic={topic}/_notes/readme.txt", "_zkgroup/readme"):
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_text("x")
+    assert problems(lake) == []
+    here = f"topic={topic}/partition=0"
+    for name in (f"{here}/copy.parquet", f"{here}/0-10 (1).parquet", f"topic={topic}/copy.parquet", "copy.parquet"):
+        shutil.copyfile(ten, root / name)
+        (found,) = [row for row in verify(lake) if row.problem is not None]
+        assert (found.topic, found.partition, found.start, found.end) == (topic, 0, 0, 10)
+        assert found.problem is not None
+        assert found.problem.startswith(f"{name} holds what run ")
+        (root / name).unlink()
+    for name in ("topic=other/junk.parquet", f"{here}/junk", "readme.txt", "_x/junk.parquet"):
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_text("x")
+        assert [row for row in verify(lake) if row.problem is not None] == [
+            VerifyRow(*8 * [None], f"{name} is in no run's manifest, and readers take it for data")
+        ]
+        (root / name).unlink()
+
+
+@pytest.mark.parametrize("damage", [{"rows": "50"}, {"ranges": None}, {"name": 3}])
+def test_a_damaged_manifest_is_a_problem_and_hides_no_other(
+    exported: tuple[Lake, str, str], damage: dict[str, object]
+) -> None:
+    """It is named, in one line; its files and offsets are then in no run; all others are judged, and listed."""
+    lake, group, topic = exported
+    assert isinstance(lake.store, FolderStore)
+    path = lake.store.root / lake.folder(group, lake.runs(group)[0]) / "manifest.json"
+    document = json.loads(path.read_text())
+    document["files"][0] |= damage
+    path.write_text(json.dumps(document))
+    file(lake, topic, "20-30").unlink()
+    rows = [row for row in verify(lake) if row.problem is not None]
+    (named,) = [row for row in rows if row.topic is None]
+    assert str(named.problem).startswith(f"{path} cannot be read: ")
+    assert "Error" not in str(named.problem)
+    assert any("20-30.parquet of run" in str(row.problem) for row in rows)
+    told: list[str] = []
+    assert [row.state for row in history(lake, warn=told.append)] == ["unreadable", "exported", "exported"]
+    assert told == [named.problem]
 
 
 def test_gaps_and_repeats_between_runs_are_named(exported: tuple[Lake, str, str]) -> None:

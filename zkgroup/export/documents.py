@@ -58,8 +58,14 @@ def _load(data: bytes, name: str, newest: int = FORMAT) -> dict[str, Any]:
     return document
 
 
-def _unreadable(name: str, why: str) -> ZkgroupError:
-    return ZkgroupError(f"{name} cannot be read: {why}", "restore it from a copy, or use the release that wrote it")
+class DamagedDocumentError(ZkgroupError):
+    """A plan, a manifest or a settlement that cannot be read, by this release or at all."""
+
+
+def _unreadable(name: str, why: str) -> DamagedDocumentError:
+    return DamagedDocumentError(
+        f"{name} cannot be read: {why}", "restore it from a copy, or use the release that wrote it"
+    )
 
 
 def _why(error: Exception) -> str:
@@ -67,6 +73,10 @@ def _why(error: Exception) -> str:
     told = error.args[0] if error.args else ""
     if isinstance(error, KeyError):
         return f"{excerpt(told)} is missing"
+    if isinstance(error, TypeError | AttributeError):
+        if isinstance(told, str) and told.endswith("is of the wrong type"):  # as ``require`` says it
+            return told
+        return "something in it is not of the type that it should be"
     shown = told if isinstance(told, str) and told.isprintable() and len(told) <= 120 else excerpt(told)
     return f"{type(error).__name__}: {shown}"
 

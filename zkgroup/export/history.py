@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from zkgroup.errors import MalformedZnodeError, ZkgroupError
 from zkgroup.export.accounting import total
 from zkgroup.export.claim import read_holder
-from zkgroup.export.documents import decode_pointer
+from zkgroup.export.documents import DamagedDocumentError, decode_pointer
 from zkgroup.export.group import names_of
 from zkgroup.export.holdings import is_taken_back
 from zkgroup.export.lake import Lake
@@ -23,13 +23,13 @@ from zkgroup.servers.registry import Registry
 @dataclass(frozen=True, slots=True)
 class RunRow:
     """A run. ``state``: ``exported``; ``undecided`` (nothing of it counts); ``kept`` and ``withdrawn``: settled by
-    hand. ``gaps``: offsets that are no messages, ``skipped``: offsets that were left out knowingly, and were not read.
-    ``planned`` and ``decided`` are milliseconds since 1970."""
+    hand; ``unreadable``: its documents are damaged. ``gaps``: offsets that are no messages, ``skipped``: offsets that
+    were left out knowingly, and were not read. ``planned`` and ``decided`` are milliseconds since 1970."""
 
     run: str
     group: str
-    kind: str
-    state: Literal["exported", "undecided", "kept", "withdrawn"]
+    kind: str | None
+    state: Literal["exported", "undecided", "kept", "withdrawn", "unreadable"]
     planned: int | None
     decided: int | None
     partitions: int
@@ -66,11 +66,18 @@ _ADVICE = {
 }
 
 
-def history(lake: Lake, groups: Sequence[str] | None = None) -> Iterator[RunRow]:
-    """The runs that a lake keeps, of all groups or of these, the oldest first."""
+def history(
+    lake: Lake, groups: Sequence[str] | None = None, warn: Callable[[str], None] = lambda _: None
+) -> Iterator[RunRow]:
+    """The runs that a lake keeps, of all groups or of these, the oldest first. ``warn`` is told of what cannot be
+    read."""
     for group in lake.groups() if groups is None else groups:
         for run in lake.runs(group):
-            yield _run_row(lake, group, run)
+            try:
+                yield _run_row(lake, group, run)
+            except DamagedDocumentError as error:
+                warn(error.message)
+                yield RunRow(run, group, None, "unreadable", None, None, 0, 0, 0, 0, 0, 0)
 
 
 def _run_row(lake: Lake, group: str, run: str) -> RunRow:
@@ -157,7 +164,15 @@ def _number(value: object) -> int | None:
 def decided(lake: Lake, group: str) -> Iterator[tuple[Manifest, set[TopicPartition]]]:
     """A group's decided runs, the oldest first, each with the partitions that were taken back."""
     for run in lake.runs(group):
-        found = lake.manifest(group, run)
+        found = decided_run(lake, group, run)
         if found is not None:
-            settled = lake.settled(group, run)
-            yield found[0], set(settled.left) if settled is not None and settled.how == "withdraw" else set()
+            yield found
+
+
+def decided_run(lake: Lake, group: str, run: str) -> tuple[Manifest, set[TopicPartition]] | None:
+    """A run with the partitions that were taken back; None where it was not decided. Raises ``ZkgroupError``."""
+    found = lake.manifest(group, run)
+    if found is None:
+        return None
+    settled = lake.settled(group, run)
+    return found[0], set(settled.left) if settled is not None and settled.how == "withdraw" else set()

@@ -38,7 +38,7 @@ from zkgroup.export.intervals import Interval, union
 from zkgroup.export.layout import FileName, Layout, Period, read_name
 from zkgroup.export.rundata import Manifest, ManifestPart, RunPlan, Settled, TopicCoverage, TopicIdentity
 from zkgroup.export.store import Store
-from zkgroup.export.words import OffsetRange, Slice
+from zkgroup.export.words import OffsetRange, Slice, StoredFile
 from zkgroup.protocol.names import TopicPartition
 
 WORK = "_zkgroup"
@@ -139,9 +139,15 @@ class Lake:
             if told := read_name(file.name):
                 yield Published(file.name, file.size, told)
 
-    def topics(self) -> list[str]:
-        """All topics that have a folder here."""
-        return [name.removeprefix("topic=") for name in self.store.names("") if name.startswith("topic=")]
+    def contents(self) -> Iterator[list[StoredFile]]:
+        """All files but those that runs keep of themselves: of one topic's folder after the other, and of whatever else
+        is here."""
+        for name in self.store.names(""):
+            if name == WORK:
+                continue
+            files = list(self.store.walk(name))
+            size = None if files else self.store.size(name)
+            yield files if size is None else [StoredFile(name, size)]
 
     def intervals(self, partition: TopicPartition, tag: str | None, known: Set[str]) -> list[Interval]:
         """What published files of a partition stand for, whoever wrote them; without those of several ranges that are

@@ -127,6 +127,12 @@ def read_name(name: str) -> FileName | None:
     return FileName(keys["topic"], int(partition), int(match[2]), int(match[3]), int(match[4] or 0), match[5], match[6])
 
 
+def is_read(name: str) -> bool:
+    """Whether a reader of the lake takes a file for data: Spark and pyarrow whatever begins neither with ``_`` nor with
+    ``.``, folders included, and a pattern such as ``**/*.parquet`` whatever ends so."""
+    return name.endswith(".parquet") or not any(part.startswith(("_", ".")) for part in name.split("/"))
+
+
 @dataclass(frozen=True, slots=True)
 class LayoutWish:
     """What is asked for; None: as the lake has it, or else the default."""

@@ -11,6 +11,7 @@ import contextlib
 import errno
 import os
 import shutil
+import stat
 import time
 import uuid
 from collections.abc import Iterable, Iterator
@@ -172,9 +173,10 @@ class FolderStore:
 
     def size(self, name: str) -> int | None:
         try:
-            return (self.root / name).stat().st_size
+            found = (self.root / name).stat()
         except (FileNotFoundError, NotADirectoryError):
             return None
+        return found.st_size if stat.S_ISREG(found.st_mode) else None
 
     def open(self, name: str) -> Any:
         return (self.root / name).open("rb")

@@ -8,18 +8,21 @@ no offset in common, and as many rows are there as offsets are accounted for by 
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, NamedTuple
 
+from zkgroup.export.documents import DamagedDocumentError
 from zkgroup.export.footer import Footer, UnreadableFileError, count_rows, read_footer
-from zkgroup.export.history import decided
+from zkgroup.export.history import decided_run
 from zkgroup.export.holdings import Holdings, Incarnation, LiveFile, tags_of
 from zkgroup.export.intervals import Interval, holes, overlaps, subtract, union
 from zkgroup.export.lake import Lake, Published
-from zkgroup.export.layout import Calendar, Layout
-from zkgroup.export.rundata import ManifestPart, rows_held
+from zkgroup.export.layout import Calendar, Layout, is_read, read_name
+from zkgroup.export.rundata import Manifest, ManifestPart, rows_held
 from zkgroup.export.words import Slice
 from zkgroup.protocol.names import TopicPartition
 
@@ -29,20 +32,25 @@ _LOOKS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class VerifyRow:
-    """A partition as a whole, without a ``problem``; or a problem with offsets ``[start, end)`` of it.
+    """A partition as a whole, without a ``problem``; or a problem with offsets ``[start, end)`` of it, or with a file
+    or a run of which nobody knows what it holds.
 
     ``gaps``: offsets that are accounted for and are no messages, ``skipped``: those left out knowingly.
     """
 
-    topic: str
-    partition: int
-    start: int
-    end: int
+    topic: str | None
+    partition: int | None
+    start: int | None
+    end: int | None
     rows: int | None
     gaps: int | None
     skipped: int | None
     files: int | None
     problem: str | None
+
+
+_NO_NUMBERS: Final = (None, None, None, None)
+_NOWHERE: Final = (None, None, None, None, *_NO_NUMBERS)
 
 
 @dataclass
@@ -59,11 +67,12 @@ class _Account:
 
 
 class _Books:
-    """All accounts, and the files that were named and not seen yet."""
+    """All accounts, the files that were named and not seen yet, and problems that are of no account."""
 
     def __init__(self) -> None:
         self.accounts: dict[Incarnation, _Account] = {}
         self.files: dict[str, LiveFile] = {}
+        self.strangers: list[VerifyRow] = []
 
     def account(self, key: Incarnation) -> _Account:
         """The one of a partition."""
@@ -75,10 +84,14 @@ def verify(lake: Lake, committed: Mapping[str, Mapping[TopicPartition, int | Non
     held against what was exported, too."""
     books = _read_books(lake)
     calendars: dict[Layout, Calendar] = {}
-    for topic in lake.topics():
-        with ThreadPoolExecutor(_LOOKS, thread_name_prefix="zkgroup-verify") as pool:
-            for file, look in pool.map(lambda file: (file, _look(lake, file)), list(lake.published(topic))):
-                _judge_file(books, file, look, calendars)
+    with ThreadPoolExecutor(_LOOKS, thread_name_prefix="zkgroup-verify") as pool:
+        for files in lake.contents():
+            named = [(file, read_name(file.name)) for file in files]
+            published = [Published(file.name, file.size, told) for file, told in named if told is not None]
+            for one, look in pool.map(lambda file: (file, _look(lake, file)), published):
+                _judge_file(books, one, look, calendars)
+            strangers = [file.name for file, told in named if told is None and is_read(file.name)]
+            books.strangers += pool.map(partial(_judge_stranger, lake), strangers)
     for name, missing in books.files.items():
         for one in missing.file.slices:
             key = Incarnation(missing.file.topic, one.partition, missing.tag)
@@ -88,22 +101,34 @@ def verify(lake: Lake, committed: Mapping[str, Mapping[TopicPartition, int | Non
     rows: list[VerifyRow] = []
     for key in sorted(books.accounts, key=lambda key: (key.topic, key.partition, key.tag or "")):
         rows += _rows(key, books.accounts[key])
-    return rows
+    return rows + books.strangers
 
 
 def _read_books(lake: Lake) -> _Books:
     books, holdings = _Books(), Holdings()
     for group in lake.groups():
-        for manifest, withdrawn in decided(lake, group):
-            holdings.add(manifest, withdrawn)
-            tags = tags_of(manifest)
-            held = rows_held(manifest.parts, manifest.files)
-            for part, rows in zip(manifest.parts, held, strict=True):
-                if part.plan.partition not in withdrawn:
-                    key = Incarnation(*part.plan.partition, tags.get(part.plan.partition.topic))
-                    _enter(books.account(key), group, manifest.run, part, rows)
+        for run in lake.runs(group):
+            try:
+                found = decided_run(lake, group, run)
+            except DamagedDocumentError as error:
+                books.strangers.append(VerifyRow(*_NOWHERE, error.message))
+                continue
+            if found is not None:
+                _enter_run(books, holdings, group, *found)
     books.files = holdings.files
     return books
+
+
+def _enter_run(
+    books: _Books, holdings: Holdings, group: str, manifest: Manifest, withdrawn: set[TopicPartition]
+) -> None:
+    holdings.add(manifest, withdrawn)
+    tags = tags_of(manifest)
+    held = rows_held(manifest.parts, manifest.files)
+    for part, rows in zip(manifest.parts, held, strict=True):
+        if part.plan.partition not in withdrawn:
+            key = Incarnation(*part.plan.partition, tags.get(part.plan.partition.topic))
+            _enter(books.account(key), group, manifest.run, part, rows)
 
 
 def _enter(account: _Account, group: str, run: str, part: ManifestPart, rows: int) -> None:
@@ -140,6 +165,23 @@ def _look(lake: Lake, file: Published) -> _Look:
     except UnreadableFileError as error:
         return _Look(None, error.message.removeprefix(f"{lake.store.uri}/{file.name} "))
     return _Look(footer, wrong)
+
+
+def _judge_stranger(lake: Lake, name: str) -> VerifyRow:
+    """A file that no export has named so, and that readers of the lake take for data, or stumble over."""
+    told: Mapping[str, str] = {}
+    slices: tuple[Slice, ...] = ()
+    try:
+        footer = read_footer(lake.store, name)
+        told, slices = footer.told, footer.slices
+    except UnreadableFileError:
+        pass
+    if "topic" not in told or not slices:
+        why = "is in no run's manifest, and readers take it for data"
+        return VerifyRow(*_NOWHERE, f"{name} {why}")
+    first = slices[0]
+    why = f"holds what run {told.get('run', '')} wrote, and is not the file of its manifest: readers count it, too"
+    return VerifyRow(told["topic"], first.partition, first.start, first.end, *_NO_NUMBERS, f"{name} {why}")
 
 
 def _judge_file(books: _Books, file: Published, look: _Look, calendars: dict[Layout, Calendar]) -> None:
@@ -219,12 +261,13 @@ def _judge_groups(metadata: Any, interval: Interval) -> Iterator[str]:
     """What is wrong with the row groups' offsets: they rise, lie in the interval, and leave room for every row."""
     position = interval[0]
     for number, rows, found in _statistics(metadata, "offset"):
-        if found is None or not found.has_min_max:
+        ends = _ends(found)
+        if ends is None:
             yield f"row group {number} does not tell its offsets"
             return
-        if found.min < position or found.max >= interval[1] or found.max - found.min + 1 < rows:
-            yield f"row group {number} has {rows} rows, offsets {found.min} to {found.max}, behind {position}"
-        position = found.max + 1
+        if ends[0] < position or ends[1] >= interval[1] or ends[1] - ends[0] + 1 < rows:
+            yield f"row group {number} has {rows} rows, offsets {ends[0]} to {ends[1]}, behind {position}"
+        position = ends[1] + 1
 
 
 def _judge_times(footer: Footer, layout: Layout, calendar: Calendar, name: str) -> list[str]:
@@ -234,19 +277,31 @@ def _judge_times(footer: Footer, layout: Layout, calendar: Calendar, name: str) 
     except ValueError:
         return [" is in a folder of no day"]
     for number, rows, found in _statistics(footer.metadata, "timestamp"):
-        if found is None or not found.has_min_max:
+        ends = _ends(found)
+        if ends is None:
             if period is None and (found is None or found.null_count in (None, rows)):
                 continue
             return [f": row group {number} does not tell its times"]
-        ends = [found.min, found.max]
-        if any(calendar.period(_milliseconds(end)) != period for end in ends):
-            return [f": row group {number} has times from {ends[0]} to {ends[1]}, which are not of this folder"]
+        if any(calendar.period(end) != period for end in ends):
+            first, last = map(_time, ends)
+            return [f": row group {number} has times from {first} to {last}, which are not of this folder"]
     return []
 
 
-def _milliseconds(moment: Any) -> int:
-    seconds = int(moment.timestamp() // 1)
-    return seconds * 1000 + int(moment.microsecond) // 1000
+def _ends(found: Any) -> tuple[int, int] | None:
+    """The least and the largest value, as they are stored: offsets, or milliseconds since 1970. pyarrow's own would be
+    a ``datetime``, which has no year after 9999."""
+    if found is None or not found.has_min_max:
+        return None
+    low, high = found.min_raw, found.max_raw
+    return (low, high) if isinstance(low, int) and isinstance(high, int) else None
+
+
+def _time(ms: int) -> str:
+    try:
+        return datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC).isoformat(" ", "milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return f"{ms} ms"
 
 
 def _judge_offsets(lake: Lake, group: str, offsets: Mapping[TopicPartition, int | None], books: _Books) -> None:
@@ -270,10 +325,9 @@ def _rows(key: Incarnation, account: _Account) -> Iterator[VerifyRow]:
     for folder, held in account.folders.items():
         problems += [(twice, f"in two files of {folder}") for twice in overlaps(held)]
     problems += [(twice, "exported twice") for twice in overlaps(i for i in everything if i[0] < i[1])]
-    for group, found in account.by_group.items():
-        for hole in holes([*found, *account.skipped]):
-            others = (i for name, theirs in account.by_group.items() if name != group for i in theirs)
-            problems += [(left, f"in no run of group {group}") for left in subtract(hole, others)]
+    # Of all groups together: a lake's reader does not ask who exported what.
+    whose = f" of group {next(iter(account.by_group))}" if len(account.by_group) == 1 else ""
+    problems += [(hole, f"in no run{whose}") for hole in holes([*everything, *account.skipped])]
     low, high = (known[0][0], known[-1][1]) if known else (0, 0)
     # What was passed over, and filled since, is not skipped any more.
     skipped = sum(end - start for gap in union(account.skipped) for start, end in subtract(gap, everything))
