@@ -1,0 +1,168 @@
+"""The servers of a run, and who looks on: the writer of its records, the watch on what is committed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from faults.judge import Commit
+from zkgroup.errors import UnreachableError
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import Children, Get, Node, Op, Result
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.servers.kafka import KafkaError, KafkaSettings, Message, producer
+from zkgroup.servers.registry import Registry
+
+T = TypeVar("T")
+
+
+class Patient:
+    """A registry on servers that go away: who asks waits, under a new session if need be."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
+        self._registry: Registry | None = None
+        self._lock = threading.Lock()
+
+    def try_read(self, ops: list[Op]) -> list[Result] | None:
+        """The results, or None where there are none now."""
+        with self._lock:
+            try:
+                if self._registry is None:
+                    self._registry = self._sandbox.registry(5.0).__enter__()
+                return self._registry.read(ops)
+            except UnreachableError:
+                if self._registry is not None:
+                    self._registry.close()
+                    self._registry = None
+                return None
+
+    def read(self, ops: list[Op], timeout: float = 60.0) -> list[Result]:
+        """The results, however long the servers are away, but no longer than that."""
+        deadline = time.monotonic() + timeout
+        while (results := self.try_read(ops)) is None:
+            assert time.monotonic() < deadline, "ZooKeeper stays away"
+            time.sleep(0.1)
+        return results
+
+    def members(self, group: str) -> tuple[str, ...]:
+        """Who is registered."""
+        (listed,) = self.read([Children(znodes.ids(group))])
+        return listed if isinstance(listed, tuple) else ()
+
+    def close(self) -> None:
+        """End the session."""
+        if self._registry is not None:
+            self._registry.close()
+
+
+class Thread:
+    """A thread that does ``step`` until it is stopped; what it raises is raised again there."""
+
+    def __init__(self, name: str, pause: float, step: Callable[[], None]) -> None:
+        self._pause, self._step = pause, step
+        self._stop = threading.Event()
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name=name)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.wait(self._pause):
+                self._step()
+        except Exception as error:  # noqa: BLE001 - raised again by who stops it
+            self._error = error
+
+    def stop(self) -> None:
+        """End it."""
+        self._stop.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+        if self._error is not None:
+            raise self._error
+
+
+class Watch:
+    """Looks at what is committed, five times a second; ``commits`` is what it saw change."""
+
+    def __init__(self, registry: Patient, group: str, topic: str, partitions: int) -> None:
+        self.commits: list[Commit] = []
+        self._registry = registry
+        self._ops: list[Op] = [Get(znodes.offset(group, TopicPartition(topic, p))) for p in range(partitions)]
+        self._last: dict[int, int] = {}
+        self._thread = Thread("watch", 0.2, self.look)
+
+    def look(self) -> None:
+        """Once more."""
+        results = self._registry.try_read(self._ops)
+        at = time.monotonic_ns()
+        for partition, node in enumerate(results or []):
+            if isinstance(node, Node) and (offset := int(node.data)) != self._last.get(partition):
+                self._last[partition] = offset
+                self.commits.append(Commit(at, partition, offset))
+
+    @property
+    def last(self) -> dict[int, int]:
+        """What is committed, as last seen."""
+        return dict(self._last)
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._thread.stop()
+
+
+class Writer:
+    """Writes numbered records at a rate; ``ends`` tells where each log ends, by what the brokers have acknowledged."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int, total: int, seconds: float) -> None:
+        self.acknowledged = 0
+        self.refused: list[str] = []
+        self.ends: dict[int, int] = dict.fromkeys(range(partitions), 0)
+        self._client = producer(
+            KafkaSettings(bootstrap),
+            linger_ms=20,
+            acks=-1,
+            delivery_timeout_ms=600_000,
+            queue_buffering_max_messages=1_000_000,
+            retry_backoff_ms=200,
+        )
+        self._topic, self._partitions, self._total = topic, partitions, total
+        self._rate = total / seconds
+        self._begun = time.monotonic()
+        self._sent = 0
+        self._thread = Thread("writer", 0.05, self._step)
+
+    def _step(self) -> None:
+        due = min(self._total, int((time.monotonic() - self._begun) * self._rate))
+        while self._sent < due:
+            value = b"%09d" % self._sent
+            self._client.produce(
+                self._topic, value, partition=self._sent % self._partitions, on_delivery=self._delivered
+            )
+            self._sent += 1
+            if self._sent % 1000 == 0:
+                self._client.poll(0)
+        self._client.poll(0)
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self.refused.append(error.str())
+            return
+        self.acknowledged += 1
+        partition, offset = message.partition(), message.offset()
+        assert partition is not None
+        assert offset is not None
+        self.ends[partition] = max(self.ends[partition], offset + 1)
+
+    @property
+    def done(self) -> bool:
+        """Whether the brokers have everything."""
+        return self.acknowledged + len(self.refused) == self._total
+
+    def stop(self) -> None:
+        """Write no more; what is on its way may arrive."""
+        self._thread.stop()
+        self._client.flush(60)
