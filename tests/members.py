@@ -57,9 +57,11 @@ class ReadMember:
         streams: int = 1,
         *,
         pace: Callable[[Record[Any, Any]], object] = lambda record: None,
+        made: Callable[[Connector], object] = lambda connector: None,
         **options: Any,
     ) -> None:
         self.connector = connector(connect, group, **options)
+        made(self.connector)  # before it joins
         self.records: list[Record[bytes, bytes]] = []
         self.failures: list[Exception] = []
         self._pace = pace

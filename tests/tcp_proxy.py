@@ -7,6 +7,7 @@ import selectors
 import socket
 import struct
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -43,6 +44,9 @@ class TcpProxy:
         self.accepted = 0
         self._sides: dict[socket.socket, _Side] = {}
         self._held: frozenset[str] = frozenset()
+        self.closed_gate = threading.Event()
+        self._gate: Callable[[], bool] | None = None
+        self._at_gate: frozenset[str] = frozenset()
         self._commands: list[tuple[str, threading.Event]] = []
         self._lock = threading.Lock()
         self._wake, self._waker = socket.socketpair()
@@ -72,6 +76,13 @@ class TcpProxy:
     def stall(self, *directions: str) -> None:
         """Carry nothing in these directions (``requests``, ``replies``; both if none is named) until ``heal``."""
         self._do("stall " + " ".join(directions or ("requests", "replies")))
+
+    def stall_when(self, gate: Callable[[], bool], *directions: str) -> None:
+        """Stall before the next request goes on at which ``gate``, asked on the proxy's thread, is true; it may have
+        gone on by then if only ``replies`` are held. ``closed_gate`` is set when that has come about."""
+        self._at_gate = frozenset(directions or ("requests", "replies"))
+        self.closed_gate.clear()
+        self._gate = gate
 
     def heal(self) -> None:
         """Carry everything again, what was held included."""
@@ -198,6 +209,8 @@ class TcpProxy:
                 del side.waiting[: side.connection.send(side.waiting)]
             if events & selectors.EVENT_READ:
                 data = side.connection.recv(CHUNK)
+                if side.is_client and data:
+                    self._seen()
                 peer.waiting += data
                 side.ended = not data
         except BlockingIOError:
@@ -210,6 +223,12 @@ class TcpProxy:
         else:
             self._watch(side)
             self._watch(peer)
+
+    def _seen(self) -> None:
+        """A client has asked something, which has not gone on yet."""
+        if self._gate is not None and self._gate():
+            self._held, self._gate = self._at_gate, None
+            self.closed_gate.set()
 
     def _end(self, side: _Side) -> None:
         for one in (side, side.peer):

@@ -12,9 +12,9 @@ from zkgroup.errors import UnreachableError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Children, Get, Node, Op, Result
-from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.servers.kafka import KafkaError, KafkaSettings, Message, producer
 from zkgroup.servers.registry import Registry
+from zkgroup.servers.zookeeper import ZooKeeperSettings
 
 T = TypeVar("T")
 
@@ -22,8 +22,8 @@ T = TypeVar("T")
 class Patient:
     """A registry on servers that go away: who asks waits, under a new session if need be."""
 
-    def __init__(self, sandbox: Sandbox) -> None:
-        self._sandbox = sandbox
+    def __init__(self, connect: str) -> None:
+        self._settings = ZooKeeperSettings(connect, connect_timeout=5.0)
         self._registry: Registry | None = None
         self._lock = threading.Lock()
 
@@ -32,7 +32,7 @@ class Patient:
         with self._lock:
             try:
                 if self._registry is None:
-                    self._registry = self._sandbox.registry(5.0).__enter__()
+                    self._registry = Registry(self._settings).__enter__()
                 return self._registry.read(ops)
             except UnreachableError:
                 if self._registry is not None:
@@ -86,14 +86,14 @@ class Thread:
 
 
 class Watch:
-    """Looks at what is committed, five times a second; ``commits`` is what it saw change."""
+    """Looks at what is committed, every ``pause`` seconds; ``commits`` is what it saw change."""
 
-    def __init__(self, registry: Patient, group: str, topic: str, partitions: int) -> None:
+    def __init__(self, registry: Patient, group: str, topic: str, partitions: int, pause: float = 0.2) -> None:
         self.commits: list[Commit] = []
         self._registry = registry
         self._ops: list[Op] = [Get(znodes.offset(group, TopicPartition(topic, p))) for p in range(partitions)]
         self._last: dict[int, int] = {}
-        self._thread = Thread("watch", 0.2, self.look)
+        self._thread = Thread("watch", pause, self.look)
 
     def look(self) -> None:
         """Once more."""

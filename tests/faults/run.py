@@ -135,7 +135,7 @@ class Run:
                 # librdkafka's look for a coordinator makes a broker create this: one whose ZooKeeper is away hangs.
                 create_topic(registry, "__consumer_offsets", 4)
                 create_topic(registry, self._topic, o.partitions)
-            self._registry = Patient(sandbox)
+            self._registry = Patient(sandbox.connect)
             address = sandbox.connect
             journals = self._folder / "journals"
             journals.mkdir()
