@@ -16,6 +16,7 @@ from support import wait_until
 
 from zkgroup.config import ConsumerConfig
 from zkgroup.connector import Connector, RebalanceListener, Record, StartAt, Stream
+from zkgroup.connector.connector import boot_clock
 from zkgroup.errors import ZkgroupError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.assignors import assign, resolve_all
@@ -37,12 +38,13 @@ def connector(
     session_timeout: float = 6.0,
     listener: RebalanceListener | None = None,
     start: StartAt | None = None,
+    clock: Callable[[], float] = boot_clock,
     **config: Any,
 ) -> Connector:
     """A connector that has not joined."""
     settings = ConsumerConfig(group_id=group, **(QUICK | config))
     zookeeper = ZooKeeperSettings(connect, session_timeout, 10.0)
-    return Connector(settings, zookeeper, listener=listener, start=start)
+    return Connector(settings, zookeeper, listener=listener, start=start, clock=clock)
 
 
 class ReadMember:

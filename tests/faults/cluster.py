@@ -5,18 +5,18 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import TypeVar
 
 from faults.judge import Commit
 from zkgroup.errors import UnreachableError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Children, Get, Node, Op, Result
-from zkgroup.servers.kafka import KafkaError, KafkaSettings, Message, producer
+from zkgroup.servers.kafka import KafkaError, KafkaException, KafkaSettings, Message, producer
 from zkgroup.servers.registry import Registry
 from zkgroup.servers.zookeeper import ZooKeeperSettings
 
-T = TypeVar("T")
+# What a broker that has just started says of topics that it has not been told of yet.
+_FOR_NOW = (KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART)
 
 
 class Patient:
@@ -76,13 +76,17 @@ class Thread:
         except Exception as error:  # noqa: BLE001 - raised again by who stops it
             self._error = error
 
+    def check(self) -> None:
+        """Raise what it has raised."""
+        if self._error is not None:
+            raise self._error
+
     def stop(self) -> None:
         """End it."""
         self._stop.set()
         self._thread.join(60)
         assert not self._thread.is_alive()
-        if self._error is not None:
-            raise self._error
+        self.check()
 
 
 class Watch:
@@ -128,6 +132,8 @@ class Writer:
             delivery_timeout_ms=600_000,
             queue_buffering_max_messages=1_000_000,
             retry_backoff_ms=200,
+            # A broker whose replica is taken away forgets who waits for its copies: they wait 30 s else.
+            request_timeout_ms=5000,
         )
         self._topic, self._partitions, self._total = topic, partitions, total
         self._rate = total / seconds
@@ -139,9 +145,14 @@ class Writer:
         due = min(self._total, int((time.monotonic() - self._begun) * self._rate))
         while self._sent < due:
             value = b"%09d" % self._sent
-            self._client.produce(
-                self._topic, value, partition=self._sent % self._partitions, on_delivery=self._delivered
-            )
+            try:
+                self._client.produce(
+                    self._topic, value, partition=self._sent % self._partitions, on_delivery=self._delivered
+                )
+            except KafkaException as error:
+                if error.args[0].code() not in _FOR_NOW:
+                    raise
+                break
             self._sent += 1
             if self._sent % 1000 == 0:
                 self._client.poll(0)
@@ -160,7 +171,12 @@ class Writer:
     @property
     def done(self) -> bool:
         """Whether the brokers have everything."""
+        self._thread.check()
         return self.acknowledged + len(self.refused) == self._total
+
+    def check(self) -> None:
+        """Raise what keeps it from writing."""
+        self._thread.check()
 
     def stop(self) -> None:
         """Write no more; what is on its way may arrive."""

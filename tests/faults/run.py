@@ -161,7 +161,7 @@ class Run:
         watch = Watch(self._registry, self._group, self._topic, o.partitions)
         try:
             begun = time.monotonic()
-            self._faults(begun)
+            self._faults(begun, writer)
             self.outcome.seconds = time.monotonic() - begun
             ended = time.monotonic()
             self._wait_for_rest(60.0)
@@ -216,12 +216,13 @@ class Run:
 
     # ------------------------------------------------------------ faults
 
-    def _faults(self, begun: float) -> None:
+    def _faults(self, begun: float, writer: Writer) -> None:
         """As many as are wanted, at random times; returns when the last one is over."""
         o, length = self.options, self.options.minutes * 60
         for _ in range(o.faults):
             self._at(begun + self._random.uniform(0.0, 0.97 * length), self._fault)
         while self._schedule:
+            writer.check()
             while self._schedule and self._schedule[0][0] <= time.monotonic():
                 heapq.heappop(self._schedule)[2]()
             self._revive()

@@ -1,0 +1,78 @@
+"""The run of ``tests/faults`` in short, and that its judge sees what must not be."""
+
+from __future__ import annotations
+
+import pytest
+from faults.judge import Commit, Delivery, Verdict, judge
+from faults.run import Options, run
+
+ENDS = {0: 4}
+
+
+def verdict(
+    deliveries: list[tuple[int, str, int]],
+    commits: list[tuple[int, int]] | None = None,
+    excused: dict[str, int] | None = None,
+    final: int = 4,
+) -> Verdict:
+    """Of deliveries (time, tenure, offset) and commits (time, offset) of partition 0, whose log has four records."""
+    return judge(
+        [Delivery(at, tenure, 0, offset) for at, tenure, offset in deliveries],
+        [Commit(at, 0, offset) for at, offset in commits or []],
+        ENDS,
+        {0: final},
+        excused or {},
+    )
+
+
+GOOD = [(1, "a/1", 0), (2, "a/1", 1), (5, "b/1", 2), (6, "b/1", 3)]
+
+
+def test_a_good_run_is_good() -> None:
+    """Handed over behind a commit, or read again from behind the last one: both are as they should be."""
+    assert verdict(GOOD, [(3, 2), (9, 4)]).wrong == []
+    again = verdict([*GOOD[:2], (4, "b/1", 1), *GOOD[2:]], [(3, 1), (9, 4)])
+    assert (again.wrong, again.again, again.delivered) == ([], 1, 5)
+
+
+@pytest.mark.parametrize(
+    ("what", "deliveries", "commits", "final"),
+    [
+        ("lost", [GOOD[0], *GOOD[2:]], [], 4),
+        ("backwards", GOOD, [(3, 2), (4, 1)], 4),
+        ("committed_again", [*GOOD[:2], (4, "b/1", 1), *GOOD[2:]], [(3, 2)], 4),
+        ("overlaps", [GOOD[0], (2, "b/1", 1), (3, "a/1", 1), *GOOD[2:]], [], 4),
+        ("uncommitted", GOOD, [(9, 3)], 3),
+    ],
+)
+def test_what_must_not_be_is_seen(
+    what: str, deliveries: list[tuple[int, str, int]], commits: list[tuple[int, int]], final: int
+) -> None:
+    """Each guarantee, broken once."""
+    found = verdict(deliveries, commits, final=final)
+    assert len(getattr(found, what)) == 1
+    assert len(found.wrong) == 1
+
+
+def test_one_record_in_hand_is_excused_and_not_two() -> None:
+    """Who was stopped may note one record when it goes on, not a second one."""
+    late = [(3, "b/1", 1), (4, "a/1", 1), (5, "b/1", 2), (6, "b/1", 3)]
+    found = verdict([GOOD[0], *late], excused={"a": 1})
+    assert (found.wrong, found.in_hand) == ([], 1)
+    found = verdict([GOOD[0], *late[:2], (5, "a/1", 2), *late[2:]], excused={"a": 1})
+    assert len(found.overlaps) == 1
+
+
+@pytest.mark.timeout(400)
+def test_two_minutes_of_faults() -> None:
+    """Eight processes under kills, stops, cuts, silence, expiries, and servers that die: nothing is lost, read by two
+    at a time, taken back or left behind. A seed of its own each time, which is printed."""
+    from faults.group import environment_seed
+
+    options = Options(minutes=1.75, faults=25, seed=environment_seed(), members=6, partitions=16, records=60_000)
+    outcome = run(options, print)
+    print(outcome.text())
+    assert outcome.wrong == []
+    assert outcome.written == options.records
+    assert outcome.verdict.delivered >= options.records
+    assert outcome.faults.total() == options.faults
