@@ -42,6 +42,8 @@ def joining(group: str) -> ConsumerConfig:
 class InProcess:
     """Runs tasks one after the other in this very process, with the function that Spark's executors run."""
 
+    cores = 1
+
     def __enter__(self) -> Self:
         return self
 

@@ -46,6 +46,20 @@ def test_many_small_ranges_share_tasks() -> None:
     assert 10 < len(tasks) < 50
 
 
+def test_all_cores_get_tasks_that_are_worth_it() -> None:
+    """Four ranges that one task could hold are two tasks for two cores, and four for any more; small ones stay one."""
+
+    def dealt(length: int, cores: int) -> list[int]:
+        return [
+            len(task) for task in pack([OffsetRange(TopicPartition("t", i), 0, length) for i in range(4)], cores=cores)
+        ]
+
+    assert dealt(200_000, 1) == [4]
+    assert dealt(200_000, 2) == [2, 2]
+    assert dealt(200_000, 16) == [1, 1, 1, 1]
+    assert dealt(1_000, 16) == [4]
+
+
 def test_a_plan_reads_from_the_committed_offset_to_the_end() -> None:
     """Start, end and version are those of the facts, in the order of the partitions, and what is even is not read."""
     plan = make_plan("g", [facts(T1, 5, 0, 5), facts(T0, 7, 2, 30, version=9)])

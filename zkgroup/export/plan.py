@@ -49,6 +49,8 @@ __all__ = [
 RANGE_MESSAGES = 1_000_000
 # What opening a range costs, counted in messages: many small ranges share a task.
 _RANGE_COST = 20_000
+# A task that is smaller is not worth another core, and another file for each folder.
+_LEAST_TASK = 100_000
 # Only from so many tasks on do they grow, and up to so many ranges each.
 _TASKS = 256
 _RANGES = 16
@@ -184,8 +186,11 @@ def task_size(messages: int, size: int = RANGE_MESSAGES) -> int:
     return max(size, min(_RANGES * size, messages // _TASKS))
 
 
-def pack(ranges: Sequence[OffsetRange], size: int = RANGE_MESSAGES) -> list[list[OffsetRange]]:
-    """Deal ranges out to tasks: large ones alone, small ones together, in their order."""
+def pack(ranges: Sequence[OffsetRange], size: int = RANGE_MESSAGES, cores: int = 1) -> list[list[OffsetRange]]:
+    """Deal ranges out to tasks: large ones alone, small ones together, in their order. What fewer tasks than ``cores``
+    would hold is dealt out to all of them, unless it is little."""
+    whole = sum(piece.end - piece.start + _RANGE_COST for piece in ranges)
+    size = min(size, max(_LEAST_TASK, -(-whole // cores)))
     tasks: list[list[OffsetRange]] = []
     room = 0
     for piece in ranges:

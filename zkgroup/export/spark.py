@@ -178,6 +178,11 @@ class SparkJobs:
             shutil.copyfile(self._log_file(self._scratch.path), kept)
         return kept
 
+    @property
+    def cores(self) -> int:
+        """How many tasks it runs at a time, as far as it knows by now."""
+        return max(1, int(self._context.defaultParallelism))
+
     # --- jobs -------------------------------------------------------------------------------------------------------
 
     def run(

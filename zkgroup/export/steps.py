@@ -179,7 +179,8 @@ class ExportRun:
         with self._with.runner() as runner:
             self._with.passed("runner started")
             self._with.progress(Progress("exporting", 0, total))
-            answers = runner.run(settings, pack(ranges, task_size(total, plan.range_messages)), tell)
+            tasks = pack(ranges, task_size(total, plan.range_messages), runner.cores)
+            answers = runner.run(settings, tasks, tell)
         self._with.passed("files written")
         return assemble(plan, answers, newest)
 

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 class Runner(Protocol):
     """What runs tasks: Spark, or in a test this very process."""
 
+    @property
+    def cores(self) -> int:
+        """How many tasks it runs at a time."""
+        ...
+
     def run(
         self,
         settings: TaskSettings,

@@ -18,7 +18,7 @@ from zkgroup.export.intervals import Interval
 from zkgroup.export.taskdata import Answer, RangeAnswer, TaskSettings
 from zkgroup.export.words import OffsetRange
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.servers.kafka import Consumer, KafkaException, KafkaTopicPartition, Message
+from zkgroup.servers.kafka import Consumer, KafkaException, KafkaSettings, KafkaTopicPartition, Message
 from zkgroup.servers.ranges import RangeReader, range_consumer
 
 # Brokers that are restarted one by one are back by then.
@@ -34,12 +34,13 @@ T = TypeVar("T")
 def run_task(settings: TaskSettings, ranges: list[tuple[str, int, int, int]]) -> Iterator[Answer]:
     """Export ``ranges``, each (topic, partition, start, end), one after the other; stops at the first that fails."""
     files: TaskFiles | None = None
+    source = _Source(settings.kafka)
     done = False
     try:
         files = TaskFiles(settings.files)
         for topic, partition, start, end in ranges:
             with _seldom_collecting():
-                answer = _export(settings, OffsetRange(TopicPartition(topic, partition), start, end), files)
+                answer = _export(settings, OffsetRange(TopicPartition(topic, partition), start, end), source, files)
             yield answer
             yield from files.take()
         files.finish()
@@ -51,6 +52,7 @@ def run_task(settings: TaskSettings, ranges: list[tuple[str, int, int, int]]) ->
         where = error.filename or f"{settings.files.destination}/{settings.files.folder}"
         yield "failed", "ZkgroupError", f"cannot write {where}: {error.strerror or error}", "make room, then again"
     finally:
+        source.close()
         if files is not None and not done:
             files.abandon()
 
@@ -65,20 +67,17 @@ def _seldom_collecting() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-def _export(settings: TaskSettings, piece: OffsetRange, files: TaskFiles) -> RangeAnswer:
+def _export(settings: TaskSettings, piece: OffsetRange, source: _Source, files: TaskFiles) -> RangeAnswer:
     (topic, partition), start, end = piece
-    reading = _Reading(settings, piece)
-    try:
-        files.begin(piece)
-        for batch in reading.batches():
-            files.add(batch)
-            del batch  # not held while the next is fetched: it may be large
-        told = files.end(reading.reached)
-        gaps, unexplained = _patiently(reading.gaps)
-        if files.elsewhere:
-            gaps["elsewhere"] = files.elsewhere
-    finally:
-        reading.close()
+    reading = _Reading(settings, piece, source)
+    files.begin(piece)
+    for batch in reading.batches():
+        files.add(batch)
+        del batch  # not held while the next is fetched: it may be large
+    told = files.end(reading.reached)
+    gaps, unexplained = _patiently(reading.gaps)
+    if files.elsewhere:
+        gaps["elsewhere"] = files.elsewhere
     stretches = tuple(unexplained[:_SHOWN])
     return RangeAnswer("done", topic, partition, start, end, reading.reached, gaps, stretches, *told)
 
@@ -92,21 +91,38 @@ def _patiently(ask: Callable[[], T]) -> T:
     return ask()
 
 
+class _Source:
+    """A task's consumer, which its ranges share: to connect takes longer than to read a small one."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._settings = settings
+        self._consumer: Consumer | None = None
+
+    def get(self) -> Consumer:
+        """The consumer; a new one at first, and after ``close``."""
+        if self._consumer is None:
+            self._consumer = range_consumer(self._settings)
+        return self._consumer
+
+    def close(self) -> None:
+        """Close it, if there is one."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            consumer.close()
+
+
 class _Reading:
     """Reads a range, and keeps account of what it was not given."""
 
-    def __init__(self, settings: TaskSettings, piece: OffsetRange) -> None:
+    def __init__(self, settings: TaskSettings, piece: OffsetRange, source: _Source) -> None:
         self._settings = settings
         self._piece = piece
         self._missing = Missing(piece.start)
         self._left = settings.max_bytes
         self._deleted = 0
-        self._source = range_consumer(settings.kafka)
+        self._source = source
         self._tries = _ATTEMPTS
         self.reached = piece.end
-
-    def close(self) -> None:
-        self._source.close()
 
     def _again(self) -> None:
         """Take a new connection, where there is still hope; raise what is being handled otherwise."""
@@ -114,14 +130,13 @@ class _Reading:
         if self._tries <= 0:
             raise
         self._source.close()
-        self._source = range_consumer(self._settings.kafka)
 
     def batches(self) -> Iterator[list[Message]]:
         """The messages, up to the range's end or to the limit of bytes; ``reached`` then tells which."""
         partition, _, end = self._piece
         while self._missing.position < end:
             try:
-                reader = RangeReader(self._source, self._settings.patience)
+                reader = RangeReader(self._source.get(), self._settings.patience)
                 for batch in reader.batches(partition, self._missing.position, end):
                     taken = self._take(batch)
                     del batch
@@ -152,7 +167,7 @@ class _Reading:
 
     def _pass_over_deleted(self) -> bool:
         """Retention overtook the reader: go on where the log starts. False if it was something else."""
-        start = _patiently(lambda: _log_start(self._source, self._piece.partition, self._settings.patience))
+        start = _patiently(lambda: _log_start(self._source.get(), self._piece.partition, self._settings.patience))
         low = min(start, self._piece.end)
         deleted = low - self._missing.position
         self._deleted += max(0, deleted)

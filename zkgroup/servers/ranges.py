@@ -41,6 +41,8 @@ _QUEUE_KBYTES = 8 << 10
 _FETCH_BYTES = 8 << 20
 # The largest response that is taken: a message above the broker's usual limits must not make the reader fall silent.
 _RESPONSE_BYTES = 1_000_000_000
+# For how long a broker that has nothing more may keep a request: with one consumer the next range waits for its answer.
+_LINGER_MS = 2
 # Short, since an end-of-partition event does not end the wait, and what comes within it is held at once.
 _WAIT = 0.005
 _ASK = 10.0  # seconds for one question to the brokers, at most
@@ -93,6 +95,7 @@ def range_consumer(settings: KafkaSettings) -> Consumer:
         queued_max_messages_kbytes=_QUEUE_KBYTES,
         fetch_max_bytes=_FETCH_BYTES,
         receive_message_max_bytes=_RESPONSE_BYTES,
+        fetch_wait_max_ms=_LINGER_MS,
     )
 
 
@@ -164,6 +167,8 @@ class RangeReader:
         error = event.error()
         assert error is not None
         code = error.code()
+        if _is_foreign(event, partition):
+            return False
         if code == KafkaError._PARTITION_EOF:
             at = _offset(event)
             silence.ended_at = at
@@ -262,10 +267,19 @@ def _offset(message: Message) -> int:
     return offset
 
 
+def _is_foreign(event: Message, partition: TopicPartition) -> bool:
+    """Whether it is of another partition, such as the one that was read before. Events of the client are of none."""
+    topic, number = event.topic(), event.partition()
+    if topic is None:
+        return False
+    return topic != partition.topic or (number is not None and number not in (-1, partition.partition))
+
+
 def _follow(partition: TopicPartition, position: int, batch: list[Message]) -> int:
     """The position behind ``batch``, which must go on where the last one ended: nothing twice, nothing foreign."""
     first, last = _offset(batch[0]), _offset(batch[-1])
-    if first < position or last - first + 1 < len(batch) or batch[0].partition() != partition.partition:
+    where = batch[0].topic(), batch[0].partition()
+    if first < position or last - first + 1 < len(batch) or where != partition:
         raise ZkgroupError(f"{partition}: offsets {first} to {last} came at position {position}", "report this")
     return last + 1
 
