@@ -20,13 +20,15 @@ from typing import Self, TypeVar
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.export.documents import decode_pointer, encode_pointer
 from zkgroup.export.group import committed_of, offset_paths
-from zkgroup.export.rundata import ManifestPart, Pointer
+from zkgroup.export.refusals import Moved, NotHeld, TakenOver
+from zkgroup.export.rundata import ManifestPart, Pointer, now_ms
 from zkgroup.export.transactions import OPERATION_BYTES, TRANSACTION_BYTES, pieces_of
 from zkgroup.export.words import PartitionPlan
 from zkgroup.groups.guard import decode_exporter
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import (
+    CHANGED,
     Check,
     Children,
     Code,
@@ -50,30 +52,6 @@ T = TypeVar("T")
 _POLL = 0.2
 #: Of an owner node that its owner has marked: see ``membership``.
 HELD_VERSION = 1
-
-
-class Moved(RefusedError):
-    """An offset node is not as the plan found it. ``partition`` is the first that was seen. ``again``: the remedy once
-    the run is decided."""
-
-    again = "--settle keep leaves the files and that offset as they are, --settle withdraw takes the files back"
-
-    def __init__(self, group: str, plan: PartitionPlan, offset: int | None) -> None:
-        planned = "no offset" if plan.committed is None else plan.committed
-        super().__init__(
-            f"the offset of {plan.partition} was moved by somebody else while group {group} was exported (it was "
-            f"{planned}, it is {'gone' if offset is None else offset}): nothing is committed for it",
-            "find out who commits for the group, then export again",
-        )
-        self.partition = plan.partition
-
-
-class NotHeld(RefusedError):
-    """A partition is not this member's any more, or its offset was moved: decide without it."""
-
-
-class TakenOver(RefusedError):
-    """Another process works on the run, or has ended it."""
 
 
 class ExportClaim:
@@ -122,7 +100,7 @@ class ExportClaim:
 
     def _acquire(self) -> None:
         deadline = time.monotonic() + self._registry.settings.session_timeout + 2.0
-        holder = {"host": socket.gethostname(), "pid": os.getpid(), "run": self.attempt, "since": _now()}
+        holder = {"host": socket.gethostname(), "pid": os.getpid(), "run": self.attempt, "since": now_ms()}
         data = json.dumps(holder).encode()
         told = False
         while True:
@@ -261,7 +239,7 @@ class ExportClaim:
             try:
                 self._registry.transaction([*conditions, SetData(self._path, encode_pointer(after), version)])
             except TransactionRefused as refused:
-                if refused.failure.code not in (Code.BAD_VERSION, Code.NODE_EXISTS, Code.NO_NODE):
+                if refused.failure.code not in CHANGED:
                     raise ZkgroupError(f"cannot commit for group {self.group}: {refused.message}") from None
                 if refused.index < len(conditions):
                     raise NotHeld(f"group {self.group} changed: {refused.message}", "export again") from None
@@ -379,8 +357,7 @@ class ExportClaim:
         try:
             self._registry.transaction([*piece, *last])
         except TransactionRefused as refused:
-            code = refused.failure.code
-            if code not in (Code.BAD_VERSION, Code.NODE_EXISTS, Code.NO_NODE, Code.NOT_EMPTY):
+            if refused.failure.code not in CHANGED:
                 detail = refused.failure.detail
                 raise ZkgroupError(f"cannot commit for group {self.group}: {refused.message} ({detail})") from None
             # Whatever stood in the way is seen, and named, by the look with which the step begins again.
@@ -403,7 +380,3 @@ def _state(part: ManifestPart, offset: int | None, version: int | None) -> str:
         return "planned"
     after = 0 if part.plan.version is None else part.plan.version + 1
     return "done" if offset == part.end and version == after else "moved"
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000

@@ -20,8 +20,9 @@ from typing import Any, Final
 
 import pyarrow.fs as pafs
 
-from zkgroup.errors import RefusedError, UsageError, ZkgroupError
+from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.export.destination import ObjectAddress, child
+from zkgroup.export.refusals import taken_name
 from zkgroup.export.words import StoredFile
 
 # S3 copies no more than 5 GiB in one request; what is larger goes through this process.
@@ -194,7 +195,7 @@ class ObjectStore:
         if taken is not None:
             if taken == size and self._tail(work, size) == self._tail(final, size):
                 return
-            raise RefusedError(f"{self.uri}/{final} exists already", "another export writes there: choose another --to")
+            raise taken_name(f"{self.uri}/{final}")
         source, target = self.path(work), self.path(final)
         try:
             if self.address.scheme in _RENAMING:

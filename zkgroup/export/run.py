@@ -10,38 +10,34 @@ from __future__ import annotations
 import importlib.util
 import logging
 import socket
-import time
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from zkgroup import __version__
 from zkgroup.errors import MissingExtraError, NotFoundError, UsageError
-from zkgroup.export.bounds import COMMITTED, EARLIEST, LATEST, Bound
 from zkgroup.export.claim import ExportClaim
-from zkgroup.export.destination import Destination
 from zkgroup.export.documents import decode_pointer
 from zkgroup.export.group import ExportGroup
 from zkgroup.export.history import decided
 from zkgroup.export.holdings import Holdings, Incarnation
 from zkgroup.export.intervals import union
 from zkgroup.export.lake import Lake, LastRun, tag_for
-from zkgroup.export.layout import Layout, LayoutWish, parse_compression
+from zkgroup.export.layout import Layout, parse_compression
 from zkgroup.export.master import choose_master, refuse_if_silent
-from zkgroup.export.plan import RANGE_MESSAGES, make_backfill, make_plan
-from zkgroup.export.rundata import RunPlan, TopicIdentity
+from zkgroup.export.plan import make_backfill, make_plan
+from zkgroup.export.request import DEFAULT_TARGET_BYTES, ExportRequest, Settle
+from zkgroup.export.rundata import RunPlan, TopicIdentity, now_ms
 from zkgroup.export.steps import ExportRun
 from zkgroup.export.store import open_store
 from zkgroup.export.summaries import PartitionSummary, summaries_of
 from zkgroup.export.surroundings import Progress, Runner, Surroundings
 from zkgroup.export.transactions import holdable
-from zkgroup.export.words import Begin, ExportPlan, OffsetRange, PartitionFacts, Policies
+from zkgroup.export.words import ExportPlan, OffsetRange, PartitionFacts, Policies
 from zkgroup.java import find_java
 from zkgroup.protocol import znodes
-from zkgroup.protocol.filters import TopicFilter
 from zkgroup.protocol.names import TopicPartition, validate_group_id, validate_topic
 from zkgroup.protocol.ops import Get, Node
 from zkgroup.servers.kafka import KafkaSettings
@@ -55,60 +51,6 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_TARGET_BYTES", "ExportRequest", "PartitionSummary", "Progress", "Settle", "run_export"]
 
 log = logging.getLogger(__name__)
-
-DEFAULT_TARGET_BYTES: Final = 512 << 20
-Settle = Literal["keep", "withdraw", "forget"]
-
-
-@dataclass(frozen=True, slots=True)
-class ExportRequest:
-    """What to export, and how. Without ``topics`` and ``whitelist``: all topics that the group has offsets for.
-
-    ``begin``: where partitions without a committed offset begin, or, in a ``backfill``, all. ``until``: where to stop.
-    ``max_messages`` and ``max_bytes`` (of keys and values): what a run takes at most; shared by the partitions.
-    ``policies``, ``skip_lost``: see ``make_plan``; ``record_unexplained``: see ``accounting``. ``settle``: end an
-    unfinished run that way, and do nothing else. ``join``: be a member of the group with these settings, and
-    export what it is given of the topics. ``master`` None: that of ``conf``, else all cores of this machine.
-    ``conf``: Spark's properties; ``spark_timeout``, ``log``: see ``SparkJobs``. ``patience``: seconds
-    without a message after which a task asks what is wrong. ``range_messages``: about how many one task reads.
-    """
-
-    group: str
-    root: Destination
-    topics: tuple[str, ...] = ()
-    whitelist: TopicFilter | None = None
-    begin: Bound | Begin | None = None
-    until: Bound = LATEST
-    backfill: bool = False
-    max_messages: int | None = None
-    max_bytes: int | None = None
-    policies: Policies = field(default_factory=Policies)
-    skip_lost: bool = False
-    record_unexplained: bool = False
-    settle: Settle | None = None
-    join: ConsumerConfig | None = None
-    master: str | None = None
-    conf: Mapping[str, str] = field(default_factory=dict)
-    spark_timeout: float = 120.0
-    log: Path | None = None
-    compression: str = "zstd"
-    layout: LayoutWish = field(default_factory=LayoutWish)
-    target_bytes: int = DEFAULT_TARGET_BYTES
-    patience: float = 30.0
-    range_messages: int = RANGE_MESSAGES
-
-    @property
-    def start(self) -> Bound:
-        """``begin`` as a bound."""
-        match self.begin:
-            case None:
-                return COMMITTED
-            case "earliest":
-                return EARLIEST
-            case "latest":
-                return LATEST
-            case Bound():
-                return self.begin
 
 
 def run_export(
@@ -380,7 +322,7 @@ class _Export:
             group=request.group,
             kind="backfill" if request.backfill else "export",
             cluster=cluster,
-            planned=time.time_ns() // 1_000_000,
+            planned=now_ms(),
             isolation=kafka.properties.get("isolation.level", "read_committed"),
             compression=request.compression,
             target_bytes=request.target_bytes,

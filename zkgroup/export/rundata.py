@@ -5,6 +5,7 @@ Times are milliseconds since 1970. Offsets are the next one to read, intervals e
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -194,3 +195,8 @@ class Pointer:
     plan: str
     attempt: str
     manifest: str | None = None
+
+
+def now_ms() -> int:
+    """This moment, as runs note it: in milliseconds since 1970."""
+    return time.time_ns() // 1_000_000

@@ -8,25 +8,22 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal, Self, cast
+from typing import TYPE_CHECKING, Literal, Self
 
-from zkgroup import __version__
 from zkgroup.errors import RefusedError, ZkgroupError
-from zkgroup.export.assembling import Written, assemble, ranges_of, refuse_shared, refuse_unexplained
-from zkgroup.export.claim import ExportClaim, Moved, NotHeld
+from zkgroup.export.assembling import Written, refuse_shared, refuse_unexplained
+from zkgroup.export.claim import ExportClaim
 from zkgroup.export.documents import digest, encode_manifest, encode_plan, encode_settled
 from zkgroup.export.group import ExportGroup
 from zkgroup.export.lake import MANIFEST, PLAN, SETTLED, Lake, extended
-from zkgroup.export.layout import parse_compression
-from zkgroup.export.plan import pack, task_size
-from zkgroup.export.rundata import Manifest, Pointer, RunPlan, Settled, TopicCoverage
+from zkgroup.export.refusals import Live, Moved, NotHeld, Remade
+from zkgroup.export.rundata import Manifest, Pointer, RunPlan, Settled, TopicCoverage, now_ms
 from zkgroup.export.surroundings import Progress, Surroundings
-from zkgroup.export.taskdata import DoneAnswer, FileAnswer, FileOptions, RangeAnswer, TaskSettings
 from zkgroup.export.words import OffsetRange
+from zkgroup.export.writing import write_ranges
 from zkgroup.protocol.names import TopicPartition
 
 if TYPE_CHECKING:
@@ -89,7 +86,9 @@ class ExportRun:
                     self._take_over()
                 else:
                     self._begin()
-                manifest = self._decide(self._write())
+                manifest = self._decide(
+                    write_ranges(self.plan, self._lake, f"{self._folder}/{self._claim.attempt}", self._with)
+                )
             except BaseException:
                 # What keeps it from being dropped matters less than what went wrong; then it waits for the next export.
                 with contextlib.suppress(ZkgroupError):
@@ -127,62 +126,6 @@ class ExportRun:
         self._with.passed("taken over")
         self._remove_attempts(but=self._claim.attempt)
         self._refuse_if_changed()
-
-    def _write(self) -> Written:
-        """Have the ranges read and written."""
-        total = sum(part.end - part.start for part in self.plan.partitions)
-        known = self._lake.last(self.plan.group).coverage
-        newest = {
-            TopicPartition(topic, number): period
-            for topic, identity in self.plan.topics.items()
-            if topic in known and known[topic].identity.same(identity)
-            for number, period in known[topic].newest.items()
-        }
-        if not total:
-            return assemble(self.plan, [], newest)
-        plan = self.plan
-        metadata = {"zkgroup.run": f"{plan.group}@{plan.run}", "zkgroup.group": plan.group}
-        metadata["zkgroup.version"] = __version__
-        folder = f"{self._folder}/{self._claim.attempt}"
-        self._store.prepare(folder)
-        self._with.passed("folder made")
-        options = FileOptions(
-            self._lake.store.destination,
-            folder,
-            parse_compression(plan.compression),
-            plan.target_bytes,
-            metadata,
-            plan.layout,
-            plan.planned,
-            shared=self._with.member is None,  # a member may lose one partition, and keep another
-            only=_only(plan),
-        )
-        kafka = self._with.kafka()
-        kafka = replace(kafka, properties={**kafka.properties, "isolation.level": plan.isolation})
-        ranges = ranges_of(plan)
-        share = None if plan.max_bytes is None else max(1, plan.max_bytes // max(1, len(ranges)))
-        cleanup = {topic: identity.cleanup for topic, identity in plan.topics.items()}
-        settings = TaskSettings(kafka, options, self._with.patience, cleanup, share, plan.skip_deleted)
-        done = size = 0
-
-        def tell(answer: DoneAnswer) -> None:
-            nonlocal done, size
-            if answer.kind == "file":
-                size += cast("FileAnswer", answer).bytes
-            else:
-                told = cast("RangeAnswer", answer)
-                # An executor that is lost after its task makes Spark repeat it, and tell of it twice.
-                done = min(total, done + told.end - told.start)
-            self._with.progress(Progress("exporting", done, total, size))
-
-        self._with.progress(Progress("starting Spark", 0, total))
-        with self._with.runner() as runner:
-            self._with.passed("runner started")
-            self._with.progress(Progress("exporting", 0, total))
-            tasks = pack(ranges, task_size(total, plan.range_messages), runner.cores)
-            answers = runner.run(settings, tasks, tell)
-        self._with.passed("files written")
-        return assemble(plan, answers, newest)
 
     def _decide(self, written: Written) -> Manifest:
         """planned → decided: the point of no return."""
@@ -257,7 +200,7 @@ class ExportRun:
             self.pointer.plan,
             self._claim.attempt,
             plan.planned,
-            _now(),
+            now_ms(),
             plan.isolation,
             tuple(parts),
             extended(previous.coverage, plan.topics, parts, written.times),
@@ -297,7 +240,7 @@ class ExportRun:
         try:
             self._refuse_if_changed()
             self._claim.commit(self.pointer, manifest.parts, passed=self._with.passed)
-        except (Moved, _Remade, _Live) as error:
+        except (Moved, Remade, Live) as error:
             raise RefusedError(
                 f"run {self.plan.run} of group {self.plan.group} is published and cannot be committed: {error.message}",
                 error.again,
@@ -318,13 +261,13 @@ class ExportRun:
                 try:
                     group.refuse_if_live()
                 except RefusedError as error:
-                    raise _Live(error.message, error.remedy) from None
+                    raise Live(error.message, error.remedy) from None
             found = group.identities(self.plan.topics)
             for topic, planned in self.plan.topics.items():
                 if topic in found and not found[topic].same(planned):
-                    raise _Remade(f"topic {topic} was deleted and made again", "export again")
+                    raise Remade(f"topic {topic} was deleted and made again", "export again")
                 if topic not in found and self.pointer.state == "planned":
-                    raise _Remade(f"topic {topic} was deleted", "export again, without it")
+                    raise Remade(f"topic {topic} was deleted", "export again, without it")
             if self.pointer.state == "planned" and self._with.member is None:
                 self._claim.refuse_if_moved([part for part in self.plan.partitions if part.moves])
 
@@ -365,7 +308,7 @@ class ExportRun:
         if how == "keep" and self.pointer.state == "decided":
             self._publish(manifest)
             left = self._claim.persist(lambda: self._left(manifest))
-            self._file_settled(Settled("keep", _now(), tuple(sorted(left)), manifest.coverage))
+            self._file_settled(Settled("keep", now_ms(), tuple(sorted(left)), manifest.coverage))
             self._claim.commit(self.pointer, manifest.parts, leave=frozenset(left), passed=self._with.passed)
         else:
             self._withdraw(manifest)
@@ -396,7 +339,7 @@ class ExportRun:
             kept = [part for part in manifest.parts if part.plan.partition not in open_parts]
             before = self._lake.settled_coverage(self.plan.group, manifest.previous)
             coverage: Mapping[str, TopicCoverage] = extended(before, self.plan.topics, kept) if kept else before
-            settled = Settled("withdraw", _now(), tuple(sorted(open_parts)), coverage)
+            settled = Settled("withdraw", now_ms(), tuple(sorted(open_parts)), coverage)
             self._file_settled(settled)
         for file in manifest.files:
             if any(TopicPartition(file.topic, one.partition) in settled.left for one in file.slices):
@@ -408,28 +351,3 @@ class ExportRun:
     def _file_settled(self, settled: Settled) -> None:
         self._store.write(f"{self._folder}/{SETTLED}", encode_settled(settled))
         self._with.passed("settlement filed")
-
-
-def _only(plan: RunPlan) -> dict[TopicPartition, list[tuple[str, int, int]]]:
-    """What is to be written where only what was lost is; in folders without times that is all that is read."""
-    found: dict[TopicPartition, list[tuple[str, int, int]]] = {}
-    for part in plan.partitions if plan.layout.timed else ():
-        for lost in part.again:
-            found.setdefault(part.partition, []).append((lost.folder, lost.start, lost.end))
-    return found
-
-
-class _Remade(RefusedError):
-    """A topic is not the one that was planned with."""
-
-    again = "the files hold what was read: --settle keep leaves them and the offset, --settle withdraw takes them back"
-
-
-class _Live(RefusedError):
-    """The group has members."""
-
-    again = "stop the members, then run the same command again"
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000

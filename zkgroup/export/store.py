@@ -18,8 +18,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from zkgroup.errors import RefusedError, UsageError, ZkgroupError
+from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.export.destination import Destination, parse_destination
+from zkgroup.export.refusals import taken_name
 from zkgroup.export.words import StoredFile
 
 __all__ = ["FolderStore", "Store", "open_store", "parse_destination"]
@@ -256,13 +257,13 @@ def _link(source: Path, target: Path) -> None:
         os.link(source, target)
     except FileExistsError:
         if not source.samefile(target):
-            raise RefusedError(f"{target} exists already", "another export writes there: choose another --to") from None
+            raise taken_name(target) from None
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK):
             raise
         # A file system without hard links. The look before is not atomic, but the group's lock keeps others away.
         if target.exists():
-            raise RefusedError(f"{target} exists already", "another export writes there: choose another --to") from None
+            raise taken_name(target) from None
         source.rename(target)
 
 

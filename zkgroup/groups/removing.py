@@ -18,9 +18,9 @@ from zkgroup.groups.guard import GroupActiveError, read_guard, readable_acl
 from zkgroup.groups.lost import Steady
 from zkgroup.groups.reports import both, note
 from zkgroup.groups.tree import GroupTree, TreeNode, read_tree, read_trees
-from zkgroup.groups.writing import CHANGED, CREDENTIALS, PATIENCE, PIECE_BYTES, not_allowed
+from zkgroup.groups.writing import CREDENTIALS, PATIENCE, PIECE_BYTES, not_allowed
 from zkgroup.protocol import znodes
-from zkgroup.protocol.ops import OPEN, Acl, Code, Create, Delete, Failure, GetAcl, Node, Result, Transaction
+from zkgroup.protocol.ops import CHANGED, OPEN, Acl, Code, Create, Delete, Failure, GetAcl, Node, Result, Transaction
 from zkgroup.servers.registry import Registry, TransactionRefused
 from zkgroup.words import are, counted, listed
 

@@ -14,9 +14,9 @@ from zkgroup.groups.lost import Steady
 from zkgroup.groups.manage import DebrisRow
 from zkgroup.groups.reports import note
 from zkgroup.groups.tree import GroupTree, read_trees
-from zkgroup.groups.writing import CHANGED, PATIENCE, PIECE_BYTES, not_allowed
+from zkgroup.groups.writing import PATIENCE, PIECE_BYTES, not_allowed
 from zkgroup.protocol import znodes
-from zkgroup.protocol.ops import Create, Delete, Ensure, Node
+from zkgroup.protocol.ops import CHANGED, Create, Delete, Ensure, Node
 from zkgroup.servers.registry import Registry, TransactionRefused
 from zkgroup.words import counted
 

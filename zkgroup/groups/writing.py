@@ -26,6 +26,7 @@ from zkgroup.groups.stored import stored_offset
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import (
+    CHANGED,
     OPEN,
     Acl,
     Children,
@@ -336,7 +337,6 @@ class _Writing(Reporter):
         return node.data == write.data and node.stat.version == version
 
 
-CHANGED: Final = (Code.BAD_VERSION, Code.NODE_EXISTS, Code.NO_NODE, Code.NOT_EMPTY)
 CREDENTIALS: Final = "connect with credentials that may change the group's nodes"
 
 

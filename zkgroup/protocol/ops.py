@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 
 class Code(enum.Enum):
@@ -22,6 +22,10 @@ class Code(enum.Enum):
     CONNECTION_LOSS = "connection lost"  # may or may not have been applied
     SESSION_EXPIRED = "session expired"
     OTHER = "failed"
+
+
+#: Refusals that tell that somebody made, changed or deleted what was read before.
+CHANGED: Final = (Code.BAD_VERSION, Code.NODE_EXISTS, Code.NO_NODE, Code.NOT_EMPTY)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,80 @@
+"""A run's ranges, read and written: what tasks are told, and what became of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import cast
+
+from zkgroup import __version__
+from zkgroup.export.assembling import Written, assemble, ranges_of
+from zkgroup.export.lake import Lake
+from zkgroup.export.layout import parse_compression
+from zkgroup.export.plan import pack, task_size
+from zkgroup.export.rundata import RunPlan
+from zkgroup.export.surroundings import Progress, Surroundings
+from zkgroup.export.taskdata import DoneAnswer, FileAnswer, FileOptions, RangeAnswer, TaskSettings
+from zkgroup.protocol.names import TopicPartition
+
+
+def write_ranges(plan: RunPlan, lake: Lake, folder: str, having: Surroundings) -> Written:
+    """Have a plan's ranges read and written, to files in ``folder`` of the lake."""
+    total = sum(part.end - part.start for part in plan.partitions)
+    known = lake.last(plan.group).coverage
+    newest = {
+        TopicPartition(topic, number): period
+        for topic, identity in plan.topics.items()
+        if topic in known and known[topic].identity.same(identity)
+        for number, period in known[topic].newest.items()
+    }
+    if not total:
+        return assemble(plan, [], newest)
+    metadata = {"zkgroup.run": f"{plan.group}@{plan.run}", "zkgroup.group": plan.group}
+    metadata["zkgroup.version"] = __version__
+    lake.store.prepare(folder)
+    having.passed("folder made")
+    options = FileOptions(
+        lake.store.destination,
+        folder,
+        parse_compression(plan.compression),
+        plan.target_bytes,
+        metadata,
+        plan.layout,
+        plan.planned,
+        shared=having.member is None,  # a member may lose one partition, and keep another
+        only=_only(plan),
+    )
+    kafka = having.kafka()
+    kafka = replace(kafka, properties={**kafka.properties, "isolation.level": plan.isolation})
+    ranges = ranges_of(plan)
+    share = None if plan.max_bytes is None else max(1, plan.max_bytes // max(1, len(ranges)))
+    cleanup = {topic: identity.cleanup for topic, identity in plan.topics.items()}
+    settings = TaskSettings(kafka, options, having.patience, cleanup, share, plan.skip_deleted)
+    done = size = 0
+
+    def tell(answer: DoneAnswer) -> None:
+        nonlocal done, size
+        if answer.kind == "file":
+            size += cast("FileAnswer", answer).bytes
+        else:
+            told = cast("RangeAnswer", answer)
+            # An executor that is lost after its task makes Spark repeat it, and tell of it twice.
+            done = min(total, done + told.end - told.start)
+        having.progress(Progress("exporting", done, total, size))
+
+    having.progress(Progress("starting Spark", 0, total))
+    with having.runner() as runner:
+        having.passed("runner started")
+        having.progress(Progress("exporting", 0, total))
+        tasks = pack(ranges, task_size(total, plan.range_messages), runner.cores)
+        answers = runner.run(settings, tasks, tell)
+    having.passed("files written")
+    return assemble(plan, answers, newest)
+
+
+def _only(plan: RunPlan) -> dict[TopicPartition, list[tuple[str, int, int]]]:
+    """What is to be written where only what was lost is; in folders without times that is all that is read."""
+    found: dict[TopicPartition, list[tuple[str, int, int]]] = {}
+    for part in plan.partitions if plan.layout.timed else ():
+        for lost in part.again:
+            found.setdefault(part.partition, []).append((lost.folder, lost.start, lost.end))
+    return found
