@@ -256,7 +256,7 @@ def pack_code(target: Path) -> Path:
     """A zip of what tasks import of zkgroup."""
     root = Path(zkgroup.__file__).parent
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        for part in (".", "protocol", "servers", "export"):
+        for part in (".", "config", "protocol", "servers", "export"):
             for path in sorted((root / part).glob("*.py")):
                 archive.write(path, Path("zkgroup", path.relative_to(root)))
     return target
