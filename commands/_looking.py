@@ -75,16 +75,20 @@ def look_at(ctx: typer.Context, group: str, *, store: Store = "both", logs: bool
         )
 
 
-def look_at_all(ctx: typer.Context, *, store: Store = "both") -> Sequence[GroupSnapshot]:
-    """All groups, in the order of their names. Raises ``ZkgroupError`` where ZooKeeper is away."""
+def look_at_all(
+    ctx: typer.Context, *, store: Store = "both", warned: list[str] | None = None
+) -> Sequence[GroupSnapshot]:
+    """All groups, in the order of their names; ``warned`` gets what concerns all of them, even if there is none. Raises
+    ``ZkgroupError`` where ZooKeeper is away."""
     from zkgroup.groups.snapshot import read_groups  # as above
 
     keep_everything()
     settings = connection(ctx)
     if settings.zookeeper is None and settings.bootstrap:
-        return read_groups(None, kafka=brokers_of(settings, None), store=store, timeout=settings.timeout)
+        return read_groups(None, kafka=brokers_of(settings, None), store=store, timeout=settings.timeout, warned=warned)
     with open_registry(settings) as registry:
-        return read_groups(registry, kafka=brokers_of(settings, registry), store=store, timeout=settings.timeout)
+        brokers = brokers_of(settings, registry)
+        return read_groups(registry, kafka=brokers, store=store, timeout=settings.timeout, warned=warned)
 
 
 def keep_everything() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from ._render import AtLeast, print_rows
+from ._render import AtLeast, iso_utc, print_rows
 from ._text import escape, one_line, shortened
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from zkgroup.groups.inspection import Inspection
     from zkgroup.groups.listing import GroupRow
 
-HEAD = ("group", "store", "state", "strategy", "members", "topics", "partitions", "lag")
+HEAD = ("group", "store", "state", "strategy", "members", "topics", "partitions", "lag", "taken_at")
 MEMBERS = ("owned", "streams", "subscription", "host", "member")
 PARTITIONS = ("topic", "partition", "committed", "log_end", "lag", "leader", "owner")
 BOTH = ("topic", "partition", "committed_zookeeper", "committed_kafka", "log_end", "lag", "leader", "owner")
@@ -37,7 +37,8 @@ def table_row(row: GroupRow) -> dict[str, Any]:
 
 def print_overview(one: Inspection) -> None:
     """One group: a line about it, its members, its partitions, what is wrong."""
-    print_rows([{**table_row(one.summary), "strategy": one.strategy}], HEAD, "table")
+    row = {**table_row(one.summary), "strategy": one.strategy, "taken_at": iso_utc(one.snapshot.taken_at)}
+    print_rows([row], HEAD, "table")
     if members := one.rows("members"):
         _title("members")
         print_rows(members, MEMBERS, "table")

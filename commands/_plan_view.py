@@ -190,6 +190,8 @@ def _headline(view: View) -> list[str]:
         seconds = f"{view.rebalanced.seconds:.1f} s"
         if view.rebalanced.answered and view.rebalanced.still:
             lines.append(f"done  others rebalanced, {_names(view.rebalanced.still)} did not; watched for {seconds}")
+        elif view.rebalanced.answered and view.rebalanced.defects:
+            lines.append(f"done  the group rebalanced, and is not at the plan after {seconds}: see below")
         elif view.rebalanced.answered:
             lines.append(f"done  the group rebalanced, and was at rest again after {seconds}")
         else:

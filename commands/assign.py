@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from zkgroup.errors import UsageError, VerificationError
+from zkgroup.errors import NotFoundError, UsageError, VerificationError
 from zkgroup.words import listed
 
 from ._changing import ConfirmOption, DryRunOption, change_of
@@ -113,6 +113,7 @@ def assign(
     if execute and (changes or dry_run):
         what = "--dry-run" if dry_run else "an option that says what would be"
         raise UsageError(f"--execute beside {what}", "a group can only be made to rebalance as it is")
+    from zkgroup.groups.findings import judge
     from zkgroup.groups.planning import choice_of, choose, read_ground, with_topics_read  # these bring kazoo
     from zkgroup.groups.whatif import check_size, find_member, plan_all
 
@@ -123,6 +124,9 @@ def assign(
         ground = read_ground(registry, group, must_exist=not changes.members, kafka=kafka)
         base = choose(ground.explanation, strategy, compat)
         if execute:
+            assert ground.snapshot is not None
+            findings = judge(ground.snapshot, ground.explanation)
+            change.warn(f"{found.code}: {found.message}" for found in findings if found.code == "foreign-client")
             _check_harmless(ground, base)
             if change.is_wanted(1):
                 _execute(ctx, registry, ground, base, strategy, compat, timeout, output)
@@ -131,13 +135,31 @@ def assign(
         choices = {find_member(name, group, scenario.registrations): one for name, one in changes.mix.items()}
         wanted = scenario.subscribed([base, *choices.values()]) | changes.partitions.keys()
         scenario, problems = with_topics_read(registry, scenario, wanted)
+    existing = scenario.names
     scenario = change_partitions(scenario, changes)
+    problems += _unread(group, changes.partitions, existing, scenario.subscribed([base, *choices.values()]))
     gone = sorted(scenario.subscribed([base, *choices.values()]) - scenario.names)
     problems += [f"topic {topic} does not exist: nothing of it is planned" for topic in gone]
     problems += _strange_ids(group, ground, changes.members)
     check_size(scenario, [choices.get(name, base) for name in scenario.registrations])
     plan = plan_all(scenario, base, choices, max_outcomes=outcomes)
     show(ctx, View(group, ground.snapshot, ground.explanation, base, plan), output, problems)
+
+
+def _unread(group: str, changed: Iterable[str], existing: Container[str], read: Container[str]) -> list[str]:
+    """A warning for each topic whose partitions are changed and that nobody reads. Raises ``NotFoundError`` for one
+    that does not even exist: it is misspelt."""
+    problems = []
+    for topic in changed:
+        if topic in read:
+            continue
+        if topic not in existing:
+            raise NotFoundError(
+                f"--partitions {topic}: there is no such topic, and no member of group {group} subscribes to it",
+                "check its name",
+            )
+        problems.append(f"no member of group {group} subscribes to {topic}: its partitions change nothing")
+    return problems
 
 
 def _strange_ids(group: str, ground: Ground, added: Iterable[str]) -> list[str]:

@@ -27,7 +27,7 @@ from ._context import warn
 from ._looking import StoreOption, check_topics, look_at, look_at_all
 from ._options import OutputOption, TopicsOption
 from ._overview import print_overview, print_summary
-from ._render import Column, Output, as_objects, print_object, print_rows, time_column
+from ._render import Column, Output, as_objects, iso_utc, print_object, print_rows, time_column
 
 if TYPE_CHECKING:
     from zkgroup.groups.inspection import Inspection
@@ -106,7 +106,7 @@ def inspect_group(
 
     Its members, its partitions with owners, offsets and lag, and findings: what is wrong, what it means, and the
     command that mends it. As a table a short overview; --section shows all columns of one part. JSON is one object
-    (with --all an array of them), CSV the partitions, or another --section.
+    (with --all an array of them), CSV the partitions, or another --section. taken_at is when the look began.
 
     Of a group with offsets in both stores, and with --store both, committed is the larger of the two, and two more
     columns, committed_zookeeper and committed_kafka, set them side by side. --topic keeps the partitions of a topic;
@@ -215,6 +215,7 @@ def _object(one: Inspection) -> dict[str, Any]:
     both = BOTH if one.store == "both" else ()
     return {
         "group": one.snapshot.group,
+        "taken_at": iso_utc(one.snapshot.taken_at),
         "store": one.snapshot.store,
         "state": one.snapshot.state,
         "strategy": one.strategy,

@@ -35,7 +35,9 @@ def list_groups(
     where a registration or another of its nodes cannot be read. topics and partitions: all that it subscribes to, owns,
     or has an offset for. lag: the sum over its partitions, of which one with an offset beyond its log's end
     counts as 0. Where it is not known of all, ≥ stands before the sum of the others; in JSON and CSV there is no lag
-    then, and in JSON lag_at_least is that sum, and lag_unknown says of how many partitions it is not known.
+    then, and in JSON lag_at_least is that sum, and lag_unknown says of how many partitions it is not known. Partitions
+    of its topics that hold messages and have no offset are such. Brokers before 0.9 do not tell which groups keep
+    offsets in Kafka alone, which a warning says.
 
     \b
     zkgroup list-groups
@@ -43,11 +45,12 @@ def list_groups(
     """
     from zkgroup.groups.listing import group_row  # brings kazoo, which --help must not
 
-    snapshots = look_at_all(ctx)
+    warned: list[str] = []
+    snapshots = look_at_all(ctx, warned=warned)
     rows = [group_row(snapshot) for snapshot in snapshots]
     kept = [row for row in rows if state in (None, row.state) and (store in (None, row.store) or row.store == "both")]
     if output == "table":
         print_rows([table_row(row) for row in kept], COLUMNS, output)
     else:
         print_rows(kept, [*COLUMNS, *ONLY_JSON] if output == "json" else COLUMNS, output)
-    warn(ctx, dict.fromkeys(warning for snapshot in snapshots for warning in snapshot.warnings))
+    warn(ctx, dict.fromkeys([*warned, *(warning for snapshot in snapshots for warning in snapshot.warnings)]))

@@ -275,9 +275,9 @@ def _check(change: Change, resetter: Resetter, plan: ResetPlan, registry: Regist
         change.warn([KAFKA_WINDOW.format(done="written", lost="overwritten")])
     if plan.conflicts:
         change.refuse(_conflict(plan))
+    with change.refusing():  # where nothing is to be moved just now, too: members at work move on
+        resetter.refuse_if_active(plan)
     if plan.changes:
-        with change.refusing():
-            resetter.refuse_if_active(plan)
         change.forewarn(registry, plan.group, resetter.needs(plan))
 
 

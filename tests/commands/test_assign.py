@@ -171,6 +171,21 @@ def test_a_group_that_does_not_exist(
     assert group not in groups
 
 
+def test_partitions_of_what_nobody_reads(cluster: Sandbox, build: Build, make_topic: Callable[..., str]) -> None:
+    """A topic that does not exist, and that nobody subscribes to, is misspelt: exit code 4; one that exists
+    is a warning."""
+    read, other = make_topic(2), make_topic(1)
+    group = build({"G_a": {read: 1}}, {})
+    misspelt = run("assign", group, "--partitions", "nosuch=4", "-z", cluster.connect)
+    assert (misspelt.returncode, misspelt.stdout) == (4, "")
+    assert f"--partitions nosuch: there is no such topic, and no member of group {group} subscribes" in misspelt.stderr
+    unread = run("assign", group, "--partitions", f"{other}=4", "-z", cluster.connect)
+    assert unread.returncode == 0, unread.stderr
+    assert f"warning: no member of group {group} subscribes to {other}: its partitions change" in unread.stderr
+    right = run("assign", group, "--partitions", f"{read}=4", "-z", cluster.connect)
+    assert (right.returncode, "warning" in right.stderr) == (0, False)
+
+
 def test_members_streams_and_partitions(cluster: Sandbox, build: Build, make_topic: Callable[..., str]) -> None:
     """One goes, one comes by a filter, one gets another stream, and the topic grows."""
     topic = make_topic(4)

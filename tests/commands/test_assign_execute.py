@@ -53,7 +53,9 @@ def test_execute(
         )
         assert wrong.returncode == 6
         assert [line.split()[-1] for line in wrong.stdout.splitlines()] == ["change", "-", "move", "move", "-"]
-        assert "done  the group rebalanced" in wrong.stderr
+        assert "done  the group rebalanced, and is not at the plan after " in wrong.stderr
+        assert "at rest" not in wrong.stderr
+        assert "foreign-client" not in wrong.stderr + done.stderr
         last = wrong.stderr.splitlines()[-1]
         assert f"group {group} did not come to the plan of roundrobin of any release: {topic}-1 is owned by" in last
         assert last.endswith("the owners are the plan of range")
@@ -100,6 +102,14 @@ def test_execute_names_who_does_not_rebalance(cluster: Sandbox, build: Build, ma
     assert result.returncode == 6
     assert f"{group}_a did not rebalance: nothing was claimed anew in" in result.stderr
     assert "done  nobody answered" in result.stderr
+
+
+def test_foreign_clients_are_told(cluster: Sandbox, build: Build, make_topic: Callable[..., str]) -> None:
+    """Who is not named as the reference's members are may plan by other rules: said before anything is done."""
+    topic = make_topic(1)
+    group = build({"G_a": {topic: 1}, "strange": {topic: 1}}, {TopicPartition(topic, 0): "G_a-0"})
+    result = run("assign", group, "--execute", "--timeout", "1", "-z", cluster.connect)
+    assert "zkgroup: warning: foreign-client: not named as the reference names its members: strange" in result.stderr
 
 
 def test_nobody_answers(cluster: Sandbox, build: Build, make_topic: Callable[..., str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,8 @@ def test_one_object(cluster: Sandbox, groups: Groups, healthy: str, topic: str) 
     found = inspected(cluster, healthy, "--verify")
     assert not [finding for finding in found["findings"] if finding.pop("severity") != "info"]
     found["findings"].clear()  # a group that was just made may still be taking its partitions
-    assert list(found) == ["group", "store", "state", "strategy", "members", "partitions", "findings"]
+    assert list(found) == ["group", "taken_at", "store", "state", "strategy", "members", "partitions", "findings"]
+    assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d\d\dZ", found["taken_at"])
     assert [found[key] for key in ("group", "store", "state", "findings")] == [healthy, "zookeeper", "active", []]
     assert found["strategy"] == "range"
     member = ONE.replace("@", healthy)
@@ -133,8 +135,11 @@ def test_the_overview(cluster: Sandbox, ill: str, healthy: str, topic: str) -> N
     """A table is a line about the group, then members, partitions and findings, the numbers before long names."""
     shown = run("inspect-group", ill, "-z", cluster.connect).stdout
     head, members, partitions, findings, more = (block.splitlines() for block in shown.rstrip("\n").split("\n\n"))
-    assert head[0].split() == ["group", "store", "state", "strategy", "members", "topics", "partitions", "lag"]
-    assert head[1].split() == [ill, "zookeeper", "active", "range", "1", "1", "2", "6"]
+    assert head[0].split() == [
+        *("group", "store", "state", "strategy", "members", "topics", "partitions", "lag", "taken_at"),
+    ]
+    assert head[1].split()[:-1] == [ill, "zookeeper", "active", "range", "1", "1", "2", "6"]
+    assert re.fullmatch(r"20[-\d]+T[:.\d]+Z", head[1].split()[-1])
     assert members[:2] == ["members", members[1]]
     assert members[1].split() == ["owned", "streams", "subscription", "host", "member"]
     assert members[2].split() == ["2", "1", f"{topic}=1", "box", ONE.replace("@", ill)]
@@ -216,7 +221,7 @@ def test_every_group_worst_first(cluster: Sandbox, groups: Groups, ill: str, hea
     assert order.index(worse) < order.index(ill) < order.index(healthy)
     counts = [sum(f["severity"] == "critical" for f in one["findings"]) for one in found]
     assert counts == sorted(counts, reverse=True)
-    assert list(found[0]) == ["group", "store", "state", "strategy", "members", "partitions", "findings"]
+    assert list(found[0]) == ["group", "taken_at", "store", "state", "strategy", "members", "partitions", "findings"]
 
     blocks = run("inspect-group", "--all", "-z", cluster.connect).stdout.split("\n\n")
     lines = [line.split() for line in blocks[0].splitlines()]

@@ -174,6 +174,12 @@ def test_an_active_group_is_refused(cluster: Sandbox, kept: Kept, topic: str) ->
         code, _, stderr = reset(cluster, kept.group, "--topic", topic, "--to-earliest")
         assert code == 0
         assert f"--execute would be refused: group {kept.group} is active" in stderr
+        assert offsets_of(kept, topic) == [10, 20, None]
+        standing = (kept.group, "--topic", f"{topic}:0-1", "--shift-by", "0")
+        code, _, stderr = reset(cluster, *standing, "--execute")  # it stands there just now, and moves on
+        assert (code, f"group {kept.group} is active" in stderr) == (5, True)
+        code, _, stderr = reset(cluster, *standing)
+        assert (code, f"--execute would be refused: group {kept.group} is active" in stderr) == (0, True)
     assert offsets_of(kept, topic) == [10, 20, None]
 
 

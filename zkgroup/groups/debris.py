@@ -14,6 +14,7 @@ from zkgroup.groups.tree import GroupTree, read_trees
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import OFFSETS_TOPIC
 from zkgroup.protocol.ops import Children, Exists, Stat
+from zkgroup.servers.answers import UNLISTED
 from zkgroup.servers.registry import Registry
 
 if TYPE_CHECKING:
@@ -60,8 +61,8 @@ def _members_in_kafka(
     try:
         coordinators = Coordinators(brokers(), timeout)
         known, errors = coordinators.names()
-        if errors:
-            raise ZkgroupError("; ".join(errors))
+        if missing := [error for error in errors if error != UNLISTED]:
+            raise ZkgroupError("; ".join(missing))
         described = coordinators.members(sorted(set(names).intersection(known)))
     except ZkgroupError as error:
         error.message = f"which groups have members in Kafka is not known: {error.message}"

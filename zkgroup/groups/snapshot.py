@@ -103,14 +103,19 @@ def read_groups(
     store: Store = "both",
     logs: bool = True,
     timeout: float | None = None,
+    warned: list[str] | None = None,
 ) -> tuple[GroupSnapshot, ...]:
     """Read many groups at one go; without ``groups`` all there are, in either store. Those that do not exist are left
-    out. Each snapshot carries the warnings that concern all of them.
+    out. Each snapshot carries the warnings that concern all of them; ``warned`` gets them, too, even if there is none.
 
     Raises as ``read_group``, but for ``NotFoundError``; without ``registry`` also where the brokers do not answer, and
     without ``groups`` where their list may not be read.
     """
-    return _Look(registry, kafka, store, logs, timeout).take(groups)
+    look = _Look(registry, kafka, store, logs, timeout)
+    found = look.take(groups)
+    if warned is not None and look.asker is not None:
+        warned += look.asker.warnings
+    return found
 
 
 class _Look:

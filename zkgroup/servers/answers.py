@@ -5,8 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from zkgroup.protocol.names import TopicPartition
+
+#: What is told of brokers that do not know the question: they have no members, and keep offsets all the same.
+UNLISTED: Final = (
+    "groups that keep offsets in Kafka alone are not listed: brokers before 0.9 do not tell which there are;"
+    " 'zkgroup offsets GROUP' shows one by its name"
+)
 
 
 @dataclass(frozen=True, slots=True)

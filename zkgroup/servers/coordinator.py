@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.protocol.names import INTERNAL_TOPICS, TopicPartition
-from zkgroup.servers.answers import CoordinatorGroup, CoordinatorMember, KafkaOffset, KafkaSide
+from zkgroup.servers.answers import UNLISTED, CoordinatorGroup, CoordinatorMember, KafkaOffset, KafkaSide
 from zkgroup.servers.kafka import (
     UNREACHABLE,
     AdminClient,
@@ -78,11 +78,11 @@ class Coordinators:
             raise self._failed("brokers do not tell their groups", error.args[0]) from None
         except TimeoutError:
             raise no_answer(self.settings, self.timeout) from None
-        errors = [error for error in map(_kafka_error, answer.errors or ()) if error.code() not in _NOT_THERE_YET]
-        return (
-            tuple(sorted(group.group_id for group in answer.valid or ())),
-            tuple(sorted({f"not all groups in Kafka are known: {error.str()}" for error in errors})),
-        )
+        told = {
+            UNLISTED if error.code() in _NOT_THERE_YET else f"not all groups in Kafka are known: {error.str()}"
+            for error in map(_kafka_error, answer.errors or ())
+        }
+        return tuple(sorted(group.group_id for group in answer.valid or ())), tuple(sorted(told))
 
     def sides(
         self, groups: Sequence[str], *, by_partition: bool = False, topics: Mapping[str, Collection[str]] | None = None
@@ -232,7 +232,7 @@ class Coordinators:
         return ZkgroupError(f"{what}: {error.str()}")
 
 
-# A release that cannot list or describe groups has none.
+# A release that cannot list or describe groups knows no members.
 _NOT_THERE_YET: Final = (KafkaError._UNSUPPORTED_FEATURE,)
 
 

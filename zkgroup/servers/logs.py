@@ -30,6 +30,14 @@ from zkgroup.servers.kafka import (
 EARLIEST: Final = -2
 LATEST: Final = -1
 _SPECS: Final[Mapping[int, Callable[[], OffsetSpec]]] = {EARLIEST: OffsetSpec.earliest, LATEST: OffsetSpec.latest}
+#: What a broker says that does not lead the partition any more, or not yet, as after a restart.
+_MOVING: Final = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+)
 #: The offset that brokers answer with for a time behind the last message. librdkafka's for "none" is far below.
 _NOWHERE: Final = -1
 
@@ -233,4 +241,6 @@ def partition_error(partition: TopicPartition, error: KafkaError, settings: Kafk
         return UnreachableError(f"broker of {partition} at {settings.bootstrap}: {error.str()}", "check the brokers")
     if code == KafkaError.LEADER_NOT_AVAILABLE:
         return UnreachableError(f"partition {partition}: {error.str()}", "start one of the brokers that hold it")
+    if code in _MOVING:
+        return UnreachableError(f"partition {partition}: {error.str()}", "its leader is about to change: try again")
     return ZkgroupError(f"partition {partition}: {error.str()}")
