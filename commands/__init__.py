@@ -27,6 +27,7 @@ COMMANDS = (
     Lazy("delete-group", "delete_group:delete_group", "A group, topics of it, or all groups that are debris."),
     Lazy("unsubscribe", "unsubscribe:unsubscribe", "Remove a group's offsets of topics that it reads no more."),
     Lazy("export", "export:export", "A group's messages as Parquet files, each exactly once."),
+    Lazy("config", "config:app", "The settings that are in force, and whether they work."),
     Lazy("sandbox", "sandbox:app", "Real ZooKeeper and Kafka servers on this machine.", connects=False),
     Lazy("completions", "completions:completions", "The completion script for bash, zsh or fish.", connects=False),
     Lazy("version", "version:version", "The versions of zkgroup and of what it runs on.", connects=False),

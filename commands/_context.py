@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,9 +25,13 @@ if TYPE_CHECKING:
     from zkgroup.servers.zookeeper import ZooKeeperSettings
 
 
-def connection(ctx: typer.Context, *, quiet: bool = False) -> ConnectionSettings:
-    """Where the servers are: flags over environment over profile over ``consumer.properties``."""
-    settings = resolve_connection(ctx.ensure_object(Given).flags, os.environ, _sandbox, _ask())
+def connection(ctx: typer.Context, *, quiet: bool = False, cluster: str | None = None) -> ConnectionSettings:
+    """Where the servers are: flags over environment over profile over ``consumer.properties``. ``cluster``: of this
+    profile, as if a flag had named it."""
+    flags = ctx.ensure_object(Given).flags
+    if cluster is not None:
+        flags = replace(flags, cluster=(cluster,))
+    settings = resolve_connection(flags, os.environ, _sandbox, _ask())
     if not quiet:
         warn(ctx, settings.warnings)
     return settings

@@ -93,7 +93,11 @@ def resolve_connection(
         properties = [p for p in properties if p.key != PROTOCOL]
     exposed = check_contradictions(securing, own)
     zookeeper, zookeeper_origin = _zookeeper(flags, environ, profile, properties, bool(by_flag))
-    origins = {"zookeeper": zookeeper_origin} if zookeeper else {}
+    origins = {name: value.origin for name, value in securing.values.items()}
+    if cluster:
+        origins["cluster"] = "--cluster" if by_flag else ENV_CLUSTER
+    if zookeeper:
+        origins["zookeeper"] = zookeeper_origin
     warnings = _overruled(flags, zookeeper, zookeeper_origin, properties)
     bootstrap_text = _only(flags.bootstrap_server, "--bootstrap-server")
     bootstrap = parse_bootstrap(bootstrap_text, "--bootstrap-server") if bootstrap_text else ()
@@ -102,7 +106,11 @@ def resolve_connection(
     elif profile.bootstrap_server:
         bootstrap = parse_bootstrap(profile.bootstrap_server, profile.origin)
         origins["bootstrap"] = profile.origin
-    auth, auth_warnings = _credentials(flags, environ, profile)
+    auth, auth_warnings, auth_origin = _credentials(flags, environ, profile)
+    if auth_origin:
+        origins["zookeeper-auth-file"] = auth_origin
+    if profile.protected:
+        origins["protected"] = profile.origin
     timeout, origins["timeout"] = _timeout(flags, environ, profile, properties)
     listener = next((p.value for p in reversed(properties) if p.key == LISTENER), None)
     properties += complete_brokers(_kafka(properties), listener, ask)
@@ -196,7 +204,8 @@ def _zookeeper(
 
 def _credentials(
     flags: Flags, environ: Mapping[str, str], profile: Profile
-) -> tuple[tuple[tuple[str, str], ...], list[str]]:
+) -> tuple[tuple[tuple[str, str], ...], list[str], str]:
+    """What is in the file, warnings about it, and who named it."""
     candidates = (
         (_only(flags.zookeeper_auth_file, "--zookeeper-auth-file"), "--zookeeper-auth-file"),
         (environ.get(ENV_AUTH_FILE), ENV_AUTH_FILE),
@@ -204,8 +213,8 @@ def _credentials(
     )
     for path, origin in candidates:
         if path:
-            return read_credentials(Path(path).expanduser(), origin)
-    return (), []
+            return *read_credentials(Path(path).expanduser(), origin), origin
+    return (), [], ""
 
 
 def _overruled(flags: Flags, zookeeper: ConnectString | None, origin: str, properties: Sequence[Property]) -> list[str]:

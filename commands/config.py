@@ -1,0 +1,123 @@
+"""``zkgroup config``: which settings are in force, where each comes from, and whether they work."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import typer
+
+from zkgroup.config import ConnectionSettings
+from zkgroup.errors import NotFoundError, VerificationError, ZkgroupError
+from zkgroup.words import counted
+
+from ._context import connection, open_registry
+from ._looking import brokers_of
+from ._options import Given, OutputOption
+from ._render import print_rows
+
+if TYPE_CHECKING:
+    from zkgroup.servers.registry import Registry
+
+SHOWN = ("setting", "value", "source")
+CHECKED = ("cluster", "what", "state", "message")
+#: Clusters that are asked at the same time.
+AT_ONCE = 8
+
+app = typer.Typer(help="The settings that are in force, and whether they work.", no_args_is_help=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """One thing of a cluster. ``state``: ``ok``, ``wrong``, or ``unknown`` where something before it is wrong."""
+
+    cluster: str
+    what: str
+    state: str
+    message: str
+
+
+@app.command()
+def show(ctx: typer.Context, output: OutputOption = "table") -> None:
+    """Show every setting that is in force, and where it comes from; secrets are hidden.
+
+    Flags come before the environment, that before the cluster's profile in config.toml, that before
+    consumer.properties. A cluster that a flag names counts as a flag.
+
+    \b
+    zkgroup config show -c prod
+    zkgroup config show --consumer-config consumer.properties --output json
+    """
+    from zkgroup.config.showing import shown_settings
+
+    print_rows(shown_settings(connection(ctx)), SHOWN, output)
+
+
+@app.command()
+def check(ctx: typer.Context, output: OutputOption = "table") -> None:
+    """Check every profile of config.toml, or what the command line names: are files there, do servers answer?
+
+    Nothing is changed anywhere. Exit 6 where something is wrong.
+
+    \b
+    zkgroup config check
+    zkgroup config check -c prod
+    """
+    given = ctx.ensure_object(Given)
+    if given.flags.cluster or given.flags.zookeeper or given.flags.bootstrap_server or given.flags.consumer_config:
+        rows = _check(ctx, None)
+    else:
+        names = _profiles()
+        with ThreadPoolExecutor(AT_ONCE) as workers:
+            rows = [row for found in workers.map(lambda name: _check(ctx, name), names) for row in found]
+    print_rows(rows, CHECKED, output)
+    if wrong := [row for row in rows if row.state == "wrong"]:
+        more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+        raise VerificationError(f"{wrong[0].cluster}: {wrong[0].what}: {wrong[0].message}{more}")
+
+
+def _profiles() -> Sequence[str]:
+    from zkgroup.config.profiles import config_file, read_profiles
+
+    path, asked_for = config_file(os.environ)
+    names = sorted(read_profiles(path, must_exist=asked_for))
+    if not names:
+        raise NotFoundError(f"no cluster profile in {path}", "name a cluster: -z HOST:PORT/CHROOT, or write a profile")
+    return names
+
+
+def _check(ctx: typer.Context, name: str | None) -> list[Checked]:
+    """The settings, ZooKeeper and the brokers of one cluster; ``name`` None: as the command line says."""
+    cluster = name or next(iter(ctx.ensure_object(Given).flags.cluster), "-")
+    try:
+        settings = connection(ctx, quiet=True, cluster=name)
+    except ZkgroupError as error:
+        unknown = [Checked(cluster, what, "unknown", "the settings are wrong") for what in ("zookeeper", "brokers")]
+        return [Checked(cluster, "settings", "wrong", str(error)), *unknown]
+    said = "; ".join(settings.warnings)
+    rows = [Checked(cluster, "settings", "ok", said)]
+    if settings.zookeeper is None:
+        rows.append(Checked(cluster, "zookeeper", "unknown", "none is named"))
+        return [*rows, _brokers(settings, None, cluster)]
+    try:
+        with open_registry(settings) as registry:
+            rows.append(Checked(cluster, "zookeeper", "ok", f"answers at {settings.zookeeper}"))
+            rows.append(_brokers(settings, registry, cluster))
+    except ZkgroupError as error:
+        rows.append(Checked(cluster, "zookeeper", "wrong", str(error)))
+        rows.append(Checked(cluster, "brokers", "unknown", "ZooKeeper would tell which there are"))
+    return rows
+
+
+def _brokers(settings: ConnectionSettings, registry: Registry | None, cluster: str) -> Checked:
+    """Whether the brokers that are registered, or named, answer as they are to be spoken with."""
+    from zkgroup.servers.kafka import topics
+
+    try:
+        found = topics(brokers_of(settings, registry)(), settings.timeout)
+    except ZkgroupError as error:
+        return Checked(cluster, "brokers", "wrong", str(error))
+    return Checked(cluster, "brokers", "ok", f"answer, with {counted(len(found), 'topic')}")

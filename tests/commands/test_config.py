@@ -1,0 +1,107 @@
+"""``zkgroup config show`` and ``config check``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from cli import run
+
+from zkgroup.sandbox.probe import free_port
+from zkgroup.sandbox.sandbox import Sandbox
+
+
+@pytest.fixture
+def profiles(cluster: Sandbox, tmp_path: Path) -> dict[str, str]:
+    """An environment with three profiles: one that works, one whose ZooKeeper is away, one that is wrong."""
+    (tmp_path / "password").write_text("sesame")
+    (tmp_path / "auth").write_text("reader:hush\n")
+    for name in ("password", "auth"):
+        (tmp_path / name).chmod(0o600)
+    path = tmp_path / "config.toml"
+    path.write_text(f"""
+[clusters.good]
+zookeeper = "{cluster.connect}"
+protected = true
+zookeeper-auth-file = "{tmp_path}/auth"
+[clusters.good.kafka]
+"socket.timeout.ms" = 10000
+"sasl.password" = "opensesame"
+[clusters.away]
+zookeeper = "127.0.0.1:{free_port()}"
+connect-timeout = 0.5
+[clusters.wrong]
+zookeeper = "{cluster.connect}"
+sasl-user = "ops"
+sasl-password-file = "{tmp_path}/nosuch"
+""")
+    return {"ZKGROUP_CONFIG": str(path)}
+
+
+def shown(env: dict[str, str], *args: str) -> dict[str, tuple[str | None, str]]:
+    """Setting → value and source."""
+    result = run("config", "show", *args, "--output", "json", env=env)
+    assert result.returncode == 0, result.stderr
+    assert "sesame" not in result.stdout + result.stderr
+    assert "hush" not in result.stdout + result.stderr
+    return {row["setting"]: (row["value"], row["source"]) for row in json.loads(result.stdout)}
+
+
+def test_every_setting_and_where_it_comes_from(profiles: dict[str, str], cluster: Sandbox, tmp_path: Path) -> None:
+    """Flag, environment, profile, file and default each by its name; of several the one that wins; secrets hidden."""
+    file = tmp_path / "consumer.properties"
+    file.write_text("auto.offset.reset=smallest\nfetch.min.bytes=7\nzookeeper.connect=elsewhere:2181\n")
+    origin = f"profile good in {tmp_path}/config.toml"
+    found = shown(profiles, "-c", "good", "--consumer-config", str(file), "-X", "fetch.min.bytes=9")
+    assert found["cluster"] == ("good", "--cluster")
+    assert found["protected"] == ("true", origin)
+    assert found["zookeeper"] == (cluster.connect, origin)
+    assert found["zookeeper-auth-file"] == ("reader (hidden passwords)", origin)
+    assert found["connect-timeout"] == ("5", "default")
+    assert found["auto.offset.reset"] == ("smallest", f"{file}, line 1")
+    assert found["fetch.min.bytes"] == ("9", "--property")
+    assert found["kafka.socket.timeout.ms"] == ("10000", f"{tmp_path}/config.toml: clusters.good.kafka")
+    assert found["sasl-password"][0] == "(hidden)"
+    by_environment = shown(profiles | {"ZKGROUP_CLUSTER": "away", "ZKGROUP_CONNECT_TIMEOUT": "3"})
+    assert by_environment["cluster"] == ("away", "ZKGROUP_CLUSTER")
+    assert by_environment["connect-timeout"] == ("3", "ZKGROUP_CONNECT_TIMEOUT")
+    assert shown(profiles)["zookeeper"] == (None, "default")
+
+
+def test_all_profiles_are_checked(profiles: dict[str, str], cluster: Sandbox) -> None:
+    """Each by itself: one that is wrong does not hide the others. Exit 6, and the first that is wrong on stderr."""
+    result = run("config", "check", "--output", "json", env=profiles)
+    assert result.returncode == 6
+    states = {(row["cluster"], row["what"]): (row["state"], row["message"]) for row in json.loads(result.stdout)}
+    assert {key: state for key, (state, _) in states.items()} == {
+        ("away", "settings"): "ok",
+        ("away", "zookeeper"): "wrong",
+        ("away", "brokers"): "unknown",
+        ("good", "settings"): "ok",
+        ("good", "zookeeper"): "ok",
+        ("good", "brokers"): "ok",
+        ("wrong", "settings"): "wrong",
+        ("wrong", "zookeeper"): "unknown",
+        ("wrong", "brokers"): "unknown",
+    }
+    assert "nosuch" in states["wrong", "settings"][1]
+    assert result.stderr.startswith("zkgroup: away: zookeeper: ")
+    assert result.stderr.endswith("(and 1 more)\n")
+    assert "sesame" not in result.stdout + result.stderr
+
+
+def test_one_cluster_is_checked(profiles: dict[str, str], cluster: Sandbox, tmp_path: Path) -> None:
+    """The one that is named, with or without a profile."""
+    good = run("config", "check", "-c", "good", env=profiles)
+    assert (good.returncode, good.stderr) == (0, "")
+    assert run("config", "check", "-z", cluster.connect, env=profiles).returncode == 0
+    named = run("config", "check", "-z", f"{cluster.connect}/nope", env=profiles)
+    assert (named.returncode, "has no chroot" in named.stderr) == (6, True)
+    away = run("config", "check", "-z", cluster.connect, "--bootstrap-server", f"127.0.0.1:{free_port()}", env=profiles)
+    assert (away.returncode, "brokers" in away.stderr) == (6, True)
+    nothing = run("config", "check", env={"ZKGROUP_CONFIG": str(tmp_path / "none.toml")})
+    assert nothing.returncode == 2, "somebody has named that file"
+    empty = tmp_path / "empty.toml"
+    empty.write_text("")
+    assert run("config", "check", env={"ZKGROUP_CONFIG": str(empty)}).returncode == 4
