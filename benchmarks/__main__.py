@@ -13,12 +13,13 @@ from pathlib import Path
 from benchmarks.consume import Bench, count_only, memory, values
 from benchmarks.describe import describe, list_groups
 from benchmarks.export import export
+from benchmarks.load import SIZES, load
 from benchmarks.measure import Row, machine
 from benchmarks.rebalance import rebalance
 from benchmarks.reset import reset
 from zkgroup.sandbox.sandbox import Sandbox
 
-KINDS = ("count", "values", "memory", "rebalance", "describe", "list", "reset", "export")
+KINDS = ("count", "values", "memory", "rebalance", "describe", "list", "reset", "export", "load")
 
 
 def main() -> None:
@@ -30,8 +31,15 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=100, help="bytes of a value (100)")
     parser.add_argument("--partitions", type=int, default=1000, help="to rebalance and to describe (1000)")
     parser.add_argument("--many-partitions", type=int, default=10_000, help="to describe and to reset (10,000)")
+    parser.add_argument("--load", action="append", type=_size, metavar="MEMBERS:PARTITIONS", help="sizes of groups")
     options = parser.parse_args()
     wanted = options.only or KINDS
+    if "load" in wanted:
+        with Sandbox("benchmarks-load", heap_mb=2048, tick_ms=1000, under_load=True) as sandbox:
+            load(sandbox, options.rounds, options.load or SIZES)
+        print(f"\n{machine()}.\n")
+        if wanted == ["load"]:
+            return
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder, Sandbox("benchmarks", heap_mb=1024, under_load=True) as sandbox:
         bench = Bench(sandbox, Path(folder), options.messages)
@@ -59,6 +67,11 @@ def main() -> None:
     print("| work | peer | peer | zkgroup | ratio | goal | met |\n|---|---|---|---|---|---|---|")
     for row in rows:
         print(row.line())
+
+
+def _size(text: str) -> tuple[int, int]:
+    members, _, partitions = text.partition(":")
+    return int(members), int(partitions)
 
 
 if __name__ == "__main__":
