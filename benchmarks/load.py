@@ -168,9 +168,9 @@ class LargeGroup:
             elif stat is not None and stat.children == partitions and time.monotonic() - since >= QUIET:
                 nodes = [node for node in self._watcher.read([Get(path) for path in paths]) if isinstance(node, Node)]
                 shares = Counter(node.data for node in nodes)
-                if len(nodes) == partitions and len(shares) == min(len(self.members), partitions):
-                    if max(shares.values()) - min(shares.values()) <= 1:
-                        return max(node.stat.ctime for node in nodes)
+                complete = len(nodes) == partitions and len(shares) == min(len(self.members), partitions)
+                if complete and max(shares.values()) - min(shares.values()) <= 1:
+                    return max(node.stat.ctime for node in nodes)
                 since = time.monotonic()
             time.sleep(0.1)
         raise TimeoutError(f"{self.name} of {len(self.members)} members is not at rest after {timeout:g} s")
