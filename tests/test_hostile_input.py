@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import random
+import sqlite3
 import struct
 import tempfile
 import time
@@ -47,15 +48,20 @@ from zkgroup.groups.backup import Backup, Cluster, SavedNode, SavedOffset
 from zkgroup.groups.backup import read as read_backup
 from zkgroup.groups.backup_json import encode as encode_backup
 from zkgroup.groups.files import FORMATS, parse_offsets
+from zkgroup.groups.guard import decode_exporter
+from zkgroup.groups.history import History
+from zkgroup.groups.progress import Sample
 from zkgroup.groups.scope import parse_scope
 from zkgroup.groups.stored import stored_offset
 from zkgroup.groups.targets import parse_duration, parse_time
+from zkgroup.groups.unfinished import UnfinishedExportError, told_of_export
 from zkgroup.protocol import brokers, znodes
 from zkgroup.protocol.filters import TopicFilter
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Node, Stat
 from zkgroup.sandbox.state import read_state, write_state
 from zkgroup.servers import wire
+from zkgroup.shapes import require
 
 LONG = "x" * 5000
 STAT = Stat(0, 1, 1, 1, 1, 0, 0, 0)
@@ -146,7 +152,7 @@ BACKUP = Backup(
     1,
     Cluster("h:1", "id", (1, 2)),
     (
-        SavedOffset("zookeeper", TopicPartition("orders", 0), 1, None, "x"),
+        SavedOffset("zookeeper", TopicPartition("orders", 0), 1, None, b"x"),
         SavedOffset("kafka", TopicPartition("t", 1), None, 3),
     ),
     (SavedNode("/consumers/g", b"\xff"),),
@@ -170,6 +176,28 @@ kafka = { "security.protocol" = "SASL_SSL" }
 """
 PROPERTIES = b"# c\ngroup.id = g\\\n  h\na:b\\u00e4\\t\nzookeeper.connect h1:2181,h2:2181/x\n"
 METADATA = struct.pack("!iih1siihh1sihiiiiii", 1, 1, 1, b"h", 9092, 1, 0, 1, b"t", 1, 0, 0, 1, 1, 1, 1, 1)
+
+
+def history(path: Path) -> object:
+    """A file of looks, with what is asked of one; samples are what rules count with."""
+    with History(path) as kept:
+        found = kept.window("c", "g", "zookeeper", 5, 10**12)
+    require([sample for samples in found.values() for sample in samples], list[Sample])
+    return found
+
+
+def looks() -> bytes:
+    """A file of looks with two in it."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "history")
+        with History(path):
+            pass
+        with sqlite3.connect(path) as connection:
+            for number, at in enumerate((1_000_000, 2_000_000)):
+                connection.execute("INSERT INTO look VALUES (?, 'c', 'g', 'zookeeper', ?)", (number, at))
+                connection.execute("INSERT INTO seen VALUES (?, 'orders', 0, 5, 9, NULL)", (number,))
+        connection.close()
+        return path.read_bytes()
 
 
 @dataclass(frozen=True)
@@ -223,6 +251,13 @@ PARSERS: dict[str, Parser] = {
         of_file(lambda path: state(path.parent), "state.json"), (json.dumps(SANDBOX).encode(),), json=True
     ),
     "profiles": Parser(of_file(lambda path: read_profiles(path, must_exist=True), "c.toml"), (TOML.encode(),)),
+    "history": Parser(of_file(history, "history"), (looks(),)),
+    "unfinished": Parser(
+        lambda data: told_of_export("g", data) and str(UnfinishedExportError("g", data)),
+        (documents.encode_pointer(Pointer("decided", "r", "/out", "p", "a", "m")),),
+        json=True,
+    ),
+    "exporter": Parser(decode_exporter, (b'{"host":"h","pid":7,"run":"r","since":1}',), json=True),
     "properties": Parser(lambda data: parse_properties(data, "file"), (PROPERTIES,)),
     "consumer": Parser(
         lambda data: load_consumer_config(parse_properties(data, "file"), group="g"),
@@ -377,6 +412,7 @@ FOUND: list[tuple[str, bytes]] = [
     # Quoted in a message with all its levels, which took more than Python's stack.
     ("registration", b'{"pattern":"static","subscription":{"t":' + b"[" * DEEP + b"]" * DEEP + b"}}"),
     ("pointer", b'{"format":' + b"[" * DEEP + b"]" * DEEP + b"}"),
+    ("unfinished", b'{"state":"planned","run":' + b"[" * 970 + b"]" * 970 + b"}"),
     # Deeper than the parsers' own stacks.
     ("profiles", b"a = " + b"[" * 100_000),
     ("profiles", b"a = " + b"{a = " * 100_000),

@@ -1,8 +1,8 @@
 """Whether data has the types that its declaration names: for documents that are read back, as anybody may have changed
 them.
 
-Understood are dataclasses, named tuples, tuples, mappings, unions, literals, None and plain types. A truth value is no
-number.
+Understood are dataclasses, named tuples, tuples, lists, mappings, unions, literals, None and plain types. A truth value
+is no number.
 """
 
 from __future__ import annotations
@@ -32,10 +32,12 @@ def _check(declared: Any) -> Check:
         return lambda value: None if isinstance(value, str) and value in arguments else ""
     if origin in (typing.Union, UnionType):
         return partial(_any, tuple(map(_check, arguments)))
+    if origin is list:
+        return partial(_all, list, _check(arguments[0]))
     if origin is tuple and arguments[1:] != (...,):
         return partial(_each, tuple, [(f"[{n}]", _check(one)) for n, one in enumerate(arguments)])
     if origin is tuple:
-        return partial(_all, _check(arguments[0]))
+        return partial(_all, tuple, _check(arguments[0]))
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return partial(_mapping, _check(arguments[0]), _check(arguments[1]))
     if isinstance(declared, type) and dataclasses.is_dataclass(declared):
@@ -60,8 +62,8 @@ def _any(checks: tuple[Check, ...], value: object) -> str | None:
     return None if None in where else max(filter(None, where), key=len, default="")
 
 
-def _all(check: Check, value: object) -> str | None:
-    if not isinstance(value, tuple):
+def _all(declared: type, check: Check, value: object) -> str | None:
+    if not isinstance(value, list | tuple) or not isinstance(value, declared):
         return ""
     return next((f"[{n}]{where}" for n, one in enumerate(value) if (where := check(one)) is not None), None)
 

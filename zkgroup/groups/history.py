@@ -101,9 +101,15 @@ class History:
             ]
         found: dict[TopicPartition, list[Sample]] = {}
         for taken_at, topic, partition, committed, log_end, changed_at in rows:
+            numbers = (taken_at, partition, committed, log_end, changed_at)
+            if not isinstance(topic, str) or not all(isinstance(one, int | None) for one in numbers):
+                raise self._damaged()  # SQLite keeps a text in a column of numbers, too
             sample = Sample(taken_at, committed, log_end, changed_at)
             found.setdefault(TopicPartition(topic, partition), []).append(sample)
         return found
+
+    def _damaged(self) -> ZkgroupError:
+        return ZkgroupError(f"the history {self._path} is damaged", "move it away: a new one is made")
 
     @property
     def _connection(self) -> sqlite3.Connection:
@@ -141,6 +147,8 @@ class History:
         """SQLite's errors as ours."""
         try:
             yield
+        except UnicodeDecodeError:  # in the schema; in rows it is one of SQLite's errors
+            raise self._damaged() from None
         except sqlite3.DatabaseError as error:
             if "not a database" in str(error):
                 raise UsageError(f"{self._path} is no history: {error}", "choose another file") from None

@@ -17,6 +17,9 @@ from zkgroup.protocol.jsontext import excerpt
 _UNKNOWN: Final = "its state cannot be read"
 
 
+_LONGEST = 1000  # characters of a place
+
+
 class UnfinishedExportError(RefusedError):
     """Refused because an export of the group is under way, though nobody may be at work on it now."""
 
@@ -42,12 +45,12 @@ def _told(found: Mapping[str, Any]) -> str:
     state, run, output = (found.get(key) for key in ("state", "run", "output"))
     if not isinstance(state, str):
         return _UNKNOWN
-    return f"{excerpt(state)}, run {excerpt(str(run))}, to {excerpt(str(output))}"
+    return f"{excerpt(state)}, run {excerpt(run)}, to {excerpt(output)}"
 
 
 def _remedy(group: str, found: Mapping[str, Any]) -> str:
     output = found.get("output")
-    place = quoted(output) if isinstance(output, str) else "FOLDER"
+    place = quoted(output) if isinstance(output, str) and len(output) < _LONGEST else "FOLDER"
     command = f"zkgroup export --group {quoted(group)} --to {place}"
     ends = "--settle withdraw drops it" if found.get("state") == "planned" else "--settle keep or withdraw ends it"
     return f"run that export again, which finishes it, or end it: '{command} --status' tells more, {ends}"
