@@ -144,11 +144,20 @@ class LargeGroup:
         requests = self._watcher.requests() - before - round(idle * (time.monotonic() - began))
         return Cost(max(0.0, settled - gone) / 1000, requests)
 
-    def _idle(self) -> float:
-        """Requests a second at rest."""
-        before, began = self._watcher.requests(), time.monotonic()
-        time.sleep(3.0)
-        return (self._watcher.requests() - before) / (time.monotonic() - began)
+    def _idle(self, timeout: float = 120.0) -> float:
+        """Requests a second at rest: when they get no fewer, and no owner node has come or gone meanwhile. (Members of
+        the reference still go through what has queued up when the assignment is complete.)"""
+        parent = znodes.owner_topic(self.name, self.topic)
+        deadline = time.monotonic() + timeout
+        rate = float("inf")
+        while True:
+            seen, before, began = self._watcher.stat(parent), self._watcher.requests(), time.monotonic()
+            time.sleep(4.0)
+            last, rate = rate, (self._watcher.requests() - before) / (time.monotonic() - began)
+            if self._watcher.stat(parent) == seen and 0.8 * last - 5 <= rate <= 1.2 * last + 5:
+                return min(rate, last)
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{self.name} of {len(self.members)} members goes on asking: {rate:.0f} a second")
 
     def rest(self, timeout: float) -> int:
         """Wait until every partition is owned, evenly, by all members, and nothing moves; when the last owner node came
