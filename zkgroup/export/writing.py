@@ -48,7 +48,7 @@ def write_ranges(plan: RunPlan, lake: Lake, folder: str, having: Surroundings) -
     ranges = ranges_of(plan)
     share = None if plan.max_bytes is None else max(1, plan.max_bytes // max(1, len(ranges)))
     cleanup = {topic: identity.cleanup for topic, identity in plan.topics.items()}
-    settings = TaskSettings(kafka, options, having.patience, cleanup, share, plan.skip_deleted)
+    settings = TaskSettings(kafka.portable(), options, having.patience, cleanup, share, plan.skip_deleted)
     done = size = 0
 
     def tell(answer: DoneAnswer) -> None:

@@ -18,6 +18,7 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.acls import CREATOR
 from zkgroup.protocol.ops import OPEN, Create, Ensure, Exists, Failure, Stat
 from zkgroup.sandbox import configuration
+from zkgroup.sandbox.certificates import Authority
 from zkgroup.sandbox.jars import DEFAULT_RELEASE, kafka_class_path, release, zookeeper_class_path
 from zkgroup.sandbox.member import MemberOptions, ReferenceMember
 from zkgroup.sandbox.paths import STATE_VARIABLE, sandbox_folder
@@ -86,6 +87,8 @@ class Sandbox:
         self._under_load = under_load
         self._guard = Guard()
         self.security = Security(self.folder / "secure") if secure else None
+        #: Of a secured sandbox that was started here.
+        self.authority: Authority | None = None
         #: The ports that a secured server has beside its own: ZooKeeper's by the name ``tls``, listeners' by theirs.
         self._more_ports: dict[str, tuple[int, dict[str, int]]] = {}
         self._zookeeper: Server | None = None
@@ -191,7 +194,7 @@ class Sandbox:
             self._guard.start()
             self._guard.say(f"rm {self.folder}")
             if self.security is not None:
-                self.security.make(self.name)
+                self.authority = self.security.make(self.name)
             if self.folder == sandbox_folder(self.name):
                 self._guard.say(f"unlock {lock_file(self.name)}")
             try:

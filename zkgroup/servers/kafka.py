@@ -10,7 +10,8 @@ import logging
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final
 
 from confluent_kafka import (
@@ -117,6 +118,24 @@ class KafkaSettings:
     def old_and_plain(self) -> bool:
         """Whether these brokers are asked without librdkafka where that may take a silent one for one that works."""
         return self.legacy_release is not None and self.protocol == "PLAINTEXT"
+
+    def portable(self) -> KafkaSettings:
+        """The same for another machine: what files hold of certificates and keys instead of their names.
+
+        Raises ``UsageError`` where one cannot be read.
+        """
+        properties = dict(self.properties)
+        for name in ("ssl.ca", "ssl.certificate", "ssl.key"):
+            path = properties.get(f"{name}.location")
+            if path is None or (name == "ssl.ca" and not Path(path).is_file()):  # a folder, or librdkafka's "probe"
+                continue
+            try:
+                properties[f"{name}.pem"] = Path(path).read_text("utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                why = getattr(error, "strerror", None) or "it is no text"
+                raise UsageError(f"cannot read {path}: {why}", "name a PEM file") from None
+            del properties[f"{name}.location"]
+        return replace(self, properties=properties)
 
     def base(self) -> dict[str, Any]:
         """The properties that every client shares."""

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from kazoo.exceptions import AuthFailedError, ConnectionDropped
+from kazoo.exceptions import AuthFailedError, ConnectionDropped, SASLException
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol import serialization as wire
 from kazoo.protocol.connection import CLOSE_RESPONSE, ConnectionHandler
@@ -24,6 +24,7 @@ from zkgroup.servers.zookeeper.settings import ZooKeeperSettings
 _CHUNK = 64 << 10
 _FRAME = struct.Struct("!iii")  # of a request: length, xid, type
 _LENGTH = struct.Struct("!i")
+_REFUSALS = 3
 
 
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]
@@ -86,6 +87,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         self._granted = granted
         self._failed = failed
         self._probed = False
+        self._refusals = 0
         self._xid: int = 0
         self._received = b""
         self._last: tuple[str, str, int] | None = None
@@ -108,12 +110,26 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
             raise
         except ConnectionDropped as error:
             cause = error.__context__ if isinstance(error.__context__, OSError) else None
-            if not self.client.connected and not (self._probed and self._settings.tls is None):
+            if not (self.client.connected or self._refusals or (self._probed and self._settings.tls is None)):
                 self._probed = True  # a server is not asked at each attempt
                 found = trouble.of_connection(cause, (host, hostip, port), self._settings)
                 if found is not None:
                     self._failed(found)
             raise
+
+    def _authenticate_with_sasl(self, host: str, timeout: float) -> None:
+        """kazoo takes a connection that ends in the middle for a refusal, since ZooKeeper refuses so. A server that is
+        restarted does the same: only the third in a row counts."""
+        try:
+            super()._authenticate_with_sasl(host, timeout)
+        except AuthFailedError as error:
+            self._refusals += 1
+            if isinstance(error.__cause__, ConnectionDropped) and self._refusals < _REFUSALS:
+                raise ConnectionDropped("the connection ended while logging in") from None
+            raise
+        except SASLException as error:
+            raise AuthFailedError(str(error)) from None
+        self._refusals = 0
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
         answer = super()._invoke(timeout, request, xid)

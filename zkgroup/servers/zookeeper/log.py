@@ -12,9 +12,11 @@ KAZOO_LOG.addHandler(logging.NullHandler())
 
 
 def _hide_credentials(record: logging.LogRecord) -> bool:
-    """kazoo logs each request as it is, passwords too."""
+    """kazoo logs each request as it is, passwords and what is made of them too."""
     if isinstance(record.args, tuple):
-        record.args = tuple("Auth(…)" if isinstance(one, wire.Auth) else one for one in record.args)
+        record.args = tuple(
+            f"{type(one).__name__}(…)" if isinstance(one, wire.Auth | wire.SASL) else one for one in record.args
+        )
     return True
 
 
