@@ -289,7 +289,9 @@ def test_members_that_could_not_commit_to_our_nodes(secured: Secured, over_tls: 
             "--timeout-ms",
             "1",
             "-X",
-            "rebalance.max.retries=0",
+            "rebalance.max.retries=1",
+            "-X",
+            "rebalance.backoff.ms=100",
         )
         warned = run(*read).stderr
         assert "owners that come to ZooKeeper with other credentials, or none: app-0, nobody-0: they" in warned
@@ -428,8 +430,7 @@ def test_wrong_password_for_zookeeper(secured: Secured) -> None:
 def test_certificates_of_zookeeper(secured: Secured, kind: str, why: str) -> None:
     """As the brokers'; without looking at hosts a session is had."""
     with TlsProxy(secured.sandbox.address, bad_server(secured, kind), secured.folder) as proxy:
-        args = ["list-groups", "--store", "zookeeper"] if False else ["owners", "no-such-group"]
-        args += ["-z", proxy.address, "--zookeeper-ca-file", str(secured.security.ca)]
+        args = ["owners", "no-such-group", "-z", proxy.address, "--zookeeper-ca-file", str(secured.security.ca)]
         line = secured.run(*args, code=3)
         assert why in line
         assert f"ZooKeeper at {proxy.address}" in line
@@ -507,7 +508,7 @@ def test_an_export_shows_no_secret(secured: Secured, tmp_path: Path) -> None:
             "earliest",
             "--to",
             str(lake),
-            "--spark-log",
+            "--log",
             str(spark_log),
         )
         result = run(*args, "-c", secured.name, *certificate, "-vv", timeout=200)

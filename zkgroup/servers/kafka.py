@@ -276,7 +276,9 @@ def _bad_properties(error: Exception, settings: KafkaSettings) -> UsageError:
 
 def _new_admin(settings: KafkaSettings, client_log: ClientLog | None) -> AdminClient:
     try:
-        return AdminClient(settings.base() | dict(settings.properties), logger=client_log or ClientLog(log))
+        # ``kafka_trouble`` wants to know; ``ClientLog`` keeps it from whoever does not.
+        conf = settings.base() | {"log.connection.close": True} | dict(settings.properties)
+        return AdminClient(conf, logger=client_log or ClientLog(log))
     except (KafkaException, ValueError, TypeError) as error:
         raise _bad_properties(error, settings) from None
 

@@ -11,6 +11,8 @@ from typing import Final
 MENDED: Final = 5.0
 # Settings for brokers before 0.10, and those of the user's that are for another kind of client.
 _MEANT: Final = ("broker.version.fallback", "will be ignored by this")
+# Brokers drop idle connections: that is no failure, unless it happens before the first answer.
+_IDLE: Final = re.compile(r"/[^ ]*: Disconnected")
 _DECORATION: Final = re.compile(r"^\[thrd:[^\]]*\]: | \(after [0-9]+ms in state .*\)$")
 
 
@@ -37,10 +39,10 @@ class ClientLog:
         if facility == "FAIL":
             self.failure = text
         text = _DECORATION.sub("", text)
+        if self.quiet or (facility == "FAIL" and _IDLE.search(text)):
+            self._log.debug("Kafka client: %s", text)
+            return
         if facility == "FAIL":
-            if self.quiet:
-                self._log.debug("Kafka client: %s", text)
-                return
             self._failed_at = time.monotonic()
             failure = text[max(0, text.find("Connect to ")) :]
             if failure in self._told:

@@ -25,7 +25,7 @@ def explain(failure: str, properties: Mapping[str, str]) -> UnreachableError | N
     None where trying again may help: nobody listens there, the network is down. Connects to the broker, for at most two
     seconds, where that tells more. Secrets are not shown.
     """
-    place = _PLACE.search(failure)
+    place = next(iter([*_PLACE.finditer(failure)][-1:]), None)
     if place is None:
         return None
     host, port = place[1].strip("[]"), int(place[2])
@@ -69,7 +69,7 @@ def _of_handshake(what: str, host: str, port: int, said: str, properties: Mappin
         return UnreachableError(*tls.certificate_refused(found, what, "--ssl-ca-file", "--no-ssl-check-hostname"))
     reason = getattr(found, "reason", None) or ""
     shown = settings.certificate_file
-    if "PLAINTEXT broker" in said or "WRONG_VERSION_NUMBER" in reason or isinstance(found, ssl.SSLEOFError):
+    if "PLAINTEXT broker" in said or tls.is_no_tls(reason) or isinstance(found, ssl.SSLEOFError):
         return UnreachableError(f"{what} does not speak TLS at this port", "choose another --security-protocol")
     if shown is None:
         if "certificate" in reason.lower() or "authentication might be required" in said:
@@ -79,7 +79,7 @@ def _of_handshake(what: str, host: str, port: int, said: str, properties: Mappin
             )
     elif tls.has_expired(shown):
         return UnreachableError(f"{what}: the client certificate {shown} has expired", "renew it")
-    elif "ALERT" in reason or "alert" in said:
+    elif "ALERT" in reason or "alert" in said or "authentication might be required" in said:
         return UnreachableError(
             f"{what} refuses the client certificate {shown} ({tls.alert(reason)})",
             "it may be of an authority that the broker does not know",

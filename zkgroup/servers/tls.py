@@ -52,11 +52,18 @@ def _unusable(error: Exception, tls: TlsSettings) -> tuple[str, str]:
     text = _said(error)
     if "KEY_VALUES_MISMATCH" in text:
         return "do not belong together", "name the key of this very certificate"
-    if "BAD_DECRYPT" in text or "BAD_PASSWORD_READ" in text or isinstance(error, ValueError):
+    if isinstance(error, ssl.SSLError | ValueError) and _is_encrypted(tls.key_file or tls.certificate_file):
         if tls.key_password:
             return "the password of the key is wrong", "correct it"
         return "the key is encrypted, and no password was given", "name a file that holds it"
     return f"cannot be used ({text})", "name PEM files"
+
+
+def _is_encrypted(path: str | None) -> bool:
+    try:
+        return path is not None and b"ENCRYPTED" in Path(path).read_bytes()
+    except OSError:
+        return False
 
 
 def _said(error: Exception) -> str:
@@ -98,13 +105,16 @@ def speaks_tls(address: tuple[str, int], timeout: float) -> bool:
     context.verify_mode = ssl.CERT_NONE
     try:
         connect(context, address, address[0], timeout).close()
-    except ssl.SSLEOFError:
-        return False
     except ssl.SSLError as error:
-        return "ALERT" in (error.reason or "")
+        return not (isinstance(error, ssl.SSLEOFError) or is_no_tls(error.reason or ""))
     except OSError:
         return False
     return True
+
+
+def is_no_tls(reason: str) -> bool:
+    """Whether what came in answer was not of TLS. ``reason``: of an ``SSLError``."""
+    return any(known in reason for known in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"))
 
 
 def certificate_refused(error: ssl.SSLCertVerificationError, what: str, ca: str, no_check: str) -> tuple[str, str]:
@@ -126,9 +136,8 @@ def certificate_refused(error: ssl.SSLCertVerificationError, what: str, ca: str,
 
 def alert(reason: str) -> str:
     """A refusal of the other side's, in its words. ``reason``: of an ``SSLError``, empty where it said nothing."""
-    if "ALERT" not in reason:
-        return "it ends the connection without a word"
-    return "TLS alert: " + reason.replace("_", " ").lower().partition("alert ")[2]
+    words = reason.replace("_", " ").lower()
+    return f"TLS alert: {words.partition('alert ')[2] or words}" if words else "it ends the connection without a word"
 
 
 def has_expired(certificate_file: str) -> bool:

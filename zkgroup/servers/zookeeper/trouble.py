@@ -8,7 +8,7 @@ import ssl
 from dataclasses import dataclass
 
 from zkgroup.errors import UnreachableError
-from zkgroup.servers.tls import alert, certificate_refused, has_expired, speaks_tls
+from zkgroup.servers.tls import alert, certificate_refused, has_expired, is_no_tls, speaks_tls
 from zkgroup.servers.zookeeper.settings import ZooKeeperSettings
 
 _PROBE = 1.0  # seconds for a server to show that it speaks TLS
@@ -65,7 +65,7 @@ def of_handshake(error: OSError, what: str, settings: ZooKeeperSettings) -> Trou
             f"{what} ends the connection at the TLS hand-shake",
             "is this its port for TLS? if so, it may want a client certificate: --zookeeper-certificate-file",
         )
-    if "WRONG_VERSION_NUMBER" in reason or "RECORD_LAYER_FAILURE" in reason:
+    if is_no_tls(reason):
         return Trouble(f"{what} does not speak TLS", "name its port for TLS, or leave --zookeeper-tls out")
     if "ALERT" in reason:
         return refusal(what, reason, settings)
