@@ -9,6 +9,7 @@ import datetime
 import json
 import os
 import re
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from cli import run
+from cli import ZKGROUP, environment, run
 from support import fresh_name, wait_until
 from tls_proxy import TlsProxy
 
@@ -247,6 +248,69 @@ def test_answers_of_every_size(over_tls: Registry) -> None:
     assert not any(over_tls.read([Delete(f"{root}/{name}") for name in listed]))
     # A wait for what is there already would last until the next ping, seconds each time.
     assert time.monotonic() - started < 20
+
+
+# The docs
+
+
+BLOCK = re.compile(r"<!-- run(?:: exit (?P<code>\d))? -->\n```console\n(?P<text>.*?)```", re.DOTALL)
+DOCS = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
+
+
+def masked(text: str) -> list[str]:
+    """Lines without what differs from run to run."""
+    text = re.sub(r"127\.0\.0\.1:\d+", "ADDRESS", re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME", text))
+    return [" ".join(re.sub(r"/ids/\S+:", "/ids/ID:", line).split()) for line in text.splitlines()]
+
+
+def test_the_examples_of_the_docs(secured: Secured) -> None:
+    """What docs/security.md shows is what its commands print."""
+    security = secured.security
+    (security.folder / "wrong.password").write_text(WRONG)
+    (security.folder / "wrong.password").chmod(0o600)
+    (security.folder / "other-ca.pem").write_bytes(Authority.make("other").own.pem)
+    places = {
+        "S": str(security.folder),
+        "PLAIN": secured.sandbox.connect,
+        "TLS": secured.sandbox.secured_connect,
+        "PATH": f"{Path(ZKGROUP).parent}{os.pathsep}{os.environ['PATH']}",
+    }
+    count = 0
+    for block in BLOCK.finditer(DOCS):
+        for example in re.split(r"^\$ ", block["text"], flags=re.MULTILINE)[1:]:
+            command, _, shown = example.partition("\n")
+            command = command.replace("sandbox:sec", secured.name)
+            done = subprocess.run(
+                ["bash", "-c", command],
+                env=environment(places),
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+            secured.shown += [done.stdout, done.stderr]
+            assert masked(done.stdout + done.stderr) == masked(shown), command
+            assert done.returncode == int(block["code"] or 0), command
+            count += 1
+    assert count >= 9
+
+
+def test_the_profiles_of_the_docs(secured: Secured, tmp_path: Path) -> None:
+    """Each profile that docs/security.md shows reads a topic, or looks at a group, of servers that want it so."""
+    profiles = re.findall(r"```toml\n(.*?)```", DOCS, re.DOTALL)
+    text = "\n".join(profiles).replace("/etc/zkgroup/", f"{secured.security.folder}/")
+    text = text.replace("zk1:2181/kafka", secured.sandbox.connect).replace(
+        "zk1:2281/kafka", secured.sandbox.secured_connect
+    )
+    config = tmp_path / "config.toml"
+    config.write_text(text)
+    names = re.findall(r"^\[clusters\.(\w+)\]", text, re.MULTILINE)
+    assert names == ["tls", "users", "zookeeper"]
+    for name in names[:2]:
+        read = secured.run("-c", name, "consume", TOPIC, "--from-beginning", "--until-end", ZKGROUP_CONFIG=str(config))
+        assert len(read.splitlines()) == MESSAGES
+    found = secured.run("-c", "zookeeper", "owners", "no-such-group", code=4, ZKGROUP_CONFIG=str(config))
+    assert "no group" in found
 
 
 # Access lists

@@ -16,7 +16,7 @@ from zkgroup.errors import UnreachableError, UsageError
 from zkgroup.servers import tls
 
 _PLACE = re.compile(r"(?:[a-z_]+://)?(\[[^\]]+\]|[^\s/:]+):([0-9]+)/[^\s:]*: ")
-_PROBE = 1.5  # seconds
+_PROBE = 2.0  # seconds
 
 
 def explain(failure: str, properties: Mapping[str, str]) -> UnreachableError | None:

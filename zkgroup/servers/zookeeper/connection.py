@@ -25,6 +25,7 @@ _CHUNK = 64 << 10
 _FRAME = struct.Struct("!iii")  # of a request: length, xid, type
 _LENGTH = struct.Struct("!i")
 _REFUSALS = 3
+_PROBES = 5
 
 
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]
@@ -86,7 +87,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         self._settings = settings
         self._granted = granted
         self._failed = failed
-        self._probed = False
+        self._probes = 0
         self._refusals = 0
         self._xid: int = 0
         self._received = b""
@@ -110,8 +111,8 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
             raise
         except ConnectionDropped as error:
             cause = error.__context__ if isinstance(error.__context__, OSError) else None
-            if not (self.client.connected or self._refusals or (self._probed and self._settings.tls is None)):
-                self._probed = True  # a server is not asked at each attempt
+            if not (self.client.connected or self._refusals or self._probes == _PROBES):
+                self._probes += 1  # a server is not looked at again at each attempt
                 found = trouble.of_connection(cause, (host, hostip, port), self._settings)
                 if found is not None:
                     self._failed(found)

@@ -11,7 +11,7 @@ from zkgroup.errors import UnreachableError
 from zkgroup.servers.tls import alert, certificate_refused, has_expired, is_no_tls, speaks_tls
 from zkgroup.servers.zookeeper.settings import ZooKeeperSettings
 
-_PROBE = 1.0  # seconds for a server to show that it speaks TLS
+_PROBE = 2.0  # seconds for a server to show that it speaks TLS
 
 
 @dataclass(frozen=True, slots=True)
