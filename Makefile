@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 ALL_RELEASES := $(TEST_RELEASES) 0.9.0.1 0.10.1.1 0.11.0.3 2.8.2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all releases sim lint format bench clean java
+.PHONY: help setup demo test test-all releases sim faults lint format bench clean java
 
 help: ## show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,10 @@ sim: setup ## a million faults in virtual time, all mutants, ten thousand traces
 	@PYTHONPATH=tests $(BIN)/python -m sim run --faults 1000000
 	@PYTHONPATH=tests $(BIN)/python -m sim mutants
 	@$(BIN)/python -m pytest --long tests/servers/test_zookeeper_traces.py
+
+faults: setup ## kill, stop, cut and restart under real members, and fifty cycles beside the reference: docs/guarantees.md
+	@PYTHONPATH=tests $(BIN)/python -m faults $(FAULTS)
+	@PYTHONPATH=tests $(BIN)/python -m faults --cycles 50 --mix "roundrobin of 1.1"
 
 lint: $(INSTALLED) ## style and types
 	@$(BIN)/ruff check .

@@ -6,7 +6,10 @@ import argparse
 import sys
 from pathlib import Path
 
+from mixed import MIXES
+
 from faults.group import environment_seed
+from faults.mixed_run import run_cycles
 from faults.run import Options, run
 
 
@@ -21,15 +24,17 @@ def main() -> int:
     parser.add_argument("--kafka", default="1.1.1", help="the brokers' release")
     parser.add_argument("--seed", type=int, default=environment_seed())
     parser.add_argument("--folder", type=Path, help="an empty folder, to keep journals and logs in")
+    parser.add_argument("--cycles", type=int, help="beside members of the reference, instead of all the above")
+    parser.add_argument("--mix", choices=MIXES, default="range")
     arguments = vars(parser.parse_args())
-    folder = arguments.pop("folder")
+    folder, cycles, mix = (arguments.pop(name) for name in ("folder", "cycles", "mix"))
     options = Options(**arguments)
 
     def tell(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
     tell(f"seed {options.seed}")
-    outcome = run(options, tell, folder)
+    outcome = run(options, tell, folder) if cycles is None else run_cycles(mix, cycles, options.seed, tell)
     print(outcome.text())
     for line in outcome.wrong:
         print(f"WRONG: {line}")
