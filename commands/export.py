@@ -230,7 +230,7 @@ def export(
         return
     settings = connection(ctx)
     if status:
-        _show_status(settings, group, output)
+        _show_status(settings, group, to, output)
         return
     group = _required(group, "--group")
     # kazoo, librdkafka: not for --help. pyspark and pyarrow wait until there is something to export.
@@ -300,11 +300,14 @@ def _required(value: str | None, option: str) -> str:
     return value
 
 
-def _show_status(settings: ConnectionSettings, group: str | None, output: Output) -> None:
+def _show_status(settings: ConnectionSettings, group: str | None, to: str | None, output: Output) -> None:
     from zkgroup.export.history import status
+    from zkgroup.export.lake import Lake
+    from zkgroup.export.store import open_store, parse_destination
 
+    lake = None if to is None else Lake(open_store(parse_destination(to)))
     with open_registry(settings) as registry:
-        print_rows(status(registry, group), STATUS, output)
+        print_rows(status(registry, group, lake), STATUS, output)
 
 
 def _show_lake(ctx: typer.Context, to: str, group: str | None, output: Output, *, verify: bool) -> None:

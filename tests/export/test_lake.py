@@ -180,13 +180,13 @@ def test_offsets_that_are_there_are_not_written_again(lake: Lake, start: int, en
     """Names tell which offsets files hold: a range that touches one of them is refused, a neighbour is not, nor is one
     of another incarnation."""
     lake.store.write(name_of(10, 20), b"")
-    lake.refuse_overlap([OffsetRange(T1, start, end)], {})
-    lake.refuse_overlap([OffsetRange(T0, start, end)], {"t": "9"})
+    lake.refuse_overlap([OffsetRange(T1, start, end)], {}, "g")
+    lake.refuse_overlap([OffsetRange(T0, start, end)], {"t": "9"}, "g")
     if overlaps_it:
         with pytest.raises(RefusedError, match="already holds offsets 10 to 19 of t-0"):
-            lake.refuse_overlap([OffsetRange(T0, start, end)], {})
+            lake.refuse_overlap([OffsetRange(T0, start, end)], {}, "g")
     else:
-        lake.refuse_overlap([OffsetRange(T0, start, end)], {})
+        lake.refuse_overlap([OffsetRange(T0, start, end)], {}, "g")
 
 
 def test_names_tell_partition_offsets_and_incarnation(lake: Lake) -> None:

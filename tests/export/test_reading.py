@@ -11,7 +11,7 @@ import pytest
 from exports import messages_in, published_in
 from support import wait_until
 
-from zkgroup.errors import OffsetOutOfRangeError, RefusedError, UsageError
+from zkgroup.errors import RefusedError, UsageError
 from zkgroup.export.bounds import LATEST, Bound, parse_bound
 from zkgroup.export.lake import Lake
 from zkgroup.export.run import PartitionSummary
@@ -184,8 +184,9 @@ def test_retention_that_overtakes_the_plan_is_refused_or_recorded(
         if point == "plan in place":
             delete_records(kafka, topic, 30)
 
-    with pytest.raises(OffsetOutOfRangeError, match=r"offsets 0 to 29 \(30 offsets\) were deleted from the log"):
+    with pytest.raises(RefusedError, match=r"offsets 0 to 29 \(30 offsets\) were deleted from the log") as raised:
         export(group, topic, passed=overtake)
+    assert "--on-expired earliest" in str(raised.value.remedy)
     assert committed(group, topic) is None
     assert not (tmp_path / "out").exists()
 
@@ -193,8 +194,12 @@ def test_retention_that_overtakes_the_plan_is_refused_or_recorded(
         if point == "plan in place":
             delete_records(kafka, topic, 60)
 
-    (row,) = export(group, topic, passed=again, skip_lost=True)
+    told: list[str] = []
+    (row,) = export(group, topic, passed=again, skip_lost=True, warn=told.append)
     assert (row.start, row.end, row.rows) == (30, 100, 40)
+    assert told == [
+        f"{topic}-0: 30 offsets of 30 to 99 were deleted while they were read and are not exported (retention)"
+    ]
     assert manifest(group).parts[0].gaps == {"retention": 30}
     assert [message["value"] for message in messages_in(tmp_path / "out")] == [b"%d" % i for i in range(60, 100)]
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
-from zkgroup.errors import MalformedZnodeError, ZkgroupError
+from zkgroup.errors import MalformedZnodeError, RefusedError, ZkgroupError
 from zkgroup.export.accounting import total
-from zkgroup.export.claim import read_holder
+from zkgroup.export.claim import ExportClaim, read_holder
 from zkgroup.export.documents import DamagedDocumentError, decode_pointer
-from zkgroup.export.group import names_of
+from zkgroup.export.group import ExportGroup, names_of
 from zkgroup.export.holdings import is_taken_back
 from zkgroup.export.lake import Lake
 from zkgroup.export.rundata import Manifest, Pointer
+from zkgroup.export.store import FolderStore
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Children, Get, Node
@@ -120,8 +122,9 @@ def _run_row(lake: Lake, group: str, run: str) -> RunRow:
     )
 
 
-def status(registry: Registry, group: str | None = None) -> list[StatusRow]:
-    """What is under way for a group, or for any."""
+def status(registry: Registry, group: str | None = None, lake: Lake | None = None) -> list[StatusRow]:
+    """What is under way for a group, or for any. ``lake``: where a decided run's manifest is looked for, to tell
+    whether it can still be committed; without it in the run's own folder, if that is here."""
     groups = [group] if group is not None else sorted(names_of(registry.read([Children(znodes.consumers())])[0]))
     nodes = registry.read([Get(znodes.export_state(name)) for name in groups])
     rows: list[StatusRow] = []
@@ -139,6 +142,8 @@ def status(registry: Registry, group: str | None = None) -> list[StatusRow]:
             step, advice = "unreadable", str(error)
         if pointer is not None:
             step = pointer.state
+            if not advice and pointer.state == "decided":
+                advice = _in_the_way(registry, name, pointer, lake)
             advice = advice or _ADVICE[pointer.state]
         if holder or pointer or step == "unreadable":
             rows.append(
@@ -155,6 +160,36 @@ def status(registry: Registry, group: str | None = None) -> list[StatusRow]:
                 )
             )
     return rows
+
+
+def _in_the_way(registry: Registry, group: str, pointer: Pointer, lake: Lake | None) -> str:
+    """Why a decided run cannot be committed as it stands, and what to do; nothing where it can, or nobody tells."""
+    if lake is None:
+        if "://" in pointer.output:  # reached with what --to says beside the place
+            return ""
+        lake = Lake(FolderStore(Path(pointer.output)))
+    try:
+        found = [lake.manifest(group, pointer.run, attempt) for attempt in (pointer.attempt, None)]
+    except ZkgroupError:
+        return ""
+    manifest = next((one for one, hashed in filter(None, found) if hashed == pointer.manifest), None)
+    if manifest is None:
+        return ""
+    look = ExportGroup(registry, group, lambda _: None)
+    identities = look.identities({part.plan.partition.topic for part in manifest.parts})
+    remade = [name for name, now in identities.items() if not manifest.coverage[name].identity.same(now)]
+    moved = ExportClaim(registry, group, pointer.attempt, lambda _: None).conflicts(manifest.parts)
+    if remade or moved:
+        what = f"topic {remade[0]} was made again" if remade else f"{moved[0][0].plan.partition} was moved"
+        return (
+            f"{what} since, so it cannot be committed: --settle keep leaves the files and that offset as they are, "
+            "--settle withdraw takes the files back"
+        )
+    try:
+        look.refuse_if_live()
+    except RefusedError as error:
+        return f"{error.message}: stop the members, then run the same command again"
+    return ""
 
 
 def _number(value: object) -> int | None:

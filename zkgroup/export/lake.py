@@ -38,7 +38,7 @@ from zkgroup.export.intervals import Interval, union
 from zkgroup.export.layout import FileName, Layout, Period, read_name
 from zkgroup.export.rundata import Manifest, ManifestPart, RunPlan, Settled, TopicCoverage, TopicIdentity
 from zkgroup.export.store import Store
-from zkgroup.export.words import OffsetRange, Slice, StoredFile
+from zkgroup.export.words import OffsetRange, PartitionPlan, Slice, StoredFile
 from zkgroup.protocol.names import TopicPartition
 
 WORK = "_zkgroup"
@@ -168,8 +168,35 @@ class Lake:
 
         return read_footer(self.store, file.name).slices
 
-    def refuse_overlap(self, ranges: Iterable[OffsetRange], tags: Mapping[str, str | None]) -> None:
-        """Raise ``RefusedError`` if published files already hold an offset of ``ranges``: it would be there twice."""
+    def refuse_others(
+        self, own: str, parts: Iterable[PartitionPlan], identities: Mapping[str, TopicIdentity], last: LastRun
+    ) -> None:
+        """Raise ``RefusedError`` where ``own`` begins a partition that another group has exported here, and not just
+        where that one's export ends (as a group that was renamed does): what lies between would be in no run."""
+        new = [
+            part
+            for part in parts
+            if part.partition.topic not in last.coverage
+            or part.partition.partition not in last.coverage[part.partition.topic].partitions
+        ]
+        for group in self.groups() if new else ():
+            theirs = self.last(group) if group != own else LastRun(None, {})
+            for part in new:
+                known, identity = theirs.coverage.get(part.partition.topic), identities.get(part.partition.topic)
+                if known is None or identity is None or not known.identity.same(identity):
+                    continue
+                ends = [high for _, high in known.partitions.get(part.partition.partition, ())]
+                if ends and part.start not in ends:
+                    raise RefusedError(
+                        f"group {group} has exported {part.partition} to {self.store.uri} up to offset {ends[-1]} (run "
+                        f"{theirs.run}), and group {own} would begin at {part.start}",
+                        f"one group exports a topic to a destination: go on with group {group}, choose another --to, "
+                        f"or begin at {ends[-1]} to take over from it",
+                    )
+
+    def refuse_overlap(self, ranges: Iterable[OffsetRange], tags: Mapping[str, str | None], own: str) -> None:
+        """Raise ``RefusedError`` if published files already hold an offset of ``ranges``, which group ``own`` is to
+        export: it would be there twice."""
         wanted: dict[str, dict[int, list[OffsetRange]]] = {}
         for piece in ranges:
             wanted.setdefault(piece.partition.topic, {}).setdefault(piece.partition.partition, []).append(piece)
@@ -189,12 +216,26 @@ class Lake:
                 for one in slices:
                     for piece in pieces.get(one.partition, ()):
                         if one.start < piece.end and piece.start < one.end:
-                            raise RefusedError(
-                                f"{self.store.uri}/{file.name} already holds offsets {one.start} to {one.end - 1} of "
-                                f"{piece.partition}, which the group has not committed: it stands at {piece.start}",
-                                "the group was set back, or another one was exported here: --on-disagreement lake goes "
-                                "on where the export ended; to have the messages again choose another --to",
-                            )
+                            raise self._overlap(file, one, piece, own)
+
+    def _overlap(self, file: Published, held: Slice, piece: OffsetRange, own: str) -> RefusedError:
+        from zkgroup.export.footer import UnreadableFileError, read_footer
+
+        what = f"{self.store.uri}/{file.name} already holds offsets {held.start} to {held.end - 1} of {piece.partition}"
+        try:
+            told = read_footer(self.store, file.name).told
+        except UnreadableFileError:
+            told = {}
+        if told.get("group", own) != own:
+            return RefusedError(
+                f"{what}: group {told['group']} exported them (run {told.get('run', '').rpartition('@')[2]})",
+                f"one group exports a topic to a destination: go on with group {told['group']}, or choose another --to",
+            )
+        return RefusedError(
+            f"{what}, which the group has not committed: it stands at {piece.start}",
+            "the group was set back: --on-disagreement lake goes on where the export ended; to have the messages again "
+            "choose another --to",
+        )
 
     def _near(self, topic: str, partitions: Collection[int]) -> Iterator[Published]:
         if len(partitions) > _FEW_PARTITIONS or not any(

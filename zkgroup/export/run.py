@@ -191,7 +191,11 @@ class _Export:
         tags = {topic: tag_for(identity, last.coverage.get(topic)) for topic, identity in identities.items()}
         plan = self._decide(facts, tags, last)
         first = [part for part in plan.partitions if not part.again and part.start < part.end]
-        self._lake.refuse_overlap((OffsetRange(part.partition, part.start, part.end) for part in first), tags)
+        self._lake.refuse_overlap(
+            (OffsetRange(part.partition, part.start, part.end) for part in first), tags, request.group
+        )
+        if not request.backfill:
+            self._lake.refuse_others(request.group, plan.partitions, identities, last)
         if not plan.moves:
             return plan, None
         layout = request.layout.resolve(self._lake.layout(request.group), self._lake.store.uri)
@@ -259,7 +263,7 @@ class _Export:
                     for fact in facts
                     if fact.committed is not None and any(low <= fact.committed < high for low, high in fact.coverage)
                 ]
-                self._lake.refuse_overlap(again, tags)
+                self._lake.refuse_overlap(again, tags, request.group)
             return make_plan(
                 request.group,
                 facts,

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal, Self
 
-from zkgroup.errors import RefusedError, ZkgroupError
+from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.export.assembling import Written, refuse_shared, refuse_unexplained
 from zkgroup.export.claim import ExportClaim
 from zkgroup.export.documents import digest, encode_manifest, encode_plan, encode_settled
@@ -25,6 +25,7 @@ from zkgroup.export.surroundings import Progress, Surroundings
 from zkgroup.export.words import OffsetRange
 from zkgroup.export.writing import write_ranges
 from zkgroup.protocol.names import TopicPartition
+from zkgroup.words import counted
 
 if TYPE_CHECKING:
     from zkgroup.export.membership import Membership
@@ -86,24 +87,39 @@ class ExportRun:
                     self._take_over()
                 else:
                     self._begin()
-                manifest = self._decide(
-                    write_ranges(self.plan, self._lake, f"{self._folder}/{self._claim.attempt}", self._with)
-                )
-            except BaseException:
+                manifest = self._decide(self._write())
+            except BaseException as error:
                 # What keeps it from being dropped matters less than what went wrong; then it waits for the next export.
+                dropped = False
                 with contextlib.suppress(ZkgroupError):
-                    self.abandon()
+                    dropped = self.abandon()
+                if not dropped:
+                    self._tell_of_end(error)
                 raise
         else:
             manifest = self._decided()
-        self._publish(manifest)
-        if self.pointer.state == "committed":
-            self._claim.commit(self.pointer, ())
-            self._with.passed("committed")
-        else:
-            self._commit(manifest)
+        try:
+            self._publish(manifest)
+            if self.pointer.state == "committed":
+                self._claim.commit(self.pointer, ())
+                self._with.passed("committed")
+            else:
+                self._commit(manifest)
+        except BaseException as error:
+            self._tell_of_end(error)
+            raise
         self._tidy()
         return manifest
+
+    def _tell_of_end(self, error: BaseException) -> None:
+        """An error tells for itself what is to be done; a signal does not."""
+        if isinstance(error, ZkgroupError):
+            return
+        is_decided = self.pointer.state in ("decided", "committed")
+        self._with.warn(
+            f"run {self.plan.run} of group {self.plan.group} is {'decided and ' if is_decided else ''}not finished: "
+            f"run the same command again, which {'publishes and commits what was read' if is_decided else 'goes on'}"
+        )
 
     def _begin(self) -> None:
         """(none) → planned: the plan in the store first, then the pointer."""
@@ -127,16 +143,32 @@ class ExportRun:
         self._remove_attempts(but=self._claim.attempt)
         self._refuse_if_changed()
 
+    def _write(self) -> Written:
+        """Have the ranges read and written. Where that fails because what is read has changed, this is the reason that
+        is raised."""
+        try:
+            return write_ranges(self.plan, self._lake, f"{self._folder}/{self._claim.attempt}", self._with)
+        except ZkgroupError:
+            with contextlib.suppress(UnreachableError):
+                self._refuse_if_changed()
+            raise
+
     def _decide(self, written: Written) -> Manifest:
         """planned → decided: the point of no return."""
         plan, parts = self.plan, written.parts
         self._with.progress(Progress("publishing", 0, 0))
+        for part in parts:
+            if gone := part.gaps.get("retention"):
+                self._with.warn(
+                    f"{part.plan.partition}: {counted(gone, 'offset')} of {part.plan.start} to {part.end - 1} were "
+                    "deleted while they were read and are not exported (retention)"
+                )
         if not plan.record_unexplained:
             refuse_unexplained(parts)
         self._refuse_if_changed()
         tags = {topic: identity.tag for topic, identity in plan.topics.items()}
         first = [part for part in parts if not part.plan.again]
-        self._lake.refuse_overlap([OffsetRange(p.plan.partition, p.plan.start, p.end) for p in first], tags)
+        self._lake.refuse_overlap([OffsetRange(p.plan.partition, p.plan.start, p.end) for p in first], tags, plan.group)
         self._refuse_if_found()
         self._with.passed("checked")
         if self._with.member is not None:
@@ -284,12 +316,13 @@ class ExportRun:
 
     # --- ending otherwise -------------------------------------------------------------------------------------------
 
-    def abandon(self) -> None:
-        """Drop a run that is not decided. One that is, or that somebody else took over, is left alone."""
+    def abandon(self) -> bool:
+        """Drop a run that is not decided. One that is, or that somebody else took over, is left alone: False."""
         if self.pointer.state != "planned" or not self._claim.drop(self.pointer):
-            return
+            return False
         if MANIFEST not in self._store.names(self._folder):  # there: another process has finished the run
             self._store.remove(self._folder)
+        return True
 
     def settle(self, how: Literal["keep", "withdraw"]) -> Manifest | None:
         """End a run that cannot be committed. ``keep``: its files stay, offsets that somebody else moved stay, too.
