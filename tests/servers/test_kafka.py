@@ -15,12 +15,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     TopicMetadata,
 )
 
-from zkgroup.errors import NotFoundError, UsageError
+from zkgroup.errors import NotFoundError, UnreachableError, UsageError, ZkgroupError
 from zkgroup.protocol.brokers import BrokerRegistration, Endpoint
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.servers.group_offsets import GroupOffsets
 from zkgroup.servers.kafka import KafkaError, KafkaSettings, consumer, settings_from_brokers
-from zkgroup.servers.logs import LogRange, leaderless, log_offsets, offsets_for_time
+from zkgroup.servers.logs import LogRange, leaderless, log_offsets, offsets_for_time, partition_error
 
 #: Many clients, each asked at once for what none of them has looked up yet.
 HAMMER = """
@@ -36,6 +36,24 @@ with ThreadPoolExecutor(4) as pool:
         assert all(isinstance(found, LogRange) for found in ranges.values()), ranges
 print("all answered")
 """
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (KafkaError.NOT_LEADER_FOR_PARTITION, UnreachableError),  # right after a restart
+        (KafkaError.REPLICA_NOT_AVAILABLE, UnreachableError),
+        (KafkaError.LEADER_NOT_AVAILABLE, UnreachableError),
+        (KafkaError._TRANSPORT, UnreachableError),
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, NotFoundError),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, ZkgroupError),
+    ],
+)
+def test_errors_of_partitions(code: int, kind: type[ZkgroupError]) -> None:
+    """What passes by itself, or with a broker, is out of reach: who asks again may be answered."""
+    error = partition_error(TopicPartition("t", 0), KafkaError(code), KafkaSettings("h:9092"))
+    assert type(error) is kind
+    assert "t-0" in error.message
 
 
 def test_every_partition_has_its_own_answer(
