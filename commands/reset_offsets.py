@@ -220,7 +220,7 @@ def _read_target(kind: str, value: Any) -> Target:
         case "--to-datetime":
             return Target("time", parse_time(value))
         case "--by-duration":
-            return Target("time", max(0, int(time.time() * 1000) - parse_duration(value)))
+            return Target("time", max(0, int(time.time() * 1000) - parse_duration(value)), from_now=True)
         case "--from-file":
             return Target("file", offsets=value)
         case "--to-earliest":

@@ -12,6 +12,7 @@ from zkgroup.groups.reset import Target
 from zkgroup.groups.resetting import Resetter
 from zkgroup.groups.scope import parse_scope
 from zkgroup.groups.standing import Selection
+from zkgroup.groups.targets import parse_time
 from zkgroup.protocol import znodes
 from zkgroup.protocol.ops import Acl, Create, Ensure
 from zkgroup.sandbox.sandbox import Sandbox
@@ -75,3 +76,6 @@ def test_a_shift_is_not_run_again(
     selection = Selection(parse_scope([topic]))
     assert "--undo the backup first" in resetter.plan(Target("shift", 1), selection, "zookeeper").go_on
     assert "run it again to go on" in resetter.plan(Target("latest"), selection, "zookeeper").go_on
+    from_now = resetter.plan(Target("time", 1_600_000_000_250, from_now=True), selection, "zookeeper").go_on
+    assert "--to-datetime 2020-09-13T12:26:40.250+00:00 instead" in from_now  # the duration would count from then
+    assert parse_time("2020-09-13T12:26:40.250+00:00") == 1_600_000_000_250

@@ -98,7 +98,7 @@ def test_a_sum_over_a_part_is_not_given_as_the_whole(crippled: Crippled) -> None
         table = run(*command, *options)
         assert table.returncode == 0, table.stderr
         row = next(line for line in table.stdout.splitlines() if line.startswith("gb "))
-        assert row.split()[-1] == f"≥{known}"
+        assert row.split()[table.stdout.split("\n", 1)[0].split().index("lag")] == f"≥{known}"
     rows = {row["group"]: row for row in json.loads(run("list-groups", *options, "--output", "json").stdout)}
     assert (rows["gb"]["lag"], rows["gb"]["lag_at_least"], rows["gb"]["lag_unknown"]) == (
         None,
@@ -114,7 +114,7 @@ def test_a_group_that_may_be_there_is_not_said_to_be_none(crippled: Crippled) ->
     for group in IN_KAFKA:
         try:
             look = read_group(crippled.registry, group, kafka=crippled.kafka, timeout=TIMEOUT)
-            assert [p.committed("kafka") for p in look.partitions] == [1]
+            assert [p.committed("kafka") for p in look.partitions if p.kafka is not None] == [1]
         except UnreachableError as error:
             errors.append(error)
     (unknown,) = errors

@@ -34,11 +34,13 @@ def stores_of(store: Store) -> tuple[OneStore, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where to. ``value``: an offset, by how many to shift, or milliseconds since 1970; ``offsets``: of a file."""
+    """Where to. ``value``: an offset, by how many to shift, or milliseconds since 1970; ``offsets``: of a file.
+    ``from_now``: a time that was counted from now, and would be another if that were asked for again."""
 
     kind: Kind
     value: int = 0
     offsets: Mapping[TopicPartition, Wanted] = field(default_factory=dict)
+    from_now: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,7 +331,7 @@ def new_in_kafka(rows: Iterable[ResetRow]) -> list[str]:
     new = [row.key for row in rows if row.store == "kafka" and row.current is None and row.target is not None]
     if not new:
         return []
-    what = f"Kafka has had no offset of {spans(new)}, and forgets a single one no more"
+    what = f"Kafka has had no offset of {spans(new)}, and cannot forget single ones"
     return [f"{what}: --undo will leave what is written there"]
 
 

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -139,6 +140,9 @@ class Resetter:
         kept = standing.side.offsets if standing.side is not None else {}
         metadata = {key: one.metadata for key, one in kept.items()}
         go_on = _NOT_AGAIN if target.kind == "shift" else GO_ON
+        if target.from_now:
+            moment = datetime.fromtimestamp(target.value / 1000, UTC).isoformat(timespec="milliseconds")
+            go_on = f"to go on, run it with --to-datetime {moment} instead: what is in place stays"
         return ResetPlan(self._group, standing.store, rows, standing, warnings, metadata=metadata, go_on=go_on)
 
     def plan_undo(
