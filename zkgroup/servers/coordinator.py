@@ -105,14 +105,17 @@ class Coordinators:
         committed = self._committed(asked, named)
         described = {group: _answer(describing[group], deadline, _group) for group in asked}
         # What a broker does that cannot read the question: it drops the connection.
-        puzzled = [
-            group
-            for group, answer in committed.items()
-            if isinstance(answer, KafkaException) and answer.args[0].code() == KafkaError._TRANSPORT
-        ]
+        puzzled = [group for group, answer in committed.items() if _is_dropped(answer)]
         if puzzled and not by_partition:
             self._client = None  # one whose connection was dropped asks nothing for seconds (librdkafka 2.16)
+            deadline = self._deadline()
+            # What else was asked over that connection went with it.
+            dropped = [group for group, answer in described.items() if _is_dropped(answer)]
+            describing = (
+                self._admin().describe_consumer_groups(dropped, request_timeout=self.timeout) if dropped else {}
+            )
             committed |= self._committed(puzzled, self._named(puzzled, topics))
+            described |= {group: _answer(describing[group], deadline, _group) for group in dropped}
         return sides | {group: self._side(group, described[group], committed[group]) for group in asked}
 
     def members(self, groups: Sequence[str]) -> dict[str, tuple[CoordinatorMember, ...] | str]:
@@ -250,6 +253,11 @@ def _answer(future: Future[Any], deadline: float, read: Callable[[Any], T]) -> T
         return read(future.result(max(0.1, deadline - time.monotonic())))
     except (KafkaException, TimeoutError) as error:
         return error
+
+
+def _is_dropped(answer: object) -> bool:
+    """Whether the connection was lost before the answer came."""
+    return isinstance(answer, KafkaException) and answer.args[0].code() == KafkaError._TRANSPORT
 
 
 def _is_beyond(error: Exception) -> bool:
