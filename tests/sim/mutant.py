@@ -51,7 +51,7 @@ OWN: dict[str, Scenario] = {
     ),
     # Partitions come while leaders are away, and nothing makes the group rebalance when those are back.
     "forgets_what_is_held_back": Scenario(
-        13,
+        32,
         "range",
         (2,),
         3,
