@@ -38,10 +38,12 @@ class ProgressBar:
         if self._bar is None:
             self.clear()
             self._bar = _bar()
-            self._bar.add_task("exporting", total=progress.total, size="")
+            self._bar.add_task("exporting", total=None, size="")
             self._bar.start()
         size = _size(progress.bytes) if progress.bytes else ""
-        self._bar.update(self._bar.task_ids[0], completed=progress.done, total=progress.total, size=size)
+        # Tasks tell when they are done with a range, of a million messages or so: until then just a sign of life.
+        total = progress.total if progress.done else None
+        self._bar.update(self._bar.task_ids[0], completed=progress.done, total=total, size=size)
 
     def clear(self) -> None:
         """Wipe it; what is printed next begins on a line of its own."""
@@ -63,7 +65,7 @@ def _bar() -> Bar:
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("{task.fields[size]}"),
-        TimeRemainingColumn(elapsed_when_finished=True),
+        TimeRemainingColumn(),
         console=Console(stderr=True),
         transient=True,
         refresh_per_second=4,

@@ -92,8 +92,16 @@ def test_a_file_of_spark_properties_is_read_as_spark_submit_reads_it(tmp_path: P
 )  # fmt: skip
 def test_a_job_that_fails_is_told_in_one_line(text: str, kind: type[ZkgroupError], said: str) -> None:
     """What executors lack is named with what to do; the rest in the words of the task, or of Spark."""
-    error = job_failure(text, "", "/tmp/log")
+    kept: list[str] = []
+
+    def keep() -> str:
+        kept.append("/tmp/log")
+        return kept[-1]
+
+    error = job_failure(text, "", keep)
     assert type(error) is kind
+    # A log is kept where it helps, and then it is named.
+    assert len(kept) == str(error.remedy).count("/tmp/log") == (kind is not UsageError)
     assert said in error.message
     assert "\n" not in error.message
 
@@ -116,7 +124,7 @@ def test_a_job_that_fails_is_told_in_one_line(text: str, kind: type[ZkgroupError
 )  # fmt: skip
 def test_a_spark_that_does_not_start_is_told_in_one_line(log: str, kind: type[ZkgroupError], said: str) -> None:
     """From its log, where that tells more than pyspark does."""
-    error = start_failure("spark://a:1", log, "it ended", "/tmp/log")
+    error = start_failure("spark://a:1", log, "it ended", lambda: "/tmp/log")
     assert type(error) is kind
     assert said in error.message
     assert "\n" not in error.message

@@ -13,12 +13,12 @@ from export_points import Export, Points, driven
 from exports import FOLDERS, InProcess
 from object_store import KEY, SECRET, Harm, HarmfulProxy, Request, filesystem, uri_of
 
-from zkgroup.errors import RefusedError, UsageError, ZkgroupError
+from zkgroup.errors import RefusedError, UnreachableError, UsageError, ZkgroupError
 from zkgroup.export import objects
 from zkgroup.export.destination import parse_destination
 from zkgroup.export.history import history
 from zkgroup.export.lake import Lake
-from zkgroup.export.objects import ObjectStore
+from zkgroup.export.objects import ObjectStore, told_failure
 from zkgroup.export.store import Store, open_store
 from zkgroup.export.verify import verify
 from zkgroup.export.workplace import Workplace
@@ -228,6 +228,22 @@ def test_a_store_that_keeps_failing_is_named_and_all_is_done_when_it_is_back(
         proxy.choose = lambda _: None
         to_store(group, filled, port=proxy.port, place=place)
         is_complete(group, filled, place)
+
+
+def test_a_store_that_is_not_there_or_denies_is_told_in_our_words() -> None:
+    """Out of reach is exit 3; both name the bucket as it is, and quote no library."""
+    silent = parse_destination("s3://bkt/lake?endpoint_override=127.0.0.1:1&scheme=http&region=us-east-1")
+    with pytest.raises(UnreachableError) as raised:
+        open_store(silent).check()
+    assert raised.value.message == "cannot look at s3://bkt: the store does not answer"
+    for said in (
+        "When getting information for bucket 'bkt': AWS Error ACCESS_DENIED during HeadBucket operation: No response",
+        "AWS Error INVALID_ACCESS_KEY_ID during ListObjectsV2 operation: The AWS Access Key Id you provided does not",
+    ):
+        error = told_failure("cannot list s3://bkt/lake", said)
+        assert type(error) is ZkgroupError
+        assert error.message.startswith("cannot list s3://bkt/lake: the store does not allow it to these credentials")
+    assert "odd" in told_failure("cannot list s3://bkt", "AWS Error odd").message
 
 
 def test_secrets_are_nowhere(

@@ -6,6 +6,7 @@ Texts are those of Spark 4.0 to 4.3; what none of the patterns knows is told in 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Final
 
 from zkgroup.errors import UnreachableError, UsageError, ZkgroupError
@@ -21,17 +22,17 @@ _OF_SPARK: Final = ("org.apache.spark", "py4j.", "java.", "pyspark.")
 _PACKAGES: Final = {"confluent_kafka": "confluent-kafka", "pyarrow": "pyarrow", "zkgroup": "zkgroup"}
 
 
-def start_failure(master: str, log: str, why: str, kept: str) -> ZkgroupError:
-    """Why Spark does not start. ``log``: what it wrote; ``why``: what pyspark raised; ``kept``: where its log is."""
+def start_failure(master: str, log: str, why: str, keep: Callable[[], str]) -> ZkgroupError:
+    """Why Spark does not start. ``log``: what it wrote; ``why``: what pyspark raised; ``keep``: as below."""
     if _OLD_JAVA.search(log):
         return UsageError("Java is too old for Spark", "install Java 17 or later, or set JAVA_HOME to it")
     if "All masters are unresponsive" in log:
         return UnreachableError(
             f"the Spark master {master} does not take applications",
-            f"check that it runs, and that its release is that of pyspark here; Spark's log: {kept}",
+            f"check that it runs, and that its release is that of pyspark here; Spark's log: {keep()}",
         )
     said = re.search(r"(?:Exception|Error)(?: in thread)?[^:\n]*: (.+)", log)
-    return UsageError(f"Spark does not start on {master}: {(said[1] if said else why)[:_LINE]}", f"its log: {kept}")
+    return UsageError(f"Spark does not start on {master}: {(said[1] if said else why)[:_LINE]}", f"its log: {keep()}")
 
 
 def silent_master(master: str, timeout: float, kept: str) -> ZkgroupError:
@@ -51,8 +52,9 @@ def no_executor(master: str, timeout: float, kept: str) -> ZkgroupError:
     )
 
 
-def job_failure(text: str, log: str, kept: str) -> ZkgroupError:
-    """Why a job failed. ``text``: what pyspark raised, the traceback of a task in it."""
+def job_failure(text: str, log: str, keep: Callable[[], str]) -> ZkgroupError:
+    """Why a job failed. ``text``: what pyspark raised, the traceback of a task in it; ``keep`` keeps its log, where it
+    tells more, and says where."""
     if match := _OTHER_PYTHON.search(text):
         return UsageError(
             f"Spark's executors run Python {match[1]}, and zkgroup runs Python {match[2]} here: both must be the same",
@@ -73,10 +75,10 @@ def job_failure(text: str, log: str, kept: str) -> ZkgroupError:
     if "Master removed our application" in text + log:
         return ZkgroupError(
             "Spark's master gave up this export: its executors failed again and again",
-            f"look at the workers' logs; Spark's own: {kept}",
+            f"look at the workers' logs; Spark's own: {keep()}",
         )
     # The last line of a Python traceback from a task, else the first line of what the JVM says.
     raised = _RAISED.findall(text)
     inner = [line for line in raised if not line.startswith(_OF_SPARK)]
     why = (inner or raised or text.splitlines() or ["no reason was given"])[0]
-    return ZkgroupError(f"Spark's job failed: {why[:_LINE]}", f"its log: {kept}")
+    return ZkgroupError(f"Spark's job failed: {why[:_LINE]}", f"its log: {keep()}")

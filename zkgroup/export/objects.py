@@ -12,6 +12,7 @@ Folders are names with slashes in them. pyarrow marks them by empty objects as i
 from __future__ import annotations
 
 import contextlib
+import logging
 import re
 import threading
 from collections.abc import Iterable, Iterator
@@ -20,10 +21,12 @@ from typing import Any, Final
 
 import pyarrow.fs as pafs
 
-from zkgroup.errors import UsageError, ZkgroupError
+from zkgroup.errors import UnreachableError, UsageError, ZkgroupError
 from zkgroup.export.destination import ObjectAddress, child
 from zkgroup.export.refusals import taken_name
 from zkgroup.export.words import StoredFile
+
+log = logging.getLogger(__name__)
 
 # S3 copies no more than 5 GiB in one request; what is larger goes through this process.
 _COPY_BYTES: Final = 5 << 30
@@ -78,6 +81,33 @@ def cleaned(address: ObjectAddress, error: Exception) -> str:
     return said[:400] or type(error).__name__
 
 
+# Of AWS's client, and of the libraries that Google's, Azure's and Hadoop's are made of.
+_SILENT: Final = re.compile(
+    r"NETWORK_CONNECTION|curlCode: (?:5|6|7|28|35|52|55|56)\b|REQUEST_TIMEOUT|[Cc]ould ?n[o']t (?:connect|resolve)|"
+    r"[Cc]onnection refused|[Tt]imed out|UNAVAILABLE|UnknownHostException|ConnectException"
+)
+_DENIED: Final = re.compile(
+    r"ACCESS_DENIED|INVALID_ACCESS_KEY_ID|INVALID_CLIENT_TOKEN_ID|SIGNATURE_DOES_NOT_MATCH|UNRECOGNIZED_CLIENT|"
+    r"MISSING_AUTHENTICATION_TOKEN|EXPIRED_TOKEN|ExpiredToken|HTTP status (?:401|403)|PERMISSION_DENIED|"
+    r"UNAUTHENTICATED|AuthenticationFailed|AuthorizationFailure|AccessControlException"
+)
+
+
+def told_failure(what: str, said: str) -> ZkgroupError:
+    """An error in our words where the cause is plain; in the store's own (``said``) elsewhere. Its words are logged."""
+    log.info("%s: %s", what, said)
+    if _SILENT.search(said):
+        return UnreachableError(
+            f"{what}: the store does not answer", "check its endpoint (AWS_ENDPOINT_URL), then run it again"
+        )
+    if _DENIED.search(said):
+        return ZkgroupError(
+            f"{what}: the store does not allow it to these credentials, or does not know them",
+            "check the keys (AWS_ACCESS_KEY_ID, …) and what they may do there, then run it again",
+        )
+    return ZkgroupError(f"{what}: {said}", "see to the store, then run it again")
+
+
 class ObjectStore:
     """A place in an object store, as ``Store``. The connection is made with the first use, and kept."""
 
@@ -111,7 +141,9 @@ class ObjectStore:
         try:
             found = self.filesystem.get_file_info(container).type
         except OSError as error:
-            raise self.failure("cannot look at", container, error) from None
+            scheme, _, rest = self.uri.partition("://")
+            where = f"{scheme}://{rest.partition('/')[0]}"
+            raise told_failure(f"cannot look at {where}", cleaned(self.address, error)) from None
         if found != pafs.FileType.Directory:
             raise UsageError(f"cannot write to {self.uri}: there is no {container}", "make it, or choose another --to")
 
@@ -249,5 +281,4 @@ class ObjectStore:
 
     def failure(self, what: str, name: str, error: Exception) -> ZkgroupError:
         """The error for what pyarrow could not do."""
-        where = f"{self.uri}/{name}" if name else self.uri
-        return ZkgroupError(f"{what} {where}: {cleaned(self.address, error)}", "see to the store, then run it again")
+        return told_failure(f"{what} {self.uri}/{name}" if name else f"{what} {self.uri}", cleaned(self.address, error))

@@ -101,7 +101,7 @@ class SparkJobs:
             raise
         if isinstance(self._failure, _FAILURES):
             why = str(self._failure).splitlines() or ["no reason was given"]
-            raise failures.start_failure(self._master, self._log_text(), why[0], self._keep_log()) from None
+            raise failures.start_failure(self._master, self._log_text(), why[0], self._keep_log) from None
         if self._failure is not None:
             raise self._failure
 
@@ -226,7 +226,7 @@ class SparkJobs:
                 raise ZkgroupError(f"Spark's JVM {self._jvm.end_of_life}", f"its log: {self._keep_log()}") from None
             if isinstance(error, OSError):
                 raise
-            raise failures.job_failure(str(error), self._log_text(), self._keep_log()) from None
+            raise failures.job_failure(str(error), self._log_text(), self._keep_log) from None
         finally:
             job.cancel()
         finished: list[DoneAnswer] = []

@@ -102,6 +102,19 @@ def open_store(destination: Destination) -> Store:
     return ObjectStore(destination)
 
 
+# What the kernel tells there is no place for files, whatever the permissions say.
+_NO_FOLDERS = frozenset({Path("/proc"), Path("/sys")})
+
+
+def remedy_of(error: OSError) -> str:
+    """What helps where a file cannot be written."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "make room, then run it again"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return "let this user write there, or choose another --to"
+    return "mend the folder, or choose another --to"
+
+
 class FolderStore:
     """A folder, on a file system that the tasks share."""
 
@@ -119,11 +132,18 @@ class FolderStore:
     def check(self) -> None:
         there = self.root
         while not there.exists() and there != there.parent:
+            if there.is_symlink():
+                raise UsageError(
+                    f"cannot write to {self.root}: {there} is a link to {there.readlink()}, which is not there",
+                    "make that folder, or choose another --to",
+                )
             there = there.parent
         if not there.is_dir():
             raise UsageError(f"cannot write to {self.root}: {there} is no folder", "choose another --to")
         if not os.access(there, os.W_OK | os.X_OK):
             raise UsageError(f"cannot write to {self.root}: no permission in {there}", "choose another --to")
+        if there in _NO_FOLDERS or not _NO_FOLDERS.isdisjoint(there.parents):
+            raise UsageError(f"cannot write to {self.root}: {there} takes no files", "choose another --to")
 
     def exists(self) -> bool:
         return self.root.is_dir()
@@ -150,7 +170,7 @@ class FolderStore:
         except OSError as error:
             with contextlib.suppress(OSError):
                 part.unlink(missing_ok=True)
-            raise ZkgroupError(f"cannot write {path}: {error.strerror}", "make room, or mend the folder") from None
+            raise ZkgroupError(f"cannot write {path}: {error.strerror}", remedy_of(error)) from None
 
     def names(self, folder: str) -> list[str]:
         try:
@@ -209,7 +229,7 @@ class FolderStore:
             target.parent.mkdir(parents=True, exist_ok=True)
             _link(source, target)
         except OSError as error:
-            raise ZkgroupError(f"cannot write {target}: {error.strerror}", "make room, or mend the folder") from None
+            raise ZkgroupError(f"cannot write {target}: {error.strerror}", remedy_of(error)) from None
 
     def unpublish(self, final: str) -> None:
         path = self.root / final

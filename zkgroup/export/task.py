@@ -15,6 +15,7 @@ from zkgroup.errors import OffsetOutOfRangeError, UnreachableError, ZkgroupError
 from zkgroup.export.accounting import Missing, explain
 from zkgroup.export.files import TaskFiles
 from zkgroup.export.intervals import Interval
+from zkgroup.export.store import remedy_of
 from zkgroup.export.taskdata import Answer, RangeAnswer, TaskSettings
 from zkgroup.export.words import OffsetRange
 from zkgroup.protocol.names import TopicPartition
@@ -54,7 +55,7 @@ def run_task(settings: TaskSettings, ranges: list[tuple[str, int, int, int]]) ->
         yield "failed", type(error).__name__, error.message, error.remedy
     except OSError as error:
         where = error.filename or f"{settings.files.destination}/{settings.files.folder}"
-        yield "failed", "ZkgroupError", f"cannot write {where}: {error.strerror or error}", "make room, then again"
+        yield "failed", "ZkgroupError", f"cannot write {where}: {error.strerror or error}", remedy_of(error)
     finally:
         source.close()
         if files is not None and not done:
