@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import pty
 import re
 import subprocess
 import threading
@@ -19,13 +20,14 @@ from pathlib import Path
 import pytest
 from cli import ZKGROUP, environment, run
 from support import fresh_name, wait_until
+from tcp_proxy import TcpProxy
 from tls_proxy import TlsProxy
 
 from zkgroup.config.security import TlsSettings
 from zkgroup.protocol import znodes
-from zkgroup.protocol.acls import CREATOR_READ_WORLD
+from zkgroup.protocol.acls import CREATOR, CREATOR_READ_WORLD
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import OPEN, Acl, Acls, Children, Create, Delete, Ensure, Get, GetAcl, Node
+from zkgroup.protocol.ops import OPEN, Acl, Acls, Children, Create, Delete, Ensure, Failure, Get, GetAcl, Node, SetData
 from zkgroup.sandbox.certificates import Authority, Certificate
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.security import Security
@@ -313,6 +315,30 @@ def test_the_profiles_of_the_docs(secured: Secured, tmp_path: Path) -> None:
     assert "no group" in found
 
 
+def test_a_connection_over_tls_that_is_lost(secured: Secured) -> None:
+    """The session goes on over another, with its user, its ephemeral node and what it may do."""
+    security = secured.security
+    host, port = secured.sandbox.secured_connect.split(":")
+    with TcpProxy(f"{host}:{port}") as proxy:
+        settings = ZooKeeperSettings(
+            proxy.address,
+            tls=TlsSettings(str(security.ca), str(security.certificate), str(security.key)),
+            sasl=("zkgroup", security.password("zookeeper")),
+            acl=CREATOR,
+        )
+        with Registry(settings, 30.0) as registry:
+            path = f"/{fresh_name('mine')}"
+            assert registry.write(Create(path, b"1", ephemeral=True)) is None
+            session = registry.session_id
+            for number in range(3):
+                proxy.drop()
+                node = registry.read([Get(path)])[0]  # waits until the connection is back
+                assert isinstance(node, Node)
+                assert not isinstance(registry.write(SetData(path, b"%d" % number)), Failure)
+            assert registry.session_id == session
+        assert proxy.accepted >= 4
+
+
 # Access lists
 
 
@@ -473,6 +499,24 @@ def test_the_wrong_protocol(secured: Secured, listener: str, protocol: str, why:
     assert "--security-protocol" in line
 
 
+def test_one_server_of_several_is_in_trouble(secured: Secured) -> None:
+    """One whose certificate has expired does not keep anybody from the others, whichever is tried first."""
+    security = secured.security
+    with (
+        TlsProxy(secured.sandbox.listener("PLAINTEXT"), bad_server(secured, "expired"), secured.folder) as broker,
+        TlsProxy(secured.sandbox.address, bad_server(secured, "expired"), secured.folder) as zookeeper,
+    ):
+        files = ("--ssl-certificate-file", str(security.certificate), "--ssl-key-file", str(security.key))
+        both = f"{broker.address},{secured.sandbox.listener('SSL')}"
+        args = from_brokers(both, "SSL", "--ssl-ca-file", str(security.ca), *files, "--from-beginning")
+        assert len(secured.run(*args).splitlines()) == MESSAGES
+        for both in (
+            f"{zookeeper.address},{secured.sandbox.secured_connect}",
+            f"{secured.sandbox.secured_connect},{zookeeper.address}",
+        ):
+            assert "no group" in secured.run("owners", "no-such-group", "-c", secured.name, "-z", both, code=4)
+
+
 # Refusals by ZooKeeper
 
 
@@ -535,6 +579,31 @@ def test_the_wrong_port_of_zookeeper(secured: Secured) -> None:
 # Nothing is shown
 
 
+def test_a_password_that_is_asked_for(secured: Secured) -> None:
+    """On a terminal, without an echo; the command then goes on."""
+    security = secured.security
+    command = ["consume", TOPIC, "--max-messages", "1", "--from-beginning", "--bootstrap-server",
+               secured.sandbox.listener("CLIENTS"), "--security-protocol", "SASL_PLAINTEXT",
+               "--sasl-mechanism", "PLAIN", "--sasl-user", "zkgroup"]  # fmt: skip
+    ours, theirs = pty.openpty()
+    with subprocess.Popen([ZKGROUP, *command], stdin=theirs, stdout=theirs, stderr=theirs, env=environment(),
+                          start_new_session=True) as process:  # fmt: skip
+        os.close(theirs)
+        shown = b""
+        while b"password of zkgroup for the brokers: " not in shown:
+            shown += os.read(ours, 1000)
+        os.write(ours, security.password("sasl").encode() + b"\n")
+        try:
+            while data := os.read(ours, 1000):
+                shown += data
+        except OSError:  # EIO: it has ended
+            pass
+        os.close(ours)
+        assert process.wait(30) == 0, shown
+    assert b"message " in shown
+    assert security.password("sasl").encode() not in shown
+
+
 def command_lines() -> set[str]:
     """What ``ps`` would show of all processes now."""
     found = set()
@@ -549,7 +618,8 @@ def command_lines() -> set[str]:
 def test_an_export_shows_no_secret(secured: Secured, tmp_path: Path) -> None:
     """Executors read over TLS with the user's password, and with a client certificate; it is in no process's command
     line, in no log of Spark's, in nothing that is printed, kept or exported."""
-    lake, spark_log = tmp_path / "lake", tmp_path / "spark.log"
+    lake, spark_log, events = tmp_path / "lake", tmp_path / "spark.log", tmp_path / "events"
+    events.mkdir()
     seen: set[str] = set()
     over = threading.Event()
 
@@ -574,6 +644,11 @@ def test_an_export_shows_no_secret(secured: Secured, tmp_path: Path) -> None:
             str(lake),
             "--log",
             str(spark_log),
+            # What Spark's web pages show, its settings too, is what it writes there.
+            "--conf",
+            "spark.eventLog.enabled=true",
+            "--conf",
+            f"spark.eventLog.dir=file:{events}",
         )
         result = run(*args, "-c", secured.name, *certificate, "-vv", timeout=200)
     finally:
@@ -584,7 +659,9 @@ def test_an_export_shows_no_secret(secured: Secured, tmp_path: Path) -> None:
     rows = [line.split() for line in result.stdout.splitlines()[1:]]
     assert sum(int(row[4]) for row in rows) == MESSAGES
     assert any("java" in line for line in seen)
-    places = [*lake.rglob("*"), spark_log, *Path(os.environ["ZKGROUP_STATE_DIR"], "backups").glob("*")]
+    assert any(path.stat().st_size for path in events.rglob("*") if path.is_file())
+    backups = Path(os.environ["ZKGROUP_STATE_DIR"], "backups")
+    places = [*lake.rglob("*"), *events.rglob("*"), spark_log, *backups.glob("*")]
     kept = [path.read_bytes().decode("latin-1") for path in places if path.is_file()]
     assert len(kept) > 3
     for secret in secured.secrets:

@@ -9,14 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkgroup.config import ConnectionSettings, Flags, load_consumer_config, resolve_connection
+from zkgroup.config import ConnectionSettings, ConsumerConfig, Flags, load_consumer_config, resolve_connection
 from zkgroup.config.security import SETTINGS, TlsSettings
 from zkgroup.errors import UsageError
+from zkgroup.export.taskdata import TaskSettings
 from zkgroup.protocol.acls import CREATOR_READ_WORLD, parse_acl
 from zkgroup.protocol.brokers import BrokerRegistration, Endpoint
 from zkgroup.protocol.ops import OPEN, Acl
-from zkgroup.servers.kafka import settings_from_brokers
+from zkgroup.servers.kafka import KafkaSettings, settings_from_brokers
 from zkgroup.servers.listeners import choose
+from zkgroup.servers.zookeeper import ZooKeeperSettings
 
 SECRET = "hunter2 and so on"
 
@@ -156,6 +158,36 @@ def test_what_exposes_a_secret_is_warned_of(tmp_path: Path, secret: str) -> None
     typed = resolve(tmp_path, SASL, cluster=("c",), property=(f"kafka.sasl.password={SECRET}",))
     assert "the command line shows kafka.sasl.password to everyone" in typed.warnings[0]
     assert SECRET not in typed.warnings[0]
+
+
+def test_what_is_made_of_settings_shows_no_secret(tmp_path: Path, secret: str) -> None:
+    """No repr of what carries secrets shows one: it would come into logs and tracebacks."""
+    tls = TlsSettings("ca", "certificate", "key", SECRET)
+    kafka = KafkaSettings("h:1", {"sasl.password": SECRET})
+    carriers = [
+        tls,
+        ZooKeeperSettings("h:1", auth=(("digest", f"u:{SECRET}"),), tls=tls, sasl=("u", SECRET)),
+        kafka,
+        kafka.portable(),
+        TaskSettings(kafka, files=None),  # type: ignore[arg-type]
+        resolve(tmp_path, SASL, cluster=("c",), sasl_password_file=(secret,)),
+        ConsumerConfig(group_id="g", kafka=kafka.properties),
+    ]
+    for carrier in carriers:
+        assert SECRET not in repr(carrier), type(carrier)
+        assert SECRET not in str(carrier), type(carrier)
+
+
+def test_settings_for_another_machine(tmp_path: Path) -> None:
+    """Certificates and keys go along as text; a folder of authorities stays a folder; what cannot be read is told."""
+    (tmp_path / "ca.pem").write_text("CA")
+    (tmp_path / "key.pem").write_text("KEY")
+    here = {"ssl.ca.location": f"{tmp_path}/ca.pem", "ssl.key.location": f"{tmp_path}/key.pem", "a": "b"}
+    assert KafkaSettings("h:1", here).portable().properties == {"ssl.ca.pem": "CA", "ssl.key.pem": "KEY", "a": "b"}
+    folder = {"ssl.ca.location": str(tmp_path)}
+    assert KafkaSettings("h:1", folder).portable().properties == folder
+    with pytest.raises(UsageError, match="cannot read /nowhere/key"):
+        KafkaSettings("h:1", {"ssl.key.location": "/nowhere/key"}).portable()
 
 
 def test_every_setting_is_an_option(tmp_path: Path) -> None:

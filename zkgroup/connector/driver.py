@@ -26,7 +26,7 @@ from zkgroup.protocol.offsets import CommitError
 from zkgroup.protocol.ops import Op, Result, SessionEvent
 from zkgroup.servers.brokers import Brokers
 from zkgroup.servers.group_offsets import GroupOffsets
-from zkgroup.servers.zookeeper import Session, ZooKeeperSettings
+from zkgroup.servers.zookeeper import Session, Trouble, ZooKeeperSettings
 
 log = logging.getLogger(__name__)
 
@@ -265,7 +265,14 @@ class Driver:
         def hear(event: SessionEvent) -> None:
             self._events.put(ev.FromSession(epoch, event))
 
-        self._session = Session(self._zookeeper, hear)
+        told: set[str] = set()
+
+        def fail(trouble: Trouble) -> None:
+            if trouble.message not in told:  # it is met again at each attempt
+                told.add(trouble.message)
+                log.warning("%s", trouble.error())
+
+        self._session = Session(self._zookeeper, hear, fail)
         self._session.start()
 
     def _send(self, request: int, ops: tuple[Op, ...]) -> None:

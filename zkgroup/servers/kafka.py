@@ -86,6 +86,8 @@ NO_GROUP: Final = "zkgroup-reader"
 PIECE: Final = 1000
 #: Seconds to wait for the controller's word; any broker's will do afterwards, half a second slower.
 CONTROLLER_TIMEOUT: Final = 1.0
+#: So many brokers that cannot be had for one reason or another speak for all.
+_ENOUGH: Final = 3
 #: Seconds between two looks at an answer that is waited for.
 _LISTEN: Final = 0.01
 #: Codes that say that a broker cannot be reached, or did not answer.
@@ -312,16 +314,21 @@ def admin_client(settings: KafkaSettings, timeout: float, client_log: ClientLog 
 
 
 def _has_controller(admin: AdminClient, heard: ClientLog, settings: KafkaSettings, timeout: float) -> bool:
-    """Raises ``UnreachableError`` as soon as a connection has failed of what trying again will not mend."""
+    """Raises ``UnreachableError`` as soon as connections have failed of what trying again will not mend: one may be
+    in trouble where others are not."""
     asked = admin.describe_cluster(request_timeout=timeout)
     deadline = time.monotonic() + timeout + 1
     explained = ""
+    hopeless: set[str] = set()
+    enough = min(_ENOUGH, settings.bootstrap.count(",") + 1)
     while not asked.done() and time.monotonic() < deadline:
         admin.poll(_LISTEN)
         if heard.failure != explained:
             explained = heard.failure
             if (trouble := kafka_trouble.explain(explained, settings.properties)) is not None:
-                raise trouble
+                hopeless.add(trouble.message)  # which names the broker
+                if len(hopeless) >= enough:
+                    raise trouble
     try:
         asked.result(0)
     except TimeoutError:

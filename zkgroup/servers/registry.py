@@ -53,6 +53,7 @@ class Registry:
         self.timeout = settings.connect_timeout if timeout is None else timeout
         self._session = Session(settings, self._hear, self._fail)
         self._trouble: Trouble | None = None
+        self._hopeless: set[str] = set()  # what servers failed of
         self._up = threading.Event()
         self._down: str | None = None
 
@@ -67,8 +68,10 @@ class Registry:
     def _fail(self, trouble: Trouble) -> None:
         self._trouble = trouble
         if trouble.hopeless and not self._up.is_set():
-            self._down = trouble.message
-            self._up.set()
+            self._hopeless.add(trouble.message)  # which names the server
+            if len(self._hopeless) >= self.settings.servers:
+                self._down = trouble.message
+                self._up.set()
 
     def __enter__(self) -> Self:
         self._session.start()

@@ -116,7 +116,7 @@ class Session:
         """Begin to connect, and return at once; ``Connected`` tells when it is done."""
         client = KazooClient(
             hosts=self.settings.hosts,
-            handler=Handler(self.settings.hosts.partition("/")[0].count(",") + 1, self._context),
+            handler=Handler(self.settings.servers, self._context),
             timeout=self.settings.session_timeout,
             connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=1.0),
             auth_data=list(self.settings.auth) or None,

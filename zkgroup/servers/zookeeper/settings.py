@@ -31,6 +31,11 @@ class ZooKeeperSettings:
         return "/" + self.hosts.partition("/")[2].strip("/")
 
     @property
+    def servers(self) -> int:
+        """How many servers are named."""
+        return self.hosts.partition("/")[0].count(",") + 1
+
+    @property
     def default_acl(self) -> tuple[Acl, ...]:
         """The access list of a node that is made without one."""
         return self.acl or OPEN

@@ -77,16 +77,19 @@ def of_handshake(error: OSError, what: str, settings: ZooKeeperSettings) -> Trou
 
 
 def refusal(what: str, reason: str, settings: ZooKeeperSettings) -> Trouble:
-    """A server that has refused us, by an alert of TLS or without one."""
+    """A server that has refused us, by an alert of TLS or without one: then it may just be ending."""
+    hopeless = reason != ""
     shown = settings.tls.certificate_file if settings.tls else None
     if shown is None:
         return Trouble(
             f"{what} wants a client certificate ({alert(reason)})",
             "name yours with --zookeeper-certificate-file and --zookeeper-key-file",
+            hopeless,
         )
     if has_expired(shown):
         return Trouble(f"{what}: the client certificate {shown} has expired", "renew it")
     return Trouble(
         f"{what} refuses the client certificate {shown} ({alert(reason)})",
-        "it may have expired, or be of an authority that the server does not know",
+        "it may be of an authority that the server does not know",
+        hopeless,
     )
