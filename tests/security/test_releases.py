@@ -1,4 +1,4 @@
-"""TLS with brokers of 0.9, the oldest that have it, which cannot be asked for their versions."""
+"""Releases of the broker: TLS with 0.9, the oldest that has it, and sandboxes that are secured, first and last."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from cli import run
 
+from zkgroup.errors import UsageError
 from zkgroup.sandbox.certificates import STORE_PASSWORD, Authority
 from zkgroup.sandbox.probe import HOST, free_port
 from zkgroup.sandbox.sandbox import Sandbox
@@ -56,3 +57,32 @@ def test_tls_with_0_9(make_sandbox: Callable[..., Sandbox], zookeeper: Sandbox, 
     strange = run("consume", "t", "--until-end", *tls)
     assert strange.returncode == 3
     assert "its certificate is of an authority that is not known here" in strange.stderr
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("release", ["0.10.2.2", "3.9.1"])
+def test_the_first_and_the_last_release_that_can_be_secured(make_sandbox: Callable[..., Sandbox], release: str) -> None:
+    """Their listeners, users and certificates are those of 1.1.1; a group is consumed in, and its offsets kept in both
+    stores."""
+    sandbox = make_sandbox(kafka=release, secure=True, chroot="/secured")
+    with sandbox.registry(30.0) as registry:
+        fill_topic(registry, "t", 6)
+    user = ("-c", f"sandbox:{sandbox.name}")
+    kept = ("-X", "offsets.storage=kafka", "-X", "dual.commit.enabled=true")
+    read = run("consume", "t", "--group", "g", "--from-beginning", "--until-end", *kept, *user)
+    assert (read.returncode, len(read.stdout.splitlines())) == (0, 6), read.stderr
+    for store in ("zookeeper", "kafka"):
+        found = run("offsets", "g", "--store", store, "--output", "json", *user)
+        assert [row["committed"] for row in json.loads(found.stdout)] == [2] * 3, found.stderr
+    assert sandbox.security is not None
+    files = ("--ssl-certificate-file", str(sandbox.security.certificate), "--ssl-key-file", str(sandbox.security.key))
+    for options in (("--listener", "SSL", *files), ("--listener", "CLIENTS", "--sasl-mechanism", "PLAIN")):
+        found = run("consume", "t", "--from-beginning", "--until-end", *options, *user)
+        assert (found.returncode, len(found.stdout.splitlines())) == (0, 6), found.stderr
+
+
+def test_releases_that_cannot_be_secured() -> None:
+    """They are refused before anything is started, with those that can."""
+    for release in ("0.8.2.2", "0.10.1.1"):
+        with pytest.raises(UsageError, match=r"knows no SCRAM and no names for listeners: use one of 0\.10\.2\.2"):
+            Sandbox("never", kafka=release, secure=True)
