@@ -97,7 +97,7 @@ def test_a_lost_file_is_written_again(
         told: list[str] = []
         made = fill_in(group, topic, begin=at(topic, 15), until=at(topic, 16), warn=told.append)
         assert [(row.partition, row.start, row.end, row.rows) for row in made] == [(0, 10, 20, 10)]
-        assert told == [f"{topic}-0: {gone[0]} is missing, offsets 10 to 19 once more"]
+        assert told == [f"{topic}-0: {gone[0]} is missing: offsets 10 to 19 are exported again"]
         assert problems(lake) == [f"{gone[1]} of run {run} is missing"]
         fill_in(group, topic)
         run = lake.runs(group)[-1]

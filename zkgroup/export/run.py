@@ -205,9 +205,8 @@ class _Export:
             self._warn(f"{partition} is left out: {why}")
         for part in plan.partitions:
             for lost in part.again:
-                self._warn(
-                    f"{part.partition}: {lost.file} is missing, offsets {lost.start} to {lost.end - 1} once more"
-                )
+                what = f"offsets {lost.start} to {lost.end - 1} are exported again"
+                self._warn(f"{part.partition}: {lost.file} is missing: {what}")
             for gap in part.skipped:
                 if gap.end > gap.start:
                     self._warn(f"{part.partition}: offsets {gap.start} to {gap.end - 1} are not exported ({gap.kind})")
