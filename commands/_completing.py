@@ -31,7 +31,7 @@ def complete_group(ctx: typer.Context, incomplete: str) -> list[str]:
     offered: list[str] = []
 
     def look() -> None:
-        with open_registry(connection(ctx, quiet=True)) as registry:
+        with open_registry(connection(ctx, quiet=True, ask=False)) as registry:
             names = registry.read([Children(znodes.consumers())])[0]
             offered.extend(names if isinstance(names, tuple) else ())
 

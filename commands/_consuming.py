@@ -145,7 +145,7 @@ def _look_around(
     """Before joining, so that nothing is registered in vain: do the topics exist, do the brokers answer? Returns where
     the logs end, if that matters."""
     from zkgroup.connector.start import log_ends
-    from zkgroup.groups import strangers
+    from zkgroup.groups.strangers import look_for_strangers
     from zkgroup.protocol import znodes
     from zkgroup.protocol.brokers import decode_topic, partitions_to_read
     from zkgroup.protocol.names import TopicPartition
@@ -155,7 +155,7 @@ def _look_around(
 
     given = _given_brokers(settings)
     with open_registry(settings) as registry:
-        if (told := strangers.warning(registry, config.group_id)) is not None:
+        if (told := look_for_strangers(registry, config.group_id)) is not None:
             log.warning("%s", told)
         listed, brokers = registry.read([Children(znodes.topics()), Children(znodes.broker_ids())])
         known = listed if isinstance(listed, tuple) else ()

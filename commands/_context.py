@@ -25,13 +25,15 @@ if TYPE_CHECKING:
     from zkgroup.servers.zookeeper import ZooKeeperSettings
 
 
-def connection(ctx: typer.Context, *, quiet: bool = False, cluster: str | None = None) -> ConnectionSettings:
+def connection(
+    ctx: typer.Context, *, quiet: bool = False, cluster: str | None = None, ask: bool = True
+) -> ConnectionSettings:
     """Where the servers are: flags over environment over profile over ``consumer.properties``. ``cluster``: of this
-    profile, as if a flag had named it."""
+    profile, as if a flag had named it. ``ask``: for passwords that are missing."""
     flags = ctx.ensure_object(Given).flags
     if cluster is not None:
         flags = replace(flags, cluster=(cluster,))
-    settings = resolve_connection(flags, os.environ, _sandbox, _ask())
+    settings = resolve_connection(flags, os.environ, _sandbox, _ask() if ask else None)
     if not quiet:
         warn(ctx, settings.warnings)
     return settings

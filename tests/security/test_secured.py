@@ -187,17 +187,17 @@ def test_with_a_member_of_the_reference(secured: Secured) -> None:
         with secured.sandbox.member(group, topic, kind="topics") as theirs:
             theirs.wait_for(20)
             path = znodes.offset(group, TopicPartition(topic, 1))
-            wait_until(lambda: isinstance(registry.read([Get(path)])[0], Node), 20)
+            wait_until(lambda: isinstance(registry.read([Get(path)])[0], Node), 60)
             ours: list[str] = []
             arguments = ("consume", topic, "--group", group, "--max-messages", "5", "-c", secured.name)
-            reader = threading.Thread(target=lambda: ours.append(secured.run(*arguments, code=None)))
+            reader = threading.Thread(target=lambda: ours.append(secured.run(*arguments, code=None, timeout=180)))
             reader.start()
-            wait_until(lambda: len(owners(registry, group, topic)) == 2, 30)
+            wait_until(lambda: len(owners(registry, group, topic)) == 2, 90)
             fill_topic(registry, topic, 20)
-            reader.join(60)
+            reader.join(180)
             assert len(ours[0].splitlines()) == 5, ours
-            wait_until(lambda: len(owners(registry, group, topic)) == 1, 30)
-            wait_until(lambda: committed(registry, group, topic) == 40, 30)
+            wait_until(lambda: len(owners(registry, group, topic)) == 1, 90)
+            wait_until(lambda: committed(registry, group, topic) == 40, 90)
             log = theirs.logged()
         assert "NoAuth" not in log
 
@@ -386,6 +386,9 @@ def test_members_that_could_not_commit_to_our_nodes(secured: Secured, over_tls: 
         warned = run(*read).stderr
         assert "owners that come to ZooKeeper with other credentials, or none: app-0, nobody-0: they" in warned
         assert "come to ZooKeeper" not in run(*read, "--zookeeper-acl", "open").stderr
+        # A registration that they cannot read would stop them all.
+        line = secured.run(*read, "--zookeeper-acl", "creator", "--quiet", code=5)
+        assert "a registration that they may not read stops the whole group: give --zookeeper-acl" in line
 
 
 # Refusals by brokers
@@ -659,6 +662,10 @@ def test_an_export_shows_no_secret(secured: Secured, tmp_path: Path) -> None:
     rows = [line.split() for line in result.stdout.splitlines()[1:]]
     assert sum(int(row[4]) for row in rows) == MESSAGES
     assert any("java" in line for line in seen)
+    with secured.sandbox.registry(30.0) as registry:
+        (acls,) = registry.read([GetAcl(znodes.offset(group, TopicPartition(TOPIC, 0)))])
+    assert isinstance(acls, Acls)
+    assert {entry.scheme for entry in acls.acl} == {"sasl", "x509", "world"}
     assert any(path.stat().st_size for path in events.rglob("*") if path.is_file())
     backups = Path(os.environ["ZKGROUP_STATE_DIR"], "backups")
     places = [*lake.rglob("*"), *events.rglob("*"), spark_log, *backups.glob("*")]

@@ -36,6 +36,7 @@ from zkgroup.export.summaries import PartitionSummary, summaries_of
 from zkgroup.export.surroundings import Progress, Runner, Surroundings
 from zkgroup.export.transactions import holdable
 from zkgroup.export.words import ExportPlan, OffsetRange, PartitionFacts, Policies
+from zkgroup.groups.strangers import look_for_strangers
 from zkgroup.java import find_java
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, validate_group_id, validate_topic
@@ -224,6 +225,8 @@ class _Export:
             self._request.topics, self._request.whitelist
         )
         config = replace(config, group_id=self._request.group, auto_commit_enable=False)
+        if (told := look_for_strangers(registry, config.group_id)) is not None:
+            self._with.warn(told)
         member = stack.enter_context(Membership(config, registry, self._kafka(), list(topics)))
         self._with.passed("joined")
         self._with = replace(self._with, member=member)

@@ -23,6 +23,7 @@ from zkgroup.groups.beside import owned_now
 from zkgroup.groups.model import GroupSnapshot
 from zkgroup.groups.ownership import not_judged
 from zkgroup.groups.snapshot import read_group
+from zkgroup.groups.strangers import look_for_strangers
 from zkgroup.protocol import znodes
 from zkgroup.protocol.assignors import Assignment
 from zkgroup.protocol.names import identify_owner
@@ -205,6 +206,7 @@ def _node_of_ours(group: str) -> str:
 
 
 def _create(registry: Registry, group: str, node: str) -> None:
+    look_for_strangers(registry, group)
     data = encode_registration(Registration("static", {}, int(time.time() * 1000)))
     match registry.write(Create(node, data, ephemeral=True)):
         case Failure(Code.NO_NODE):

@@ -11,6 +11,7 @@ import base64
 import hashlib
 from typing import Final
 
+from zkgroup.errors import RefusedError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.acls import EVERYTHING
 from zkgroup.protocol.names import TopicPartition
@@ -21,6 +22,7 @@ from zkgroup.words import listed
 
 #: Owner nodes that are looked at: enough to have some of each member, in any group that is at rest.
 _LOOKED_AT: Final = 500
+_READ: Final = 1
 _WRITE: Final = 2
 
 
@@ -28,7 +30,7 @@ def strangers(registry: Registry, group: str) -> list[str]:
     """The owners (as their nodes hold them) of partitions of ``group`` that come as nobody whom the access list of
     ``registry``'s settings lets write. Empty where that list is open, or nobody can tell."""
     acl = registry.settings.acl
-    if acl is None or _lets_write(acl, ("world", "anyone")):
+    if acl is None or _lets(acl, ("world", "anyone"), _WRITE):
         return []
     listing = registry.read([Children(znodes.owners(group))])[0]
     topics = sorted(listing) if isinstance(listing, tuple) else []
@@ -51,19 +53,30 @@ def strangers(registry: Registry, group: str) -> list[str]:
     )
 
 
-def warning(registry: Registry, group: str) -> str | None:
-    """``strangers`` in words; None where there is none."""
+def look_for_strangers(registry: Registry, group: str) -> str | None:
+    """``strangers`` in words, before a member joins the group, or a registration is made for it; None where there is
+    none.
+
+    Raises ``RefusedError`` where they could not even read the registration: each of them would fail to rebalance, and
+    own nothing until it goes.
+    """
     found = strangers(registry, group)
     if not found:
         return None
+    who = f"owners that come to ZooKeeper with other credentials, or none: {listed(found)}"
+    if not _lets(registry.settings.acl or (), ("world", "anyone"), _READ):
+        raise RefusedError(
+            f"group {group} has {who}: a registration that they may not read stops the whole group",
+            "give --zookeeper-acl creator-read-world or open, or all members the same credentials",
+        )
     return (
-        f"group {group} has owners that come to ZooKeeper with other credentials, or none: {listed(found)}: they "
-        "cannot commit to offset nodes that this member makes: give all members the same, or --zookeeper-acl open"
+        f"group {group} has {who}: they cannot commit to offset nodes that this member makes: give all members "
+        "the same, or --zookeeper-acl open"
     )
 
 
-def _lets_write(acl: tuple[Acl, ...], who: tuple[str, str]) -> bool:
-    return any(entry.permissions & _WRITE and (entry.scheme, entry.id) == who for entry in acl)
+def _lets(acl: tuple[Acl, ...], who: tuple[str, str], permission: int) -> bool:
+    return any(entry.permissions & permission and (entry.scheme, entry.id) == who for entry in acl)
 
 
 def _is_stranger(theirs: tuple[Acl, ...], settings: ZooKeeperSettings) -> bool:

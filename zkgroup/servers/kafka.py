@@ -89,7 +89,7 @@ CONTROLLER_TIMEOUT: Final = 1.0
 #: So many brokers that cannot be had for one reason or another speak for all.
 _ENOUGH: Final = 3
 #: Seconds between two looks at an answer that is waited for.
-_LISTEN: Final = 0.01
+_LISTEN: Final = 0.005
 #: Codes that say that a broker cannot be reached, or did not answer.
 UNREACHABLE: Final = (
     KafkaError._TIMED_OUT,
