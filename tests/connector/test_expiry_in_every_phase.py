@@ -18,6 +18,7 @@ from support import wait_until
 from tcp_proxy import TcpProxy
 
 from zkgroup.connector import Connector, Record
+from zkgroup.errors import SessionLostError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.member import Phase
 from zkgroup.protocol.names import TopicPartition
@@ -46,6 +47,7 @@ class Scene:
         self.busy = threading.Event()  # set: a's reader keeps the record that it has in hand
         self.stuck = threading.Event()  # it has one
         self.connector: Connector | None = None
+        self.error: SessionLostError | None = None
         self._undo: list[Callable[[], object]] = []
         self._threads: list[threading.Thread] = []
 
@@ -76,8 +78,16 @@ class Scene:
             wait_until(lambda: not self.busy.is_set(), 60, "the reader may go on")
 
     def begin_to_leave(self) -> None:
-        """a leaves in the background."""
-        self._run(self.observed.members[-1].close)
+        """a leaves in the background; ``error`` is what that ends with."""
+        member = self.observed.members.pop()
+
+        def leave() -> None:
+            try:
+                member.close()
+            except SessionLostError as error:
+                self.error = error
+
+        self._run(leave)
 
     def _run(self, what: Callable[[], object]) -> None:
         self._threads.append(threading.Thread(target=what, daemon=True))
@@ -149,21 +159,21 @@ def sessions(address: str) -> set[int]:
     return {int(part.partition(",")[0], 16) for part in text.split("sid=")[1:]}
 
 
-def arrive(scene: Scene, phase: Phase, directions: tuple[str, ...]) -> None:
-    """Bring a to ``phase``, and hold it there."""
+def arrive(scene: Scene, phase: Phase, directions: tuple[str, ...], *, leaving: bool) -> None:
+    """Bring a to ``phase``, on its way out or not, and hold it there."""
     holds = lambda: scene.phase == phase.value  # noqa: E731
     if phase in ASKING:
         arrange(scene, phase)
         scene.proxy.stall_when(holds, *directions)
-        if phase in (Phase.LOOKING, Phase.COMMITTING, Phase.RELEASING):
-            scene.nudge()
-        elif phase is Phase.UNREGISTERING:
+        if leaving:
             scene.begin_to_leave()
+        elif phase in (Phase.LOOKING, Phase.COMMITTING, Phase.RELEASING):
+            scene.nudge()
         elif phase is not Phase.OWNING:
             scene.begin_to_join(subscription={scene.observed.topic: 1, scene.ghosted: 1})
         assert scene.proxy.closed_gate.wait(30), f"a does not come to {phase}"
     else:
-        hold(scene, phase)
+        hold(scene, phase, leaving=leaving)
     wait_until(holds, 30, f"a is {phase.value}")
 
 
@@ -176,7 +186,7 @@ def arrange(scene: Scene, phase: Phase) -> None:
         scene.observed.wait_until_read()
 
 
-def hold(scene: Scene, phase: Phase) -> None:
+def hold(scene: Scene, phase: Phase, *, leaving: bool) -> None:
     """Hold a in a phase that waits for others than ZooKeeper."""
     group, topics = scene.observed.group, {scene.observed.topic: 1, scene.ghosted: 1}
     if phase is Phase.WAITING:
@@ -196,35 +206,46 @@ def hold(scene: Scene, phase: Phase) -> None:
             assert scene.stuck.wait(30)
         else:
             scene.listener.hold("before_releasing")
-        scene.nudge()
+        (scene.begin_to_leave if leaving else scene.nudge)()
 
 
 CASES = [
     # Before the server was asked for a session there is none to end.
-    *(pytest.param(phase, (), id=phase.name) for phase in ASKING + OTHERS if phase is not Phase.CONNECTING),
-    *(pytest.param(phase, ("replies",), id=f"{phase.name}-done") for phase in ASKING if phase in WRITING),
+    *((phase, (), False) for phase in ASKING + OTHERS if phase not in (Phase.CONNECTING, Phase.UNREGISTERING)),
+    *((phase, ("replies",), False) for phase in ASKING if phase in WRITING - {Phase.UNREGISTERING}),
+    *((phase, (), True) for phase in (Phase.COMMITTING, Phase.NOTIFYING, Phase.RELEASING, Phase.UNREGISTERING)),
+    *((phase, ("replies",), True) for phase in (Phase.COMMITTING, Phase.RELEASING, Phase.UNREGISTERING)),
 ]
 
 
-@pytest.mark.parametrize(("phase", "directions"), CASES)
+def case_name(phase: Phase, directions: tuple[str, ...], leaving: bool) -> str:
+    return phase.name + ("-done" if directions else "") + ("-leaving" if leaving else "")
+
+
+@pytest.mark.parametrize(("phase", "directions", "leaving"), CASES, ids=[case_name(*case) for case in CASES])
 def test_a_session_that_ends(
     zookeeper: Sandbox,
     registry: Registry,
     scene: Callable[[], AbstractContextManager[Scene]],
     phase: Phase,
     directions: tuple[str, ...],
+    leaving: bool,
 ) -> None:
-    """a comes back under a new session (or, leaving, is gone), the group is at rest, and every guarantee was kept."""
+    """a comes back under a new session (or, leaving, is gone, with an error if anything was not committed), the group
+    is at rest, and every guarantee was kept."""
     with scene() as one:
         before = sessions(zookeeper.address)
-        arrive(one, phase, directions)
+        arrive(one, phase, directions, leaving=leaving)
         one.observed.excused["a"] += 1
         expire_session(zookeeper.address, session_of(one, zookeeper.address, before))
         assert one.phase == phase.value, "it cannot know yet"
         one.undo()
         one.finish()
         assert one.connector is not None
-        if phase is Phase.UNREGISTERING:
+        if leaving:
+            if (phase, directions) != (Phase.COMMITTING, ("replies",)):  # the answer may have been on its way
+                assert (one.error is not None) == (phase is Phase.COMMITTING)
+            wait_for_rest(registry, one.observed.group, 1)
             assert members(registry, one.observed.group) == (f"{one.observed.group}_b",)
         else:
             # Who has not heard of its session yet asks for one as if it had had none.
@@ -236,4 +257,4 @@ def test_a_session_that_ends(
 
 def test_every_phase_is_there() -> None:
     """A phase that the machine gets some day must be given its case; a new member has no session, nor has who left."""
-    assert set(ASKING) | set(OTHERS) | {Phase.NEW, Phase.CLOSED} == set(Phase)
+    assert {phase for phase, _, _ in CASES} | {Phase.NEW, Phase.CLOSED} == set(Phase)
