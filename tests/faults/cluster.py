@@ -15,7 +15,7 @@ from zkgroup.servers.kafka import KafkaError, KafkaException, KafkaSettings, Mes
 from zkgroup.servers.registry import Registry
 from zkgroup.servers.zookeeper import ZooKeeperSettings
 
-# What a broker that has just started says of topics that it has not been told of yet.
+# What a broker that has just started says of topics that it has not been told of yet: such records are sent again.
 _FOR_NOW = (KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART)
 
 
@@ -139,26 +139,38 @@ class Writer:
         self._rate = total / seconds
         self._begun = time.monotonic()
         self._sent = 0
+        self._again: list[int] = []
         self._thread = Thread("writer", 0.05, self._step)
 
     def _step(self) -> None:
         due = min(self._total, int((time.monotonic() - self._begun) * self._rate))
-        while self._sent < due:
-            value = b"%09d" % self._sent
-            try:
-                self._client.produce(
-                    self._topic, value, partition=self._sent % self._partitions, on_delivery=self._delivered
-                )
-            except KafkaException as error:
-                if error.args[0].code() not in _FOR_NOW:
-                    raise
-                break
+        while self._again and self._put(self._again[-1]):
+            self._again.pop()
+        while self._sent < due and self._put(self._sent):
             self._sent += 1
             if self._sent % 1000 == 0:
                 self._client.poll(0)
         self._client.poll(0)
 
-    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+    def _put(self, number: int) -> bool:
+        """Whether the client takes it."""
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            self._delivered(number, error, message)
+
+        partition = number % self._partitions
+        try:
+            self._client.produce(self._topic, b"%09d" % number, partition=partition, on_delivery=delivered)
+        except KafkaException as error:
+            if error.args[0].code() not in _FOR_NOW:
+                raise
+            return False
+        return True
+
+    def _delivered(self, number: int, error: KafkaError | None, message: Message) -> None:
+        if error is not None and error.code() in _FOR_NOW:
+            self._again.append(number)
+            return
         if error is not None:
             self.refused.append(error.str())
             return
