@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
@@ -45,8 +46,9 @@ ConfirmOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
         "--confirm",
-        metavar="CLUSTER",
-        help="For a profile that is protected: its name, instead of being asked for it.",
+        metavar="GROUP",
+        help="For a profile that is protected: the name of the group that is changed, instead of being asked for it; "
+        "with --pattern that.",
         show_default=False,
     ),
 ]
@@ -74,11 +76,12 @@ class Change:
     confirm: str | None = None
     backup: Path | None = None
     vouched: bool = False
+    name: str = ""  # of what is changed: what somebody types who means it
 
     def is_wanted(self, changes: int) -> bool:
         """Whether to change anything now that the plan is shown; ``changes`` is how much there is to do.
 
-        A protected profile is asked for by its name, on the terminal, unless ``--confirm`` gives it. Raises
+        On a protected profile the group's name is asked for, on the terminal, unless ``--confirm`` gives it. Raises
         ``RefusedError`` where that is not the name.
         """
         if not changes:
@@ -88,7 +91,7 @@ class Change:
             self.done("nothing was changed: this is the plan, --execute does it")
             return False
         if self.settings.protected:
-            _confirm(self.settings.cluster or "", self.confirm)
+            _confirm(self.settings.cluster or "", self.name, self.confirm)
         return True
 
     def check_vouched(self, registry: object) -> None:
@@ -152,6 +155,7 @@ class Change:
 
 def change_of(
     ctx: typer.Context,
+    name: str | None,
     *,
     execute: bool,
     dry_run: bool,
@@ -159,23 +163,26 @@ def change_of(
     backup: Path | None = None,
     vouched: bool = False,
 ) -> Change:
-    """What the command line says. Opens nothing. Raises ``UsageError`` for options that contradict each other, and
-    ``RefusedError`` where the backup's file exists."""
+    """What the command line says; ``name``: of the group that is changed, if one is named. Opens nothing.
+
+    Raises ``UsageError`` for options that contradict each other, and ``RefusedError`` where the backup's file exists.
+    """
     if execute and dry_run:
         raise UsageError("--execute and --dry-run contradict each other", "give one")
     if backup is not None and str(backup) == "-":
         raise UsageError("--backup takes a file: what was there before must outlive this command", "name one")
     if backup is not None and (backup.exists() or backup.is_symlink()):
         raise RefusedError(f"--backup {backup} exists: it may be the only copy of something", "choose another file")
-    return Change(ctx, connection(ctx), execute, confirm, backup, vouched)
+    settings = connection(ctx)
+    return Change(ctx, settings, execute, confirm, backup, vouched, name or settings.cluster or "")
 
 
-def _confirm(cluster: str, given: str | None) -> None:
+def _confirm(cluster: str, name: str, given: str | None) -> None:
     if given is None and sys.stdin is not None and sys.stdin.isatty():
-        sys.stderr.write(f"cluster {one_line(cluster)} is protected: type its name to go on: ")
+        sys.stderr.write(f"cluster {one_line(cluster)} is protected: type {one_line(name)} to go on: ")
         sys.stderr.flush()
         given = sys.stdin.readline().strip()
-    if given != cluster:
+    if given != name:
         raise RefusedError(
-            f"cluster {cluster} is protected; nothing was changed", f"confirm the change with --confirm {cluster}"
+            f"cluster {cluster} is protected; nothing was changed", f"confirm the change with --confirm {quote(name)}"
         )

@@ -118,7 +118,7 @@ def assign(
     from zkgroup.groups.whatif import check_size, find_member, plan_all
 
     choice_of(strategy or "range", compat)  # wrong ones are refused before anything is opened
-    change = change_of(ctx, execute=execute, dry_run=dry_run, confirm=confirm)
+    change = change_of(ctx, group, execute=execute, dry_run=dry_run, confirm=confirm)
     with open_registry(change.settings) as registry:
         kafka = brokers_of(change.settings, registry)
         ground = read_ground(registry, group, must_exist=not changes.members, kafka=kafka)

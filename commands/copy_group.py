@@ -64,7 +64,7 @@ def copy_group(
     if group == to:
         raise UsageError(f"group {group} cannot be copied to itself", "name another group")
     change = change_of(
-        ctx, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup, vouched=no_zookeeper_members
+        ctx, to, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup, vouched=no_zookeeper_members
     )
     from zkgroup.groups.managing import conflict
     from zkgroup.groups.scope import parse_scope

@@ -124,7 +124,13 @@ def delete_group(
     if topic and store in ("kafka", "both"):
         raise UsageError("Kafka deletes groups as a whole only", "leave --topic out, or give --store zookeeper")
     change = change_of(
-        ctx, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup, vouched=no_zookeeper_members
+        ctx,
+        group or ",".join(pattern or ()),
+        execute=execute,
+        dry_run=dry_run,
+        confirm=confirm,
+        backup=backup,
+        vouched=no_zookeeper_members,
     )
     if undo is not None:
         _undo(change, group, undo, store, output)

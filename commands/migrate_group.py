@@ -73,7 +73,7 @@ def migrate_group(
     """
     if verify and (execute or take is not None or backup is not None):
         raise UsageError("--verify only compares", "leave out --execute, --take and --backup")
-    change = change_of(ctx, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup)
+    change = change_of(ctx, group, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup)
     keep_everything()
     from zkgroup.groups.migrating import Migrator
     from zkgroup.groups.scope import parse_scope

@@ -67,7 +67,7 @@ def rename_group(
     if group == to:
         raise UsageError(f"group {group} has that name already", "name another")
     change = change_of(
-        ctx, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup, vouched=no_zookeeper_members
+        ctx, group, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup, vouched=no_zookeeper_members
     )
     from zkgroup.groups.manage import foreign_nodes
     from zkgroup.groups.managing import conflict

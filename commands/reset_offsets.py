@@ -166,7 +166,7 @@ def reset_offsets(
     if export and output == "json":
         raise UsageError("--export prints CSV, which is what Kafka's tools read", "leave --output out")
     change = change_of(
-        ctx, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup, vouched=no_zookeeper_members
+        ctx, group, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup, vouched=no_zookeeper_members
     )
     keep_everything()
     from zkgroup.groups.files import read_offsets

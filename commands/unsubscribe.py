@@ -42,7 +42,7 @@ def unsubscribe(
     zkgroup unsubscribe billing --topic old-orders
     zkgroup unsubscribe billing --topic old-orders --topic orders:7 --execute
     """
-    change = change_of(ctx, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup)
+    change = change_of(ctx, group, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup)
     from zkgroup.groups.manage import plan_delete
     from zkgroup.groups.managing import Found, check_has, read_scope, staying_in_kafka
     from zkgroup.groups.removing import remove_tree

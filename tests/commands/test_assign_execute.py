@@ -80,7 +80,7 @@ def test_execute_refused(cluster: Sandbox, registry: Registry, build: Build, mak
 def test_a_protected_profile(
     cluster: Sandbox, registry: Registry, build: Build, make_topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    """A plan is shown freely; --execute asks for the profile's name, and without it does nothing."""
+    """A plan is shown freely; --execute asks for the group's name, and without it does nothing."""
     topic = make_topic(1)
     group = build({"G_a": {topic: 1}}, {TopicPartition(topic, 0): "G_a-0"})
     profile = tmp_path / "config.toml"
@@ -90,7 +90,7 @@ def test_a_protected_profile(
     refused = run("assign", group, "--execute", "-c", "prod", env=env)
     assert (refused.returncode, refused.stdout) == (5, "")
     assert "cluster prod is protected" in refused.stderr
-    confirmed = run("assign", group, "--execute", "--timeout", "1", "--confirm", "prod", "-c", "prod", env=env)
+    confirmed = run("assign", group, "--execute", "--timeout", "1", "--confirm", group, "-c", "prod", env=env)
     assert "did not rebalance: nothing was claimed anew in" in confirmed.stderr
 
 

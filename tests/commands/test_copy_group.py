@@ -172,7 +172,8 @@ def test_names_that_cannot_be(
 def test_a_protected_cluster_asks(
     cluster: Sandbox, registry: Registry, make_group: Build, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
-    """A profile that is protected wants its name before anything is changed; the plan needs none."""
+    """On a protected profile nothing is changed unless somebody says the name of the group that is; the plan needs
+    nobody."""
     config = tmp_path / "config.toml"
     config.write_text(f'[clusters.prod]\nzookeeper = "{cluster.connect}"\nprotected = true\n')
     group, other = make_group({P("t", 0): 5}), unique("copied")
@@ -181,10 +182,13 @@ def test_a_protected_cluster_asks(
     assert run(*args, env=env).returncode == 0
     result = run(*args, "--execute", env=env, input="")
     assert result.returncode == 5
-    assert "cluster prod is protected; nothing was changed: confirm the change with --confirm prod" in result.stderr
+    said = f"cluster prod is protected; nothing was changed: confirm the change with --confirm {other}"
+    assert said in result.stderr
     assert values(registry, other, P("t", 0)) == [None]
-    assert run(*args, "--execute", "--confirm", "dev", env=env).returncode == 5
-    assert run(*args, "--execute", "--confirm", "prod", env=env).returncode == 0
+    for wrong in ("prod", group, ""):
+        assert run(*args, "--execute", "--confirm", wrong, env=env).returncode == 5
+    assert values(registry, other, P("t", 0)) == [None]
+    assert run(*args, "--execute", "--confirm", other, env=env).returncode == 0
     assert values(registry, other, P("t", 0)) == [5]
 
 

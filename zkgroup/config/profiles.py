@@ -16,6 +16,7 @@ security-protocol = "SASL_SSL"               # and all others of zkgroup.config.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -98,7 +99,9 @@ def _profile(table: Mapping[str, Any], name: str, path: Path) -> Profile:
     unknown = sorted(table.keys() - _FIELDS.keys())
     if unknown:
         # A misspelt `protected` must not pass in silence.
-        raise UsageError(f"{where}: unknown key {unknown[0][:80]!r}", f"known: {', '.join(_FIELDS)}")
+        near = difflib.get_close_matches(unknown[0][:80], _FIELDS, n=1)
+        remedy = f"is {near[0]} meant?" if near else "docs/configuration.md has them all"
+        raise UsageError(f"{where}: unknown key {unknown[0][:80]!r}", remedy)
     values: dict[str, Any] = {}
     security: dict[str, str] = {}
     for key, value in table.items():
