@@ -46,7 +46,7 @@ def _declare(setting: Setting, collect: Callable[..., Any]) -> Any:
     option = typer.Option(
         f"{setting.option}/--no-{setting.name}" if truth else setting.option,
         metavar=None if truth else "NAME" if setting.choices else _METAVARS[setting.kind],
-        help=f"{help} [env:{setting.variable}]",
+        help=f"{help} [env:{setting.variable}{', the secret itself' if setting.kind == 'secret' else ''}]",
         callback=taken,
         expose_value=False,
         show_default=False,

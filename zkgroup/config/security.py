@@ -58,7 +58,7 @@ BROKERS: Final = (
     Setting(
         "security-protocol",
         "choice",
-        "What is spoken with the brokers; by default what the named listener speaks, else PLAINTEXT.",
+        "What is spoken with the brokers; by default what the named listener speaks, else PLAINTEXT:",
         PROTOCOL,
         PROTOCOLS,
     ),
@@ -77,16 +77,16 @@ BROKERS: Final = (
     Setting(
         "ssl-check-hostname",
         "truth",
-        "Whether a broker's certificate must be for its host.",
+        "Whether a broker's certificate must be for its host; it must by default.",
         "kafka.ssl.endpoint.identification.algorithm",
     ),
     Setting(
         "ssl-verify",
         "truth",
-        "Whether brokers' certificates are looked at at all.",
+        "Whether brokers' certificates are looked at at all; they are by default.",
         "kafka.enable.ssl.certificate.verification",
     ),
-    Setting("sasl-mechanism", "choice", "How the user proves to be it.", "kafka.sasl.mechanism", MECHANISMS),
+    Setting("sasl-mechanism", "choice", "How the user logs in:", "kafka.sasl.mechanism", MECHANISMS),
     Setting("sasl-user", "text", "The user, for the brokers.", "kafka.sasl.username"),
     Setting("sasl-password", "secret", "Holds the user's password.", "kafka.sasl.password"),
 )
@@ -96,8 +96,10 @@ ZOOKEEPER: Final = (
     Setting("zookeeper-certificate-file", "file", "The client certificate to show to ZooKeeper (PEM)."),
     Setting("zookeeper-key-file", "file", "Its key (PEM)."),
     Setting("zookeeper-key-password", "secret", "Holds the password of the key."),
-    Setting("zookeeper-check-hostname", "truth", "Whether ZooKeeper's certificate must be for its host."),
-    Setting("zookeeper-verify", "truth", "Whether ZooKeeper's certificate is looked at at all."),
+    Setting(
+        "zookeeper-check-hostname", "truth", "Whether ZooKeeper's certificate must be for its host; it must by default."
+    ),
+    Setting("zookeeper-verify", "truth", "Whether ZooKeeper's certificate is looked at at all; it is by default."),
     Setting("zookeeper-sasl-user", "text", "The user, for ZooKeeper (SASL, DIGEST-MD5)."),
     Setting("zookeeper-sasl-password", "secret", "Holds the user's password."),
     Setting(
