@@ -115,7 +115,7 @@ def test_a_reader_that_works_long_is_waited_for_and_one_that_hangs_is_not(
         pace=lambda record: release.wait(20),
     ) as slow:
         wait_until(lambda: slow.records, 10, "something in hand")
-        with ReadMember(cluster.connect, group, {topic: 1}, consumer_id="b") as other:
+        with ReadMember(cluster.connect, group, {topic: 1}, consumer_id="b"):
             wait_for_rest(registry, group, 2)
             assert slow.connector.statistics().counters.abandoned == 1
             release.set()
