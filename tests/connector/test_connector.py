@@ -13,6 +13,7 @@ import pytest
 from members import ReadMember, committed, connector, owners, wait_for_rest
 from support import wait_until
 
+from zkgroup.config import ConsumerConfig
 from zkgroup.connector import Connector
 from zkgroup.connector.reading import Reading
 from zkgroup.connector.stream import IDLE, SLICE
@@ -25,6 +26,7 @@ from zkgroup.protocol.ops import Exists, Get, Node, Stat
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import Record
 from zkgroup.servers.registry import Registry
+from zkgroup.servers.zookeeper import ZooKeeperSettings
 
 Make = Callable[..., str]
 Fill = Callable[..., list[Record]]
@@ -180,11 +182,30 @@ def test_what_cannot_work_is_said_before_anything_is_done(cluster: Sandbox, make
     member = connector(cluster.connect, unique("group"))
     with pytest.raises(UsageError, match="not in the group"):
         member.commit()
-    for wrong in ({}, "orders", {"orders": 0}, {"orders": "1"}, {"no/topic": 1}, None):
+    for wrong in ({}, "orders", {"orders": 0}, {"orders": "1"}, {"orders": True}, {1: 1}, {"no/topic": 1}, None):
         with pytest.raises(UsageError):
             member.streams(wrong)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="TopicFilter"):
         member.streams_by_filter("orders.*")  # type: ignore[arg-type]
+    for streams in (0, "2", None, 2.5, True):
+        with pytest.raises(UsageError, match="at least one stream"):
+            member.streams_by_filter(TopicFilter("white_list", "x"), streams)  # type: ignore[arg-type]
+    for topics in ("orders", [], None, [1], ["no/topic"]):
+        with pytest.raises(UsageError):
+            member.merged_streams(topics)  # type: ignore[arg-type]
+    for kind, expression in (("white", "x"), ("static", "x"), ("white_list", None), ("black_list", b"x")):
+        with pytest.raises(UsageError):
+            TopicFilter(kind, expression)  # type: ignore[arg-type]
+    config, settings = ConsumerConfig(group_id="g"), ZooKeeperSettings(cluster.connect)
+    for arguments in (({}, settings), (None, settings), (config, cluster.connect), (config, ZooKeeperSettings("h:x"))):
+        with pytest.raises(UsageError):
+            Connector(*arguments)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="parse_start"):
+        Connector(config, settings, start="earliest")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="is no text"):
+        Connector(ConsumerConfig(group_id=1), settings)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="cannot be set"):
+        ConsumerConfig(group_id="g", kafka={1: "a"})  # type: ignore[dict-item]
     with pytest.raises(UsageError, match="no mapping"):
         connector(cluster.connect, "g", kafka=None)
     assert member.statistics().phase == "new"

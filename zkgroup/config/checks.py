@@ -71,7 +71,7 @@ def check_raw(properties: Mapping[str, str], mapped: Mapping[str, Key]) -> None:
     """Check ``ConsumerConfig.kafka``. ``mapped``: librdkafka's properties that fields decide already. No value is
     shown: it may be a secret."""
     for name, value in properties.items():
-        if not name or name in RESERVED:
+        if not isinstance(name, str) or not name or name in RESERVED:
             raise UsageError(f"kafka[{name!r}] cannot be set", RESERVED.get(name, "name the property"))
         if not isinstance(value, str):
             raise UsageError(f"kafka[{name!r}] is no text", "give a string, as librdkafka wants it")

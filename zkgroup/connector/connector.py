@@ -86,6 +86,10 @@ class Connector:
         host: str | None = None,
         clock: Callable[[], float] = boot_clock,
     ) -> None:
+        if not isinstance(config, ConsumerConfig):
+            raise UsageError(f"{config!r} is no ConsumerConfig", 'give ConsumerConfig(group_id="…")')
+        if start is not None and not isinstance(start, StartAt):
+            raise UsageError(f"start={start!r} is no StartAt", f"give parse_start({str(start)!r})")
         if not config.group_id:
             raise UsageError("a consumer group needs a name", "set group.id")
         validate_group_id(config.group_id)
@@ -121,7 +125,7 @@ class Connector:
             raise UsageError(f"{topics!r} are no topics with their streams", 'give streams({"orders": 1})')
         for topic, count in topics.items():
             validate_topic(topic)
-            if not isinstance(count, int) or count < 1:
+            if type(count) is not int or count < 1:
                 raise UsageError(f"{count!r} streams of topic {topic}", "ask for one or more, or leave the topic out")
         starts: dict[str, int] = {}
         total = 0
@@ -159,6 +163,8 @@ class Connector:
     ) -> list[Stream[bytes | None, bytes | None]]:
         """Subscribe to topics as ``streams({topic: count, …})`` does, but read the threads of equal number together:
         ``count`` streams in all."""
+        if isinstance(topics, str) or not isinstance(topics, Sequence) or not topics:
+            raise UsageError(f"{topics!r} are no topics", 'give merged_streams(["orders"])')
         for topic in topics:
             validate_topic(topic)
         made: list[Stream[bytes | None, bytes | None]] = self._make_streams(
@@ -178,8 +184,8 @@ class Connector:
         if self._driver is not None or self._closed:
             state = "is closed" if self._closed else "has joined already"
             raise UsageError(f"this connector {state}", "make another one")
-        if count < 1:
-            raise UsageError("a member needs at least one stream", "ask for one or more")
+        if type(count) is not int or count < 1:
+            raise UsageError(f"{count!r} streams: a member needs at least one stream", "ask for one or more")
         properties = {
             name.replace(".", "_"): value
             for name, value in librdkafka_properties(self.config).items()

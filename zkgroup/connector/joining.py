@@ -28,6 +28,9 @@ def zookeeper_settings(config: ConsumerConfig, given: ZooKeeperSettings | None) 
             raise UsageError("no ZooKeeper was named", "set zookeeper_connect, or give ZooKeeperSettings")
         hosts = str(parse_connect_string(config.zookeeper_connect, "zookeeper_connect"))
         return ZooKeeperSettings(hosts, session, connecting)
+    if not isinstance(given, ZooKeeperSettings):
+        raise UsageError(f"{given!r} are no ZooKeeperSettings", f"give ZooKeeperSettings({str(given)!r})")
+    parse_connect_string(given.hosts, "ZooKeeperSettings")
     if config.zookeeper_connect:
         named = parse_connect_string(config.zookeeper_connect, "zookeeper_connect")
         if not named.same_as(parse_connect_string(given.hosts, "ZooKeeperSettings")):

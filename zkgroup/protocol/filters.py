@@ -55,6 +55,10 @@ class TopicFilter:
     _matcher: Matcher = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        if self.kind not in ("white_list", "black_list"):
+            raise UsageError(f"a filter of kind {self.kind!r}", "give white_list or black_list")
+        if not isinstance(self.expression, str):
+            raise UsageError(f"the filter {self.expression!r} is no text", "give a Java regular expression")
         object.__setattr__(self, "expression", normalise(self.expression))
         object.__setattr__(self, "_matcher", _compile(self.expression))
 

@@ -106,6 +106,8 @@ def validate_topic(topic: str) -> str:
 
 
 def _validated(what: str, name: str, longest: int | None) -> str:
+    if not isinstance(name, str):
+        raise UsageError(f"the {what} name {name!r} is no text", f"give a {what} name")
     if not name:
         raise UsageError(f"the {what} name is empty", f"give a {what} name")
     shown = repr(name if len(name) <= 80 else name[:77] + "...")

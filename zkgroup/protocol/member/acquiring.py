@@ -49,6 +49,7 @@ class Acquiring:
         self.known = Known()
         self.registry: do.Registry | None = None
         self.plan = Assignment({})
+        self._told: tuple[str, ...] = ()  # the damage that was told of already
 
     def forget(self) -> None:
         """The session is over."""
@@ -98,7 +99,10 @@ class Acquiring:
                 " read nothing, and no member of the reference can rebalance until it goes",
             )
         for damage in registry.damaged:
-            g.log(logging.WARNING, f"{damage}: nothing is read of that topic, by no member, until its node is mended")
+            if damage not in self._told:
+                told = f"{damage}: nothing is read of that topic, by no member, until its node is mended"
+                g.log(logging.WARNING, told)
+        self._told = registry.damaged
         try:
             self.plan = assign(g.settings.strategy, g.settings.compat, registry.members, registry.partitions)
         except ZkgroupError as error:
