@@ -21,6 +21,10 @@ BROKER_TIMEOUT: Final = 5.0
 PAUSE: Final = 0.5
 #: How long to wait before looking what is wrong with a partition: a leader that has not caught up soon will have.
 FIRST_LOOK: Final = 0.1
+#: How long nothing may come after connections to brokers have failed, before they are asked by a new client: seconds,
+#: doubled as long as nothing comes, which may be since nothing is sent.
+SILENCE: Final = 10.0
+LONGEST_SILENCE: Final = 300.0
 #: How often to look whether brokers that are all gone have come back at other addresses.
 ADDRESS_CHECK: Final = 5.0
 
@@ -63,6 +67,9 @@ class Reading:
         self._told = False  # that brokers are away; once, until they are back
         self._away = False  # that none could even be asked: who is back then is told here
         self._checked_at = 0.0
+        self._failed = False  # a connection to a broker, of this fetcher
+        self._heard_at = 0.0  # when something came last, or a connection failed
+        self._patience = SILENCE
 
     def close(self) -> None:
         """Free the fetcher. The reader, if it is inside, comes out within a slice."""
@@ -93,7 +100,7 @@ class Reading:
                 if not share or self._fetcher is None:
                     return Fetched()
                 self._see_to_errors(self._fetcher)
-                if self._all_down and self._addresses_changed():
+                if (self._all_down and self._addresses_changed()) or self._is_silent():
                     self._drop_fetcher()
                     return Fetched()
                 fetched = self._fetcher.fetch(timeout)
@@ -104,6 +111,8 @@ class Reading:
                 return Fetched()
         # What came before an error is handed out before the error is seen to: it may move the position.
         self._errors += fetched.errors
+        if fetched.messages:
+            self._heard_at, self._patience = time.monotonic(), SILENCE
         if fetched.messages or fetched.ends:
             self._all_down = self._told = False
             if self._away:
@@ -111,9 +120,20 @@ class Reading:
                 log.warning("brokers answer again")
         return fetched
 
+    def _is_silent(self) -> bool:
+        """Whether a connection has failed and nothing has come for long. librdkafka (2.16) connects again, and was seen
+        never to fetch again where partitions were assigned while the broker was away."""
+        if not self._failed or time.monotonic() - self._heard_at <= self._patience:
+            return False
+        self._patience = min(LONGEST_SILENCE, 2 * self._patience)
+        return True
+
     def _follow(self, orders: int, generation: int | None, share: Mapping[TopicPartition, int]) -> None:
+        if self._failed and orders != self.follows and generation != self._generation:
+            self._drop_fetcher()  # see _is_silent
         if self._fetcher is None and share:
             settings = self._settings()
+            self._failed, self._heard_at = False, time.monotonic()
             self._fetcher = Fetcher(settings, **self._options)
             self._bootstrap, self._all_down = settings.bootstrap, False
             self.follows, self._generation = -1, None
@@ -135,6 +155,8 @@ class Reading:
         errors, self._errors = self._errors, []
         for partition, error in errors:
             code = error.code()
+            if partition is None and code in (*_LOGGED, KafkaError._ALL_BROKERS_DOWN):
+                self._failed, self._heard_at = True, now
             if partition is not None and code in _OUT_OF_RANGE:
                 self._look_at[partition] = now + FIRST_LOOK
             elif code in _FORBIDDEN:
