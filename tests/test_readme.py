@@ -191,7 +191,8 @@ def test_links_lead_somewhere() -> None:
     for page in [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]:
         for link in re.findall(r"\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
             if link.startswith("#"):
-                assert re.search(rf"^#+ {link[1:]}$", page.read_text(encoding="utf-8"), re.MULTILINE | re.IGNORECASE)
+                heading = link[1:].replace("-", "[- ]")
+                assert re.search(rf"^#+ {heading}$", page.read_text(encoding="utf-8"), re.MULTILINE | re.IGNORECASE)
             elif "://" not in link:
                 assert (page.parent / link.partition("#")[0]).exists(), f"{page.name}: {link}"
 

@@ -132,7 +132,7 @@ def test_a_group_that_goes_back_or_falls_behind_is_told(
 def test_all_groups_are_judged_in_one_run(check: Check, groups: Groups, topic: str) -> None:
     """The worst decides; each group's lag is a datum of its own name, however odd."""
     fine = groups.make({}, {}, {(topic, p): 10 for p in range(3)})
-    bad = groups.make({}, {}, {(topic, 0): 99}, name=f"{fine} it's=a|bar")
+    bad = groups.make({}, {}, {(topic, 0): 99}, name=f"{fine}-it's=a|bar")
     code, state, said, data = check("--all", "--store", "zookeeper")
     assert (code, state) == (2, "CRITICAL")
     assert re.match(r"[0-9]+ of [0-9]+ groups: ", said)
@@ -185,7 +185,7 @@ def test_prometheus_reads_the_metrics(
 ) -> None:
     """Names and labels as kafka_exporter has them; odd names survive; a partition without a commit has no series."""
     group = groups.make(
-        {"@_a": static({topic: 1})}, {}, {(topic, 0): 4, (topic, 2): 12}, name=f'od"d\\ {unique("group")}'
+        {"@_a": static({topic: 1})}, {}, {(topic, 0): 4, (topic, 2): 12}, name=f'od"d\\{unique("group")}'
     )
     path = tmp_path / "zkgroup.prom"
     result = run("inspect-group", "--all", "--metrics", str(path), "-z", cluster.connect)

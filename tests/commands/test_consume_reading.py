@@ -271,7 +271,7 @@ def test_a_rebalance_can_be_followed(
         "rebalancing: members came or went",
         f"gives up {topic}-0..1",
         f"owns 1 of 2 partitions: {topic}-0",
-        "rebalancing: members came or went",
+        f"rebalancing: member {group}_b left, or changed its subscription",
         f"gives up {topic}-0",
         f"owns 2 of 2 partitions: {topic}-0..1",
         f"gives up {topic}-0..1",
