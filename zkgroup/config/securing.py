@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from zkgroup.config.properties import Property
+from zkgroup.config.reading import is_encrypted, read_secrets
 from zkgroup.config.security import BROKERS, BY_NAME, SETTINGS, Setting, TlsSettings
 from zkgroup.errors import UsageError
 
 #: Asks a person for a secret; None where nobody can be asked.
 Ask = Callable[[str], str] | None
-_LARGEST: Final = 64 << 10  # bytes
 _TRUTH: Final = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}
 _SECRET_PROPERTIES: Final = {
     "kafka.sasl.password": "sasl-password",
@@ -145,20 +143,11 @@ def _checked(setting: Setting, found: _Found, warnings: list[str]) -> Value:
 
 def _read_secret(found: _Found, warnings: list[str]) -> str:
     path = Path(found.text).expanduser()
-    try:
-        with path.open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            data = file.read(_LARGEST + 1)
-    except OSError as error:
-        why = error.strerror or error
-        raise UsageError(f"{found.origin}: cannot read {path}: {why}", "name a file that can be read") from None
-    try:
-        text = data.decode("utf-8").rstrip("\r\n")
-    except UnicodeDecodeError:
-        text = ""
-    if not text or "\n" in text or "\0" in text or len(data) > _LARGEST:
+    text, exposed = read_secrets(path, found.origin)
+    text = (text or "").rstrip("\r\n")
+    if not text or "\n" in text or "\0" in text:
         raise UsageError(f"{found.origin}: {path} holds no secret", "write it as the only line, in UTF-8")
-    if stat.S_ISREG(mode) and mode & (stat.S_IRGRP | stat.S_IROTH):
+    if exposed:
         warnings.append(f"{path} holds a secret, and others may read it: chmod 600")
     return text
 
@@ -199,7 +188,7 @@ def complete_brokers(kafka: Mapping[str, str], listener: str | None, ask: Ask) -
     elif speaks_sasl and not user and (mechanism or "").upper() in BY_NAME["sasl-mechanism"].choices:
         raise UsageError(f"{protocol} with {mechanism} needs a user", "give --sasl-user")
     key = kafka.get("ssl.key.location") or kafka.get("ssl.certificate.location")
-    if key and "ssl.key.password" not in kafka and _is_encrypted(key):
+    if key and "ssl.key.password" not in kafka and is_encrypted(key):
         asked = _ask(ask, f"password of the key {key}", "--ssl-key-password-file", "ZKGROUP_SSL_KEY_PASSWORD")
         added.append(Property("kafka.ssl.key.password", asked, "prompt"))
     return added
@@ -214,7 +203,7 @@ def zookeeper_tls(securing: Securing, ask: Ask) -> TlsSettings | None:
     if key and not certificate:
         raise UsageError("a key without a certificate is shown to nobody", "give --zookeeper-certificate-file")
     password = securing.text("zookeeper-key-password")
-    if password is None and certificate and _is_encrypted(key or certificate):
+    if password is None and certificate and is_encrypted(key or certificate):
         variable = "ZKGROUP_ZOOKEEPER_KEY_PASSWORD"
         password = _ask(ask, f"password of the key {key or certificate}", "--zookeeper-key-password-file", variable)
     check, verify = securing.truth("zookeeper-check-hostname", True), securing.truth("zookeeper-verify", True)
@@ -254,11 +243,3 @@ def _ask(ask: Ask, what: str, option: str, variable: str) -> str:
     if not found:
         raise UsageError(f"no {what} was given", f"name a file that holds it with {option}, or set {variable}")
     return found
-
-
-def _is_encrypted(path: str) -> bool:
-    try:
-        with Path(path).open("rb") as file:
-            return b"ENCRYPTED" in file.read(_LARGEST)
-    except OSError:
-        return False

@@ -30,10 +30,10 @@ def zookeeper_settings(config: ConsumerConfig, given: ZooKeeperSettings | None) 
         return ZooKeeperSettings(hosts, session, connecting)
     if not isinstance(given, ZooKeeperSettings):
         raise UsageError(f"{given!r} are no ZooKeeperSettings", f"give ZooKeeperSettings({str(given)!r})")
-    parse_connect_string(given.hosts, "ZooKeeperSettings")
+    meant = parse_connect_string(given.hosts, "ZooKeeperSettings")
     if config.zookeeper_connect:
         named = parse_connect_string(config.zookeeper_connect, "zookeeper_connect")
-        if not named.same_as(parse_connect_string(given.hosts, "ZooKeeperSettings")):
+        if not named.same_as(meant):
             raise UsageError(f"zookeeper_connect={named} contradicts ZooKeeperSettings({given.hosts!r})", "name one")
     # What the configuration leaves at its default (of one, the other's value) it does not say.
     return replace(

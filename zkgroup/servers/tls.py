@@ -8,6 +8,7 @@ import ssl
 import time
 from pathlib import Path
 
+from zkgroup.config.reading import is_encrypted
 from zkgroup.config.security import TlsSettings
 from zkgroup.errors import UsageError
 
@@ -52,18 +53,11 @@ def _unusable(error: Exception, tls: TlsSettings) -> tuple[str, str]:
     text = _said(error)
     if "KEY_VALUES_MISMATCH" in text:
         return "do not belong together", "name the key of this very certificate"
-    if isinstance(error, ssl.SSLError | ValueError) and _is_encrypted(tls.key_file or tls.certificate_file):
+    if isinstance(error, ssl.SSLError | ValueError) and is_encrypted(tls.key_file or tls.certificate_file or ""):
         if tls.key_password:
             return "the password of the key is wrong", "correct it"
         return "the key is encrypted, and no password was given", "name a file that holds it"
     return f"cannot be used ({text})", "name PEM files"
-
-
-def _is_encrypted(path: str | None) -> bool:
-    try:
-        return path is not None and b"ENCRYPTED" in Path(path).read_bytes()
-    except OSError:
-        return False
 
 
 def _said(error: Exception) -> str:
