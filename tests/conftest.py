@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
+from grouping import Groups, groups_on
 from support import fresh_name, numbered
 
 from zkgroup.protocol import znodes
@@ -176,3 +177,10 @@ def fill(kafka: KafkaSettings) -> Callable[..., list[Record]]:
 def reference_jars() -> Callable[[Sequence[str]], list[str]]:
     """``reference_jars(versions)``: the folders with the jars of these Kafka releases, downloaded if need be."""
     return lambda versions: [str(kafka_jars(version)) for version in versions]
+
+
+@pytest.fixture
+def groups(registry: Registry, unique: Callable[[str], str]) -> Iterator[Groups]:
+    """Writes groups, whose members go with the test."""
+    with groups_on(registry, unique) as found:
+        yield found

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from cli import run
-from grouping import Groups, commit_in_kafka, groups_on, static
+from grouping import Groups, commit_in_kafka, static
 from prometheus_client.parser import text_string_to_metric_families
 
 from zkgroup.protocol import znodes
@@ -23,21 +23,6 @@ from zkgroup.servers.registry import Registry
 
 LINE = re.compile(r"ZKGROUP (OK|WARNING|CRITICAL|UNKNOWN): ([^|\n]*)(?: \| ([^|\n]*))?\n")
 DATUM = re.compile(r"(?:'((?:[^'=]|'')+)'|([^'= ]+))=(-?[0-9.]+)(s)?;([0-9]*);([0-9]*);0")
-
-
-@pytest.fixture
-def groups(registry: Registry, unique: Callable[[str], str]) -> Iterator[Groups]:
-    """Writes groups, whose members go with the test."""
-    with groups_on(registry, unique) as found:
-        yield found
-
-
-@pytest.fixture
-def topic(make_topic: Callable[..., str], fill: Callable[..., object]) -> str:
-    """Three partitions of ten messages each."""
-    name = make_topic(3)
-    fill(name, 30, 3)
-    return name
 
 
 class Check:

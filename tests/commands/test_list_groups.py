@@ -5,11 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from cli import run
-from grouping import Groups, commit_in_kafka, groups_on, static
+from grouping import Groups, commit_in_kafka, static
 
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
@@ -20,13 +20,6 @@ from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry
 
 COLUMNS = ["group", "store", "state", "members", "topics", "partitions", "lag"]
-
-
-@pytest.fixture
-def groups(registry: Registry, unique: Callable[[str], str]) -> Iterator[Groups]:
-    """Writes groups, whose members go with the test."""
-    with groups_on(registry, unique) as found:
-        yield found
 
 
 @pytest.fixture

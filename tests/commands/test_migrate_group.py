@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cli import run
-from grouping import Groups, commit_in_kafka, groups_on, joined, static, tree
+from grouping import Groups, commit_in_kafka, joined, static, tree
 from support import numbered, wait_until
 
 from zkgroup.protocol import znodes
@@ -24,21 +24,6 @@ from zkgroup.servers.registry import Registry
 
 GUIDE = Path(__file__).parents[2] / "docs" / "migrating.md"
 Unique = Callable[[str], str]
-
-
-@pytest.fixture
-def groups(registry: Registry, unique: Unique) -> Iterator[Groups]:
-    """Writes groups, whose members go with the test."""
-    with groups_on(registry, unique) as found:
-        yield found
-
-
-@pytest.fixture
-def topic(make_topic: Callable[..., str], fill: Callable[..., object]) -> str:
-    """Three partitions of ten messages each."""
-    name = make_topic(3)
-    fill(name, 30, 3)
-    return name
 
 
 class Migrate:

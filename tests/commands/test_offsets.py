@@ -5,35 +5,19 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from cli import run
-from grouping import Groups, commit_in_kafka, groups_on, static
+from grouping import Groups, commit_in_kafka, static
 
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.probe import free_port
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
 
 COLUMNS = ["topic", "partition", "committed", "committed_at", "log_start", "log_end", "lag"]
 BOTH = ["committed_zookeeper", "committed_kafka"]
-
-
-@pytest.fixture
-def groups(registry: Registry, unique: Callable[[str], str]) -> Iterator[Groups]:
-    """Writes groups, whose members go with the test."""
-    with groups_on(registry, unique) as found:
-        yield found
-
-
-@pytest.fixture
-def topic(make_topic: Callable[..., str], fill: Callable[..., object]) -> str:
-    """Three partitions of ten messages each."""
-    name = make_topic(3)
-    fill(name, 30, 3)
-    return name
 
 
 def offsets(cluster: Sandbox, *args: str) -> tuple[int, list[dict[str, object]], str]:

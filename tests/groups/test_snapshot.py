@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
-from grouping import HOSTILE, STAMP, Groups, commit_in_kafka, groups_on, static, tree, white_list
+from grouping import HOSTILE, STAMP, Groups, commit_in_kafka, static, tree, white_list
 
 from zkgroup.errors import NotFoundError, UnreachableError, UsageError
 from zkgroup.groups.snapshot import read_group, read_groups
@@ -19,13 +19,6 @@ from zkgroup.sandbox.topics import create_topic, delete_topic
 from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry
 from zkgroup.servers.zookeeper import ZooKeeperSettings
-
-
-@pytest.fixture
-def groups(registry: Registry, unique: Callable[[str], str]) -> Iterator[Groups]:
-    """Writes groups, whose members go with the test."""
-    with groups_on(registry, unique) as found:
-        yield found
 
 
 @pytest.fixture

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
-from grouping import HOSTILE, Groups, groups_on, static
+from grouping import HOSTILE, Groups, static
 
 from zkgroup.groups.snapshot import read_group, read_groups
 from zkgroup.protocol import znodes
@@ -15,14 +15,6 @@ from zkgroup.sandbox.topics import delete_topic
 from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry
 from zkgroup.servers.zookeeper import ZooKeeperSettings
-
-
-@pytest.fixture
-def groups(registry: Registry, unique: Callable[[str], str]) -> Iterator[Groups]:
-    """Writes groups, whose members go with the test."""
-    with groups_on(registry, unique) as found:
-        yield found
-
 
 #: Whoever made the node may delete it, but not read it.
 UNREADABLE = (Acl("world", "anyone", 4 | 8 | 16),)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
-from grouping import Groups, commit_in_kafka, groups_on, joined, static
+from grouping import Groups, commit_in_kafka, joined, static
 
 from zkgroup.errors import NotFoundError, UnreachableError
 from zkgroup.groups.ownership import ownership_defects
@@ -17,13 +17,6 @@ from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry
 
 P = TopicPartition
-
-
-@pytest.fixture
-def groups(registry: Registry, unique: Callable[[str], str]) -> Iterator[Groups]:
-    """Writes groups, whose members go with the test."""
-    with groups_on(registry, unique) as found:
-        yield found
 
 
 def test_a_group_in_kafka(

@@ -1,0 +1,15 @@
+"""What tests of commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+
+@pytest.fixture
+def topic(make_topic: Callable[..., str], fill: Callable[..., object]) -> str:
+    """Three partitions of ten messages each. Files that need another have their own."""
+    name = make_topic(3)
+    fill(name, 30, 3)
+    return name
