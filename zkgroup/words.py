@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 SHOWN: Final = 5  # names that a message gives where nothing else is said
+#: Characters of what a message quotes: ZooKeeper takes names and data of a megabyte, and a good name is far shorter.
+QUOTED: Final = 400
 
 
 def listed(items: Sequence[str], between: str = ", ", most: int = SHOWN) -> str:
@@ -13,6 +15,11 @@ def listed(items: Sequence[str], between: str = ", ", most: int = SHOWN) -> str:
     more = len(items) - most
     joint = " " if between == ", " else between
     return between.join(items[:most]) + (f"{joint}and {more} more" if more > 0 else "")
+
+
+def short(text: str, most: int = QUOTED) -> str:
+    """The text, or the beginning of one that is too long for a message, and how long it is."""
+    return text if len(text) <= most else f"{text[: most - 50]}… ({len(text)} characters)"
 
 
 def counted(count: int, what: str) -> str:

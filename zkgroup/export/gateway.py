@@ -123,6 +123,17 @@ class SparkJvm:
         """Whether the JVM runs; also where it is not ours."""
         return self._process is None or self._process.poll() is None
 
+    def ends_within(self, timeout: float) -> bool:
+        """Whether the JVM has ended, or does in ``timeout`` seconds: its connections break before it can be waited
+        for."""
+        if self._process is None:
+            return False
+        try:
+            self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
     @property
     def end_of_life(self) -> str:
         """How it ended."""

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.conf import SparkConf
 from pyspark.core.context import SparkContext
 from pyspark.errors import PySparkException
@@ -41,6 +41,8 @@ log = logging.getLogger(__name__)
 
 _POLL: Final = 0.1
 _LOG_END: Final = 1 << 20  # bytes
+#: Seconds in which a JVM that no longer answers is seen to have ended.
+_DYING: Final = 2.0
 _FAILURES = (PySparkException, Py4JError, OSError)
 
 
@@ -222,7 +224,9 @@ class SparkJobs:
                 seen = list(answers)
             answers = job.result()
         except _FAILURES as error:
-            if self._jvm is not None and not self._jvm.alive:
+            # What Java itself has raised was told by a JVM that lives.
+            patience = 0.0 if isinstance(error, Py4JJavaError) else _DYING
+            if self._jvm is not None and self._jvm.ends_within(patience):
                 raise ZkgroupError(f"Spark's JVM {self._jvm.end_of_life}", f"its log: {self._keep_log()}") from None
             if isinstance(error, OSError):
                 raise

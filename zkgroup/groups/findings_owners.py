@@ -14,7 +14,7 @@ from zkgroup.groups.findings_members import is_foreign
 from zkgroup.groups.findings_scene import REST, SECOND, Scene, ago, few, finding, per_topic, subject_of, unowned
 from zkgroup.groups.model import GroupMember, GroupPartition
 from zkgroup.protocol.names import INTERNAL_TOPICS, TopicPartition
-from zkgroup.words import counted
+from zkgroup.words import counted, short
 
 if TYPE_CHECKING:
     from zkgroup.groups.explain import Explanation
@@ -105,7 +105,7 @@ def _nodes(scene: Scene) -> Iterator[Finding]:
         lambda keys: _delete_nodes(scene, keys),
     )
     persistent: Said = [
-        (p.key, f"is owned by {p.owner} through a node that is not ephemeral, and blocks every other claim")
+        (p.key, f"is owned by {short(p.owner)} through a node that is not ephemeral, and blocks every other claim")
         for p in scene.partitions
         if p.owner is not None and p.session_id == 0
     ]
@@ -152,7 +152,7 @@ def _in_progress(scene: Scene) -> Iterator[Finding]:
 
 def _why_wrong(scene: Scene, partition: GroupPartition) -> tuple[str, str] | None:
     """The kind of what is wrong with an owner, and what to say of it."""
-    owner, member = partition.owner, scene.members.get(partition.member or "")
+    owner, member = short(partition.owner or ""), scene.members.get(partition.member or "")
     if member is None and scene.snapshot.members_hidden:
         return None
     if member is None:
@@ -225,7 +225,7 @@ def _claims(scene: Scene) -> Iterator[Finding]:
         yield from per_topic(code, said, remedies[code])
     unreadable = {name for name, topic in scene.snapshot.topics.items() if topic.exists and topic.error is not None}
     gone: Said = [
-        (p.key, f"does not exist, and is owned by {p.owner}")
+        (p.key, f"does not exist, and is owned by {short(p.owner)}")
         for p in scene.partitions
         if p.owner is not None and not p.exists and p.member is not None and p.topic not in unreadable
     ]

@@ -13,7 +13,7 @@ from zkgroup.groups.model import GroupMember, GroupPartition, GroupSnapshot
 from zkgroup.groups.shell import command_line, quoted, rid_in_kafka
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, spans
-from zkgroup.words import listed
+from zkgroup.words import listed, short
 
 if TYPE_CHECKING:
     from zkgroup.groups.explain import Explanation
@@ -31,6 +31,8 @@ ABANDONED: Final = 7 * DAY
 #: How many examples a message names, and how long a subject may get.
 EXAMPLES: Final = 3
 SUBJECT_LENGTH: Final = 120
+#: What is read is anybody's: a message is for people even so, and a field of CSV that others' readers take.
+MESSAGE_LENGTH: Final = 4000
 
 # The reference's console consumer makes such a name up, and never uses it again.
 _CONSOLE: Final = re.compile(r"console-consumer-[0-9]+", re.ASCII)
@@ -234,7 +236,7 @@ def _claims(snapshot: GroupSnapshot) -> tuple[object, ...]:
 
 def finding(code: str, subject: str, message: str, remedy: str, severity: Severity | None = None) -> Finding:
     """A finding of a kind; its worst severity where none is given."""
-    return Finding(code, severity or KINDS[code].severities[0], subject, message, remedy)
+    return Finding(code, severity or KINDS[code].severities[0], subject, short(message, MESSAGE_LENGTH), remedy)
 
 
 def per_topic(

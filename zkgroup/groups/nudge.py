@@ -30,6 +30,7 @@ from zkgroup.protocol.names import identify_owner
 from zkgroup.protocol.ops import Children, Code, Create, Delete, Failure, Get, Node, Op
 from zkgroup.protocol.znodes import Registration, encode_registration
 from zkgroup.servers.registry import Registry
+from zkgroup.words import short
 
 log = logging.getLogger(__name__)
 
@@ -113,7 +114,7 @@ def objection(snapshot: GroupSnapshot, plan: Assignment | None, refusal: str | N
         if now.member is None and thread is not None and thread.consumer_id in holders:
             return RefusedError(
                 f"group {group}: {thread.consumer_id} would lose its share in a rebalance: {pair} of it is owned by"
-                f" {now.owner}, which is not registered",
+                f" {short(now.owner or "")}, which is not registered",
                 "end the client that owns it, or delete the owner node, first",
             )
     return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from zkgroup.groups.model import GroupMember, GroupSnapshot
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, spans
+from zkgroup.words import short
 
 
 def ownership_defects(snapshot: GroupSnapshot) -> list[str]:
@@ -23,6 +24,7 @@ def ownership_defects(snapshot: GroupSnapshot) -> list[str]:
     for partition in snapshot.partitions:
         if partition.hidden:
             continue
+        owned = f"{partition.name} is owned by {short(partition.owner or '')}"
         if partition.error is not None:
             defects.append(f"{partition.name}: {partition.error}")
         elif partition.owner is None:
@@ -30,13 +32,13 @@ def ownership_defects(snapshot: GroupSnapshot) -> list[str]:
                 defects.append(f"{partition.name} has no owner")
         elif partition.member is None:
             if not snapshot.members_hidden:
-                defects.append(f"{partition.name} is owned by {partition.owner}, which is not registered")
+                defects.append(f"{owned}, which is not registered")
         elif not _is_unclear(members[partition.member], snapshot):
             streams = members[partition.member].streams.get(partition.topic, 0)
             if streams == 0:
-                defects.append(f"{partition.name} is owned by {partition.owner}, which does not subscribe to the topic")
+                defects.append(f"{owned}, which does not subscribe to the topic")
             elif partition.stream is not None and partition.stream >= streams:
-                defects.append(f"{partition.name} is owned by {partition.owner}, whose member has {streams} streams")
+                defects.append(f"{owned}, whose member has {streams} streams")
     twice = read_twice(snapshot)
     if twice:
         defects.append(f"{spans(twice)} {'is' if len(twice) == 1 else 'are'} read in ZooKeeper and in Kafka as well")

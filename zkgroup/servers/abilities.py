@@ -62,7 +62,10 @@ def deletes_groups(settings: KafkaSettings, group: str, timeout: float) -> bool:
             raise no_answer(settings, timeout) from None
         raise ZkgroupError(f"the coordinator of group {group} cannot be found: {error.args[0].str()}") from None
     coordinator = str(described.coordinator.id) if described.coordinator else ""
+    # Each request is a line of its own, and some may have been heard before: to know a broker is not to know all of it.
+    # All its lines were written before its answer, and a poll hears all that are written.
     deadline = time.monotonic() + _SETTLING
+    client.poll(0.05)
     while coordinator not in found.abilities and time.monotonic() < deadline:
         client.poll(0.05)
     known = found.abilities.get(coordinator)
