@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -108,10 +109,18 @@ def test_a_dropped_connection_costs_nothing(
 
 
 def test_a_server_that_falls_silent_is_left_for_another(
-    zookeeper: Sandbox, cluster: Sandbox, registry: Registry, make_topic: Make, unique: Unique, fill: Fill
+    zookeeper: Sandbox,
+    cluster: Sandbox,
+    registry: Registry,
+    make_topic: Make,
+    unique: Unique,
+    fill: Fill,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A hung server keeps its connections open: a member that hears nothing for two thirds of its time-out goes to the
-    next server with its session, however much it asks meanwhile. (A member asks more often than kazoo looks.)"""
+    next server with its session, however much it asks meanwhile, and tells which. (A member asks more often than kazoo
+    looks.)"""
+    caplog.set_level(logging.INFO)
     topic, group = make_topic(2), unique("group")
     with TcpProxy(zookeeper.address) as one, TcpProxy(zookeeper.address) as other:
         connect = f"{one.address},{other.address}{cluster.chroot}"
@@ -119,6 +128,8 @@ def test_a_server_that_falls_silent_is_left_for_another(
             used, spare = (one, other) if one.connections else (other, one)
             used.stall()
             wait_until(lambda: spare.connections, 5.5, "connected to the other")
+            wait_until(lambda: f"reconnected to ZooKeeper at {spare.address}" in caplog.text, 5, "it has told")
+            assert f"connection to ZooKeeper at {used.address} lost" in caplog.text
             member.wait_for(values(fill(topic, 20, 2)))
             wait_until(lambda: committed(registry, group, topic, 2) == [10, 10], 10, "everything committed")
             counters = member.connector.statistics().counters

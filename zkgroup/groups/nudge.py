@@ -114,7 +114,7 @@ def objection(snapshot: GroupSnapshot, plan: Assignment | None, refusal: str | N
         if now.member is None and thread is not None and thread.consumer_id in holders:
             return RefusedError(
                 f"group {group}: {thread.consumer_id} would lose its share in a rebalance: {pair} of it is owned by"
-                f" {short(now.owner or "")}, which is not registered",
+                f" {short(now.owner or '')}, which is not registered",
                 "end the client that owns it, or delete the owner node, first",
             )
     return None

@@ -197,15 +197,19 @@ Result: TypeAlias = Node | Stat | Acls | tuple[str, ...] | Failure | None
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """The session is established, or its connection is back. ``timeout`` is the negotiated one, in seconds."""
+    """The session is established, or its connection is back. ``timeout`` is the negotiated one, in seconds; ``server``
+    the address, where it is known."""
 
     session_id: int
     timeout: float
+    server: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Disconnected:
-    """The connection dropped; the session may live on. Watches set before are gone."""
+    """The connection to ``server`` dropped; the session may live on. Watches set before are gone."""
+
+    server: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -191,10 +191,11 @@ class Member:
     def _hear(self, event: SessionEvent) -> None:
         g = self._ground
         match event:
-            case Connected(session_id, timeout):
-                self._connected(session_id, timeout)
-            case Disconnected():
-                g.log(logging.WARNING, "connection to ZooKeeper lost")
+            case Connected(session_id, timeout, server):
+                self._connected(session_id, timeout, server)
+            case Disconnected(server):
+                where = f" at {server}" if server else ""
+                g.log(logging.WARNING, f"connection to ZooKeeper{where} lost")
                 g.talk.disconnect()
                 self._leaving.disconnected()
                 g.holdings.doubt_all()
@@ -204,7 +205,7 @@ class Member:
             case Changed(path):
                 self._changed(path)
 
-    def _connected(self, session_id: int, timeout: float) -> None:
+    def _connected(self, session_id: int, timeout: float, server: str) -> None:
         g = self._ground
         g.session_id = session_id
         g.talk.connect(self.epoch, timeout)
@@ -213,7 +214,9 @@ class Member:
             g.timers.cancel("connect")
             self._registering.begin()
             return
-        g.log(logging.INFO, f"reconnected to ZooKeeper under session {session_id:#x}")
+        g.log(
+            logging.INFO, f"reconnected to ZooKeeper{f' at {server}' if server else ''} under session {session_id:#x}"
+        )
         # Watches were lost, and with them what they would have told.
         g.unsure = True
         self._acquiring.known.forget()

@@ -95,6 +95,11 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         self._at = 0  # what is before it was taken
         self._unanswered_since: float | None = None  # when the first was sent of what came after the last answer
 
+    @property
+    def server(self) -> str:
+        """The address of the server that it is, or was last, connected to, or tried to be."""
+        return f"{self._last[0]}:{self._last[2]}" if self._last is not None else ""
+
     def _expand_client_hosts(self) -> list[tuple[str, str, int]]:
         """The servers to try in turn: the one that was lost comes last, which may hang."""
         return sorted(super()._expand_client_hosts(), key=lambda server: server == self._last)

@@ -143,9 +143,9 @@ class Session:
         if self._lost:
             return  # kazoo goes on under a new session, until it is stopped
         if state == KazooState.CONNECTED:
-            self._on_event(Connected(self.session_id, self._negotiated))
+            self._on_event(Connected(self.session_id, self._negotiated, self._client._connection.server))
         elif state == KazooState.SUSPENDED:
-            self._on_event(Disconnected())
+            self._on_event(Disconnected(self._client._connection.server))
         else:
             self._lose()
 
