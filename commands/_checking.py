@@ -230,11 +230,12 @@ def _object(one: GroupCheck) -> dict[str, Any]:
 
 def write_metrics(path: str, found: Sequence[Inspection], checks: Mapping[str, GroupCheck] | None) -> None:
     """Write the file, or standard output."""
-    from zkgroup.groups.files import STDIO, save_offsets
+    from zkgroup.groups.files import STDIO
     from zkgroup.groups.metrics import format_metrics
+    from zkgroup.groups.whole_file import write_whole
 
     text = format_metrics(found, checks)
     if path == STDIO:
         sys.stdout.write(text)
     else:
-        save_offsets(path, text)
+        write_whole(path, text)

@@ -67,8 +67,9 @@ def save(
     """
     from zkgroup.groups.checkpoint import checkpoint_of
     from zkgroup.groups.checkpoint_series import Series
-    from zkgroup.groups.files import STDIO, format_for, format_offsets, save_offsets
+    from zkgroup.groups.files import STDIO, format_for, format_offsets
     from zkgroup.groups.model import GroupSnapshot
+    from zkgroup.groups.whole_file import write_whole
 
     series = Series.of(path, group, form)
     if keep is not None and series is None:
@@ -84,7 +85,7 @@ def save(
         written = series.add(text, keep)
         done(ctx, f"{counted(len(offsets), 'offset')} of group {group} saved to {written} ({form})")
     else:
-        save_offsets(path, text)
+        write_whole(path, text)
         done(ctx, f"{counted(len(offsets), 'offset')} of group {group} saved to {path} ({form})")
     snapshot = GroupSnapshot(group, (), tuple(meant), frozenset(), warnings=standing.warnings)
     return snapshot, standing.store

@@ -21,8 +21,8 @@ from zkgroup.groups.files import (
     format_offsets,
     parse_offsets,
     read_offsets,
-    save_offsets,
 )
+from zkgroup.groups.whole_file import write_whole
 from zkgroup.protocol.names import TopicPartition
 
 GROUP = "g"
@@ -282,14 +282,14 @@ def test_saving_replaces_a_file_whole(tmp_path: Path) -> None:
     target = tmp_path / "saved"
     before = os.umask(0o027)
     try:
-        save_offsets(str(target), "one\n")
+        write_whole(str(target), "one\n")
     finally:
         os.umask(before)
     assert stat.S_IMODE(target.stat().st_mode) == 0o640
     target.chmod(0o604)
     link = tmp_path / "link"
     link.symlink_to(target)
-    save_offsets(str(link), "two\n")
+    write_whole(str(link), "two\n")
     assert link.is_symlink()
     assert (target.read_text(), stat.S_IMODE(target.stat().st_mode)) == ("two\n", 0o604)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "saved"]
@@ -298,6 +298,6 @@ def test_saving_replaces_a_file_whole(tmp_path: Path) -> None:
 def test_what_cannot_be_saved_leaves_the_old(tmp_path: Path) -> None:
     """A disk without room, or a folder that is not there, is told by the file's name; the old file stays."""
     with pytest.raises(ZkgroupError, match=r"cannot write .*/none/saved: No such file"):
-        save_offsets(str(tmp_path / "none" / "saved"), "x")
+        write_whole(str(tmp_path / "none" / "saved"), "x")
     with pytest.raises(ZkgroupError, match="cannot write"):
-        save_offsets("/dev/full", "x")
+        write_whole("/dev/full", "x")

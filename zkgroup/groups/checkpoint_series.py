@@ -15,7 +15,7 @@ from typing import Final, Self
 from urllib.parse import quote
 
 from zkgroup.errors import RefusedError, ZkgroupError
-from zkgroup.groups.files import save_offsets
+from zkgroup.groups.whole_file import write_whole
 
 _STAMP: Final = "%Y-%m-%dT%H%M%S"
 _NAME: Final = r"\.([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{6})(?:-([0-9]+))?Z\.(?:txt|csv|json)"
@@ -47,7 +47,7 @@ class Series:
             self._folder.mkdir(parents=True, exist_ok=True)
             with self._locked():
                 path = self._next_name()
-                save_offsets(str(path), text)
+                write_whole(str(path), text)
                 if keep is not None:
                     for old in self.files()[:-keep]:
                         old.unlink(missing_ok=True)

@@ -13,20 +13,16 @@ A file is recognised by its content.
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import io
 import json
-import os
-import secrets
-import stat
 import sys
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from zkgroup.errors import UsageError, ZkgroupError
+from zkgroup.errors import UsageError
 from zkgroup.groups.file_entries import FORMATS, Entries, FileFormat, OffsetFile, Wanted
 from zkgroup.groups.file_json import line_of, read_json
 from zkgroup.groups.file_lines import lines_of, read_columns, read_csv, read_zk
@@ -42,7 +38,6 @@ __all__ = [
     "format_offsets",
     "parse_offsets",
     "read_offsets",
-    "save_offsets",
 ]
 
 #: 100,000 partitions are some 10 MB: what is larger is no offset file, and may be a device without an end.
@@ -135,40 +130,3 @@ def _plain(topic: str, form: FileFormat) -> str:
         raise UsageError(
             f"as {form} it cannot be written: {error.message}", "choose --file-format zk or json"
         ) from None
-
-
-def save_offsets(path: str, text: str) -> None:
-    """Write a file whole or not at all: another one appears in its place only when everything is on the disk.
-
-    A file that is there keeps its mode; pipes and devices are written to as they are. Raises ``ZkgroupError``.
-    """
-    target = Path(path)
-    try:
-        target = target.resolve()  # what a link points to is replaced, not the link
-        before = target.stat() if target.exists() else None
-        if before is not None and not stat.S_ISREG(before.st_mode):
-            target.write_text(text, encoding="utf-8")
-            return
-        _replace(target, text.encode(), None if before is None else stat.S_IMODE(before.st_mode))
-    except OSError as error:
-        raise ZkgroupError(f"cannot write {path}: {error.strerror}", "choose another file") from None
-
-
-def _replace(target: Path, data: bytes, mode: int | None) -> None:
-    temporary = target.with_name(f".{target.name[:100]}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
-    try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)  # less the umask
-        with os.fdopen(descriptor, "wb") as file:
-            if mode is not None:
-                os.fchmod(descriptor, mode)
-            file.write(data)
-            file.flush()
-            os.fsync(descriptor)
-        temporary.replace(target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    folder = os.open(target.parent, os.O_RDONLY)
-    with contextlib.suppress(OSError):  # some network file systems know no fsync of folders; they write names through
-        os.fsync(folder)
-    os.close(folder)

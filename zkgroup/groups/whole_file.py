@@ -1,0 +1,48 @@
+"""Files that are whole or not there: what cron reads, and what an operator may need to go back."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import stat
+from pathlib import Path
+
+from zkgroup.errors import ZkgroupError
+
+
+def write_whole(path: str, text: str) -> None:
+    """Write a file whole or not at all: another one appears in its place only when everything is on the disk.
+
+    A file that is there keeps its mode; pipes and devices are written to as they are. Raises ``ZkgroupError``.
+    """
+    target = Path(path)
+    try:
+        target = target.resolve()  # what a link points to is replaced, not the link
+        before = target.stat() if target.exists() else None
+        if before is not None and not stat.S_ISREG(before.st_mode):
+            target.write_text(text, encoding="utf-8")
+            return
+        _replace(target, text.encode(), None if before is None else stat.S_IMODE(before.st_mode))
+    except OSError as error:
+        raise ZkgroupError(f"cannot write {path}: {error.strerror}", "choose another file") from None
+
+
+def _replace(target: Path, data: bytes, mode: int | None) -> None:
+    temporary = target.with_name(f".{target.name[:100]}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)  # less the umask
+        with os.fdopen(descriptor, "wb") as file:
+            if mode is not None:
+                os.fchmod(descriptor, mode)
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    folder = os.open(target.parent, os.O_RDONLY)
+    with contextlib.suppress(OSError):  # some network file systems know no fsync of folders; they write names through
+        os.fsync(folder)
+    os.close(folder)
