@@ -1,0 +1,206 @@
+"""What secured servers refuse: each refusal is one line that names the thing and what to do, within seconds, and shows
+no secret."""
+
+from __future__ import annotations
+
+import datetime
+import time
+
+import pytest
+from cli import run
+from secured import MESSAGES, TOPIC, WRONG, Secured
+from tls_proxy import TlsProxy
+
+from zkgroup.sandbox.certificates import Authority, Certificate
+
+#: A refusal may take so long, in seconds, on a machine that has much else to do.
+SOON = 12.0
+DAY = datetime.timedelta(days=1)
+
+
+# Refusals by brokers
+
+
+def bad_server(secured: Secured, kind: str) -> Certificate:
+    """A certificate that a server should not have."""
+    match kind:
+        case "expired":
+            return secured.authority.issue("127.0.0.1", ["127.0.0.1"], life=-DAY)
+        case "elsewhere":
+            return secured.authority.issue("elsewhere", ["elsewhere.example"])
+        case _:
+            return Authority.make("nobody").issue("127.0.0.1", ["127.0.0.1"])
+
+
+def bad_client(secured: Secured, kind: str) -> Certificate:
+    """A certificate that a client should not show."""
+    if kind == "expired":
+        return secured.authority.issue("zkgroup", life=-DAY)
+    return Authority.make("nobody").issue("zkgroup")
+
+
+def refused(secured: Secured, *args: str) -> str:
+    """The one line of a command that cannot reach its servers: exit code 3, soon, the same with ``-vv`` but for what
+    is logged."""
+    begun = time.monotonic()
+    line = secured.run(*args, code=3)
+    assert time.monotonic() - begun < SOON
+    loud = run(*args, "-vv")
+    secured.check(loud)
+    assert loud.returncode == 3
+    assert "Traceback" not in loud.stderr
+    return line
+
+
+def from_brokers(address: str, protocol: str, *options: str) -> list[str]:
+    """A look that needs brokers alone."""
+    return ["consume", TOPIC, "--until-end", "--bootstrap-server", address, "--security-protocol", protocol, *options]
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
+def test_wrong_password(secured: Secured, mechanism: str) -> None:
+    """The user is named, and the mechanism; the password is not."""
+    password = secured.file("wrong", WRONG)
+    login = ("--sasl-mechanism", mechanism, "--sasl-password-file", password)
+    line = refused(secured, "consume", TOPIC, "--until-end", "-c", secured.name, *login)
+    assert f"refuses the user zkgroup ({mechanism}): check --sasl-user, its password" in line
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        ("expired", "its certificate has expired: renew it on the server"),
+        ("elsewhere", "its certificate is for another host ("),
+        ("unknown", "of an authority that is not known here: name the authority with --ssl-ca-file"),
+    ],
+)
+def test_certificates_of_brokers(secured: Secured, kind: str, why: str) -> None:
+    """Each defect has its own words, where librdkafka has one for all; without looking at hosts another host's will
+    do. Nobody hammers at the broker meanwhile."""
+    with TlsProxy(secured.sandbox.listener("PLAINTEXT"), bad_server(secured, kind), secured.folder) as proxy:
+        args = from_brokers(proxy.address, "SSL", "--ssl-ca-file", str(secured.security.ca))
+        line = secured.run(*args, code=3)
+        assert why in line
+        assert f"the broker at {proxy.address}" in line
+        assert proxy.accepted <= 10
+        if kind == "elsewhere":
+            assert "elsewhere.example" in line or "127.0.0.1" in line
+            refused_no_more = run(*args, "--no-ssl-check-hostname").stderr
+            assert "certificate" not in refused_no_more
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        (None, "wants a client certificate: name yours with --ssl-certificate-file"),
+        ("expired", "the client certificate {shown} has expired: renew it"),
+        ("unknown", "refuses the client certificate {shown}"),
+    ],
+)
+def test_client_certificates_that_brokers_refuse(secured: Secured, kind: str | None, why: str) -> None:
+    """None, an expired one, one of an authority that the broker does not know."""
+    shown = secured.shows(bad_client(secured, kind), "--ssl", f"brokers-{kind}") if kind else []
+    address = secured.sandbox.listener("SSL")
+    line = refused(secured, *from_brokers(address, "SSL", "--ssl-ca-file", str(secured.security.ca), *shown))
+    assert f"the broker at {address}" in line
+    assert why.format(shown=shown[1] if shown else "") in line
+
+
+@pytest.mark.parametrize(
+    ("listener", "protocol", "why"),
+    [
+        ("SSL", "PLAINTEXT", "speaks TLS at this port, not PLAINTEXT"),
+        ("SASL_SSL", "SASL_PLAINTEXT", "speaks TLS at this port, not SASL_PLAINTEXT"),
+        ("PLAINTEXT", "SSL", "does not speak TLS at this port"),
+        ("CLIENTS", "SASL_SSL", "does not speak TLS at this port"),
+        ("PLAINTEXT", "SASL_PLAINTEXT", "has no SASL at this port"),
+        ("CLIENTS", "PLAINTEXT", "ends the connection at the first request: does it want a user?"),
+    ],
+)
+def test_the_wrong_protocol(secured: Secured, listener: str, protocol: str, why: str) -> None:
+    """A client that speaks something else than the listener is told what, and what to choose."""
+    security, address = secured.security, secured.sandbox.listener(listener)
+    options = ["--ssl-ca-file", str(security.ca)] if protocol.endswith("SSL") else []
+    if protocol.startswith("SASL"):
+        options += ["--sasl-mechanism", "PLAIN", "--sasl-user", "zkgroup"]
+        options += ["--sasl-password-file", str(security.password_file("sasl"))]
+    line = secured.run(*from_brokers(address, protocol, *options), code=3)
+    assert f"the broker at {address} {why}" in line
+    assert "--security-protocol" in line
+
+
+def test_one_server_of_several_is_in_trouble(secured: Secured) -> None:
+    """One whose certificate has expired does not keep anybody from the others, whichever is tried first."""
+    security = secured.security
+    with (
+        TlsProxy(secured.sandbox.listener("PLAINTEXT"), bad_server(secured, "expired"), secured.folder) as broker,
+        TlsProxy(secured.sandbox.address, bad_server(secured, "expired"), secured.folder) as zookeeper,
+    ):
+        files = ("--ssl-certificate-file", str(security.certificate), "--ssl-key-file", str(security.key))
+        both = f"{broker.address},{secured.sandbox.listener('SSL')}"
+        args = from_brokers(both, "SSL", "--ssl-ca-file", str(security.ca), *files, "--from-beginning")
+        assert len(secured.run(*args).splitlines()) == MESSAGES
+        for both in (
+            f"{zookeeper.address},{secured.sandbox.secured_connect}",
+            f"{secured.sandbox.secured_connect},{zookeeper.address}",
+        ):
+            assert "no group" in secured.run("owners", "no-such-group", "-c", secured.name, "-z", both, code=4)
+
+
+# Refusals by ZooKeeper
+
+
+def test_wrong_password_for_zookeeper(secured: Secured) -> None:
+    """The user is named, the password is not."""
+    password = secured.file("wrong", WRONG)
+    line = refused(secured, "owners", "g", "-c", secured.name, "--zookeeper-sasl-password-file", password)
+    assert "refuses the user zkgroup: check name and password (--zookeeper-sasl-user" in line
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        ("expired", "its certificate has expired: renew it on the server"),
+        ("elsewhere", "its certificate is for another host ("),
+        ("unknown", "not known here: name the authority with --zookeeper-ca-file"),
+    ],
+)
+def test_certificates_of_zookeeper(secured: Secured, kind: str, why: str) -> None:
+    """As the brokers'; without looking at hosts a session is had."""
+    with TlsProxy(secured.sandbox.address, bad_server(secured, kind), secured.folder) as proxy:
+        args = ["owners", "no-such-group", "-z", proxy.address, "--zookeeper-ca-file", str(secured.security.ca)]
+        line = secured.run(*args, code=3)
+        assert why in line
+        assert f"ZooKeeper at {proxy.address}" in line
+        assert proxy.accepted <= 10
+        if kind == "elsewhere":
+            assert "no group" in secured.run(*args, "--no-zookeeper-check-hostname", code=4)
+        else:
+            loose = run(*args, "--no-zookeeper-verify")
+            assert loose.returncode == 4
+            assert "warning: certificates of ZooKeeper are not looked at" in loose.stderr
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        (None, "wants a client certificate"),
+        ("expired", "the client certificate {shown} has expired: renew it"),
+        ("unknown", "refuses the client certificate {shown}"),
+    ],
+)
+def test_client_certificates_that_zookeeper_refuses(secured: Secured, kind: str | None, why: str) -> None:
+    """As by brokers."""
+    shown = secured.shows(bad_client(secured, kind), "--zookeeper", f"zookeeper-{kind}") if kind else []
+    address = secured.sandbox.secured_connect
+    line = refused(secured, "owners", "g", "-z", address, "--zookeeper-ca-file", str(secured.security.ca), *shown)
+    assert f"ZooKeeper at {address}" in line
+    assert why.format(shown=shown[1] if shown else "") in line
+
+
+def test_the_wrong_port_of_zookeeper(secured: Secured) -> None:
+    """A plain client at the port for TLS, and the reverse."""
+    line = refused(secured, "owners", "g", "-z", secured.sandbox.secured_connect)
+    assert "speaks TLS at this port: give --zookeeper-tls" in line
+    line = refused(secured, "owners", "g", "-z", secured.sandbox.connect, "--zookeeper-tls")
+    assert "ends the connection at the TLS hand-shake: is this its port for TLS?" in line
