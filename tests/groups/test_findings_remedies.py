@@ -147,3 +147,20 @@ def test_a_node_of_no_session_goes_by_hand_alone() -> None:
     assert found(empty, "unreadable-owner").remedy.startswith("delete with a ZooKeeper client")
     ephemeral = having(ALONE, 1, owner=None, member=None, error="the owner node is empty", session_id=7)
     assert found(ephemeral, "unreadable-owner").remedy.startswith("end the session")
+
+
+@pytest.mark.parametrize(
+    ("kept", "ours", "theirs"),
+    [
+        ({"stored": stored(5)}, True, False),
+        ({"kafka": kafka(5)}, False, True),
+        ({"stored": stored(5), "kafka": kafka(5)}, True, True),
+    ],
+)
+def test_a_command_is_advised_for_what_it_can_remove(kept: dict[str, Any], ours: bool, theirs: bool) -> None:
+    """Of offsets of a partition that is gone: no command of ours removes single ones from Kafka."""
+    gone = replace(owned("orders", 7, None), exists=False, leader=None, log_start=None, log_end=None, **kept)
+    others = (replace(p, stored=None) for p in inactive().partitions)
+    remedy = found(replace(inactive(), partitions=(*others, gone)), "offset-of-missing-partition").remedy
+    assert ("zkgroup delete-group g --topic orders --execute" in remedy) is ours
+    assert ("--delete-offsets --group g --topic orders" in remedy) is theirs

@@ -18,12 +18,12 @@ from zkgroup.groups.findings_scene import (
     few,
     finding,
     per_topic,
+    rid_of_offsets,
     stopped,
     topic_option,
     unsubscribe,
 )
 from zkgroup.groups.model import GroupPartition, GroupTopic, StoredOffset
-from zkgroup.groups.shell import quoted
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.words import counted
 
@@ -184,7 +184,7 @@ def _missing(scene: Scene) -> Iterator[Finding]:
                 lambda keys: (
                     "the topic was made anew with fewer partitions: all of its offsets are in doubt; "
                     + stopped(scene.active)
-                    + scene.command("delete-group", f"--topic {quoted(keys[0].topic)} --execute")
+                    + rid_of_offsets(scene, keys[0].topic, "delete-group")
                     + ", then start members anew"
                 ),
             )

@@ -309,11 +309,16 @@ def unsubscribe(scene: Scene, topic: str) -> str:
     topic."""
     read = topic in scene.snapshot.subscribed or any(p.owner is not None for p in scene.partitions if p.topic == topic)
     first = "stop the members that read it, then " if read else ""
+    return first + rid_of_offsets(scene, topic, "unsubscribe")
+
+
+def rid_of_offsets(scene: Scene, topic: str, command: str) -> str:
+    """How to be rid of them: with ``command`` where they are in ZooKeeper, and as it can be done in Kafka."""
     those = [p for p in scene.partitions if p.topic == topic]
     in_zookeeper = any(p.stored is not None for p in those)
     in_kafka = any(p.kafka is not None and p.kafka.offset is not None for p in those)
-    removing = scene.command("unsubscribe", f"--topic {quoted(topic)} --execute")
+    removing = scene.command(command, f"--topic {quoted(topic)} --execute")
     if not in_kafka:
-        return first + removing
+        return removing
     in_there = f"those in Kafka: {rid_in_kafka(scene.snapshot.group, topic)}"
-    return f"{first}{removing}; {in_there}" if in_zookeeper else first + in_there
+    return f"{removing}; {in_there}" if in_zookeeper else in_there
