@@ -159,7 +159,7 @@ def test_a_node_of_no_session_goes_by_hand_alone() -> None:
 )
 def test_a_command_is_advised_for_what_it_can_remove(kept: dict[str, Any], ours: bool, theirs: bool) -> None:
     """Of offsets of a partition that is gone: no command of ours removes single ones from Kafka."""
-    gone = replace(owned("orders", 7, None), exists=False, leader=None, log_start=None, log_end=None, **kept)
+    gone = owned("orders", 7, None, exists=False, leader=None, log_start=None, log_end=None, **{"stored": None, **kept})
     others = (replace(p, stored=None) for p in inactive().partitions)
     remedy = found(replace(inactive(), partitions=(*others, gone)), "offset-of-missing-partition").remedy
     assert ("zkgroup delete-group g --topic orders --execute" in remedy) is ours
