@@ -20,6 +20,7 @@ from ._sink import Sink
 
 if TYPE_CHECKING:
     from zkgroup.connector import Connector, StartAt, Stream
+    from zkgroup.connector.coordinated import CoordinatedConnector
     from zkgroup.protocol.filters import TopicFilter
     from zkgroup.protocol.names import TopicPartition
     from zkgroup.servers.kafka import KafkaSettings
@@ -108,32 +109,49 @@ def as_member(
     with StopRequest() as stop:
         ends = stop.unless(lambda: _look_around(settings, config, selection, limits))
         connector = Connector(config, zookeeper, start=start, kafka=_given_brokers(settings))
-
-        def missing() -> str:
-            look = connector.statistics()
-            mine = {partition: ends.get(partition, 0) for partition in look.owned if partition not in look.held}
-            return sink.missing(mine) if look.phase == "owning" else f"its share ({look.phase})"
-
-        # Who is gone may have died with what was written: it is left to be read again.
-        stop.on_stop = lambda: connector.leave(commit=not sink.forsaken)
-        with connector:
-            try:
-                if not stop:
-                    sink.start(_join(connector, selection, streams, tell_ends=limits.until_end))
-                    _watch(sink, limits, stop, missing)
-                held = connector.statistics().held
-                gone = sink.forsaken
-                connector.leave(commit=not gone)
-                sink.wait(config.quiesce_timeout_ms / 1000 + LAST_WRITE)
-            except (KeyboardInterrupt, Terminated):
-                connector.leave(at_once=True)
-                raise
-        for partition, why in held.items() if not stop and not gone else ():
-            raise ZkgroupError(f"{partition} was not read: {why}")
-        return _outcome(sink, stop, "what was not written is not committed")
+        return take_part(connector, config, selection, streams, ends, limits, sink, stop)
 
 
-def _join(connector: Connector, selection: Selection, streams: int, *, tell_ends: bool) -> list[_Raw]:
+def take_part(
+    connector: Connector | CoordinatedConnector,
+    config: ConsumerConfig,
+    selection: Selection,
+    streams: int,
+    ends: Mapping[TopicPartition, int],
+    limits: Limits,
+    sink: Sink,
+    stop: StopRequest,
+) -> int:
+    """Join, print until it is time to leave, leave; returns the exit code. ``ends``: where the logs end, if that
+    matters."""
+
+    def missing() -> str:
+        look = connector.statistics()
+        mine = {partition: ends.get(partition, 0) for partition in look.owned if partition not in look.held}
+        return sink.missing(mine) if look.phase == "owning" else f"its share ({look.phase})"
+
+    # Who is gone may have died with what was written: it is left to be read again.
+    stop.on_stop = lambda: connector.leave(commit=not sink.forsaken)
+    with connector:
+        try:
+            if not stop:
+                sink.start(_join(connector, selection, streams, tell_ends=limits.until_end))
+                _watch(sink, limits, stop, missing)
+            held = connector.statistics().held
+            gone = sink.forsaken
+            connector.leave(commit=not gone)
+            sink.wait(config.quiesce_timeout_ms / 1000 + LAST_WRITE)
+        except (KeyboardInterrupt, Terminated):
+            connector.leave(at_once=True)
+            raise
+    for partition, why in held.items() if not stop and not gone else ():
+        raise ZkgroupError(f"{partition} was not read: {why}")
+    return _outcome(sink, stop, "what was not written is not committed")
+
+
+def _join(
+    connector: Connector | CoordinatedConnector, selection: Selection, streams: int, *, tell_ends: bool
+) -> list[_Raw]:
     if selection.filter is not None:
         return connector.streams_by_filter(selection.filter, streams, tell_ends=tell_ends)
     return connector.merged_streams(selection.topics, streams, tell_ends=tell_ends)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -44,6 +44,15 @@ def consumer_config(ctx: typer.Context, settings: ConnectionSettings, group: str
     loaded = load_consumer_config(settings.properties, group=group)
     warn(ctx, loaded.warnings)
     return loaded.config
+
+
+def coordinated_config(
+    ctx: typer.Context, settings: ConnectionSettings, group: str | None
+) -> tuple[ConsumerConfig, Mapping[str, str]]:
+    """The settings of a member of a group in Kafka, and librdkafka's properties for its membership. Warns as above."""
+    loaded = load_consumer_config(settings.properties, group=group, coordinated=True)
+    warn(ctx, loaded.warnings)
+    return loaded.config, loaded.membership
 
 
 def warn(ctx: typer.Context, warnings: Iterable[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 import typer
@@ -13,7 +13,7 @@ from zkgroup.errors import UsageError
 from . import _consuming
 from ._completing import complete_group
 from ._consuming import Limits, Selection
-from ._context import connection, consumer_config
+from ._context import connection, consumer_config, coordinated_config, done
 from ._errors import stdout_descriptor
 from ._messages import Formatter, compile_format, json_lines, values_lines
 from ._sink import Sink
@@ -37,6 +37,13 @@ def consume(
             "--group", "-g", metavar="GROUP", help="Be a member of this group.", autocompletion=complete_group
         ),
     ] = None,
+    coordinator: Annotated[
+        Literal["zookeeper", "kafka"],
+        typer.Option(
+            "--coordinator",
+            help="Where the group's members meet: in ZooKeeper, or at Kafka's coordinator, as newer consumers do.",
+        ),
+    ] = "zookeeper",
     streams: Annotated[int, typer.Option("--streams", metavar="N", min=1, help="Streams of this member.")] = 1,
     from_beginning: Annotated[bool, typer.Option("--from-beginning", help="The same as --offset earliest.")] = False,
     partition: Annotated[
@@ -89,23 +96,37 @@ def consume(
     it reads and leaves nothing behind, and follows new topics and partitions. It goes on until it is stopped (Ctrl-C
     leaves cleanly, a second one after more than a second at once), unless told when to leave.
 
+    With --coordinator kafka it joins the group of that name that lives in Kafka (brokers from 0.9 on), commits there,
+    and says on stderr what each rebalance gives and takes. The two kinds of group know nothing of each other.
+
     \b
     zkgroup consume orders --group billing
     zkgroup consume orders --offset -10 --until-end --format '%p %o %s\\n'
+    zkgroup consume orders --group billing --coordinator kafka
     """
     formatter = _formatter(fmt, output)
     descriptor = stdout_descriptor()
     if from_beginning and offset is not None:
         raise UsageError("--from-beginning and --offset contradict each other", "give one of them")
     settings = connection(ctx)
-    config = consumer_config(ctx, settings, group)
+    membership: Mapping[str, str] = {}
+    if coordinator == "kafka":
+        config, membership = coordinated_config(ctx, settings, group)
+    else:
+        config = consumer_config(ctx, settings, group)
     member = bool(config.group_id) and not partition
     if not member:
-        for given, name in ((no_commit, "--no-commit"), (strategy, "--strategy"), (streams > 1, "--streams")):
+        for given, name in (
+            (no_commit, "--no-commit"),
+            (strategy, "--strategy"),
+            (streams > 1, "--streams"),
+            (coordinator == "kafka", "--coordinator kafka"),
+        ):
             if given:
                 raise UsageError(f"{name} is for members of a group", "give --group, and no --partition")
     if strategy is not None:
-        config = dataclasses.replace(config, partition_assignment_strategy=strategy)
+        explicit = config.explicit | {"partition.assignment.strategy"}
+        config = dataclasses.replace(config, partition_assignment_strategy=strategy, explicit=explicit)
     if no_commit:
         config = dataclasses.replace(config, auto_commit_enable=False)
     if timeout_ms is None and config.consumer_timeout_ms >= 0:
@@ -125,6 +146,12 @@ def consume(
         return 0
     limits = Limits(None if timeout_ms is None else timeout_ms / 1000, until_end)
     sink = Sink(descriptor, formatter, limit=max_messages)
+    if coordinator == "kafka":
+        from ._coordinated import as_coordinated
+
+        return as_coordinated(
+            settings, config, membership, selection, streams, start, limits, sink, lambda text: done(ctx, text)
+        )
     if member:
         return _consuming.as_member(settings, config, selection, streams, start, limits, sink)
     assert start is not None

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Final, Literal
 
 from zkgroup.config.checks import LATER_RESETS, check_fields, check_raw, complaint
-from zkgroup.config.keys import BY_NAME, LATER_NAMES, RESERVED, Key, Status
+from zkgroup.config.keys import BY_NAME, LATER_NAMES, MEMBERSHIP, RESERVED, ZOOKEEPER_ONLY, Key, Status
 from zkgroup.config.properties import Property
 from zkgroup.errors import UsageError
 
@@ -108,34 +108,45 @@ class ConsumerConfig:
 
 @dataclass(frozen=True, slots=True)
 class LoadedConfig:
-    """A configuration and what its reader should be told about it, one line each."""
+    """A configuration and what its reader should be told about it, one line each.
+
+    ``membership``: librdkafka's properties that only a member of a group in Kafka has; they may hold secrets.
+    """
 
     config: ConsumerConfig
     warnings: tuple[str, ...] = ()
+    membership: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
-def load_consumer_config(properties: Iterable[Property], *, group: str | None = None) -> LoadedConfig:
+def load_consumer_config(
+    properties: Iterable[Property], *, group: str | None = None, coordinated: bool = False
+) -> LoadedConfig:
     """Settings out of properties, the later of equal keys winning. ``group`` is the one of the command line.
+    ``coordinated``: for a member of a group in Kafka, to which some keys mean something else, or nothing.
 
     Raises ``UsageError``, naming file, line, key and remedy, for values that cannot be read or contradict one another.
     """
-    reader = _Reader(properties)
+    reader = _Reader(properties, MEMBERSHIP if coordinated else ())
     if group is not None:
         reader.set_group(group)
-    reader.check_relations()
+    if coordinated:
+        reader.check_coordinated()
+    reader.check_relations(waits_for_claims=not coordinated)
     config = ConsumerConfig(
         **reader.values,  # type: ignore[arg-type]  # _Reader.convert has seen to the types
         kafka=reader.kafka,
         explicit=frozenset(reader.given),
     )
-    return LoadedConfig(config, tuple(reader.warnings))
+    return LoadedConfig(config, tuple(reader.warnings), reader.membership)
 
 
 class _Reader:
     """Takes properties one by one, then checks what they mean together."""
 
-    def __init__(self, properties: Iterable[Property]) -> None:
+    def __init__(self, properties: Iterable[Property], membership: Collection[str]) -> None:
         self.values: dict[str, object] = {}
+        self.membership: dict[str, str] = {}
+        self._membership_names = membership
         self.given: dict[str, Property] = {}
         self.kafka: dict[str, str] = {}
         self.warnings: list[str] = []
@@ -146,6 +157,9 @@ class _Reader:
     def _take(self, prop: Property) -> None:
         if prop.key.startswith(KAFKA_PREFIX):
             name = prop.key.removeprefix(KAFKA_PREFIX)
+            if name in self._membership_names:
+                self.membership[name] = prop.value
+                return
             if not name or name in RESERVED:
                 raise UsageError(f"{prop.origin}: {prop.key} cannot be set", RESERVED.get(name, "name the property"))
             self.kafka[name] = prop.value
@@ -202,8 +216,21 @@ class _Reader:
             )
         self.values["group_id"] = group
 
-    def check_relations(self) -> None:
-        """What contradicts is an error; what is accepted but surely not meant is a warning."""
+    def check_coordinated(self) -> None:
+        """What would keep offsets in ZooKeeper is an error, what means nothing to Kafka's coordinator is warned of."""
+        for name, wrong in (("offsets.storage", "zookeeper"), ("dual.commit.enabled", True)):
+            prop = self.given.get(name)
+            if prop is not None and self.values[prop.key.replace(".", "_")] == wrong:
+                raise UsageError(
+                    f"{prop.origin}: {name}={prop.value}, but members of a group in Kafka commit to Kafka alone",
+                    "remove it, or join with --coordinator zookeeper",
+                )
+        if idle := [name for name in ZOOKEEPER_ONLY if name in self.given]:
+            self.warnings.append(f"without effect on a member of a group in Kafka: {', '.join(idle)}")
+
+    def check_relations(self, *, waits_for_claims: bool) -> None:
+        """What contradicts is an error; what is accepted but surely not meant is a warning. ``waits_for_claims``: as
+        members in ZooKeeper do."""
         self._check_waits()
         config = ConsumerConfig(**self.values)  # type: ignore[arg-type]
         for name in sorted(self._kafka_given.keys() & self._mapped_names()):
@@ -218,7 +245,7 @@ class _Reader:
             self._warn("auto.commit.interval.ms", "has no effect: auto.commit.enable is false")
         patience = config.rebalance_max_retries * config.rebalance_backoff_ms
         tuned = [key for key in _PATIENCE if key in self.given]
-        if tuned and patience < config.zookeeper_session_timeout_ms:
+        if waits_for_claims and tuned and patience < config.zookeeper_session_timeout_ms:
             self._warn(
                 tuned[0],
                 f"makes rebalance.max.retries × rebalance.backoff.ms ({patience} ms) shorter than "

@@ -208,6 +208,20 @@ RESERVED: Final = {
     "enable.partition.eof": "zkgroup sets it where it needs it",
 }
 
+#: librdkafka properties that a member of a group in Kafka has, and no other client of ours (``consume --coordinator``).
+MEMBERSHIP: Final = ("session.timeout.ms", "heartbeat.interval.ms", "max.poll.interval.ms", "group.instance.id")
+
+#: Keys that mean nothing to a member of a group in Kafka.
+ZOOKEEPER_ONLY: Final = (
+    "consumer.id",
+    "zookeeper.session.timeout.ms",
+    "zookeeper.sync.time.ms",
+    "rebalance.max.retries",
+    "rebalance.backoff.ms",
+    "offsets.commit.max.retries",
+    "zkgroup.keep.trying",
+)
+
 #: What people write who know the later consumer.
 LATER_NAMES: Final = {
     "enable.auto.commit": "auto.commit.enable",
