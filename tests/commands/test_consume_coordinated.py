@@ -226,7 +226,14 @@ def test_rules_of_sharing(cluster: Sandbox, topic: str, unique: Unique, theirs: 
 @contextmanager
 def console(cluster: Sandbox, jars: str, topic: str, group: str, output: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Kafka's own console consumer, the new one; it prints to ``output``."""
-    command = [str(find_java()), "-Xmx96m", "-XX:TieredStopAtLevel=1", "-cp", f"{jars}/*", "kafka.tools.ConsoleConsumer"]
+    command = [
+        str(find_java()),
+        "-Xmx96m",
+        "-XX:TieredStopAtLevel=1",
+        "-cp",
+        f"{jars}/*",
+        "kafka.tools.ConsoleConsumer",
+    ]
     command += ["--bootstrap-server", cluster.bootstrap, "--topic", topic, "--consumer-property", f"group.id={group}"]
     command += ["--consumer-property", "auto.offset.reset=earliest"]
     with output.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=subprocess.DEVNULL) as process:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cli import run
+from cli import ZKGROUP, environment, run
 from grouping import Groups, commit_in_kafka, joined, static, tree
 from support import numbered, wait_until
 
@@ -176,6 +178,48 @@ def test_the_guide_for_consumers_that_may_stop(
     (left,) = registry.read([Children(znodes.group(group))])
     assert not isinstance(left, tuple)
     assert migrate.in_kafka(group, topic) == [10, 10, 10]
+
+
+def script(mark: str, **names: str) -> str:
+    """The block of the guide below ``<!-- MARK -->``, with these names for those of the guide."""
+    text = GUIDE.read_text(encoding="utf-8")
+    (found,) = re.findall(rf"<!-- {mark} -->\n```bash\n(.*?)```\n", text, re.DOTALL)
+    return re.sub(r"compare-old|compare-new|billing(?= )|orders", lambda name: names[name[0].replace("-", "_")], found)
+
+
+def shell(commands: str, folder: Path, cluster: Sandbox) -> str:
+    """What bash prints, where ``zkgroup`` is ours and knows its cluster; every command must succeed."""
+    path = f"{Path(ZKGROUP).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", commands],
+        cwd=folder,
+        env=environment({"PATH": path, "ZKGROUP_ZOOKEEPER": cluster.connect}),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_old_way_and_the_new_side_by_side(
+    migrate: Migrate, cluster: Sandbox, registry: Registry, unique: Unique, topic: str, tmp_path: Path
+) -> None:
+    """Both kinds of member print the same messages and commit the same offsets, each in its own store; a group that
+    moves from one to the other reads each message once."""
+    names = {"compare_old": unique("old"), "compare_new": unique("new"), "orders": topic, "billing": unique("billing")}
+    shown = shell(script("side by side", **names), tmp_path, cluster)
+    assert "the same messages" in shown
+    assert len((tmp_path / "old.txt").read_text().splitlines()) == 30
+    rows = [line.split()[1:3] for line in shown.splitlines() if line.startswith(topic)]
+    assert rows[:6] == [["0", "10"], ["1", "10"], ["2", "10"]] * 2, "offsets in ZooKeeper, then in Kafka"
+    (left,) = registry.read([Children(znodes.group(names["compare_old"]))])
+    assert not isinstance(left, tuple)
+    assert migrate.in_kafka(names["compare_new"], topic) == [None] * 3
+    shell(script("one that moves", **names), tmp_path, cluster)
+    assert sorted((tmp_path / "billing.txt").read_text().split()) == [f"m{n:06d}" for n in range(30)]
+    assert migrate.in_kafka(names["billing"], topic) == [10, 10, 10]
 
 
 def group_is_empty(migrate: Migrate, group: str) -> bool:

@@ -341,3 +341,23 @@ def test_a_file_and_code_take_the_same_numbers(fields: dict[str, int]) -> None:
     except UsageError:
         by_code = None
     assert by_code == by_file
+
+
+def coordinated(text: str) -> LoadedConfig:
+    return load_consumer_config(parse_properties(text.encode(), "c.properties"), group="g", coordinated=True)
+
+
+def test_a_member_of_a_group_in_kafka() -> None:
+    """librdkafka's own properties of a membership are told apart, and refused to everybody else; keys that mean nothing
+    there are named in one warning; those that would keep offsets in ZooKeeper are refused."""
+    text = "kafka.session.timeout.ms=7000\nkafka.fetch.min.bytes=2\n"
+    loaded = coordinated(text)
+    assert (loaded.membership, loaded.config.kafka) == ({"session.timeout.ms": "7000"}, {"fetch.min.bytes": "2"})
+    assert "7000" not in repr(loaded)
+    with pytest.raises(UsageError, match="zookeeper.session.timeout.ms"):
+        load(text)
+    loaded = coordinated("rebalance.backoff.ms=1\nconsumer.id=me\nauto.commit.enable=false\noffsets.storage=kafka\n")
+    assert loaded.warnings == ("without effect on a member of a group in Kafka: consumer.id, rebalance.backoff.ms",)
+    for line in ("offsets.storage=zookeeper", "dual.commit.enabled=true"):
+        with pytest.raises(UsageError, match="commit to Kafka alone"):
+            coordinated(line)

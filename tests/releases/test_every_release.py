@@ -96,6 +96,22 @@ def test_consuming(broker: Broker, storage: str) -> None:
     assert broker.offsets(group, storage) == dict.fromkeys(range(PARTITIONS), 20)
 
 
+def test_joining_in_kafka(broker: Broker) -> None:
+    """Two members one after the other of a group at Kafka's coordinator read every message once; brokers of 0.8, which
+    have no such groups, are told by their registration, and refused in one line."""
+    topic, group = broker.topic(60), fresh_name("group")
+    command = ["consume", topic, "--group", group, "--coordinator", "kafka", "--from-beginning"]
+    if broker.release.startswith("0.8"):
+        refused = run("-z", broker.connect, *command)
+        assert (refused.returncode, refused.stderr.count("\n")) == (5, 1)
+        assert "brokers of 0.8 keep offsets of groups and no members" in refused.stderr
+        return
+    first = broker.zkgroup(*command, "-n", "25").splitlines()
+    second = broker.zkgroup(*command, "-e").splitlines()
+    assert sorted(first + second) == [f"m{n:06d}" for n in range(60)]
+    assert broker.offsets(group, "kafka") == dict.fromkeys(range(PARTITIONS), 15)
+
+
 @pytest.mark.parametrize("store", ["zookeeper", "kafka"])
 def test_looking_and_resetting(broker: Broker, store: str) -> None:
     """Ends and lag are told; offsets go to the ends of the logs, and to a time: to the message, where the release keeps

@@ -1,7 +1,7 @@
 """A member of a group that Kafka's coordinator keeps, with the streams and the words of ``Connector``.
 
-A thread of its own holds the membership (``servers/membership.py``), which fetches nothing; the streams fetch, each with
-a client that knows of no group. So a rebalance never waits for whoever reads what is printed: it is told at once, and a
+A thread of its own holds the membership (``servers/membership.py``), which fetches nothing; the streams fetch, each
+with a client that knows of no group. So a rebalance never waits for whoever reads what is printed: it is told at once, and a
 reader that does not finish its batch within ``quiesce_timeout_ms`` reads it again, or somebody else does.
 """
 
@@ -44,9 +44,9 @@ class Rebalance:
     """A step of a rebalance, as this member has it.
 
     ``assigned``: it has its share, and reads; ``seconds`` since it gave up the one before, or asked to join. ``fresh``
-    are partitions that the group had no offset of, and where reading begins there. ``revoked``: it has given up its share
-    after finishing and committing, which took ``seconds``. ``lost``: the coordinator took it for dead, and has given the
-    share to others.
+    are partitions that the group had no offset of, and where reading begins there. ``revoked``: it has given up its
+    share after finishing and committing, which took ``seconds``. ``lost``: the coordinator took it for dead, and has
+    given the share to others.
     """
 
     kind: Literal["assigned", "revoked", "lost"]
@@ -197,8 +197,8 @@ class CoordinatedConnector:
         self._leaving = True
 
     def close(self) -> None:
-        """Commit what is consumed (with auto-commit) and leave the group. Raises the error that made the member leave by
-        itself, or that kept it from committing."""
+        """Commit what is consumed (with auto-commit) and leave the group. Raises the error that made the member leave
+        by itself, or that kept it from committing."""
         for stream in self._streams:
             stream.forsake()
         self.leave()
