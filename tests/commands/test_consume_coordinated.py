@@ -49,8 +49,8 @@ def share(member: Consuming) -> str:
 
 
 def test_it_reads_commits_and_leaves(cluster: Sandbox, kafka: KafkaSettings, topic: str, unique: Unique) -> None:
-    """--max-messages commits what was printed and no more, --until-end the rest; nothing is printed twice; the rebalance
-    is shown, unless --quiet. What was joined is left: nobody has to be waited for."""
+    """--max-messages commits what was printed and no more, --until-end the rest; nothing is printed twice; the
+    rebalance is shown, unless --quiet. What was joined is left: nobody has to be waited for."""
     group = unique("group")
     first = run("-z", cluster.connect, "consume", topic, "-g", group, *JOIN, "-n", "4")
     assert first.returncode == 0
@@ -67,7 +67,7 @@ def test_it_reads_commits_and_leaves(cluster: Sandbox, kafka: KafkaSettings, top
 def test_brokers_that_are_named_need_no_zookeeper(
     cluster: Sandbox, kafka: KafkaSettings, topic: str, unique: Unique
 ) -> None:
-    """--bootstrap-server is enough; --no-commit leaves the group's offsets as they are; formats are those of consume."""
+    """--bootstrap-server is enough; --no-commit leaves the group's offsets as they are; formats are as ever."""
     group = unique("group")
     options = [*JOIN, "--format", r"%t %p %o %s\n", "--no-commit", "-e"]
     result = run("--bootstrap-server", cluster.bootstrap, "consume", topic, "-g", group, *options)
@@ -80,7 +80,7 @@ def test_brokers_that_are_named_need_no_zookeeper(
 def test_filters_are_javas_and_follow_topics(
     cluster: Sandbox, make_topic: Callable[..., str], fill: Callable[..., object], unique: Unique, tmp_path: Path
 ) -> None:
-    """A Java expression that librdkafka's (POSIX) and Python's would read otherwise; a topic that comes later is read."""
+    """A Java expression that librdkafka's (POSIX) and Python's would read otherwise; a topic that comes is read."""
     stem, group = unique("filtered"), unique("group")
     expression = rf"{stem}x[\p{{Alpha}}&&[^q]]-\d+-\d+"
     wanted, unwanted = make_topic(1, f"{stem}xa"), make_topic(1, f"{stem}xq")

@@ -354,7 +354,7 @@ def test_a_member_of_a_group_in_kafka() -> None:
     loaded = coordinated(text)
     assert (loaded.membership, loaded.config.kafka) == ({"session.timeout.ms": "7000"}, {"fetch.min.bytes": "2"})
     assert "7000" not in repr(loaded)
-    with pytest.raises(UsageError, match="zookeeper.session.timeout.ms"):
+    with pytest.raises(UsageError, match=r"zookeeper\.session\.timeout\.ms"):
         load(text)
     loaded = coordinated("rebalance.backoff.ms=1\nconsumer.id=me\nauto.commit.enable=false\noffsets.storage=kafka\n")
     assert loaded.warnings == ("without effect on a member of a group in Kafka: consumer.id, rebalance.backoff.ms",)

@@ -1,8 +1,8 @@
 """A member of a group that Kafka's coordinator keeps, with the streams and the words of ``Connector``.
 
 A thread of its own holds the membership (``servers/membership.py``), which fetches nothing; the streams fetch, each
-with a client that knows of no group. So a rebalance never waits for whoever reads what is printed: it is told at once, and a
-reader that does not finish its batch within ``quiesce_timeout_ms`` reads it again, or somebody else does.
+with a client that knows of no group. So a rebalance never waits for whoever reads what is printed: what a reader does
+not finish within ``quiesce_timeout_ms`` is read again, by this member or another.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Kafka brokers, through confluent-kafka. The only place that imports it; others take its names from here.
 
-librdkafka is used for fetching, log offsets and offsets kept in Kafka. It never sees the consumer group as a member:
-nothing subscribes, and nothing is committed behind the caller's back.
+librdkafka is used for fetching, log offsets and offsets kept in Kafka. It never sees a group in ZooKeeper as a member:
+nothing subscribes but ``membership``, and nothing is committed behind the caller's back.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ def consumer(
     client_log: ClientLog | None = None,
     **overrides: Any,
 ) -> Consumer:
-    """A librdkafka consumer that only ever assigns. Property names are written with underscores for dots.
+    """A librdkafka consumer, which commits and resets nothing by itself. Property names are written with underscores for dots.
 
     ``on_error`` hears, in ``consume``, of what concerns the client as a whole, such as that no broker can be reached.
 
