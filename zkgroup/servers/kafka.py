@@ -223,7 +223,7 @@ def consumer(
     client_log: ClientLog | None = None,
     **overrides: Any,
 ) -> Consumer:
-    """A librdkafka consumer, which commits and resets nothing by itself. Property names are written with underscores for dots.
+    """A librdkafka consumer, which commits and resets nothing by itself. Names of properties have underscores for dots.
 
     ``on_error`` hears, in ``consume``, of what concerns the client as a whole, such as that no broker can be reached.
 
