@@ -187,9 +187,9 @@ class World:
             self.leaders[partition] = leader if leader >= 0 else None
 
 
-def read_names(registry: Registry, groups: Sequence[str]) -> Nodes:
-    """The first round: the groups themselves, the topics, the brokers."""
-    nodes = Nodes()
+def read_names(registry: Registry, groups: Sequence[str], nodes: Nodes | None = None) -> Nodes:
+    """The first round: the groups themselves, the topics, the brokers; into ``nodes``, if there are some already."""
+    nodes = Nodes() if nodes is None else nodes
     nodes.ask(
         registry,
         lists=[

@@ -14,6 +14,7 @@ from zkgroup.servers import answering
 from zkgroup.servers.kafka import (
     PIECE,
     UNREACHABLE,
+    AdminClient,
     ClusterMetadata,
     IsolationLevel,
     KafkaError,
@@ -22,6 +23,7 @@ from zkgroup.servers.kafka import (
     KafkaTopicPartition,
     OffsetSpec,
     admin_and_metadata,
+    metadata_of,
     old_metadata,
     parse_endpoints,
 )
@@ -77,6 +79,7 @@ def _list_offsets(
     times: Sequence[int],
     timeout: float,
     level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    client: AdminClient | None = None,
 ) -> tuple[list[dict[TopicPartition, int | ZkgroupError]], dict[TopicPartition, int]]:
     """For each of ``times`` (or EARLIEST, LATEST) the offset in every partition, or why there is none; and the leaders
     that were asked.
@@ -91,7 +94,10 @@ def _list_offsets(
     if settings.old_and_plain:
         return _list_old_offsets(settings, partitions, times, timeout)
     deadline = time.monotonic() + timeout
-    admin, metadata = admin_and_metadata(settings, timeout)
+    if client is None:
+        admin, metadata = admin_and_metadata(settings, timeout)
+    else:
+        admin, metadata = client, metadata_of(client, settings, timeout)
     errors, led = _led(metadata, partitions, settings)
     specs = [_SPECS[at]() if at in _SPECS else OffsetSpec.for_timestamp(at) for at in times]
     answers = [
@@ -183,17 +189,19 @@ def log_offsets(
     timeout: float,
     *,
     read_committed: bool = False,
+    client: AdminClient | None = None,
 ) -> dict[TopicPartition, LogRange | ZkgroupError]:
     """First and end offsets of many partitions, in two requests a broker.
 
     A partition that the brokers do not know, that has no leader, or whose leader does not answer within ``timeout``
     seconds, gets its own error instead of a range. Raises ``UnreachableError`` when no broker answers at all.
+    ``client``: one that is kept by whoever asks again and again; without it one is made.
     """
     wanted = list(dict.fromkeys(partitions))
     if not wanted:
         return {}
     level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
-    (starts, ends), leaders = _list_offsets(settings, wanted, (EARLIEST, LATEST), timeout, level)
+    (starts, ends), leaders = _list_offsets(settings, wanted, (EARLIEST, LATEST), timeout, level, client)
     result: dict[TopicPartition, LogRange | ZkgroupError] = {}
     for partition in wanted:
         start, end = starts[partition], ends[partition]

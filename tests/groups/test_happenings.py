@@ -1,0 +1,204 @@
+"""From look to look: the events of a watch, told by a pure reducer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from zkgroup.groups.happenings import begin, is_settled, replay, tell
+from zkgroup.groups.timeline import Event, Look, WatchedMember, WatchedPartition
+from zkgroup.protocol.names import TopicPartition
+
+A, B = "g_a", "g_b"
+
+
+def look(at: int, owners: dict[int, str | None], members: str = "", changed: int = 0, **more: object) -> Look:
+    """Partitions of ``t`` by number; an owner is ``a@7``: stream 0 of member ``g_a``, claimed in transaction 7."""
+    partitions = {}
+    for number, owner in owners.items():
+        name, _, claimed = (owner or "").partition("@")
+        member = f"g_{name}" if name else None
+        partitions[TopicPartition("t", number)] = WatchedPartition(
+            member and f"{member}-0", member, int(claimed or 0), committed=10, log_start=0, log_end=15
+        )
+    registered = {f"g_{name}": WatchedMember("t:1", 7) for name in members}
+    made = Look(at, "g", registered, partitions, {"t": 1}, (1,), ids_changed=changed)
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+def told(*looks: Look) -> list[list[Event]]:
+    """The events of each look after the first."""
+    story, _ = begin(looks[0])
+    found = []
+    for one in looks[1:]:
+        story, events = tell(story, one)
+        found.append(events)
+    return found
+
+
+def kinds(events: list[Event]) -> list[str]:
+    return [event.kind for event in events]
+
+
+def test_a_rebalance_as_the_reference_does_it() -> None:
+    """A member joins, all is released, all is claimed by whoever had it: claims, and one end once nothing is open."""
+    first, second, third, fourth = told(
+        look(0, {0: "a@5", 1: "a@5"}, "a", 4),
+        look(1000, {0: "a@5", 1: "a@5"}, "ab", 9),
+        look(1200, {0: None, 1: None}, "ab", 9),
+        look(1500, {0: "a@12", 1: None}, "ab", 9),
+        look(2500, {0: "a@12", 1: "a@13"}, "ab", 9),
+    )
+    assert kinds(first) == ["member-joined", "rebalance-started"]
+    assert kinds(second) == ["partition-released", "partition-released"]
+    assert kinds(third) == ["partition-claimed"]
+    assert kinds(fourth) == ["partition-claimed", "rebalance-ended"]
+
+
+def test_what_moved_and_how_long_it_took() -> None:
+    """A partition that is claimed by another than its last owner has moved, though it was free in between."""
+    *_, last = told(
+        look(0, {0: "a@5", 1: "a@5"}, "a", 4),
+        look(1000, {0: "a@5", 1: "a@5"}, "ab", 9),
+        look(1200, {0: None, 1: None}, "ab", 9),
+        look(2500, {0: "a@12", 1: "b@13"}, "ab", 9),
+    )
+    assert kinds(last) == ["partition-claimed", "partition-moved", "rebalance-ended"]
+    moved, ended = last[1:]
+    assert (moved.topic, moved.partition, moved.before, moved.after, moved.member) == ("t", 1, "g_a-0", "g_b-0", B)
+    assert ended.seconds == 1.5
+    assert "1 partition moved, 2 members" in ended.message
+
+
+def test_a_rebalance_between_two_looks() -> None:
+    """Claims that are all new tell of a rebalance that nobody saw; its time is the most that it can have taken."""
+    (events,) = told(look(0, {0: "a@5"}, "a", 4), look(3000, {0: "a@9"}, "a", 4))
+    assert kinds(events) == ["rebalance-started", "rebalance-ended"]
+    assert events[1].seconds == 3.0
+    assert "at most" in events[1].message
+
+
+def test_a_member_whose_session_ended() -> None:
+    """Id and owners that go together tell of a session's end; an id that comes back under another session, too."""
+    (events,) = told(look(0, {0: "a@5", 1: "b@5"}, "ab", 4), look(1, {0: "a@5", 1: None}, "a", 9))
+    assert kinds(events) == ["member-left", "rebalance-started", "partition-released"]
+    assert "its session ended" in events[0].message
+    renewed = look(1, {0: "a@5"}, "a", 4)
+    renewed = replace(renewed, members={A: WatchedMember("t:1", 8)})
+    (events,) = told(look(0, {0: "a@5"}, "a", 4), renewed)
+    assert kinds(events) == ["session-renewed"]
+
+
+def test_members_that_keep_what_does_not_change() -> None:
+    """A member of another kind than the reference's need not claim anew for a rebalance to be over."""
+    foreign = {TopicPartition("t", 0): WatchedPartition("box:1234", "box:1234", 5)}
+    base = Look(0, "g", {"box:1234": WatchedMember("t:1")}, foreign, ids_changed=9)
+    assert is_settled(base)
+    ours = {TopicPartition("t", 0): WatchedPartition("g_a-0", A, 5)}
+    assert not is_settled(Look(0, "g", {A: WatchedMember("t:1")}, ours, ids_changed=9))
+
+
+def test_offsets_that_jump() -> None:
+    """Back, gone, set while nobody owned it, before the log's start; a commit in order is no event."""
+    key = TopicPartition("t", 0)
+
+    def at(time: int, owner: str | None, committed: int | None, start: int = 0, end: int = 15) -> Look:
+        one = look(time, {0: owner}, "a" if owner else "", 4)
+        return replace(
+            one, partitions={key: one.partitions[key]._replace(committed=committed, log_start=start, log_end=end)}
+        )
+
+    assert [kinds(e) for e in told(at(0, "a@5", 10), at(1, "a@5", 12), at(2, "a@5", 3), at(3, "a@5", None))] == [
+        [], ["offset-back"], ["offset-removed"],
+    ]  # fmt: skip
+    assert [kinds(e) for e in told(at(0, None, 10), at(1, None, 12))] == [["offset-set"]]
+    assert [kinds(e) for e in told(at(0, "a@5", 10), at(1, "a@5", 10, start=11), at(2, "a@5", 10, 12))] == [
+        ["offset-before-start"], [],
+    ]  # fmt: skip
+    assert [kinds(e) for e in told(at(0, "a@5", 10), at(1, "a@5", 10, end=4))] == [["log-truncated"]]
+
+
+def test_a_commit_just_before_the_release_is_nobodys_reset() -> None:
+    """Offsets are compared between looks at offsets alone: owner and commit of the same moment are seen together."""
+    quick = replace(look(1, {0: None}, ""), measured=False)
+    committed = replace(look(2, {0: None}, ""), measured=True)
+    key = TopicPartition("t", 0)
+    committed = replace(committed, partitions={key: committed.partitions[key]._replace(committed=14)})
+    events = told(look(0, {0: "a@5"}, "a", 4), quick, committed)
+    assert "offset-set" not in kinds(events[0]) + kinds(events[1])
+
+
+def test_servers_topics_and_the_group_itself() -> None:
+    """What goes and comes is told once each; while ZooKeeper is away nothing else is."""
+    base = look(0, {0: "a@5"}, "a", 4)
+    away = replace(base, at=1, zookeeper="no answer")
+    back = replace(base, at=3)
+    assert [kinds(e) for e in told(base, away, replace(away, at=2), back)] == [
+        ["zookeeper-away"], [], ["zookeeper-back"],
+    ]  # fmt: skip
+    assert [kinds(e) for e in told(base, replace(base, brokers=()), replace(base, brokers=(1, 2)))] == [
+        ["broker-gone"], ["broker-came", "broker-came"],
+    ]  # fmt: skip
+    assert [kinds(e) for e in told(base, replace(base, topics={"t": 2}), replace(base, topics={}))] == [
+        ["topic-recreated"], ["topic-gone"],
+    ]  # fmt: skip
+    gone = Look(1, "g", exists=False)
+    (events,) = told(look(0, {0: None}), gone)
+    assert kinds(events) == ["group-gone", "broker-gone", "topic-gone", "partition-gone"]
+
+
+names = st.sampled_from("abc")
+claims = st.none() | st.tuples(names, st.integers(1, 20)).map(lambda pair: f"{pair[0]}@{pair[1]}")
+
+
+@st.composite
+def any_look(draw: st.DrawFn) -> Look:
+    """Anything that could be seen: members that come and go, owners that are not registered, offsets at random."""
+    members = "".join(sorted(draw(st.sets(names))))
+    one = look(draw(st.integers(0, 9)), draw(st.dictionaries(st.integers(0, 5), claims)), members)
+    registered = {
+        name: WatchedMember(draw(st.sampled_from(["t:1", "t:2"])), draw(st.integers(0, 2))) for name in one.members
+    }
+    offsets = {
+        key: p._replace(committed=draw(st.none() | st.integers(0, 20)), log_end=draw(st.none() | st.integers(0, 20)))
+        for key, p in one.partitions.items()
+    }
+    return replace(
+        one,
+        members=registered,
+        partitions=offsets,
+        ids_changed=draw(st.integers(0, 20)),
+        phase=draw(st.sampled_from([None, None, "PreparingRebalance"])),
+        measured=draw(st.booleans()),
+        zookeeper=draw(st.sampled_from([None, None, None, "away"])),
+    )
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(any_look(), min_size=1, max_size=8))
+def test_events_tell_everything(looks: list[Look]) -> None:
+    """Replaying the events over the first look gives the last look's members and owners; rebalances start and end in
+    turn, and one is under way exactly while the group is not settled."""
+    story, events = begin(looks[0])
+    seen = looks[0]
+    for one in looks[1:]:
+        if one.zookeeper is not None:  # as a watch does: what was seen last
+            one = replace(seen, at=one.at, zookeeper=one.zookeeper)
+        story, more = tell(story, one)
+        events += more
+        seen = one
+    first = looks[0]
+    members, owners = replay(
+        {name: member.subscription for name, member in first.members.items()},
+        {key: p.owner for key, p in first.partitions.items() if p.owner is not None},
+        events,
+    )
+    assert members == {name: member.subscription for name, member in seen.members.items()}
+    assert owners == {key: p.owner for key, p in seen.partitions.items() if p.owner is not None}
+    turns = [event.kind for event in events if event.kind.startswith("rebalance-")]
+    assert turns[::2] == ["rebalance-started"] * len(turns[::2])
+    assert turns[1::2] == ["rebalance-ended"] * len(turns[1::2])
+    if seen.zookeeper is None:
+        assert (len(turns) % 2 == 1) == (not is_settled(seen)) == (story.since is not None)

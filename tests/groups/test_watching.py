@@ -1,0 +1,221 @@
+"""Watching real groups: what is told, in which order, and what it costs ZooKeeper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from grouping import Groups, joined, static
+from members import ReadMember, wait_for_rest
+from support import wait_until
+
+from zkgroup.errors import NotFoundError, UnreachableError
+from zkgroup.groups.timeline import Event, Look
+from zkgroup.groups.watching import GroupWatch
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import Delete, Ensure, SetData
+from zkgroup.sandbox.probe import free_port
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
+from zkgroup.servers.watches import WatchingRegistry
+from zkgroup.servers.zookeeper import ZooKeeperSettings
+
+
+class Seen:
+    """What a watch has told so far."""
+
+    def __init__(self, watch: GroupWatch) -> None:
+        self.watch = watch
+        self.events: list[Event] = []
+        self.looks: list[Look] = []
+
+    def take(self) -> None:
+        while (found := self.watch.next(0.02)) is not None:
+            self.looks.append(found.look)
+            self.events += found.events
+
+    def until(self, *kinds: str, timeout: float = 30.0) -> list[Event]:
+        """Take until events of all these kinds have come, after those that were taken before."""
+        start = len(self.events)
+
+        def there() -> bool:
+            self.take()
+            return {*kinds} <= {event.kind for event in self.events[start:]}
+
+        wait_until(there, timeout, f"{kinds}")
+        return self.events[start:]
+
+    def look(self, ready: Callable[[Look], bool], timeout: float = 30.0) -> Look:
+        """The first look from now on that is ``ready``."""
+        start = len(self.looks)
+
+        def there() -> Look | None:
+            self.take()
+            return next((look for look in self.looks[start:] if ready(look)), None)
+
+        found = wait_until(there, timeout, "the look")
+        assert found is not None
+        return found
+
+
+@contextmanager
+def watching(
+    group: str, settings: ZooKeeperSettings, kafka: KafkaSettings, interval: float = 0.3, timeout: float = 10.0
+) -> Iterator[Seen]:
+    def opened(on_change: Callable[[str], None]) -> WatchingRegistry:
+        registry = WatchingRegistry(settings, on_change, timeout)
+        registry.__enter__()
+        return registry
+
+    with GroupWatch(group, opened, lambda _: kafka, interval=interval, timeout=timeout) as watch:
+        yield Seen(watch)
+
+
+def test_a_real_group_comes_and_goes(
+    cluster: Sandbox, registry: Registry, kafka: KafkaSettings, make_topic: Callable[..., str],
+    fill: Callable[..., object], make_group: Callable[..., str],
+) -> None:  # fmt: skip
+    """Members join and leave: joined, started, moved, ended, left come in this order, with who and what."""
+    topic = make_topic(4)
+    fill(topic, 40, 4)
+    group = make_group()
+    with watching(group, registry.settings, kafka) as seen:
+        seen.until("watching")
+        with ReadMember(cluster.connect, group, {topic: 1}, consumer_id="a") as first:
+            told = seen.until("member-joined", "rebalance-ended")
+            kinds = [event.kind for event in told]
+            assert kinds.index("member-joined") < kinds.index("rebalance-started") < kinds.index("partition-claimed")
+            assert kinds[-1] == "rebalance-ended" or kinds.index("rebalance-ended") > kinds.index("partition-claimed")
+            assert {e.partition for e in told if e.kind == "partition-claimed"} == {0, 1, 2, 3}
+            wait_for_rest(registry, group, 1)
+            with ReadMember(cluster.connect, group, {topic: 1}, consumer_id="b"):
+                told = seen.until("member-joined", "partition-moved", "rebalance-ended")
+                moved = [event for event in told if event.kind == "partition-moved"]
+                assert {event.partition for event in moved} == {2, 3}
+                assert {(event.before, event.after) for event in moved} == {(f"{group}_a-0", f"{group}_b-0")}
+                wait_for_rest(registry, group, 2)
+                end = seen.look(lambda look: look.lag == 0)
+                assert {p.member for p in end.partitions.values()} == {f"{group}_a", f"{group}_b"}
+            told = seen.until("member-left", "rebalance-ended")
+            assert next(e.member for e in told if e.kind == "member-left") == f"{group}_b"
+            wait_for_rest(registry, group, 1)
+            assert first.id == f"{group}_a"
+        told = seen.until("member-left")
+        assert not seen.look(lambda look: not look.members).members
+
+
+def test_a_large_group_is_read_once(
+    registry: Registry, kafka: KafkaSettings, groups: Groups, make_topic: Callable[..., str]
+) -> None:
+    """A thousand partitions are read whole at the beginning; then an interval costs ZooKeeper nothing, and a commit a
+    single read."""
+    count = 1000
+    topic = make_topic(1)
+    owner = "@_box-1411294187842-ab12cd34"
+    partitions = range(count)
+    group = groups.make(
+        {owner: static({topic: 1})},
+        {(topic, n): f"{owner}-0" for n in partitions},
+        {(topic, n): 5 for n in partitions},
+    )
+    with watching(group, registry.settings, kafka, interval=0.2) as seen:
+        seen.until("watching")
+        whole = seen.watch.requests
+        assert whole > 2 * count
+        seen.look(lambda look: look.measured)
+        at = len(seen.looks)
+        seen.look(lambda look: len(seen.looks) > at + 4)
+        assert seen.watch.requests == whole
+        registry.write(SetData(znodes.offset(group, TopicPartition(topic, 7)), b"9"))
+        key = TopicPartition(topic, 7)
+        seen.look(lambda look: look.partitions[key].committed == 9)
+        assert seen.watch.requests == whole + 1
+
+
+def test_commits_between_two_intervals_cost_one_read(
+    registry: Registry, kafka: KafkaSettings, make_topic: Callable[..., str], make_group: Callable[..., str]
+) -> None:
+    """Offsets that change many times within an interval are read once an interval, not once a change."""
+    key = TopicPartition(make_topic(1), 0)
+    group = make_group({key: 0})
+    with watching(group, registry.settings, kafka, interval=1.0) as seen:
+        seen.until("watching")
+        before, looks = seen.watch.requests, len([look for look in seen.looks if look.measured])
+        for number in range(1, 201):
+            registry.write(SetData(znodes.offset(group, key), b"%d" % number))
+        seen.look(lambda look: look.partitions[key].committed == 200)
+        measured = len([look for look in seen.looks if look.measured]) - looks
+        assert seen.watch.requests - before <= measured + 1
+
+
+def test_offsets_and_the_group_itself(
+    registry: Registry, kafka: KafkaSettings, make_topic: Callable[..., str], make_group: Callable[..., str]
+) -> None:
+    """An offset that goes back, one that goes, a group that is deleted and comes back: told, and the watch goes on."""
+    key = TopicPartition(make_topic(1), 0)
+    group = make_group({key: 8})
+    with watching(group, registry.settings, kafka) as seen:
+        seen.until("watching")
+        registry.write(SetData(znodes.offset(group, key), b"3"))
+        (back,) = [event for event in seen.until("offset-back") if event.kind == "offset-back"]
+        assert (back.before, back.after) == (8, 3)
+        topic_path = znodes.offset_topic(group, key.topic)
+        paths = [znodes.offset(group, key), topic_path, znodes.offsets(group), znodes.ids(group), znodes.group(group)]
+        assert not any(registry.read([Delete(path) for path in paths]))
+        seen.until("group-gone")
+        assert registry.write(Ensure(znodes.ids(group))) is None
+        seen.until("group-came")
+
+
+def test_no_such_group(registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str]) -> None:
+    """A watch of a group that is not there does not begin."""
+    with watching(unique("nobody"), registry.settings, kafka) as seen, pytest.raises(NotFoundError):
+        wait_until(lambda: seen.watch.next(0.1))
+
+
+def test_no_such_zookeeper(kafka: KafkaSettings) -> None:
+    """A watch without a ZooKeeper does not begin either."""
+    settings = ZooKeeperSettings(f"127.0.0.1:{free_port()}")
+    with watching("g", settings, kafka, timeout=1.0) as seen, pytest.raises(UnreachableError):
+        wait_until(lambda: seen.watch.next(0.1))
+
+
+def test_zookeeper_goes_away_and_comes_back(make_sandbox: Callable[..., Sandbox], kafka: KafkaSettings) -> None:
+    """ZooKeeper's absence is told once, what was seen stays, and what happens afterwards is told again; however long
+    it was away, under a new session too."""
+    sandbox = make_sandbox(brokers=0)
+    with sandbox.registry(timeout=30.0) as registry:
+        registry.read([Ensure(znodes.ids("g"))])
+        settings = ZooKeeperSettings(registry.settings.hosts, session_timeout=4.0)
+    with watching("g", settings, kafka, timeout=1.0) as seen:
+        seen.until("watching")
+        sandbox.kill("zookeeper")
+        assert [e.kind for e in seen.until("zookeeper-away")] == ["zookeeper-away"]
+        sandbox.restart("zookeeper")
+        seen.until("zookeeper-back")
+        with sandbox.registry(timeout=30.0) as registry:
+            registry.read([Delete(znodes.ids("g")), Delete(znodes.group("g"))])
+        seen.until("group-gone")
+
+
+def test_a_group_in_kafka(
+    registry: Registry, kafka: KafkaSettings, make_topic: Callable[..., str], unique: Callable[[str], str]
+) -> None:
+    """Members and shares of a group in Kafka are polled: beside ZooKeeper, and of brokers alone."""
+    topic, group = make_topic(2), unique("group")
+    with joined(kafka, group, [topic]) as member, watching(group, registry.settings, kafka) as seen:
+        seen.until("watching")
+        look = seen.look(lambda look: len(look.partitions) == 2 and all(p.owner for p in look.partitions.values()))
+        assert len(look.members) == 1
+        member.commit(TopicPartition(topic, 0), 3)
+        seen.look(lambda look: look.partitions[TopicPartition(topic, 0)].committed == 3)
+        with GroupWatch(group, None, lambda _: kafka, interval=0.3, timeout=10.0) as watch:
+            alone = Seen(watch)
+            alone.until("watching")
+            assert alone.looks[0].partitions[TopicPartition(topic, 0)].committed == 3
+            member.close()
+            alone.until("member-left")
+        seen.until("member-left")
