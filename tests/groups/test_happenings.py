@@ -6,26 +6,11 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from timelines import A, B, any_look, look
 
 from zkgroup.groups.happenings import begin, is_settled, replay, tell
 from zkgroup.groups.timeline import Event, Look, WatchedMember, WatchedPartition
 from zkgroup.protocol.names import TopicPartition
-
-A, B = "g_a", "g_b"
-
-
-def look(at: int, owners: dict[int, str | None], members: str = "", changed: int = 0, **more: object) -> Look:
-    """Partitions of ``t`` by number; an owner is ``a@7``: stream 0 of member ``g_a``, claimed in transaction 7."""
-    partitions = {}
-    for number, owner in owners.items():
-        name, _, claimed = (owner or "").partition("@")
-        member = f"g_{name}" if name else None
-        partitions[TopicPartition("t", number)] = WatchedPartition(
-            member and f"{member}-0", member, int(claimed or 0), committed=10, log_start=0, log_end=15
-        )
-    registered = {f"g_{name}": WatchedMember("t:1", 7) for name in members}
-    made = Look(at, "g", registered, partitions, {"t": 1}, (1,), ids_changed=changed)
-    return replace(made, **more)  # type: ignore[arg-type]
 
 
 def told(*looks: Look) -> list[list[Event]]:
@@ -147,33 +132,6 @@ def test_servers_topics_and_the_group_itself() -> None:
     gone = Look(1, "g", exists=False)
     (events,) = told(look(0, {0: None}), gone)
     assert kinds(events) == ["group-gone", "broker-gone", "topic-gone", "partition-gone"]
-
-
-names = st.sampled_from("abc")
-claims = st.none() | st.tuples(names, st.integers(1, 20)).map(lambda pair: f"{pair[0]}@{pair[1]}")
-
-
-@st.composite
-def any_look(draw: st.DrawFn) -> Look:
-    """Anything that could be seen: members that come and go, owners that are not registered, offsets at random."""
-    members = "".join(sorted(draw(st.sets(names))))
-    one = look(draw(st.integers(0, 9)), draw(st.dictionaries(st.integers(0, 5), claims)), members)
-    registered = {
-        name: WatchedMember(draw(st.sampled_from(["t:1", "t:2"])), draw(st.integers(0, 2))) for name in one.members
-    }
-    offsets = {
-        key: p._replace(committed=draw(st.none() | st.integers(0, 20)), log_end=draw(st.none() | st.integers(0, 20)))
-        for key, p in one.partitions.items()
-    }
-    return replace(
-        one,
-        members=registered,
-        partitions=offsets,
-        ids_changed=draw(st.integers(0, 20)),
-        phase=draw(st.sampled_from([None, None, "PreparingRebalance"])),
-        measured=draw(st.booleans()),
-        zookeeper=draw(st.sampled_from([None, None, None, "away"])),
-    )
 
 
 @settings(max_examples=200, deadline=None)

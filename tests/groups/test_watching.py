@@ -192,9 +192,9 @@ def test_zookeeper_goes_away_and_comes_back(make_sandbox: Callable[..., Sandbox]
         settings = ZooKeeperSettings(registry.settings.hosts, session_timeout=4.0)
     with watching("g", settings, kafka, timeout=1.0) as seen:
         seen.until("watching")
-        sandbox.kill("zookeeper")
+        sandbox.zookeeper.kill()
         assert [e.kind for e in seen.until("zookeeper-away")] == ["zookeeper-away"]
-        sandbox.restart("zookeeper")
+        sandbox.start_zookeeper()
         seen.until("zookeeper-back")
         with sandbox.registry(timeout=30.0) as registry:
             registry.read([Delete(znodes.ids("g")), Delete(znodes.group("g"))])
