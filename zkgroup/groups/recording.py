@@ -181,7 +181,7 @@ class Recording:
         self.times = (begin, end)
 
     def _lines(self, place: int) -> Iterator[dict[str, Any]]:
-        """The lines from that place on. A last line that is cut off is left out; another that cannot be read ends it."""
+        """The lines from that place on, but for a last one that is cut off."""
         assert self._file is not None
         while True:
             self._file.seek(place)
