@@ -28,6 +28,16 @@ from ._looking import StoreOption, check_topics, look_at, look_at_all
 from ._options import OutputOption, TopicsOption
 from ._overview import print_overview, print_summary
 from ._render import Column, Output, as_objects, iso_utc, print_object, print_rows, time_column
+from ._watch import (
+    IntervalOption,
+    PictureOption,
+    RecordOption,
+    ReplayOption,
+    WatchOption,
+    check_options,
+    replay_recording,
+    watch_group,
+)
 
 if TYPE_CHECKING:
     from zkgroup.groups.inspection import Inspection
@@ -100,6 +110,11 @@ def inspect_group(
     window: WindowOption = 10,
     history: HistoryOption = None,
     metrics: MetricsOption = None,
+    watch: WatchOption = False,
+    interval: IntervalOption = None,
+    record: RecordOption = None,
+    replay: ReplayOption = None,
+    picture: PictureOption = None,
     output: OutputOption = "table",
 ) -> int | None:
     """Show everything about a group, and what is wrong with it.
@@ -119,7 +134,32 @@ def inspect_group(
     zkgroup inspect-group billing --check --warn-lag 10000 --crit-lag 100000
     zkgroup inspect-group --all --metrics /var/lib/node_exporter/zkgroup.prom
     zkgroup inspect-group --explain offset-before-start
+    zkgroup inspect-group billing --watch
+    zkgroup inspect-group billing --watch --record friday.jsonl --output json
+    zkgroup inspect-group --replay friday.jsonl --picture friday.svg
     """
+    check_options(watch, interval, record, replay, picture)
+    if replay is not None or watch:
+        looks_once = every or verify or section or again or code or checking or metrics or warn_lag or crit_lag
+        if looks_once or (replay is not None and (group is not None or topic or store)):
+            raise UsageError(
+                f"{'--watch' if watch else '--replay'} beside what it does not take",
+                "--watch takes a GROUP, --topic, --store, --output; --replay only --output and --picture",
+            )
+        if replay is not None:
+            return replay_recording(ctx, replay, output, picture=picture)
+        if group is None:
+            raise UsageError("--watch needs a GROUP", "see 'zkgroup list-groups' for their names")
+        return watch_group(
+            ctx,
+            group,
+            output,
+            store=store,
+            topics=topic or (),
+            interval=interval or 2.0,
+            record=record,
+            picture=picture,
+        )
     if code is not None:
         if group is not None or every:
             raise UsageError("--explain beside a group", "it is about a kind of finding, whatever group has it")

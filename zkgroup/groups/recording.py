@@ -61,6 +61,10 @@ class Recorder:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the recording. May be called again."""
         if self._file is not None:
             os.close(self._file)
             self._file = None

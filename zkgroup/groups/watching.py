@@ -55,8 +55,9 @@ class GroupWatch:
     """A group that is watched, as a context manager: its thread runs while it is open.
 
     ``opener`` None: the group is watched in Kafka alone, at each ``interval`` (seconds). ``timeout``: seconds for each
-    question to a server. ``store``: whose offsets are shown, by default where the group has some. ``news`` is called,
-    on the thread, when there is something to take.
+    question to a server. ``store``: whose offsets are shown, by default where the group has some. ``topics``: the only
+    ones whose partitions are watched, if any are named. ``news`` is called, on the thread, when there is something to
+    take.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class GroupWatch:
         interval: float,
         timeout: float,
         store: Store | None = None,
+        topics: frozenset[str] = frozenset(),
         news: Callable[[], object] = lambda: None,
     ) -> None:
         self.group = group
@@ -76,7 +78,8 @@ class GroupWatch:
         self._find = find
         self._timeout = timeout
         self._store = store
-        self._news = news
+        self._topics = topics
+        self.news = news
         self._live = LiveGroup(group)
         self._registry: WatchingRegistry | None = None
         self._story: Story | None = None
@@ -135,10 +138,16 @@ class GroupWatch:
                 self._out.put(found, timeout=0.2)
             except queue.Full:
                 continue
-            self._news()
+            self.news()
             return
 
     def _publish(self, look: Look) -> None:
+        if self._topics:
+            look = replace(
+                look,
+                partitions={key: p for key, p in look.partitions.items() if key.topic in self._topics},
+                topics={name: made for name, made in look.topics.items() if name in self._topics},
+            )
         if self._story is None:
             self._story, events = begin(look)
         else:

@@ -1,0 +1,256 @@
+"""``zkgroup inspect-group --watch`` and ``--replay``: what they take, and what they bring together."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
+
+import typer
+
+from zkgroup.errors import UsageError, ZkgroupError
+
+from ._context import connection, done, warn, zookeeper_settings
+from ._looking import StoreChoice, brokers_of, open_stores
+from ._signals import StopRequest, nothing_begun
+
+if TYPE_CHECKING:
+    from zkgroup.config import ConnectionSettings
+    from zkgroup.groups.recording import Entry, Recorder
+    from zkgroup.groups.watching import GroupWatch, Observation
+    from zkgroup.servers.kafka import KafkaSettings
+    from zkgroup.servers.registry import Registry
+    from zkgroup.servers.watches import WatchingRegistry
+
+    from ._render import Output
+
+WATCHING: Final = "Watching"
+#: How often it is looked whether somebody still reads, in seconds.
+_POLL: Final = 0.2
+
+WatchOption: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--watch",
+        help="Go on looking: a screen on a terminal, else a line for each event (JSON Lines with --output json).",
+        rich_help_panel=WATCHING,
+    ),
+]
+IntervalOption: TypeAlias = Annotated[
+    float | None,
+    typer.Option(
+        "--interval",
+        metavar="SECONDS",
+        min=0.2,
+        max=3600,
+        help="With --watch: how often offsets and log ends are looked at (default: 2). Members and owners are told at"
+        " once.",
+        show_default=False,
+        rich_help_panel=WATCHING,
+    ),
+]
+RecordOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--record",
+        metavar="FILE",
+        help="With --watch: keep all that is seen in this file, which must not be there.",
+        show_default=False,
+        rich_help_panel=WATCHING,
+    ),
+]
+ReplayOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--replay",
+        metavar="FILE",
+        help="Show a recording, as --watch would: on a terminal with keys to step, jump and change the speed.",
+        show_default=False,
+        rich_help_panel=WATCHING,
+    ),
+]
+PictureOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--picture",
+        metavar="FILE",
+        help="With --replay, or at the end of --watch --record: draw who owned what when, as SVG.",
+        show_default=False,
+        rich_help_panel=WATCHING,
+    ),
+]
+
+
+def check_options(
+    watch: bool, interval: float | None, record: Path | None, replay: Path | None, picture: Path | None
+) -> None:
+    """Raise ``UsageError`` for options that mean nothing together."""
+    if watch and replay is not None:
+        raise UsageError("--watch beside --replay", "look at the group, or at a recording")
+    for name, value in (("--interval", interval), ("--record", record)):
+        if value is not None and not watch:
+            raise UsageError(f"{name} without --watch", "give --watch, too")
+    if picture is not None and replay is None and record is None:
+        raise UsageError("--picture is drawn of a recording", "give --replay FILE, or --watch --record FILE")
+
+
+def watch_group(
+    ctx: typer.Context,
+    group: str,
+    output: Output,
+    *,
+    store: StoreChoice,
+    topics: Sequence[str],
+    interval: float,
+    record: Path | None,
+    picture: Path | None,
+) -> int:
+    """Watch until a key, a signal or a closed pipe ends it; the exit code."""
+    from zkgroup.groups.recording import Entry, Header, Recorder
+
+    settings = connection(ctx)
+    with ExitStack() as stack:
+        stop = stack.enter_context(StopRequest())
+        watch = stack.enter_context(_opened(settings, group, store, topics, interval))
+        first = _first(watch, stop)
+        if first is None:
+            return stop.exit_code
+        recorder: Recorder | None = None
+        if record is not None:
+            recorder = stack.enter_context(Recorder(record, Header(group, first.look.at, interval)))
+            if picture is not None:  # after the recording's end, however that comes
+                stack.callback(_draw_at_end, ctx, record, picture, recorder)
+        waiting = [first]
+
+        def take(timeout: float = 0.0) -> Entry | None:
+            found = waiting.pop() if waiting else watch.next(timeout)
+            if found is None:
+                return None
+            if recorder is not None:
+                recorder.add(found.look, found.events)
+            return Entry(found.look, found.events)
+
+        if has_screen(output):
+            from ._watch_screen import show_live
+            from ._watch_view import View
+
+            def woken(wake: Callable[[], None]) -> None:
+                watch.news = wake
+
+            return show_live(View(group), take, woken, stop)
+        return _lines(output, take, stop)
+
+
+def has_screen(output: Output) -> bool:
+    """Whether there is a terminal to draw on, and it is meant to be drawn on."""
+    return output == "table" and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def _lines(output: Output, take: Callable[[float], Entry | None], stop: StopRequest) -> int:
+    from ._watch_lines import Lines
+
+    lines = Lines(output, lambda: bool(stop))
+    while not stop:
+        entry = take(_POLL)
+        if entry is not None:
+            lines.tell(entry.events)
+        elif lines.unread:
+            return 0
+    return stop.exit_code
+
+
+def _first(watch: GroupWatch, stop: StopRequest) -> Observation | None:
+    """The first look, before anything is shown: what stands against a watch is told as by any command."""
+    while not stop:
+        if (found := watch.next(_POLL)) is not None:
+            return found
+    return None
+
+
+@contextmanager
+def _opened(
+    settings: ConnectionSettings, group: str, store: StoreChoice, topics: Sequence[str], interval: float
+) -> Iterator[GroupWatch]:
+    with nothing_begun():
+        from zkgroup.groups.watching import GroupWatch
+        from zkgroup.servers.watches import WatchingRegistry
+
+    def opener(on_change: Callable[[str], None]) -> WatchingRegistry:
+        registry = WatchingRegistry(zookeeper_settings(settings), on_change)
+        registry.__enter__()
+        return registry
+
+    def find(registry: Registry | None) -> KafkaSettings:
+        return brokers_of(settings, registry)()
+
+    in_kafka = settings.zookeeper is None and bool(settings.bootstrap)
+    if not in_kafka:
+        with open_stores(settings, store, [group]):
+            pass  # what is wrong with the address, the chroot or the name is told before a thread begins
+    with GroupWatch(
+        group,
+        None if in_kafka else opener,
+        find,
+        interval=interval,
+        timeout=settings.timeout,
+        store="kafka" if in_kafka else store,
+        topics=frozenset(topics),
+    ) as watch:
+        yield watch
+
+
+def replay_recording(ctx: typer.Context, path: Path, output: Output, *, picture: Path | None) -> int:
+    """Show a recording, or draw it; the exit code."""
+    from zkgroup.groups.recording import Recording
+
+    with StopRequest() as stop, Recording(path) as recording:
+        if picture is not None:
+            draw(path, picture)
+            done(ctx, f"drawn: {picture}")
+            return 0
+        if has_screen(output):
+            from ._watch_screen import show_recording
+            from ._watch_view import View
+
+            return show_recording(View(recording.header.group), recording, stop)
+        from ._watch_lines import Lines
+
+        lines = Lines(output, lambda: bool(stop))
+        for entry in recording.entries():
+            lines.tell(entry.events)
+            if stop:
+                break
+        return stop.exit_code
+
+
+def draw(path: Path, target: Path) -> None:
+    """Draw a recording. The picture appears whole, or not at all. Raises ``ZkgroupError``."""
+    from zkgroup.groups.picture import picture
+    from zkgroup.groups.recording import Recording
+
+    with Recording(path) as recording:
+        text = picture(recording.entries(), *recording.times, recording.header.group)
+    beside = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        try:
+            beside.write_text(text, encoding="utf-8")
+            beside.replace(target)
+        finally:
+            with suppress(OSError):
+                beside.unlink()
+    except (OSError, ValueError) as error:
+        why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise ZkgroupError(f"the picture {target} cannot be written: {why}", "name a file that can be") from None
+
+
+def _draw_at_end(ctx: typer.Context, record: Path, target: Path, recorder: Recorder) -> None:
+    recorder.close()
+    try:
+        draw(record, target)
+    except ZkgroupError as error:
+        warn(ctx, [str(error)])
+    else:
+        done(ctx, f"drawn: {target}")

@@ -1,0 +1,287 @@
+"""A frame of a watch's screen, as lines. Pure: a view and a size in, lines out, none wider than the screen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import Final
+
+from zkgroup.groups.happenings import waiting_for
+from zkgroup.groups.timeline import Event, Look, WatchedPartition
+from zkgroup.groups.trends import Rates, spark
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.words import counted
+
+from ._text import escape, width
+from ._watch_view import View
+
+_ASCII: Final = "_.-:=+*#"
+_STYLES: Final = {"head": "1", "dim": "2", "good": "32", "warn": "33", "bad": "31", "keys": "7", "title": "1"}
+_OF_KIND: Final = {
+    "member-joined": "good", "member-left": "bad", "rebalance-started": "warn", "rebalance-ended": "good",
+    "zookeeper-away": "bad", "zookeeper-back": "good", "brokers-away": "bad", "brokers-back": "good",
+    "group-gone": "bad", "broker-gone": "bad", "broker-came": "good", "offset-back": "warn", "offset-set": "warn",
+    "offset-removed": "warn", "offset-before-start": "bad", "log-truncated": "bad", "topic-gone": "bad",
+    "topic-recreated": "bad", "partition-released": "dim", "session-renewed": "warn",
+}  # fmt: skip
+HELP: Final = (
+    "s            next order: lag, name, owner, rate",
+    "l n o r      order by lag, name, owner, rate",
+    "/            type a text: only partitions whose name or owner has it; Enter keeps it, Esc clears it",
+    "p, space     pause: what happens meanwhile is shown afterwards",
+    "arrows, PgUp PgDn Home End   scroll the partitions",
+    "?            this help",
+    "q, Ctrl-C    quit",
+)
+REPLAY_HELP: Final = (
+    "right, left  a look on, a look back",
+    "e            on to the next event",
+    "+ -          faster, slower",
+    "0 to 9       to a tenth of the recording",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How a terminal is written to: ``colour``, and whether it shows more than ASCII (``signs``)."""
+
+    colour: bool = True
+    signs: bool = True
+
+    def style(self, text: str, name: str) -> str:
+        return f"\x1b[{_STYLES[name]}m{text}\x1b[0m" if self.colour and name and text else text
+
+
+def frame(view: View, columns: int, lines: int, style: Style) -> list[str]:
+    """The screen: title, members, partitions, events, keys. At most ``lines`` lines."""
+    body = lines - 1
+    head = _title(view, columns, style)
+    if view.look is None:
+        found = [*head, "", "waiting for the first look …"]
+    elif view.help:
+        found = [*head, "", *(HELP + (REPLAY_HELP if view.more_keys else ()))]
+        found = [_fit(line, columns) if number >= len(head) else line for number, line in enumerate(found)]
+    else:
+        events = _events(view, columns, max(2, min(8, lines // 4)), style)
+        members = _members(view, columns, max(1, min(len(view.look.members), (lines - 10) // 4)), style)
+        room = max(2, body - len(head) - len(members) - len(events))
+        found = [*head, *members, *_partitions(view, columns, room, style), *events]
+    found = found[:body]
+    return [*found, *[""] * (body - len(found)), _keys(view, columns, style)]
+
+
+def page(view: View, lines: int) -> int:
+    """How many partitions a screen has about."""
+    return max(1, lines - 12 - min(len(view.look.members) if view.look else 0, lines // 4))
+
+
+def _title(view: View, columns: int, style: Style) -> list[str]:
+    look = view.look
+    if look is None:
+        return [style.style(_fit(view.group, columns), "title")]
+    owned = sum(p.owner is not None for p in look.partitions.values())
+    lag = "unknown" if look.lag is None else str(look.lag)
+    first = f"{escape(view.group)}  {counted(len(look.members), 'member')}"
+    first += f"  {owned} of {counted(len(look.partitions), 'partition')} owned  lag {lag}"
+    clock = _clock(look.at) + ("  PAUSED" if view.paused else "")
+    rates = view.trends.total()
+    second = f"{_rate(rates.produced)}/s in  {_rate(rates.consumed)}/s out  {_catch_up(look, rates)}"
+    second += f"lag {_spark(view.trends.total_lags(), min(40, columns // 4), style)}"
+    gap = columns - width(first) - len(clock)
+    title = f"{first}{' ' * gap}{clock}" if gap >= 2 else first
+    lines = [style.style(_fit(title, columns), "title"), _fit(second, columns)]
+    trouble = look.zookeeper or look.kafka
+    if trouble is not None:
+        what = "ZooKeeper is away" if look.zookeeper else "brokers do not answer"
+        lines.append(style.style(_fit(f"{what}: {escape(trouble)}", columns), "bad"))
+    elif not look.exists:
+        lines.append(style.style("the group is gone", "bad"))
+    elif view.rebalancing_since is not None:
+        seconds = max(0, look.at - view.rebalancing_since) / 1000
+        words = f"rebalance under way for {seconds:.0f} s: {escape(waiting_for(look))}"
+        lines.append(style.style(_fit(words, columns), "warn"))
+    else:
+        lines.append(style.style(_fit("at rest" if look.members else "nobody is registered", columns), "dim"))
+    return [*lines, _fit(view.note, columns)] if view.note else lines
+
+
+def _catch_up(look: Look, rates: Rates) -> str:
+    if not look.lag or look.lag < 0 or rates.produced is None or rates.consumed is None:
+        return ""
+    gain = rates.consumed - rates.produced
+    if gain <= 0:
+        return "falls behind  " if gain < 0 else ""
+    seconds = look.lag / gain
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"caught up in {seconds / size:.0f} {unit}  "
+    return f"caught up in {seconds:.0f} s  "
+
+
+def _members(view: View, columns: int, room: int, style: Style) -> list[str]:
+    look = view.look
+    assert look is not None
+    if not look.members:
+        return []
+    owned: dict[str, list[tuple[TopicPartition, WatchedPartition]]] = {name: [] for name in look.members}
+    for key, p in look.partitions.items():
+        if p.member in owned:
+            owned[p.member].append((key, p))
+    rows = []
+    for name, held in sorted(owned.items(), key=lambda item: (-_lag_of(item[1]), item[0])):
+        out = [rate for key, _ in held if (rate := view.trends.rates(key).consumed) is not None]
+        numbers = (str(len(held)), str(_lag_of(held)), _rate(sum(out) if out else None))
+        rows.append((*numbers, _short_name(name, view.group), escape(look.members[name].subscription)))
+    more = len(rows) - room
+    rows = rows[:room] if more <= 0 else rows[: max(1, room - 1)]
+    more = len(look.members) - len(rows)
+    widths = [
+        max(map(len, column)) for column in zip(("OWNED", "LAG", "OUT/S"), *(row[:3] for row in rows), strict=True)
+    ]
+    left = columns - sum(widths) - 8
+    name_width = min(max([6, *(width(row[3]) for row in rows)]), max(12, left * 2 // 3))
+    lines = [_joined(("OWNED", "LAG", "OUT/S"), widths, ("MEMBER", "SUBSCRIPTION"), (name_width, left - name_width))]
+    lines = [style.style(lines[0], "head")]
+    for row in rows:
+        line = _joined(row[:3], widths, row[3:], (name_width, left - name_width))
+        lines.append(style.style(line, "dim") if row[0] == "0" else line)
+    return ["", *lines, *([f"… and {more} more"] if more > 0 else [])]
+
+
+def _lag_of(held: Sequence[tuple[TopicPartition, WatchedPartition]]) -> int:
+    return sum(p.lag or 0 for _, p in held)
+
+
+def _joined(numbers: Sequence[str], widths: Sequence[int], texts: Sequence[str], rooms: Sequence[int]) -> str:
+    cells = [text.rjust(room) for text, room in zip(numbers, widths, strict=True)]
+    cells += [_padded(text, max(0, room)) for text, room in zip(texts, rooms, strict=True)]
+    return "  ".join(cells).rstrip()
+
+
+def _partitions(view: View, columns: int, room: int, style: Style) -> list[str]:
+    rows = view.rows()
+    shown = max(1, room - 2)
+    view.scroll = max(0, min(view.scroll, len(rows) - shown))
+    visible = rows[view.scroll : view.scroll + shown]
+    if not rows:
+        words = f"no partition has {escape(view.filter)!r} in its name or owner" if view.filter else "no partitions"
+        return ["", style.style(_fit(words, columns), "dim")]
+    length = 20 if columns >= 120 else 10
+    table = [_cells(view, row, length, style) for row in visible]
+    heads = ["PARTITION", "COMMITTED", "LOG END", "LAG", "IN/S", "OUT/S", "LAG OVER TIME"[-max(length, 3) :]]
+    widths = [max(width(line[n]) for line in [heads, *table]) for n in range(7)]
+    kept = list(range(7))
+    # What a narrow screen does without, the least first.
+    for dropped in (4, 2, 1, 6):
+        if _left(columns, widths, kept) >= 28:
+            break
+        kept.remove(dropped)
+    left = _left(columns, widths, kept)
+    topic = min(max(5, *(width(line[7]) for line in table)), max(8, left * 3 // 5))
+    rooms = (topic, left - topic)
+    lines = [""]
+    for line in [[*heads, "TOPIC", "OWNER"], *table]:
+        numbers = [line[n] for n in kept]
+        text = f"{_padded(line[7], rooms[0])}  {_joined(numbers, [widths[n] for n in kept], [line[8]], [rooms[1]])}"
+        lines.append(_fit(text, columns))
+    lines[1] = style.style(_marked(lines[1], view, len(rows), columns), "head")
+    for number, (_, p, rates) in enumerate(visible, 2):
+        lines[number] = style.style(lines[number], _judged(p, rates))
+    return lines
+
+
+def _left(columns: int, widths: Sequence[int], kept: Sequence[int]) -> int:
+    """What is left for topic and owner."""
+    return columns - sum(widths[n] + 2 for n in kept) - 2
+
+
+def _cells(view: View, row: tuple[TopicPartition, WatchedPartition, Rates], length: int, style: Style) -> list[str]:
+    key, p, rates = row
+    course = _spark(view.trends.lags(key), length, style)
+    numbers = ["-" if value is None else str(value) for value in (p.committed, p.log_end, p.lag)]
+    owner = "-" if p.owner is None else _short_name(p.owner, view.group)
+    cells = [str(key.partition), *numbers, _rate(rates.produced), _rate(rates.consumed), course]
+    return [*cells, escape(key.topic), owner]
+
+
+def _judged(p: WatchedPartition, rates: Rates) -> str:
+    if p.owner is None:
+        return "bad" if p.judged else "dim"
+    behind = rates.produced is not None and rates.consumed is not None and rates.consumed < rates.produced * 0.9
+    return "warn" if behind and (p.lag or 0) > 0 else ""
+
+
+def _marked(head: str, view: View, count: int, columns: int) -> str:
+    words = f"by {view.sort}" + (f", with {escape(view.filter)!r}" if view.filter else "") + f", {count}"
+    gap = columns - width(head) - width(words)
+    return f"{head}{' ' * gap}{words}" if gap >= 2 else head
+
+
+def _events(view: View, columns: int, room: int, style: Style) -> list[str]:
+    lines = []
+    recent = list(view.events)[-200:]
+    for (at, kind), group in groupby(recent, key=lambda event: (event.at, event.kind)):
+        lines.append((at, kind, _summed(list(group), view.group)))
+    found = ["", style.style("EVENTS", "head")]
+    for at, kind, words in lines[-(room - 1) :]:
+        found.append(style.style(_fit(f"{_clock(at)}  {words}", columns), _OF_KIND.get(kind, "")))
+    return found
+
+
+def _summed(events: Sequence[Event], group: str) -> str:
+    """Events of one kind at one time as one line."""
+    words = escape(events[0].message).replace(f"{group}_", "")
+    return words if len(events) == 1 else f"{words}, and {len(events) - 1} more"
+
+
+def _keys(view: View, columns: int, style: Style) -> str:
+    if view.typing:
+        return _fit(f"filter: {escape(view.filter)}_   (Enter keeps it, Esc clears it)", columns)
+    words = f"{view.more_keys}s sort: {view.sort}  / filter  p {'go on' if view.paused else 'pause'}  ? help  q quit"
+    if view.filter:
+        words += f"  filter: {escape(view.filter)}"
+    return style.style(_padded(words, columns), "keys") if style.colour else _fit(words, columns)
+
+
+def _spark(values: Sequence[int | None], length: int, style: Style) -> str:
+    return spark(values, length) if style.signs else spark(values, length, _ASCII)
+
+
+def _rate(rate: float | None) -> str:
+    if rate is None:
+        return "-"
+    if rate >= 9_999.5:
+        return f"{rate / 1000:.0f}k" if rate < 9_999_500 else f"{rate / 1_000_000:.0f}M"
+    return f"{rate:.0f}" if rate >= 9.95 or rate == 0 else f"{rate:.1f}"
+
+
+def _short_name(name: str, group: str) -> str:
+    """A member's or a stream's name without the group's, which all of them begin with."""
+    return escape(name.removeprefix(f"{group}_") or name)
+
+
+def _clock(millis: int) -> str:
+    try:
+        return f"{datetime.fromtimestamp(millis / 1000, UTC):%H:%M:%S}Z"
+    except (OverflowError, ValueError, OSError):
+        return "?"
+
+
+def _padded(text: str, room: int) -> str:
+    text = _fit(text, room)
+    return text + " " * (room - width(text))
+
+
+def _fit(text: str, room: int) -> str:
+    """The text, cut so that it takes no more columns; wide characters take two, and none is halved."""
+    if len(text) <= room and width(text) <= room:
+        return text
+    used, kept = 0, []
+    for character in text[: room + 200]:
+        used += width(character)
+        if used > room - 1:
+            break
+        kept.append(character)
+    return "".join(kept) + ("…" if room > 0 else "")

@@ -1,0 +1,127 @@
+"""What the screen of a watch shows, apart from how: the group as it was seen last, and what the keys have chosen."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
+
+from zkgroup.groups.timeline import Event, Look, WatchedPartition
+from zkgroup.groups.trends import Rates, Trends
+from zkgroup.protocol.names import TopicPartition
+
+if TYPE_CHECKING:
+    from ._watch_terminal import Key
+
+Sort: TypeAlias = Literal["lag", "name", "owner", "rate"]
+SORTS: Final[tuple[Sort, ...]] = get_args(Sort)
+#: Events that can be shown.
+KEPT: Final = 500
+#: Keys that choose an order at once.
+_DIRECT: Final[dict[str, Sort]] = {"l": "lag", "n": "name", "o": "owner", "r": "rate"}
+
+
+class View:
+    """The state of a screen. ``keys`` change it, looks change it; ``frame`` draws it."""
+
+    def __init__(self, group: str) -> None:
+        self.group = group
+        self.look: Look | None = None
+        self.trends = Trends()
+        self.events: deque[Event] = deque(maxlen=KEPT)
+        self.rebalancing_since: int | None = None
+        self.sort: Sort = "lag"
+        self.filter = ""
+        self.typing = False
+        self.paused = False
+        self.help = False
+        self.scroll = 0
+        #: One line about servers, or a recording that is played.
+        self.note = ""
+        #: What the last line says besides the keys of every screen.
+        self.more_keys = ""
+
+    def add(self, look: Look, events: Iterable[Event]) -> None:
+        """Take up the next look."""
+        self.look = look
+        self.trends.add(look)
+        for event in events:
+            self.events.append(event)
+            if event.kind == "rebalance-started":
+                self.rebalancing_since = event.at
+            elif event.kind == "rebalance-ended":
+                self.rebalancing_since = None
+
+    def restart(self) -> None:
+        """Forget what was seen; what the keys have chosen stays."""
+        self.look, self.trends, self.rebalancing_since = None, Trends(), None
+        self.events.clear()
+
+    def rows(self) -> list[tuple[TopicPartition, WatchedPartition, Rates]]:
+        """The partitions that are chosen, in the order that is."""
+        if self.look is None:
+            return []
+        wanted = self.filter.lower()
+        rows = [
+            (key, p, self.trends.rates(key))
+            for key, p in self.look.partitions.items()
+            if not wanted or wanted in f"{key} {p.owner or '-'}".lower()
+        ]
+        match self.sort:
+            case "lag":
+                rows.sort(key=lambda row: (row[1].lag is None, -(row[1].lag or 0), row[0]))
+            case "name":
+                rows.sort(key=lambda row: row[0])
+            case "owner":
+                rows.sort(key=lambda row: (row[1].owner is not None, row[1].owner or "", row[0]))
+            case "rate":
+                rows.sort(key=lambda row: (row[2].consumed is None, -(row[2].consumed or 0), row[0]))
+        return rows
+
+    def press(self, key: Key, page: int) -> bool:
+        """A key; ``page``: how many partitions are on the screen. Whether it meant anything here."""
+        if self.typing:
+            return self._type(key)
+        match key:
+            case "s":
+                self.sort = SORTS[(SORTS.index(self.sort) + 1) % len(SORTS)]
+                self.scroll = 0
+            case "l" | "n" | "o" | "r":
+                self.sort, self.scroll = _DIRECT[key], 0
+            case "/":
+                self.typing = True
+            case "escape":
+                self.filter, self.help = "", False
+            case "p" | " ":
+                self.paused = not self.paused
+            case "?" | "h":
+                self.help = not self.help
+            case "up" | "k":
+                self.scroll -= 1
+            case "down" | "j":
+                self.scroll += 1
+            case "page-up":
+                self.scroll -= page
+            case "page-down":
+                self.scroll += page
+            case "home":
+                self.scroll = 0
+            case "end":
+                self.scroll = len(self.look.partitions) if self.look is not None else 0
+            case _:
+                return False
+        self.scroll = max(0, self.scroll)
+        return True
+
+    def _type(self, key: Key) -> bool:
+        """A key while the text to filter by is typed."""
+        if key == "enter":
+            self.typing = False
+        elif key == "escape":
+            self.typing, self.filter = False, ""
+        elif key == "backspace":
+            self.filter = self.filter[:-1]
+        elif len(key) == 1 and key.isprintable():
+            self.filter = (self.filter + key)[:100]
+        self.scroll = 0
+        return True
