@@ -66,8 +66,9 @@ def frame(view: View, columns: int, lines: int, style: Style) -> list[str]:
     else:
         events = _events(view, columns, max(2, min(8, lines // 4)), style)
         members = _members(view, columns, max(1, min(len(view.look.members), (lines - 10) // 4)), style)
-        room = max(2, body - len(head) - len(members) - len(events))
-        found = [*head, *members, *_partitions(view, columns, room, style), *events]
+        partitions = _partitions(view, columns, max(2, body - len(head) - len(members) - len(events)), style)
+        left = body - len(head) - len(members) - len(partitions)
+        found = [*head, *members, *partitions, *_events(view, columns, left - 1, style)]
     found = found[:body]
     return [*found, *[""] * (body - len(found)), _keys(view, columns, style)]
 
@@ -112,8 +113,10 @@ def _catch_up(look: Look, rates: Rates) -> str:
         return ""
     gain = rates.consumed - rates.produced
     if gain <= 0:
-        return "falls behind  " if gain < 0 else ""
+        return "falls behind  " if gain < -0.05 * rates.produced else ""
     seconds = look.lag / gain
+    if seconds < 1:
+        return ""
     for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
         if seconds >= size:
             return f"caught up in {seconds / size:.0f} {unit}  "
@@ -170,16 +173,17 @@ def _partitions(view: View, columns: int, room: int, style: Style) -> list[str]:
         return ["", style.style(_fit(words, columns), "dim")]
     length = 20 if columns >= 120 else 10
     table = [_cells(view, row, length, style) for row in visible]
-    heads = ["PARTITION", "COMMITTED", "LOG END", "LAG", "IN/S", "OUT/S", "LAG OVER TIME"[-max(length, 3) :]]
+    heads = ["PART", "COMMITTED", "LOG END", "LAG", "IN/S", "OUT/S", "LAG OVER TIME"[-max(length, 3) :]]
     widths = [max(width(line[n]) for line in [heads, *table]) for n in range(7)]
     kept = list(range(7))
+    topics, owners = (max(width(line[n]) for line in [[*heads, "TOPIC", "OWNER"], *table]) for n in (7, 8))
     # What a narrow screen does without, the least first.
     for dropped in (4, 2, 1, 6):
-        if _left(columns, widths, kept) >= 28:
+        if _left(columns, widths, kept) >= min(topics, 20) + min(owners, 16):
             break
         kept.remove(dropped)
     left = _left(columns, widths, kept)
-    topic = min(max(5, *(width(line[7]) for line in table)), max(8, left * 3 // 5))
+    topic = min(topics, max(8, left * 3 // 5, left - owners))
     rooms = (topic, left - topic)
     lines = [""]
     for line in [[*heads, "TOPIC", "OWNER"], *table]:

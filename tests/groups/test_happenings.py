@@ -66,10 +66,10 @@ def test_a_rebalance_between_two_looks() -> None:
 
 
 def test_a_member_whose_session_ended() -> None:
-    """Id and owners that go together tell of a session's end; an id that comes back under another session, too."""
+    """A member goes with what it owned; an id that comes back under another session tells that the old one ended."""
     (events,) = told(look(0, {0: "a@5", 1: "b@5"}, "ab", 4), look(1, {0: "a@5", 1: None}, "a", 9))
     assert kinds(events) == ["member-left", "rebalance-started", "partition-released"]
-    assert "its session ended" in events[0].message
+    assert "with its 1 partition" in events[0].message
     renewed = look(1, {0: "a@5"}, "a", 4)
     renewed = replace(renewed, members={A: WatchedMember("t:1", 8)})
     (events,) = told(look(0, {0: "a@5"}, "a", 4), renewed)

@@ -160,10 +160,10 @@ def _members(before: Look, look: Look) -> Iterator[Event]:
     for member in sorted(before.members.keys() - look.members.keys()):
         had = [key for key, p in before.partitions.items() if p.member == member]
         still = sum(look.partitions.get(key, _NEVER).owner == before.partitions[key].owner for key in had)
-        words = "owning nothing"
+        words = "which owned nothing"
         if had:
-            gone = f"{counted(len(had), 'partition')} gone with it, so its session ended"
-            words = f"{counted(still, 'partition')} left behind" if still else gone
+            words = f"with its {counted(len(had), 'partition')}"
+            words = f"{still} of {words[5:]} still in its name" if still else words
         yield Event(at, "member-left", f"{member} left, {words}", member, before=before.members[member].subscription)
     for member in sorted(look.members.keys() - before.members.keys()):
         now = look.members[member]

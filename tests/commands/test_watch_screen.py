@@ -1,0 +1,285 @@
+"""The screen of ``inspect-group --watch`` and ``--replay``, as a terminal shows it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from cli import run
+from grouping import Groups, static
+from screen import Screen
+from support import wait_until
+from timelines import look
+
+from zkgroup.commands._text import width
+from zkgroup.commands._watch_frame import Style, frame
+from zkgroup.commands._watch_terminal import split_keys
+from zkgroup.commands._watch_view import View
+from zkgroup.groups.timeline import Event, Look, WatchedMember, WatchedPartition
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import SetData
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.servers.registry import Registry
+
+
+@pytest.fixture
+def group(groups: Groups, topic: str) -> str:
+    """Two members own two of three partitions; nobody has the third."""
+    return groups.make(
+        {"@_alpha": static({topic: 1}), "@_beta": static({topic: 1})},
+        {(topic, 0): "@_alpha-0", (topic, 1): "@_beta-0"},
+        {(topic, 0): 9, (topic, 1): 2, (topic, 2): 5},
+    )
+
+
+@pytest.fixture
+def opened(cluster: Sandbox, group: str) -> Iterator[Callable[..., Screen]]:
+    """``opened(columns=200)`` watches the group on a screen that shows it already."""
+    made: list[Screen] = []
+
+    def start(**options: object) -> Screen:
+        screen = Screen("inspect-group", group, "-z", cluster.connect, "--watch", "--interval", "0.3", **options)  # type: ignore[arg-type]
+        made.append(screen)
+        screen.until(lambda text: "watching group" in text)
+        return screen
+
+    yield start
+    for screen in made:
+        screen.__exit__(None, None, None)
+
+
+def order(screen: Screen) -> list[str]:
+    """The partitions' numbers, from the top."""
+    lines = screen.lines
+    head = next(number for number, line in enumerate(lines) if line.startswith("TOPIC"))
+    end = lines.index("", head)
+    return [line.split()[1] for line in lines[head + 1 : end]]
+
+
+@pytest.mark.parametrize(("columns", "lines"), [(80, 24), (200, 50)])
+def test_everything_is_on_the_screen(
+    opened: Callable[..., Screen], group: str, topic: str, columns: int, lines: int
+) -> None:
+    """Members, partitions with owner, offsets and lag, totals and events are there, at any size, within the screen."""
+    screen = opened(columns=columns, lines=lines)
+    text = screen.until(lambda text: "lag 14" in text)
+    assert f"{group}  2 members  2 of 3 partitions owned  lag 14" in text
+    row = next(line for line in screen.lines if line.startswith(topic) and "beta-0" in line)
+    assert row.split()[:5] == [topic, "1", "2", "10", "8"]
+    assert any(line.startswith("    1    8") and "beta" in line for line in screen.lines)
+    assert "rebalance under way" in text
+    assert "1 partition without an owner" in text
+    assert screen.lines[-1].startswith("s sort: lag")
+    screen.press("q")
+    assert screen.wait() == 0
+    assert screen.is_restored
+
+
+def test_keys_sort_filter_and_pause(opened: Callable[..., Screen], registry: Registry, group: str, topic: str) -> None:
+    """Each order, the filter by a text that is typed, the pause that holds the picture still, and help."""
+    screen = opened()
+    screen.until(lambda text: "lag 14" in text)
+    assert order(screen) == ["1", "2", "0"]
+    for key, expected in (("n", ["0", "1", "2"]), ("o", ["2", "0", "1"]), ("l", ["1", "2", "0"])):
+        screen.press(key)
+        screen.until(lambda _, expected=expected: order(screen) == expected)
+    screen.press("s")
+    screen.until(lambda text: "s sort: name" in text)
+    screen.press("r")
+    screen.until(lambda text: "s sort: rate" in text)
+    screen.press("/betq")
+    screen.until(lambda text: "filter: betq_" in text and "no partition has 'betq'" in text)
+    screen.press("\x7fa\r")
+    screen.until(lambda _: order(screen) == ["1"])
+    screen.press("\x1b")
+    screen.until(lambda _: len(order(screen)) == 3)
+    screen.press("p")
+    screen.until(lambda text: "PAUSED" in text)
+    registry.write(SetData(znodes.offset(group, TopicPartition(topic, 1)), b"10"))
+    screen.press("?")
+    screen.until(lambda text: "s            next order" in text)
+    screen.press("?")
+    assert "lag 14" in screen.until(lambda text: "TOPIC" in text)
+    screen.press(" ")
+    screen.until(lambda text: "lag 6" in text and "PAUSED" not in text)
+    screen.press("\x03")
+    assert screen.wait() == 0
+
+
+def test_a_resize_is_drawn_at_once(opened: Callable[..., Screen]) -> None:
+    """After a resize all of the new screen is right, the last line included, without a key or an event."""
+    screen = opened(columns=80, lines=24)
+    screen.resize(120, 30)
+    screen.until(lambda _: screen.lines[29].startswith("s sort") and "IN/S" in screen.text)
+    screen.resize(60, 12)
+    screen.until(lambda _: screen.lines[11].startswith("s sort"))
+    assert all(len(line) <= 60 for line in screen.lines)
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)])
+def test_signals_leave_the_terminal_as_it_was(opened: Callable[..., Screen], signum: int, code: int) -> None:
+    """However it ends, the terminal is its owner's again."""
+    screen = opened()
+    screen.process.send_signal(signum)
+    assert screen.wait() == code
+    assert screen.is_restored
+
+
+def test_stopped_and_continued(opened: Callable[..., Screen]) -> None:
+    """Ctrl-Z gives the terminal back; going on takes it again and draws it whole."""
+    screen = opened()
+    screen.press("\x1a")
+
+    def stopped() -> bool:
+        screen.pump()
+        with open(f"/proc/{screen.process.pid}/stat") as file:  # noqa: PTH123
+            return file.read().rpartition(")")[2].split()[0] == "T"
+
+    wait_until(stopped, what="the process stopped")
+    screen.pump()
+    assert screen.is_restored
+    drawn = len(screen.raw)
+    screen.process.send_signal(signal.SIGCONT)
+    screen.until(lambda _: b"\x1b[?1049h" in screen.raw[drawn:] and "TOPIC" in screen.text)
+    screen.press("q")
+    assert screen.wait() == 0
+    assert screen.is_restored
+
+
+def test_a_terminal_that_goes_away(opened: Callable[..., Screen]) -> None:
+    """A terminal that is closed ends the watch: no process stays behind."""
+    screen = opened()
+    os.close(screen._theirs)
+    os.close(screen.master)
+    assert screen.process.wait(30) in (0, 1, 129)
+    screen._theirs, screen.master = os.open(os.devnull, os.O_RDWR), os.open(os.devnull, os.O_RDWR)
+
+
+def test_nothing_flickers(opened: Callable[..., Screen]) -> None:
+    """The screen is cleared once, at its beginning; frames are drawn over each other, each between the marks that
+    hold a terminal's picture still."""
+    screen = opened()
+    deadline = time.monotonic() + 2
+    while time.monotonic() < deadline:
+        screen.pump()
+    assert screen.raw.count(b"\x1b[2J") == 1
+    assert 3 < screen.raw.count(b"\x1b[?2026h") <= 3 + 2 * 10
+    assert screen.raw.count(b"\x1b[?2026h") == screen.raw.count(b"\x1b[?2026l")
+
+
+def test_no_colour(opened: Callable[..., Screen]) -> None:
+    """With NO_COLOR nothing is coloured, and the same is there."""
+    screen = opened(env={"NO_COLOR": "1"})
+    assert b"\x1b[1m" not in screen.raw
+    assert b"\x1b[3" not in screen.raw
+    coloured = opened()
+    assert b"\x1b[31m" in coloured.raw
+
+
+def test_errors_are_told_without_a_screen(cluster: Sandbox, unique: Callable[[str], str]) -> None:
+    """What stands against a watch is a line, as with any command."""
+    with Screen("inspect-group", unique("nobody"), "-z", cluster.connect, "--watch") as screen:
+        assert screen.wait() == 4
+        assert "no group" in screen.text
+        assert b"1049" not in screen.raw
+
+
+def test_a_recording_is_played_with_keys(cluster: Sandbox, group: str, topic: str, tmp_path: Path) -> None:
+    """Step on and back, on to an event, jump; the end is told, and quitting restores the terminal."""
+    path = tmp_path / "r.jsonl"
+    from zkgroup.groups.happenings import begin, tell
+    from zkgroup.groups.recording import Header, Recorder
+
+    looks = [look(1000 * n, {0: "a@5"}, "a" if n < 7 else "ab", 4) for n in range(10)]
+    story, events = begin(looks[0])
+    with Recorder(path, Header("g", 0, 1.0)) as recorder:
+        recorder.add(looks[0], events)
+        for one in looks[1:]:
+            story, events = tell(story, one)
+            recorder.add(one, events)
+    with Screen("inspect-group", "--replay", str(path)) as screen:
+        screen.until(lambda text: "look 1 of 10" in text)
+        screen.press("5")
+        screen.until(lambda text: "look 6 of 10" in text)
+        screen.press("\x1b[D")
+        screen.until(lambda text: "look 5 of 10" in text and "PAUSED" in text)
+        screen.press("e")
+        screen.until(lambda text: "look 8 of 10" in text and "b joined" in text)
+        screen.press("\x1b[D")
+        screen.until(lambda text: "look 7 of 10" in text and "b joined" not in text)
+        screen.press("+ ")
+        screen.until(lambda text: "look 10 of 10, the end, 2 times" in text)
+        screen.press("q")
+        assert screen.wait() == 0
+        assert screen.is_restored
+
+
+WIDE = "注文-注文-注文-注文-注文-注文-注文"
+
+
+@pytest.mark.parametrize("columns", [20, 40, 80, 81, 120, 200])
+@pytest.mark.parametrize("lines", [6, 24, 60])
+def test_no_line_is_wider_than_the_screen(columns: int, lines: int) -> None:
+    """Wide characters, long names, control characters, large numbers, many partitions: each line fits, and there are
+    as many as the screen has."""
+    view = View("g")
+    hostile = ["\x1b[31mred", "a\nb", "x" * 300, WIDE]
+    partitions = {
+        TopicPartition(name, n): WatchedPartition(f"g_{name}-0", f"g_{name}", 5, True, 2**62, 0, 2**62 + n, 1)
+        for name in hostile
+        for n in range(30)
+    }
+    members = {f"g_{name}": WatchedMember(name) for name in hostile}
+    for at in range(3):
+        view.add(
+            Look(at * 1000, "g", members, partitions, zookeeper="gone " * 50),
+            [Event(at * 1000, "member-joined", name) for name in hostile],
+        )
+    view.filter, view.note = WIDE[:2] if lines == 60 else "", "n" * 300
+    for view.help in (False, True):
+        for view.typing in (False, True):
+            shown = frame(view, columns, lines, Style(colour=False))
+            assert len(shown) == lines
+            assert max(map(width, shown)) <= columns
+            assert not any("\x1b" in line or "\n" in line for line in shown)
+
+
+def test_ascii_alone() -> None:
+    """A terminal that knows no more than ASCII gets signs that it has for the course of lag."""
+    view = View("g")
+    for at in range(3):
+        view.add(look(at * 1000, {0: "a@5"}, "a", 4), [])
+    assert "".join(frame(view, 80, 24, Style(colour=False, signs=False))).replace("…", "").isascii()
+
+
+def test_keys_of_terminals() -> None:
+    """What terminals send for keys; sequences that mean nothing here are no text."""
+    assert list(split_keys("q\x1b[A\x1b[5~\x1bOH\x1b[1;5Cx\x1b[200~é\x1b")) == [
+        "q", "up", "page-up", "home", "x", "é", "escape",
+    ]  # fmt: skip
+
+
+def test_dumb_terminals_get_lines(cluster: Sandbox, group: str) -> None:
+    """Where nothing can be drawn, a line for each event it is."""
+    with Screen("inspect-group", group, "-z", cluster.connect, "--watch", env={"TERM": "dumb"}) as screen:
+        screen.until(lambda text: "watching group" in text)
+        assert b"\x1b[" not in screen.raw
+        screen.process.send_signal(signal.SIGTERM)
+        assert screen.wait() == 143
+
+
+def test_options_that_mean_nothing_together(tmp_path: Path) -> None:
+    """Wrong usage is told before anything is asked."""
+    for given in (
+        ["--watch"], ["g", "--watch", "--check"], ["g", "--watch", "--all"], ["g", "--interval", "1"],
+        ["g", "--record", "f"], ["g", "--picture", "f"], ["g", "--watch", "--replay", "f"], ["g", "--replay", "f"],
+        ["--replay", str(tmp_path / "nothing")],
+    ):  # fmt: skip
+        result = run("inspect-group", *given)
+        assert (result.returncode, result.stdout) == (2, ""), given
+        assert result.stderr.count("\n") == 1
