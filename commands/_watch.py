@@ -109,8 +109,12 @@ def watch_group(
     picture: Path | None,
 ) -> int:
     """Watch until a key, a signal or a closed pipe ends it; the exit code."""
-    from zkgroup.groups.recording import Entry, Header, Recorder
+    from zkgroup.groups.recording import Entry, Header, Recorder, check_folder, check_target
 
+    if record is not None:
+        check_target(record)
+    if picture is not None:
+        check_folder(picture)
     settings = connection(ctx)
     with ExitStack() as stack:
         stop = stack.enter_context(StopRequest())

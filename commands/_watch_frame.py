@@ -145,10 +145,12 @@ def _members(view: View, columns: int, room: int, style: Style) -> list[str]:
     ]
     left = columns - sum(widths) - 8
     name_width = min(max([6, *(width(row[3]) for row in rows)]), max(12, left * 2 // 3))
-    lines = [_joined(("OWNED", "LAG", "OUT/S"), widths, ("MEMBER", "SUBSCRIPTION"), (name_width, left - name_width))]
+    lines = [
+        _joined(("OWNED", "LAG", "OUT/S"), widths, ("MEMBER", "SUBSCRIPTION"), (name_width, left - name_width), columns)
+    ]
     lines = [style.style(lines[0], "head")]
     for row in rows:
-        line = _joined(row[:3], widths, row[3:], (name_width, left - name_width))
+        line = _joined(row[:3], widths, row[3:], (name_width, left - name_width), columns)
         lines.append(style.style(line, "dim") if row[0] == "0" else line)
     return ["", *lines, *([f"… and {more} more"] if more > 0 else [])]
 
@@ -157,10 +159,12 @@ def _lag_of(held: Sequence[tuple[TopicPartition, WatchedPartition]]) -> int:
     return sum(p.lag or 0 for _, p in held)
 
 
-def _joined(numbers: Sequence[str], widths: Sequence[int], texts: Sequence[str], rooms: Sequence[int]) -> str:
+def _joined(
+    numbers: Sequence[str], widths: Sequence[int], texts: Sequence[str], rooms: Sequence[int], columns: int
+) -> str:
     cells = [text.rjust(room) for text, room in zip(numbers, widths, strict=True)]
     cells += [_padded(text, max(0, room)) for text, room in zip(texts, rooms, strict=True)]
-    return "  ".join(cells).rstrip()
+    return _fit("  ".join(cells).rstrip(), columns)
 
 
 def _partitions(view: View, columns: int, room: int, style: Style) -> list[str]:
@@ -187,9 +191,8 @@ def _partitions(view: View, columns: int, room: int, style: Style) -> list[str]:
     rooms = (topic, left - topic)
     lines = [""]
     for line in [[*heads, "TOPIC", "OWNER"], *table]:
-        numbers = [line[n] for n in kept]
-        text = f"{_padded(line[7], rooms[0])}  {_joined(numbers, [widths[n] for n in kept], [line[8]], [rooms[1]])}"
-        lines.append(_fit(text, columns))
+        rest = _joined([line[n] for n in kept], [widths[n] for n in kept], [line[8]], [rooms[1]], columns)
+        lines.append(_fit(f"{_padded(line[7], rooms[0])}  {rest}", columns))
     lines[1] = style.style(_marked(lines[1], view, len(rows), columns), "head")
     for number, (_, p, rates) in enumerate(visible, 2):
         lines[number] = style.style(lines[number], _judged(p, rates))

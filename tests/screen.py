@@ -21,9 +21,16 @@ from cli import ZKGROUP, environment
 
 
 class Screen:
-    """``zkgroup`` on a terminal. ``raw`` is all it has sent so far."""
+    """``zkgroup`` on a terminal, or a shell that ``runs`` it as ``$0 "$@"``. ``raw`` is all it has sent so far."""
 
-    def __init__(self, *args: str, columns: int = 80, lines: int = 24, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        *args: str,
+        columns: int = 80,
+        lines: int = 24,
+        env: Mapping[str, str] | None = None,
+        runs: str | None = None,
+    ) -> None:
         self.screen = pyte.Screen(columns, lines)
         self._stream = pyte.ByteStream(self.screen)
         self.raw = b""
@@ -32,7 +39,7 @@ class Screen:
         self.modes = termios.tcgetattr(theirs)
         self._set_size(columns, lines)
         self.process = subprocess.Popen(
-            [ZKGROUP, *args],
+            [ZKGROUP, *args] if runs is None else ["bash", "-c", runs, ZKGROUP, *args],
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,

@@ -53,7 +53,7 @@ class Recorder:
         try:
             self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         except FileExistsError:
-            raise UsageError(f"{self._path} is there already", "name another file, or remove it first") from None
+            raise _is_there(self._path) from None
         except (OSError, ValueError) as error:
             raise self._failed(error) from None
         header = self._header
@@ -93,6 +93,24 @@ class Recorder:
     def _failed(self, error: Exception) -> ZkgroupError:
         why = (error.strerror if isinstance(error, OSError) else None) or str(error)
         return ZkgroupError(f"the recording {self._path} cannot be written: {why}", "name a file that can be")
+
+
+def check_target(path: Path) -> None:
+    """Raise ``UsageError`` where a recording cannot begin, before anything is opened."""
+    if path.exists():
+        raise _is_there(path)
+    check_folder(path)
+
+
+def check_folder(path: Path) -> None:
+    """Raise ``UsageError`` where no file of this name can be made: hours later it would be too late to tell."""
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        why = "may not be written to" if path.parent.is_dir() else "is no folder that is there"
+        raise UsageError(f"{path}: {path.parent} {why}", "name a file in another folder")
+
+
+def _is_there(path: Path) -> UsageError:
+    return UsageError(f"{path} is there already", "name another file, or remove it first")
 
 
 class Entry(NamedTuple):
