@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from support import wait_until
 
 from zkgroup.config.folders import CACHE_VARIABLE
 from zkgroup.export.classes import ClassArchive
@@ -73,7 +74,8 @@ def test_the_second_spark_makes_the_archive_and_the_third_has_it(cache: Path, tm
     assert not ask(tmp_path / "run", home).is_making
     assert start("fail") == "interrupted"
     assert not list(cache.rglob("*.jsa"))
-    assert start() == "False"
+    # It gives up where that takes too long, as on a machine with much else to do, and the next one tries again.
+    wait_until(lambda: start() == "False" and list(cache.rglob("*.jsa")), 250, "the archive is made")
     (made,) = cache.rglob("*.jsa")
     assert start() == "True"
     assert [path for path in made.parent.iterdir() if path.suffix == ".tmp"] == []

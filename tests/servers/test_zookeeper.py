@@ -76,12 +76,14 @@ def proxy(zookeeper: Sandbox) -> Iterator[TcpProxy]:
         yield proxy
 
 
-def test_connecting_tells_the_session_and_the_negotiated_timeout(connect: Connect) -> None:
+def test_connecting_tells_the_session_and_the_negotiated_timeout(connect: Connect, zookeeper: Sandbox) -> None:
     """The server bounds time-outs to 2 to 20 ticks (of 500 ms here); a lease depends on what it grants."""
     for asked, granted in ((6.0, 6.0), (0.1, 1.0), (60.0, 10.0)):
         client = connect(timeout=asked)
         client.wait_for(Connected)
-        assert client.events == [Connected(client.session.session_id, granted)]
+        assert client.events == [
+            Connected(client.session.session_id, granted, client.session.settings.hosts.partition("/")[0])
+        ]
 
 
 def test_a_dropped_connection_comes_back_under_the_same_session(connect: Connect, proxy: TcpProxy) -> None:
