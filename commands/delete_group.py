@@ -174,7 +174,7 @@ def _delete_topics(change: Change, group: str, topics: Sequence[str], store: Sto
     scope = parse_scope(topics)
     with open_manager(change.settings, [group], "zookeeper") as (manager, _):
         assert manager.registry is not None, "ZooKeeper is meant"
-        whole = manager.find(group, store)
+        whole = manager.find(group, store, partly=True)
         tree, roots = read_scope(manager.registry, group, scope)
         check_has(whole, scope, tree)
         rows = plan_delete(tree, {})

@@ -52,7 +52,7 @@ def unsubscribe(
     scope = parse_scope(topic)
     with open_manager(change.settings, [group], "zookeeper") as (manager, _):
         assert manager.registry is not None, "ZooKeeper is meant"
-        whole = manager.find(group, None)
+        whole = manager.find(group, None, partly=True)
         tree, roots = read_scope(manager.registry, group, scope)
         check_has(whole, scope, tree)
         rows = plan_delete(tree, {})

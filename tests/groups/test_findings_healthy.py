@@ -63,11 +63,11 @@ def test_members_that_join_and_leave(
     values = {record.value for record in numbered(40, 4)}
     with ReadMember(cluster.connect, group, {topic: 1}) as first:
         wait_for_rest(registry, group, 1)
+        first.wait_for(values)  # before another has a share of them
         watcher = threading.Thread(target=watch)
         watcher.start()
         try:
             wait_until(lambda: churn() > 3, 60, "looks at different owners")
-            first.wait_for(values)
         finally:
             over.set()
             watcher.join(30)

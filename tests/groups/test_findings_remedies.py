@@ -164,3 +164,34 @@ def test_a_command_is_advised_for_what_it_can_remove(kept: dict[str, Any], ours:
     remedy = found(replace(inactive(), partitions=(*others, gone)), "offset-of-missing-partition").remedy
     assert ("zkgroup delete-group g --topic orders --execute" in remedy) is ours
     assert ("--delete-offsets --group g --topic orders" in remedy) is theirs
+
+
+@pytest.mark.parametrize(
+    ("code", "kept", "option"),
+    [
+        ("unreadable-offset", {"stored": stored(None, error="is no number"), "kafka": kafka(55)}, "zookeeper"),
+        ("unreadable-offset", {"stored": stored(11, defect="has a blank"), "kafka": kafka(55)}, "zookeeper"),
+        ("unreadable-offset", {"stored": stored(None, error="is no number")}, None),
+        ("offset-beyond-end", {"stored": stored(500), "kafka": kafka(55)}, "zookeeper"),
+        ("offset-beyond-end", {"stored": stored(55), "kafka": kafka(500)}, "kafka"),
+        ("offset-beyond-end", {"stored": stored(500), "kafka": kafka(500)}, None),
+        ("offset-beyond-end", {"stored": stored(500), "kafka": kafka(600)}, None),
+        ("offset-before-start", {"stored": stored(5), "kafka": kafka(50)}, "zookeeper"),
+        ("offset-before-start", {"stored": stored(5)}, None),
+    ],
+)
+def test_a_remedy_leaves_the_good_offset_of_two_alone(code: str, kept: dict[str, Any], option: str | None) -> None:
+    """What is wrong in one store is not a reason to move what the other holds."""
+    remedy = found(having(inactive(), 1, **kept), code).remedy
+    assert re.findall(r"--store (\w+) --execute", remedy) == ([option] if option else [])
+    assert len(re.findall(r"zkgroup reset-offsets g --topic orders:1 --to-[a-z]+", remedy)) == 1
+
+
+def test_offsets_that_are_wrong_in_different_stores_are_mended_one_by_one() -> None:
+    """A command for each, since one option cannot be right for both."""
+    both = having(having(inactive(), 0, kafka=kafka(600)), 1, stored=stored(500), kafka=kafka(55))
+    remedy = found(both, "offset-beyond-end").remedy
+    assert re.findall(r"--topic (\S+) --to-earliest --store (\w+) --execute", remedy) == [
+        ("orders:0", "kafka"),
+        ("orders:1", "zookeeper"),
+    ]

@@ -108,13 +108,19 @@ def test_members_in_kafka(
 def test_brokers_that_are_away(
     registry: Registry, make_group: Build, make_topic: Callable[..., str], in_kafka: Callable[..., GroupOffsets]
 ) -> None:
-    """A group in ZooKeeper can be managed without them, with a warning; what is asked of Kafka by name cannot."""
+    """What is in ZooKeeper can be changed without them where it is meant by name, or nothing but that is; who does not
+    know that Kafka has the other half must not change one."""
     in_kafka(make_group(), {P(make_topic(1), 0): 1})  # from the first commit on there may be groups in Kafka
     group = make_group({P("t", 0): 5})
     manager = Manager(registry, nowhere, 1.0)
-    found = manager.find(group, None)
+    unknown = f"whether group {group} has offsets in Kafka is not known"
+    with pytest.raises(UnreachableError, match=unknown) as refused:
+        manager.find(group, None)
+    assert str(refused.value.remedy).endswith("--store zookeeper leaves Kafka alone")
+    found = manager.find(group, None, partly=True)
     assert found.stores == ("zookeeper",)
-    assert f"whether group {group} is in Kafka too is not known" in found.warnings[0]
+    assert unknown in found.warnings[0]
+    assert manager.find(group, "zookeeper").stores == ("zookeeper",)
     for store in ("kafka", "both"):
         with pytest.raises(UnreachableError):
             manager.find(group, store)  # type: ignore[arg-type]

@@ -5,18 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from resets import STORES, TIMEOUT, Kept, OneStore, drop_messages
 
 from zkgroup.errors import NotFoundError, RefusedError, UnreachableError, UsageError, VerificationError
-from zkgroup.groups import backup
+from zkgroup.groups import backup, resetting
 from zkgroup.groups.model import Store
 from zkgroup.groups.reset import Target
 from zkgroup.groups.resetting import ResetPlan, Resetter
 from zkgroup.groups.scope import parse_scope
 from zkgroup.groups.standing import Selection
-from zkgroup.groups.writing import WriteRefusedError
+from zkgroup.groups.writing import WriteRefusedError, WriteReport, write_offsets
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Acl, Children, Create, Ensure, Exists, Get, Node, SetData
@@ -326,10 +327,15 @@ def test_topics_that_are_gone(kept: Kept, topic: str, make_topic: MakeTopic) -> 
 
 
 def test_both_stores_one_after_the_other(
-    registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], topic: str, tmp_path: Path
+    registry: Registry,
+    kafka: KafkaSettings,
+    unique: Callable[[str], str],
+    topic: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """ZooKeeper is written first; Kafka only then, and where it refuses the error says that ZooKeeper is done. The
-    backup undoes both."""
+    """Where either has moved nothing is written. ZooKeeper is written first; Kafka only then, and where it has moved
+    in between the error says that ZooKeeper is done. The backup undoes both."""
     group = unique("dual")
     in_zookeeper, in_kafka = (Kept(registry, kafka, group, store) for store in STORES)
     key = P(topic, 0)
@@ -339,8 +345,20 @@ def test_both_stores_one_after_the_other(
     plan = resetter.plan(Target("latest"), selection(f"{topic}:0"))
     path = backup.write(resetter.backup(plan, "reset-offsets"), tmp_path / "backup")
     in_kafka.put({key: 30})
+    with pytest.raises(RefusedError, match=r"in Kafka have changed .*; nothing was written"):
+        resetter.write(plan)
+    assert (in_zookeeper.get(key), in_kafka.get(key)) == ([10], [30])
+    in_kafka.put({key: 20})
+
+    def write_and_move(*args: Any, **options: Any) -> WriteReport:
+        report = write_offsets(*args, **options)
+        in_kafka.put({key: 30})
+        return report
+
+    monkeypatch.setattr(resetting, "write_offsets", write_and_move)
     with pytest.raises(WriteRefusedError, match=r"in Kafka have changed .*; the 1 offset in ZooKeeper is written"):
         resetter.write(plan)
+    monkeypatch.undo()
     assert (in_zookeeper.get(key), in_kafka.get(key)) == ([100], [30])
     assert resetter.plan_undo(path).conflicts == (f"{key} is 30 in Kafka, where 100 was written",)
     in_kafka.put({key: 20})

@@ -6,7 +6,7 @@ touched for a week, and what a console consumer left, is told of more quietly.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -29,6 +29,8 @@ from zkgroup.words import counted
 
 _QUIETER: Final[dict[Severity, Severity]] = {"critical": "warning", "warning": "info", "info": "info"}
 Said = list[tuple[TopicPartition, str]]
+_ZOOKEEPER: Final = " in ZooKeeper"
+_KAFKA: Final = " in Kafka"
 
 
 def judge_offsets(scene: Scene) -> Iterator[Finding]:
@@ -53,8 +55,28 @@ def _judge(scene: Scene) -> Iterator[Finding]:
     yield from _growing(scene)
 
 
-def _reset(scene: Scene, keys: Sequence[TopicPartition], target: str) -> str:
-    return stopped(scene.active) + scene.command("reset-offsets", f"{topic_option(keys)} {target} --execute")
+def _reset(
+    scene: Scene, keys: Sequence[TopicPartition], target: str, wrong: Mapping[TopicPartition, set[str]] | None = None
+) -> str:
+    """The command; ``wrong``: in which stores the offsets are, of which the other's is to stay as it is."""
+    parts: dict[str, list[TopicPartition]] = {}
+    for key in keys:
+        stores = wrong[key] if wrong is not None else set()
+        parts.setdefault(_alone(scene.by_key[key], stores), []).append(key)
+    commands = [
+        scene.command("reset-offsets", f"{topic_option(part)} {target}{option} --execute")
+        for option, part in parts.items()
+    ]
+    return stopped(scene.active) + " and ".join(commands)
+
+
+def _alone(partition: GroupPartition, wrong: set[str]) -> str:
+    """The option that leaves the other store's offset alone; nothing where there is none, or it is wrong as well."""
+    if wrong == {_ZOOKEEPER} and partition.kafka is not None and partition.kafka.offset is not None:
+        return " --store zookeeper"
+    if wrong == {_KAFKA} and partition.stored is not None:
+        return " --store kafka"
+    return ""
 
 
 def _offsets(partition: GroupPartition) -> Iterable[tuple[str, int]]:
@@ -62,9 +84,9 @@ def _offsets(partition: GroupPartition) -> Iterable[tuple[str, int]]:
     stored = partition.stored.offset if partition.stored is not None else None
     kafka = partition.kafka.offset if partition.kafka is not None else None
     if stored is not None:
-        yield "" if kafka in (None, stored) else " in ZooKeeper", stored
+        yield "" if kafka in (None, stored) else _ZOOKEEPER, stored
     if kafka is not None and kafka != stored:
-        yield " in Kafka", kafka
+        yield _KAFKA, kafka
 
 
 def _unreadable(scene: Scene) -> Iterator[Finding]:
@@ -80,16 +102,19 @@ def _unreadable(scene: Scene) -> Iterator[Finding]:
             spoilt[p.key] = -1 if p.stored.offset is None else p.stored.offset
             blanks.append((p.key, p.stored.defect))
     fails = "every member that is given it fails"
-    yield from per_topic(
-        "unreadable-offset", said, lambda keys: f"{fails}; {_reset(scene, keys, '--to-earliest')} (or --to-latest)"
-    )
+    wrong = {key: {_ZOOKEEPER} for key, _ in (*said, *blanks)}
+
+    def anew(keys: Sequence[TopicPartition]) -> str:
+        return f"{fails}; {_reset(scene, keys, '--to-earliest', wrong)} (or --to-latest)"
+
+    yield from per_topic("unreadable-offset", said, anew)
 
     def rewrite(keys: Sequence[TopicPartition]) -> str:
         numbers = {spoilt[key] for key in keys}
         if -1 in numbers:
-            return f"{fails}; {_reset(scene, keys, '--to-earliest')} (or --to-latest)"
+            return anew(keys)
         target = f"--to-offset {numbers.pop()}" if len(numbers) == 1 else "--to-current"
-        return f"{fails}; to write the number alone: {_reset(scene, keys, target)}"
+        return f"{fails}; to write the number alone: {_reset(scene, keys, target, wrong)}"
 
     yield from per_topic("unreadable-offset", blanks, rewrite)
 
@@ -97,30 +122,34 @@ def _unreadable(scene: Scene) -> Iterator[Finding]:
 def _out_of_range(scene: Scene) -> Iterator[Finding]:
     before: Said = []
     beyond: Said = []
+    lost_in: dict[TopicPartition, set[str]] = {}
+    over_in: dict[TopicPartition, set[str]] = {}
     for p in scene.partitions:
         of_former_log = _is_stale(scene, p)
         for where, offset in _offsets(p):
-            if of_former_log and where != " in Kafka":
+            if of_former_log and where != _KAFKA:
                 continue  # that it is out of range comes from what is told of the topic
             if p.log_start is not None and offset < p.log_start:
                 lost = counted(p.log_start - offset, "message")
+                lost_in.setdefault(p.key, set()).add(where)
                 before.append((p.key, f"is committed at {offset}{where}, the log starts at {p.log_start}: {lost} lost"))
             elif p.log_end is not None and offset > p.log_end:
                 over = offset - p.log_end
+                over_in.setdefault(p.key, set()).add(where)
                 beyond.append((p.key, f"is committed at {offset}{where}, {over} beyond the log's end {p.log_end}"))
     yield from per_topic(
         "offset-before-start",
         before,
         lambda keys: (
             f"a member starts here where auto.offset.reset says (largest, by default, skips all that is left);"
-            f" to read on: {_reset(scene, keys, '--to-earliest')}"
+            f" to read on: {_reset(scene, keys, '--to-earliest', lost_in)}"
         ),
     )
     yield from per_topic(
         "offset-beyond-end",
         beyond,
         lambda keys: (
-            f"was the topic made anew, or its log cut? {_reset(scene, keys, '--to-earliest')} (or --to-latest)"
+            f"was the topic made anew, or its log cut? {_reset(scene, keys, '--to-earliest', over_in)} (or --to-latest)"
         ),
     )
 
@@ -139,7 +168,7 @@ def _recreated(scene: Scene) -> Iterator[Finding]:
             name,
             f"was made anew after offsets of {counted(len(keys), 'partition')} were written ({offsets}): they count"
             " messages of its predecessor",
-            _reset(scene, keys, "--to-earliest"),
+            _reset(scene, keys, "--to-earliest", {key: {_ZOOKEEPER} for key in keys}),
         )
 
 

@@ -48,6 +48,10 @@ class Scene:
     earlier: GroupSnapshot | None = None
 
     @cached_property
+    def by_key(self) -> Mapping[TopicPartition, GroupPartition]:
+        return {partition.key: partition for partition in self.snapshot.partitions}
+
+    @cached_property
     def members(self) -> Mapping[str, GroupMember]:
         return {member.member: member for member in self.snapshot.members}
 

@@ -9,13 +9,14 @@ can look into ZooKeeper gives a ``guard``, which is asked before every piece.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
-from zkgroup.groups.reports import GO_ON, Reporter, WriteReport, reported
+from zkgroup.groups.reports import GO_ON, Reporter, WriteReport, check_told, reported
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.servers.answers import KafkaSide
 from zkgroup.servers.coordinator import Coordinators
@@ -42,7 +43,7 @@ class KafkaWrite:
 
 
 def refuse_if_active(group: str, side: KafkaSide) -> None:
-    """Raise ``RefusedError`` if the group has members in Kafka."""
+    """Raise ``RefusedError`` if the group has members in Kafka, ``UnreachableError`` where that is not known."""
     members = side.group.members if side.group is not None else ()
     if members:
         noun = "member" if len(members) == 1 else "members"
@@ -50,6 +51,22 @@ def refuse_if_active(group: str, side: KafkaSide) -> None:
         raise RefusedError(
             f"group {group} is active in Kafka: {noun} {names}", "stop whoever works for it, then try again"
         )
+    check_told(side)
+
+
+def check_before(settings: KafkaSettings, group: str, writes: Sequence[KafkaWrite], timeout: float) -> None:
+    """Raise as ``write_kafka_offsets``, for what it would refuse as things are: to be asked before ZooKeeper's half of
+    a change is written, since it would stay alone."""
+    offsets = GroupOffsets(settings, group)
+    try:
+        writing = _Writing(settings, group, writes, timeout, None, PIECE, offsets)
+        try:
+            writing.check()
+        except ZkgroupError as error:
+            error.message += "; nothing was written"
+            raise
+    finally:
+        offsets.close()
 
 
 def write_kafka_offsets(
@@ -115,6 +132,11 @@ class _Writing(Reporter):
             self._put([write for write in piece if write.partition in self._todo])
         return self.report()
 
+    def check(self) -> None:
+        """Look at everything; write nothing."""
+        self._refuse_if_active()
+        self._look(list(self._todo.values()))
+
     def _refuse_if_active(self) -> None:
         side = Coordinators(self._settings, self._timeout).sides([self.group])[self.group]
         refuse_if_active(self.group, side)
@@ -171,7 +193,8 @@ class _Writing(Reporter):
         # A request that was not answered may be carried out yet: only what is seen is certain.
         if isinstance(error, ZkgroupError) and not isinstance(error, UnreachableError):
             self._under_way = ()
-            self._refuse_if_active()
+            with contextlib.suppress(UnreachableError):  # the first error is the one to be told
+                self._refuse_if_active()
 
     def _done(self, partitions: Iterable[TopicPartition], where: dict[TopicPartition, None]) -> None:
         for partition in partitions:

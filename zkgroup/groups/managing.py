@@ -20,7 +20,7 @@ from zkgroup.groups.guard import read_guard
 from zkgroup.groups.manage import CopyRow, plan_copy
 from zkgroup.groups.model import KafkaOffset, Store, StoredOffset
 from zkgroup.groups.removing import acls_of, remove_tree
-from zkgroup.groups.reports import after, all_in_zookeeper
+from zkgroup.groups.reports import after, all_in_zookeeper, check_told, unknown_in_kafka
 from zkgroup.groups.scope import Scope
 from zkgroup.groups.shell import command_line, rid_in_kafka
 from zkgroup.groups.tree import GroupTree, read_tree
@@ -85,16 +85,17 @@ class Manager:
 
     # --- looking ----------------------------------------------------------------------------------------------------
 
-    def find(self, group: str, store: Store | None) -> Found:
-        """The group, in ``store`` or wherever it is. Raises ``NotFoundError`` where it is nowhere."""
-        found = self.look(group, store)
+    def find(self, group: str, store: Store | None, *, partly: bool = False) -> Found:
+        """The group, in ``store`` or wherever it is. Raises ``NotFoundError`` where it is nowhere, and, unless what is
+        in ZooKeeper will do (``partly``), ``ZkgroupError`` where Kafka does not tell what it has."""
+        found = self.look(group, store, partly=partly)
         if not found.stores:
             where = {"zookeeper": " in ZooKeeper", "kafka": " in Kafka"}.get(store or "", "")
             raise NotFoundError(f"there is no group {group}{where}", "list-groups shows the groups there are")
         return found
 
-    def look(self, group: str, store: Store | None) -> Found:
-        """The group, in ``store`` or wherever it is, perhaps nowhere. Looking leaves no trace."""
+    def look(self, group: str, store: Store | None, *, partly: bool = False) -> Found:
+        """The same; perhaps it is nowhere. Looking leaves no trace."""
         tree = None
         if store != "kafka":
             if self.registry is None:
@@ -107,10 +108,10 @@ class Manager:
         warnings: list[str] = []
         side = None
         if store != "zookeeper":
-            side = self._side(group, warnings, asked=store is not None, in_zookeeper=tree is not None)
+            side = self._side(group, asked=store is not None, warnings=warnings if partly and tree else None)
         return Found(group, tree, side, tuple(warnings))
 
-    def _side(self, group: str, warnings: list[str], *, asked: bool, in_zookeeper: bool) -> KafkaSide | None:
+    def _side(self, group: str, *, asked: bool, warnings: list[str] | None) -> KafkaSide | None:
         # The first question for a group makes brokers create that topic.
         if not asked and self.registry is not None:
             (there,) = self.registry.read([Exists(znodes.topic(OFFSETS_TOPIC))])
@@ -120,12 +121,14 @@ class Manager:
 
         try:
             side = Coordinators(self.brokers, self.timeout).sides([group])[group]
-            if side.errors:
-                raise ZkgroupError("; ".join(side.errors), "check the brokers and their logs")
+            check_told(side)
         except ZkgroupError as error:
-            if asked or not in_zookeeper:
+            if asked:
                 raise
-            warnings.append(f"whether group {group} is in Kafka too is not known, and is left out: {error.message}")
+            unknown = unknown_in_kafka(group, error)
+            if warnings is None:
+                raise unknown from None
+            warnings.append(unknown.message)
             return None
         return side if side.group is not None or side.offsets else None
 
@@ -226,6 +229,8 @@ class Manager:
 
         Raises as ``write_offsets`` and ``write_kafka_offsets``, and ``RefusedError`` where ``moved`` has moved on.
         """
+        from zkgroup.groups.kafka_writing import KafkaWrite, check_before, write_kafka_offsets
+
         reports = []
         done = None
         if moved is not None:
@@ -235,15 +240,16 @@ class Manager:
                 error.message += "; nothing was written"
                 raise
         wanted = [row for row in rows if row.store == "zookeeper" and row.target is not None]
+        kept = [row for row in rows if row.store == "kafka" and row.target is not None]
+        commits = [KafkaWrite(row.key, row.target or 0, row.current, row.metadata) for row in kept]
+        if wanted and commits:
+            check_before(self.brokers, target.group, commits, self.timeout)
         if wanted and self.registry is not None:
             stored = target.stored
             writes = [OffsetWrite(row.key, row.target, stored.get(row.key)) for row in wanted]
             reports.append(write_offsets(self.registry, target.group, writes))
             done = all_in_zookeeper(len(writes))
-        if kept := [row for row in rows if row.store == "kafka" and row.target is not None]:
-            from zkgroup.groups.kafka_writing import KafkaWrite, write_kafka_offsets
-
-            commits = [KafkaWrite(row.key, row.target or 0, row.current, row.metadata) for row in kept]
+        if commits:
             groups = [target.group] if moved is None else [moved.group, target.group]
             guard = partial(self._refuse_members, groups)
             with after(done) if done else nullcontext():

@@ -12,13 +12,28 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from zkgroup.errors import RefusedError, VerificationError, ZkgroupError
+from zkgroup.errors import RefusedError, UnreachableError, VerificationError, ZkgroupError
 from zkgroup.groups.shell import command_line
 from zkgroup.protocol.names import TopicPartition, spans
+from zkgroup.servers.answers import KafkaSide
 from zkgroup.words import are, counted, listed
 
 #: How to go on where what is written is not written again.
 GO_ON: Final = "run it again to go on: what is in place stays"
+
+
+def check_told(side: KafkaSide) -> None:
+    """Raise ``UnreachableError`` where Kafka has not told all that it was asked of a group."""
+    if side.errors:
+        raise UnreachableError("; ".join(side.errors), "check the brokers and their logs")
+
+
+def unknown_in_kafka(group: str, error: ZkgroupError) -> ZkgroupError:
+    """The error where nobody knows what Kafka has of a group: whoever takes it for one of ZooKeeper alone changes, or
+    saves, one half of it."""
+    error.message = f"whether group {group} has offsets in Kafka is not known: {error.message}"
+    error.remedy = both(error.remedy, "--store zookeeper leaves Kafka alone")
+    return error
 
 
 @dataclass(frozen=True, slots=True)

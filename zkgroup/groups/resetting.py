@@ -25,7 +25,7 @@ from zkgroup.errors import RefusedError, UsageError, VerificationError, ZkgroupE
 from zkgroup.groups import backup as backups
 from zkgroup.groups.backup import Backup, Cluster, SavedOffset
 from zkgroup.groups.guard import read_guard
-from zkgroup.groups.kafka_writing import KafkaWrite, refuse_if_active, write_kafka_offsets
+from zkgroup.groups.kafka_writing import KafkaWrite, check_before, refuse_if_active, write_kafka_offsets
 from zkgroup.groups.model import Store
 from zkgroup.groups.permissions import Need, needs_of_writes
 from zkgroup.groups.reports import GO_ON, after, all_in_zookeeper, both
@@ -243,6 +243,8 @@ class Resetter:
             for row in plan.moving("kafka")
             if row.target is not None
         ]
+        if zookeeper and kafka:
+            check_before(self._brokers(), self._group, kafka, self._timeout)
         if zookeeper:
             assert self._registry is not None, "offsets in ZooKeeper were read from it"
             prune = plan.undone is not None
@@ -250,7 +252,8 @@ class Resetter:
         if not kafka:
             return
         done = all_in_zookeeper(len(zookeeper))
-        with after(done, plan.go_on) if zookeeper else nullcontext():
+        go_on = _BACK_IN_ZOOKEEPER if plan.go_on == _NOT_AGAIN else plan.go_on
+        with after(done, go_on) if zookeeper else nullcontext():
             write_kafka_offsets(
                 self._brokers(), self._group, kafka, self._timeout, guard=self._refuse_members, go_on=plan.go_on
             )
@@ -346,6 +349,10 @@ class Resetter:
 
 
 _NOT_AGAIN: Final = "do not just run it again, which would shift once more what is written: --undo the backup first"
+_BACK_IN_ZOOKEEPER: Final = (
+    "do not just run it again, which would shift once more what is written: --undo the backup with --store zookeeper"
+    " first"
+)
 _UNSEEN: Final = "the logs could not be looked at again: "
 
 

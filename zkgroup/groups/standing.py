@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 from zkgroup.errors import NotFoundError, RefusedError, UnreachableError, UsageError, ZkgroupError
 from zkgroup.groups.model import GroupPartition, KafkaOffset, Store, StoredOffset
 from zkgroup.groups.reading import Nodes, below, topic_path
+from zkgroup.groups.reports import check_told, unknown_in_kafka
 from zkgroup.groups.reset import OneStore, home_of
 from zkgroup.groups.scope import Scope, check_topics, no_partition
 from zkgroup.groups.stored import hidden_offset, stored_offset
@@ -83,7 +84,7 @@ class Surveyor:
         warnings: list[str] = []
         in_zookeeper = self._read_group()
         named = store is not None
-        store, side = self._settle_store(store, in_zookeeper, warnings)
+        store, side = self._settle_store(store, in_zookeeper)
         in_kafka = side is not None and (side.group is not None or bool(side.offsets))
         exists = in_zookeeper or in_kafka
         if not exists and selection.scope is None and selection.listed is None:
@@ -127,10 +128,9 @@ class Surveyor:
             raise self._unreadable(why, "connect with credentials that may read the group's nodes")
         return self._nodes.exists(znodes.group(self._group))
 
-    def _settle_store(
-        self, store: Store | None, in_zookeeper: bool, warnings: list[str]
-    ) -> tuple[Store, KafkaSide | None]:
-        """Which stores are meant, and what Kafka tells if it is one of them."""
+    def _settle_store(self, store: Store | None, in_zookeeper: bool) -> tuple[Store, KafkaSide | None]:
+        """Which stores are meant, and what Kafka tells if it is one of them. Raises ``ZkgroupError`` where it does not
+        tell."""
         if store == "zookeeper":
             return store, None
         asked = store is not None
@@ -139,18 +139,12 @@ class Surveyor:
             return "zookeeper", None
         try:
             side = self._ask_coordinator()
+            check_told(side)
         except ZkgroupError as error:
-            if asked or not in_zookeeper:
-                raise
-            warnings.append(f"whether group {self._group} keeps offsets in Kafka too is not known: {error.message}")
-            return "zookeeper", None
+            raise error if asked else unknown_in_kafka(self._group, error) from None
         if store is None:
             in_kafka = bool(side.offsets) or bool(side.group and side.group.members)
             store = ("both" if in_zookeeper else "kafka") if in_kafka else "zookeeper"
-            if side.errors and store == "zookeeper":
-                warnings += side.errors
-        elif side.errors:
-            raise ZkgroupError("; ".join(side.errors), "check the brokers and their logs")
         return store, side if store != "zookeeper" else None
 
     def _ask_coordinator(self) -> KafkaSide:

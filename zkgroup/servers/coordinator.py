@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from zkgroup.errors import RefusedError, ZkgroupError
-from zkgroup.protocol.names import INTERNAL_TOPICS, TopicPartition
+from zkgroup.protocol.names import INTERNAL_TOPICS, OFFSETS_TOPIC, TopicPartition
 from zkgroup.servers.answers import UNLISTED, CoordinatorGroup, CoordinatorMember, KafkaOffset, KafkaSide
 from zkgroup.servers.kafka import (
     UNREACHABLE,
@@ -27,6 +27,7 @@ from zkgroup.servers.kafka import (
     admin_client,
     no_answer,
 )
+from zkgroup.words import counted
 
 T = TypeVar("T")
 _STATES: Final = {
@@ -82,6 +83,13 @@ class Coordinators:
             UNLISTED if error.code() in _NOT_THERE_YET else f"not all groups in Kafka are known: {error.str()}"
             for error in map(_kafka_error, answer.errors or ())
         }
+        # Who lists asks the brokers that are up: what another one coordinates is missing without a word.
+        homes = self.leaders().get(OFFSETS_TOPIC, {}) if UNLISTED not in told else {}
+        if lost := [number for number, leader in homes.items() if leader is None]:
+            told.add(
+                f"not all groups in Kafka are known: no broker leads {counted(len(lost), 'partition')} of"
+                f" {OFFSETS_TOPIC}, which would tell of theirs"
+            )
         return tuple(sorted(group.group_id for group in answer.valid or ())), tuple(sorted(told))
 
     def sides(

@@ -1,0 +1,142 @@
+"""A group whose coordinator has died, and is registered no more: nobody can tell what Kafka keeps of it, so that
+nothing is changed, or saved, as if that were nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import orjson
+import pytest
+from cli import run
+from support import numbered, wait_until
+
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
+from zkgroup.protocol.ops import Children, Create, Ensure, Get, Node
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.sandbox.topics import create_topic, produce
+from zkgroup.servers.group_offsets import GroupOffsets
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
+
+UNKNOWN = "has offsets in Kafka is not known"
+REMEDY = "--store zookeeper leaves Kafka alone"
+
+
+class Cluster(NamedTuple):
+    """Of two brokers one is dead. ``both`` has offsets in both stores, ``kafka`` in Kafka, and the dead one coordinates
+    them; ``topic`` is led by the other."""
+
+    sandbox: Sandbox
+    registry: Registry
+    topic: str
+    both: str
+    kafka: str
+
+    def run(self, *args: str) -> tuple[int, str, str]:
+        """Exit code, stdout and stderr of a command."""
+        result = run(*args, "-z", self.sandbox.connect, "--connect-timeout", "4")
+        return result.returncode, result.stdout, result.stderr
+
+    def offsets(self, group: str) -> list[bytes | None]:
+        """What ZooKeeper holds."""
+        paths = [znodes.offset(group, TopicPartition(self.topic, number)) for number in range(2)]
+        return [node.data if isinstance(node, Node) else None for node in self.registry.read([Get(p) for p in paths])]
+
+
+def leader_of(registry: Registry, topic: str, partition: int) -> int:
+    (node,) = registry.read([Get(f"{znodes.topic(topic)}/partitions/{partition}/state")])
+    return int(orjson.loads(node.data)["leader"]) if isinstance(node, Node) else -1
+
+
+def java_hash(text: str) -> int:
+    """``String.hashCode``, by which a group's coordinator is found."""
+    found = 0
+    for character in text:
+        found = (31 * found + ord(character)) & 0xFFFFFFFF
+    return found - (1 << 32) if found >= 1 << 31 else found
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    properties = {"zookeeper.session.timeout.ms": "6000"}
+    with (
+        Sandbox("dead-coordinator", brokers=2, properties=properties) as sandbox,
+        sandbox.registry(30.0) as registry,
+    ):
+        kafka = KafkaSettings(sandbox.bootstrap)
+        topic = "t"
+        create_topic(registry, topic, 2)
+        produce(kafka, topic, numbered(200, 2))
+        first = GroupOffsets(kafka, "first")  # brings the topic of offsets into being
+        first.commit({TopicPartition(topic, 0): 1}, 30)
+        first.close()
+        leaders = {number: leader_of(registry, OFFSETS_TOPIC, number) for number in range(50)}
+        victim = 3 - leader_of(registry, topic, 0)
+        names = [f"g{n}" for n in range(200) if leaders[(java_hash(f"g{n}") & 0x7FFFFFFF) % 50] == victim]
+        both, alone = names[:2]
+        registry.read([Ensure(znodes.offset_topic(both, topic))])
+        registry.read([Create(znodes.offset(both, TopicPartition(topic, 0)), b"10")])
+        for group in (both, alone):
+            offsets = GroupOffsets(kafka, group)
+            offsets.commit({TopicPartition(topic, 0): 90}, 30)
+            offsets.close()
+        sandbox.broker(victim).kill()
+        wait_until(lambda: registry.read([Children(znodes.broker_ids())]) == [(str(3 - victim),)], 60, "unregistered")
+        wait_until(lambda: -1 in {leader_of(registry, OFFSETS_TOPIC, n) for n in leaders}, 60, "the leader is gone")
+        yield Cluster(sandbox, registry, topic, both, alone)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("reset-offsets", "G", "--topic", "t:0", "--to-offset", "5", "--execute"),
+        ("reset-offsets", "G", "--topic", "t:0", "--shift-by", "-3"),
+        ("rename-group", "G", "other", "--execute"),
+        ("copy-group", "G", "other", "--execute"),
+        ("delete-group", "G", "--execute"),
+    ],
+    ids=lambda command: " ".join(command),
+)
+def test_half_of_a_group_is_not_changed(cluster: Cluster, command: tuple[str, ...]) -> None:
+    """Plans are refused as well: what they would show is not what there is."""
+    code, out, err = cluster.run(*(cluster.both if word == "G" else word for word in command))
+    assert (code, out) == (3, ""), err
+    assert UNKNOWN in err
+    assert err.rstrip().endswith(REMEDY)
+    assert cluster.offsets(cluster.both) == [b"10", None]
+    assert cluster.offsets("other") == [None, None]
+
+
+def test_half_of_a_group_is_not_saved(cluster: Cluster, tmp_path: Path) -> None:
+    """Nor said to be none where only Kafka may know it."""
+    for group in (cluster.both, cluster.kafka):
+        file = tmp_path / f"{group}.csv"
+        code, out, err = cluster.run("offsets", group, "--save", str(file))
+        assert (code, out) == (3, ""), err
+        assert UNKNOWN in err
+        assert not file.exists()
+
+
+def test_zookeepers_half_can_be_meant(cluster: Cluster, tmp_path: Path) -> None:
+    """What the error advises works, while no broker that is needed is away."""
+    file = tmp_path / "saved.csv"
+    assert cluster.run("offsets", cluster.both, "--save", str(file), "--store", "zookeeper")[0] == 0
+    assert file.read_text() == f"{cluster.topic},0,10\n"
+    plan = ("reset-offsets", cluster.both, "--topic", "t:0", "--shift-by", "-3", "--store", "zookeeper")
+    code, out, err = cluster.run(*plan)
+    assert (code, out.splitlines()[1].split()[2:4]) == (0, ["10", "7"]), err
+
+
+def test_groups_that_are_not_told_of_are_missed(cluster: Cluster) -> None:
+    """A list that cannot be whole says so; and no group is deleted by a pattern while its members in Kafka are not
+    known."""
+    code, out, err = cluster.run("list-groups")
+    assert (code, cluster.kafka in out.split()) == (0, False)
+    assert "not all groups in Kafka are known: no broker leads" in err
+    code, out, err = cluster.run("delete-group", "--pattern", "g*", "--execute")
+    assert (code, out) == (1, ""), err
+    assert "which groups have members in Kafka is not known: not all groups in Kafka are known" in err
+    assert cluster.offsets(cluster.both) == [b"10", None]
