@@ -58,11 +58,15 @@ def test_what_moved_and_how_long_it_took() -> None:
 
 
 def test_a_rebalance_between_two_looks() -> None:
-    """Claims that are all new tell of a rebalance that nobody saw; its time is the most that it can have taken."""
+    """Claims that are all new tell of a rebalance that nobody saw; it took the time between the looks at most, or that
+    since a watch told of it."""
     (events,) = told(look(0, {0: "a@5"}, "a", 4), look(3000, {0: "a@9"}, "a", 4))
     assert kinds(events) == ["rebalance-started", "rebalance-ended"]
     assert events[1].seconds == 3.0
     assert "at most" in events[1].message
+    (events,) = told(look(0, {0: "a@5"}, "a", 4), look(3000, {0: "a@9"}, "a", 4, noticed=2950))
+    assert events[1].seconds == 0.05
+    assert "ended after 0.05 s" in events[1].message
 
 
 def test_a_member_whose_session_ended() -> None:

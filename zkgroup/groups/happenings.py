@@ -63,14 +63,14 @@ def tell(story: Story, look: Look) -> tuple[Story, list[Event]]:
     since = story.since
     started = was_settled and (not settled or claimed_anew)
     if started:
-        since = before.at if settled else look.at
+        since = look.noticed if look.noticed is not None else before.at if settled else look.at
         events.append(Event(look.at, "rebalance-started", f"rebalance started: {_reason(before, look)}"))
     events += owners
     moved = (frozenset() if started else story.moved) | moved
     if look.measured and story.measured is not None:
         events += _offsets(story.measured, look)
     if since is not None and settled:
-        events.append(_ended(look, since, moved, whole=started))
+        events.append(_ended(look, since, moved, at_most=started and look.noticed is None))
         since, moved = None, frozenset()
     measured = look if look.measured else story.measured
     return Story(look, since, owned, moved, measured), events
@@ -222,10 +222,10 @@ def _reason(before: Look, look: Look) -> str:
     return ", ".join(words) or look.phase or "owners changed"
 
 
-def _ended(look: Look, since: int, moved: Iterable[TopicPartition], *, whole: bool) -> Event:
-    """``whole``: it began and ended between two looks, so that what is known is how long it took at most."""
+def _ended(look: Look, since: int, moved: Iterable[TopicPartition], *, at_most: bool) -> Event:
+    """``at_most``: it began and ended between two looks, and nobody told when, so that only so much is known."""
     seconds = max(0, look.at - since) / 1000
-    took = f"{'at most ' if whole else ''}{seconds:.1f} s"
+    took = f"{'at most ' if at_most else ''}{seconds:.{1 if seconds >= 1 else 2}f} s"
     changed = f"{counted(len(list(moved)), 'partition')} moved"
     if not look.members:
         return Event(look.at, "rebalance-ended", f"nobody is left to rebalance, after {took}", seconds=seconds)

@@ -8,6 +8,7 @@ Nothing is ever created.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable
 
 from zkgroup.groups import reading
@@ -35,6 +36,7 @@ class WatchedNodes(Nodes):
         self._changed: set[str] = set()
         self._lost = False
         self._used: set[str] = set()
+        self._noticed: int | None = None
         #: How many requests were sent, for whoever wants to know what a watch costs.
         self.requests = 0
 
@@ -45,7 +47,18 @@ class WatchedNodes(Nodes):
                 self._lost = True
                 return True
             self._changed.add(path)
-        return not path.startswith(self._patient)
+            if path.startswith(self._patient):
+                return False
+            if self._noticed is None:
+                self._noticed = time.time_ns() // 1_000_000
+        return True
+
+    def noticed(self) -> int | None:
+        """When the first change was told, of those that are not patient, since this was asked last (milliseconds since
+        1970)."""
+        with self._lock:
+            at, self._noticed = self._noticed, None
+        return at
 
     def begin(self, *, everything: bool) -> None:
         """Before a look: forget what has changed; without ``everything`` not what is patient."""

@@ -84,6 +84,7 @@ class Look:
     last.
     ``zookeeper`` and ``kafka``: why they are away, else None; the rest then is what was seen last.
     ``measured``: whether offsets and logs were looked at for this look; between those only members and owners are.
+    ``noticed``: when the first of the changes was told that this look has seen, None where nobody tells.
     """
 
     at: int
@@ -98,6 +99,7 @@ class Look:
     zookeeper: str | None = None
     kafka: str | None = None
     measured: bool = True
+    noticed: int | None = field(default=None, compare=False)
 
     @property
     def lag(self) -> int | None:

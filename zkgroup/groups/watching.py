@@ -88,6 +88,7 @@ class GroupWatch:
         self._due = False
         self._answer: Answer | BaseException | None = None
         self._told = Answer()
+        self._noticed: int | None = None
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="zkgroup-watch", daemon=True)
 
@@ -152,7 +153,8 @@ class GroupWatch:
             self._story, events = begin(look)
         else:
             last = self._story.last
-            self._story, events = tell(self._story, look)
+            self._story, events = tell(self._story, replace(look, noticed=self._noticed))
+            self._noticed = None
             if not events and not look.measured and last.partitions == look.partitions:
                 return  # a look that shows nothing new
         self._put(Observation(look, tuple(events)))
@@ -228,8 +230,10 @@ class GroupWatch:
             self._told = answer if answer.error is None else replace(answer, logs={**self._told.logs, **answer.logs})
             self._publish(self._look(registry, offsets=False, measured=True)[1])
         elif time.monotonic() >= tick:
-            snapshot, _ = self._look(registry, offsets=True, measured=True)
+            snapshot, look = self._look(registry, offsets=True, measured=True)
             self._check_first(registry, snapshot)
+            if due and self._story is not None:  # brokers may take their time
+                self._publish(replace(look, measured=False))
             old = oldest_broker(self._live.nodes)
             question = Question(
                 [p.key for p in snapshot.partitions if p.exists],
@@ -263,6 +267,8 @@ class GroupWatch:
 
     def _look(self, registry: Registry, *, offsets: bool, measured: bool) -> tuple[GroupSnapshot, Look]:
         told = self._told
+        noticed = self._live.nodes.noticed()  # before it is read: what comes meanwhile is for the next look
+        self._noticed = noticed if self._noticed is None else self._noticed
         snapshot = self._live.look(registry, _now(), told.side, told.logs, offsets=offsets)
         look = look_of(snapshot, self._store or snapshot.store, _now(), measured=measured, kafka=told.error)
         return snapshot, look
