@@ -265,6 +265,9 @@ def _labels(keys: Sequence[Sequence[TopicPartition]], height: float, top: int) -
     for number, some in enumerate(keys):
         key = some[0]
         y = top + number * height + min(height, 12) * 0.8
+        if last is not None and key.topic != last and height >= 4:
+            x, line = _MARGIN, top + number * height
+            yield f'<path class="grid" d="M{x} {line:.5g}H{x + _LABELS + COLUMNS}"/>\n'
         if key.topic != last and y - room >= 11:
             yield f'<text x="{_MARGIN}" y="{y:.5g}">{escape(_words(key.topic, 22))}</text>\n'
             last, room = key.topic, y
