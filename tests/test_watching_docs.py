@@ -1,0 +1,51 @@
+"""``docs/watching.md`` lists the events, the keys and the columns that there are, and its pictures can be shown."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+from timelines import look
+
+from zkgroup.commands._watch_frame import HELP, REPLAY_HELP
+from zkgroup.commands._watch_lines import COLUMNS
+from zkgroup.groups.recording import _EVENT, _SCALARS, _changes
+from zkgroup.groups.timeline import KINDS, Look
+
+DOCS = Path(__file__).parent.parent / "docs"
+PAGE = (DOCS / "watching.md").read_text(encoding="utf-8")
+
+
+def rows(head: str) -> list[str]:
+    """The first cells of the table that begins so."""
+    table = PAGE[PAGE.index(head) :].split("\n\n")[0]
+    return [line.split("|")[1] for line in table.split("\n")[2:]]
+
+
+def test_every_event_is_listed() -> None:
+    """The table of events has each kind once, and nothing else."""
+    listed = re.findall(r"`([a-z-]+)`", " ".join(rows("| event |")))
+    assert sorted(listed) == sorted(KINDS)
+
+
+def test_every_key_is_listed() -> None:
+    """What the screen's help names, the page names, too."""
+    for key in re.findall(r"^[^ ]+", "\n".join([*HELP, *REPLAY_HELP]), re.MULTILINE):
+        assert key.rstrip(",").removesuffix("-C") in PAGE, key
+
+
+def test_columns_and_keys_of_files_are_listed() -> None:
+    """Columns of events, and what may stand in a recording's lines."""
+    assert f"`{' '.join(COLUMNS)}`" in PAGE
+    assert all(f'"{name}"' in PAGE for name in _EVENT)
+    written = {*_changes(Look(0), look(1, {0: "a@1"}, "a")), *_SCALARS} - {"at"}
+    assert written == set(re.findall(r"`([a-z_]+)`", " ".join(rows("| key | |\n|---|---|\n| `members`"))))
+
+
+def test_pictures_are_xml() -> None:
+    """The page's pictures can be shown."""
+    pictures = re.findall(r"\]\(([a-z-]+\.svg)\)", PAGE)
+    assert len(pictures) == 2
+    for name in pictures:
+        assert ElementTree.parse(DOCS / name).getroot().tag.endswith("svg")
