@@ -36,35 +36,44 @@ class Rates(NamedTuple):
     consumed: float | None = None
 
 
+_COMMITTED: Final = 1
+_LOG_END: Final = 2
+_NOTHING: Final[deque[Point]] = deque()
+
+
 class Trends:
     """The last looks at each partition."""
 
     def __init__(self) -> None:
         self._points: dict[TopicPartition, deque[Point]] = {}
+        self._rates: dict[TopicPartition, Rates] = {}  # of the points that there are: a screen asks many times
         self._totals: deque[tuple[int, int | None]] = deque(maxlen=KEPT)
 
     def add(self, look: Look) -> None:
         """Take up a look; one that is not at offsets tells nothing new."""
         if not look.measured:
             return
+        self._rates.clear()
         kept = max(_FEWEST, min(KEPT, MOST // max(1, len(look.partitions))))
         for gone in [key for key in self._points if key not in look.partitions]:
             del self._points[gone]
         for key, p in look.partitions.items():
-            points = self._points.setdefault(key, deque(maxlen=kept))
+            points = self._points.get(key, _NOTHING)
+            if points.maxlen != kept:
+                points = self._points[key] = deque(points, kept)
             last = points[-1] if points else None
-            if last is not None and (_fell(last.committed, p.committed) or _fell(last.log_end, p.log_end)):
+            if last is not None and (_fell(last.committed, p.committed or 0) or _fell(last.log_end, p.log_end)):
                 points.clear()  # a reset, or another log: no rate goes across it
             points.append(Point(look.at, p.committed, p.log_end))
         self._totals.append((look.at, look.lag))
 
     def rates(self, key: TopicPartition) -> Rates:
         """What is produced to and consumed from a partition."""
-        points = self._points.get(key, ())
-        return Rates(
-            _rate([(point.at, point.log_end) for point in points]),
-            _rate([(point.at, point.committed) for point in points]),
-        )
+        found = self._rates.get(key)
+        if found is None:
+            points = self._points.get(key, _NOTHING)
+            found = self._rates[key] = Rates(_rate(points, _LOG_END), _rate(points, _COMMITTED))
+        return found
 
     def total(self) -> Rates:
         """The same of all partitions together, as far as it is known."""
@@ -84,14 +93,19 @@ class Trends:
 
 
 def _fell(before: int | None, after: int | None) -> bool:
-    return before is not None and (after is None or after < before)
+    return before is not None and after is not None and after < before
 
 
-def _rate(points: Iterable[tuple[int, int | None]]) -> float | None:
-    known = [(at, value) for at, value in points if value is not None]
-    if len(known) < 2 or known[-1][0] <= known[0][0]:
+def _rate(points: deque[Point], field: int) -> float | None:
+    """Between the first and the last point at which the field is known."""
+    first = next((point for point in points if point[field] is not None), None)
+    if first is None:
         return None
-    return (known[-1][1] - known[0][1]) * 1000 / (known[-1][0] - known[0][0])
+    last = next(point for point in reversed(points) if point[field] is not None)
+    start, end = first[field], last[field]
+    if start is None or end is None or last.at <= first.at:
+        return None
+    return (end - start) * 1000 / (last.at - first.at)
 
 
 def _sum(values: Iterable[float | None]) -> float | None:
