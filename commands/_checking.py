@@ -11,6 +11,7 @@ import typer
 
 from zkgroup.config.folders import state_dir
 from zkgroup.errors import UsageError
+from zkgroup.words import counted
 
 from ._context import connection
 from ._render import Output, print_object
@@ -158,8 +159,8 @@ def _text_of(one: GroupCheck) -> tuple[str, list[str]]:
         said = f"{one.group}: {one.reasons[0][1]}"
         more = len(one.reasons) - 1
         return said + (f" (and {more} more)" if more else ""), _reasons(one, one.reasons[1:])
-    partitions = f"{one.partitions} partition{'' if one.partitions == 1 else 's'}"
-    return f"{one.group}: lag {one.lag} in {partitions}, {one.progress} over {one.looks} looks", []
+    partitions = counted(one.partitions, "partition")
+    return f"{one.group}: lag {one.lag} in {partitions}, {one.progress} over {counted(one.looks, 'look')}", []
 
 
 def _text_of_all(checks: Sequence[GroupCheck]) -> tuple[str, list[str]]:

@@ -162,8 +162,12 @@ def _selection(topics: Sequence[str], whitelist: str | None, blacklist: str | No
     from zkgroup.protocol.filters import TopicFilter
     from zkgroup.protocol.names import validate_topic
 
-    if (bool(topics), whitelist is not None, blacklist is not None).count(True) != 1:
+    given = {"topics": bool(topics), "--whitelist": whitelist is not None, "--blacklist": blacklist is not None}
+    named = [name for name, there in given.items() if there]
+    if not named:
         raise UsageError("no topic is named", "name some, or give one of --whitelist and --blacklist")
+    if len(named) > 1:
+        raise UsageError(f"{' and '.join(named)} contradict each other", "give one of them")
     for value, option in ((whitelist, "--whitelist"), (blacklist, "--blacklist")):
         if value is not None and not value.strip():
             raise UsageError(f"{option} is empty", "give it a regular expression")

@@ -26,7 +26,7 @@ from ._render import print_rows
 from .offsets import ScopeOption
 
 if TYPE_CHECKING:
-    from zkgroup.groups.migrating import MigrationPlan, Migrator
+    from zkgroup.groups.migrating import MigrationPlan, Migrator, Take
 
 COLUMNS = ("topic", "partition", "source", "current", "target", "change", "log_start", "log_end", "note")
 _NAMES = {"kafka": "Kafka", "zookeeper": "ZooKeeper"}
@@ -42,7 +42,8 @@ def migrate_group(
         typer.Option(
             "--take",
             help="Where the other store is ahead: its offset goes back to the source's, or the larger one counts. "
-            "Without this such a group is refused.",
+            "Without this such a group is refused. An offset outside its log takes the place of a good one with source "
+            "only.",
             show_default=False,
         ),
     ] = None,
@@ -88,7 +89,7 @@ def migrate_group(
         if verify:
             _verify(plan)
             return
-        _check(change, migrator, plan, decided=take is not None)
+        _check(change, migrator, plan, take)
         if change.is_wanted(plan.reset.changes):
             _execute(change, migrator, plan)
 
@@ -106,18 +107,26 @@ def _verify(plan: MigrationPlan) -> None:
         )
 
 
-def _check(change: Change, migrator: Migrator, plan: MigrationPlan, *, decided: bool) -> None:
+def _check(change: Change, migrator: Migrator, plan: MigrationPlan, take: Take | None) -> None:
     """What should be known of a plan besides its rows, and whether it may be carried out as things are."""
     if not plan.reset.changes:
         return
     change.warn(plan.reset.standing.warnings)
     if plan.to == "kafka":
         change.warn([KAFKA_WINDOW.format(done="written", lost="overwritten")])
-    if plan.ahead and not decided:
+    if plan.ahead and take is None:
         change.refuse(
             RefusedError(
                 f"{_there(plan)} is ahead of {_other(plan)} in {spans(plan.ahead)}: somebody has committed there",
                 "find out which is right: --take larger keeps those, --take source sets them back",
+            )
+        )
+    if plan.adrift and take != "source":
+        change.refuse(
+            RefusedError(
+                f"{spans(plan.adrift)}: outside the log in {_other(plan)}, and not in {_there(plan)}",
+                f"reset them in {_other(plan)} first, or leave them out with --topic; --take source takes the nearer"
+                " ends of their logs",
             )
         )
     with change.refusing():

@@ -77,7 +77,12 @@ def reset_offsets(
     to_offset: Annotated[int | None, _target("--to-offset", metavar="N", help="This offset.")] = None,
     to_current: Annotated[bool, _target("--to-current", help="Where it is: shows what there is.")] = False,
     shift_by: Annotated[
-        int | None, _target("--shift-by", metavar="N", help="N offsets on; back, where N is negative.")
+        int | None,
+        _target(
+            "--shift-by",
+            metavar="N",
+            help="N offsets on; back, where N is negative. Of offsets in both stores from the larger one, for both.",
+        ),
     ] = None,
     to_datetime: Annotated[
         str | None,

@@ -60,7 +60,7 @@ def test_a_check_ends_as_monitoring_systems_expect(check: Check, groups: Groups,
     """0, 1, 2 by the limits of lag, and the figures."""
     group = groups.make({}, {}, {(topic, p): 10 - p for p in range(3)})
     assert check(group) == (
-        *(0, "OK", f"{group}: lag 3 in 3 partitions, OK over 1 looks"),
+        *(0, "OK", f"{group}: lag 3 in 3 partitions, OK over 1 look"),
         {"lag": 3, "max_lag": 2, "members": 0, "partitions": 3, "unowned": 0, "not_ok": 0},
     )
     code, state, said, _ = check(group, "--warn-lag", "3", "--crit-lag", "4")

@@ -131,6 +131,21 @@ def test_offsets_outside_their_log_and_of_topics_that_are_gone(
     assert migrate(groups.make({}, {}, {(gone, 0): 7})).returncode == 4
 
 
+@pytest.mark.parametrize("take", [(), ("--take", "larger")])
+def test_an_offset_outside_its_log_takes_no_good_one_s_place(
+    migrate: Migrate, groups: Groups, topic: str, take: tuple[str, ...]
+) -> None:
+    """What Kafka's members have yet to read would be skipped: only who says so has the end of the log instead."""
+    group = groups.make({}, {}, {(topic, 0): 99, (topic, 1): 3})
+    commit_in_kafka(migrate.kafka, group, {TopicPartition(topic, 0): 4})
+    result = migrate(group, *take, "--execute")
+    assert result.returncode == 5
+    assert f"{topic}-0: outside the log in ZooKeeper, and not in Kafka" in result.stderr
+    assert migrate.in_kafka(group, topic) == [4, None, None]
+    assert migrate(group, "--take", "source", "--execute").returncode == 0
+    assert migrate.in_kafka(group, topic) == [10, 3, None]
+
+
 def test_back_to_zookeeper_and_the_backup(migrate: Migrate, groups: Groups, topic: str, tmp_path: Path) -> None:
     """The way back is the same; the backup puts back what the store had."""
     group = groups.make({}, {}, {(topic, 0): 2, (topic, 1): 3})

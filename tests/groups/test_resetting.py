@@ -269,6 +269,27 @@ def test_an_undo_stops_at_what_has_moved_on(kept: Kept, topic: str, tmp_path: Pa
     assert kept.get(*keys) == [10, 99, 10]
 
 
+def test_an_undo_leaves_what_a_later_run_had_to_find(kept: Kept, topic: str) -> None:
+    """A run that is refused in the middle has a backup of all that it planned; who moved one offset meanwhile, and what
+    it was then, is in the backup of the run that went on alone: that is to be undone first."""
+    keys = [P(topic, number) for number in range(2)]
+    kept.put(dict.fromkeys(keys, 50))
+    resetter = kept.resetter()
+    plan = resetter.plan(Target("offset", 37), selection(f"{topic}:0,1"), kept.store)
+    first = backup.write(resetter.backup(plan, "reset-offsets"))
+    kept.put({keys[0]: 37, keys[1]: 99})  # this is how far it has come when another moves the second
+    plan = resetter.plan(Target("offset", 37), selection(f"{topic}:0,1"), kept.store)
+    second = backup.write(resetter.backup(plan, "reset-offsets"))
+    resetter.write(plan)
+    assert resetter.plan_undo(first).conflicts == (
+        f"{keys[1]} was 99 when a later run wrote it: --undo {second} first",
+    )
+    resetter.write(resetter.plan_undo(second))
+    assert resetter.plan_undo(first).conflicts[0].startswith(f"{keys[1]} is 99 in ")
+    resetter.write(resetter.plan_undo(first, parse_scope([f"{topic}:0"])))
+    assert kept.get(*keys) == [50, 99]
+
+
 def test_a_backup_of_another_group_is_refused(
     kept: Kept, topic: str, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
@@ -306,8 +327,15 @@ def test_a_new_group(kept: Kept, topic: str, tmp_path: Path) -> None:
     assert plan.warnings == (f"there is no group {kept.group} yet: this makes it",)
     if kept.store == "zookeeper":  # looking makes nothing
         assert kept.registry.read([Exists(znodes.group(kept.group))]) == [None]
-    carry_out(resetter, plan, tmp_path / "backup")
+    saved = carry_out(resetter, plan, tmp_path / "backup")
     assert kept.get(P(topic, 2)) == [100]
+    if kept.store == "zookeeper":
+        undo = resetter.plan_undo(saved)
+        resetter.write(undo)
+        (told,) = resetter.verify(undo)
+        assert told.endswith(
+            f"no offsets in ZooKeeper any more: 'zkgroup delete-group {kept.group} --execute' removes its nodes"
+        )
 
 
 def test_topics_that_are_gone(kept: Kept, topic: str, make_topic: MakeTopic) -> None:

@@ -61,12 +61,14 @@ class MigrationRow:
 @dataclass(frozen=True, slots=True)
 class MigrationPlan:
     """What a migration would do. ``ahead``: partitions where the store that is written to has the larger offset, which
-    would go back. ``reset`` writes ``rows``."""
+    would go back. ``adrift``: those whose offset lies outside their log, while the other store has one that does not,
+    and would get the nearer end of the log instead. ``reset`` writes ``rows``."""
 
     group: str
     to: OneStore
     rows: tuple[MigrationRow, ...]
     ahead: tuple[TopicPartition, ...]
+    adrift: tuple[TopicPartition, ...]
     warnings: tuple[str, ...]
     reset: ResetPlan
 
@@ -114,7 +116,15 @@ class Migrator:
             for row in reset.rows
             if row.target is not None
         )
-        return MigrationPlan(self._group, to, rows, ahead, tuple(warnings), reset)
+        adrift = tuple(
+            row.key
+            for row in rows
+            if row.current is not None
+            and row.current != row.target
+            and _is_in(row, row.current)
+            and not _is_in(row, row.source)
+        )
+        return MigrationPlan(self._group, to, rows, ahead, adrift, tuple(warnings), reset)
 
     def refuse_if_live(self, plan: MigrationPlan) -> None:
         """Raise ``RefusedError``, naming the members, if somebody works for the group, in either store."""
@@ -146,6 +156,11 @@ def _row(source: int, current: int | None, target: int, partition: GroupPartitio
         partition.log_end,
         note,
     )
+
+
+def _is_in(row: MigrationRow, offset: int) -> bool:
+    """Whether the partition's log, as far as it is known, has such an offset."""
+    return (row.log_start is None or offset >= row.log_start) and (row.log_end is None or offset <= row.log_end)
 
 
 def _duration(minutes: int) -> str:

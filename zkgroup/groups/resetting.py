@@ -13,7 +13,7 @@ With both stores ZooKeeper is written first, where a compare-and-set is possible
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -61,7 +61,7 @@ from zkgroup.groups.targets import find_offsets
 from zkgroup.groups.writing import OffsetWrite, write_offsets
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Get, Node
+from zkgroup.protocol.ops import Children, Get, Node
 from zkgroup.servers.coordinator import Coordinators
 from zkgroup.servers.group_offsets import GroupOffsets
 from zkgroup.servers.kafka import KafkaSettings
@@ -176,7 +176,10 @@ class Resetter:
                 f"{path} also holds {counted(len(backup.nodes), 'node')}: only offsets are put back;"
                 " see delete-group --undo"
             )
-        conflicts = tuple(moved_since(offsets, standing.partitions, standing.unreadable))
+        conflicts = (
+            *moved_since(offsets, standing.partitions, standing.unreadable),
+            *backups.overtaken(backup, _in_place(offsets, rows)),
+        )
         metadata = {offset.partition: offset.metadata for offset in offsets if offset.store == "kafka"}
         return ResetPlan(self._group, standing.store, rows, standing, tuple(warnings), conflicts, path, metadata)
 
@@ -312,7 +315,13 @@ class Resetter:
                 f"members would start there where auto.offset.reset says; before they do,"
                 f" {back_into_range(plan.group, passed)}",
             )
+        if plan.undone is not None and self._is_emptied():
+            removing = command_line("delete-group", self._group, "--execute")
+            warnings.append(f"group {self._group} has no offsets in ZooKeeper any more: '{removing}' removes its nodes")
         return warnings
+
+    def _is_emptied(self) -> bool:
+        return self._registry is not None and self._registry.read([Children(znodes.offsets(self._group))]) == [()]
 
     def _read_raw(self, plan: ResetPlan) -> Mapping[TopicPartition, bytes | None]:
         """What nodes hold that are to hold more, or less, than a number."""
@@ -354,6 +363,12 @@ _BACK_IN_ZOOKEEPER: Final = (
     " first"
 )
 _UNSEEN: Final = "the logs could not be looked at again: "
+
+
+def _in_place(offsets: Iterable[SavedOffset], rows: Iterable[ResetRow]) -> list[SavedOffset]:
+    """The offsets that are as their backup says that they were written."""
+    now = {(row.store, row.key): row.current for row in rows}
+    return [one for one in offsets if now.get((one.store, one.partition)) == one.written]
 
 
 def _of_new(standing: Standing) -> list[str]:
