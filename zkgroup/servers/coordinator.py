@@ -27,7 +27,6 @@ from zkgroup.servers.kafka import (
     admin_client,
     no_answer,
 )
-from zkgroup.words import counted
 
 T = TypeVar("T")
 _STATES: Final = {
@@ -87,8 +86,8 @@ class Coordinators:
         homes = self.leaders().get(OFFSETS_TOPIC, {}) if UNLISTED not in told else {}
         if lost := [number for number, leader in homes.items() if leader is None]:
             told.add(
-                f"not all groups in Kafka are known: no broker leads {counted(len(lost), 'partition')} of"
-                f" {OFFSETS_TOPIC}, which would tell of theirs"
+                f"not all groups in Kafka are known: no broker leads {len(lost)} of the {len(homes)} partitions of"
+                f" {OFFSETS_TOPIC}, and could tell of theirs"
             )
         return tuple(sorted(group.group_id for group in answer.valid or ())), tuple(sorted(told))
 
