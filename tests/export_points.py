@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -39,3 +41,31 @@ def at(point: str, harm: Callable[[], object]) -> Callable[[str], None]:
     """Do ``harm`` when ``point`` is passed for the first time."""
     waiting = [harm]
     return lambda passed: waiting.pop()() if passed == point and waiting else None  # type: ignore[func-returns-value]
+
+
+class Paused:
+    """An export in a thread, held at one point until it is let go."""
+
+    def __init__(self, export: Callable[[Callable[[str], None]], object], point: str) -> None:
+        self._point = point
+        self._reached, self._go_on = threading.Event(), threading.Event()
+        self._pool = ThreadPoolExecutor(1)
+        self._export = self._pool.submit(export, self._passed)
+
+    def _passed(self, point: str) -> None:
+        if point == self._point:
+            self._reached.set()
+            assert self._go_on.wait(60)
+
+    def __enter__(self) -> Paused:
+        assert self._reached.wait(60)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._go_on.set()
+        self._pool.shutdown()
+
+    def finish(self) -> object:
+        """Let it go on; what it returns, or raises."""
+        self._go_on.set()
+        return self._export.result(60)

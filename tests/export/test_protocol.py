@@ -9,13 +9,12 @@ from __future__ import annotations
 import random
 import shutil
 import signal
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from export_points import Export, Points, at, driven, points_of
+from export_points import Export, Paused, Points, at, driven, points_of
 from exports import files_in, messages_in, published_in
 
 from zkgroup.errors import RefusedError
@@ -97,34 +96,6 @@ def test_a_session_that_ends_at_any_point_is_replaced(
         rows = export(group, topic, root=out, passed=hurt)
         assert [(row.start, row.end, row.rows) for row in rows] == [(0, 20, 20)] * 2, point
         is_complete(group, topic, out)
-
-
-class Paused:
-    """An export in a thread, held at one point until it is let go."""
-
-    def __init__(self, export: Callable[[Callable[[str], None]], object], point: str) -> None:
-        self._point = point
-        self._reached, self._go_on = threading.Event(), threading.Event()
-        self._pool = ThreadPoolExecutor(1)
-        self._export = self._pool.submit(export, self._passed)
-
-    def _passed(self, point: str) -> None:
-        if point == self._point:
-            self._reached.set()
-            assert self._go_on.wait(60)
-
-    def __enter__(self) -> Paused:
-        assert self._reached.wait(60)
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._go_on.set()
-        self._pool.shutdown()
-
-    def finish(self) -> object:
-        """Let it go on; what it returns, or raises."""
-        self._go_on.set()
-        return self._export.result(60)
 
 
 def lose_session(registry: Registry, cluster: Sandbox, group: str) -> None:

@@ -16,8 +16,9 @@ state       on disk                                  pointer                    
 ==========  =======================================  ==========================================  ======================
 (none)      maybe a plan that nothing points to      none, or without data                       removes it, plans anew
 planned     plan, files of attempts                  run, plan's hash, attempt                   takes over as a new
-                                                                                                 attempt, reads the same
-                                                                                                 ranges again
+                                                                                                 attempt, gives way to
+                                                                                                 neighbours, reads the
+                                                                                                 same ranges again
 decided     plan, files, manifest; some published    the same, and the manifest's hash           publishes and commits,
                                                                                                  reads nothing
 committed   the same                                 the same, in one transaction with the         publishes, reads
@@ -42,6 +43,16 @@ withdrawn   the same; some unpublished again         the same, marked           
   stays as it is, and says so each time. ``--settle keep`` leaves the files and that offset as they are and ends the
   run, ``--settle withdraw`` takes back the files of whatever is not committed.
 
+- **Between groups** there is no lock: what names a folder or a bucket differs from machine to machine. A run that is
+  planned looks at the pointers of all groups, before it reads anything (``neighbours``); one that names a plan which
+  lies in this very lake, for a partition of this run, is in the way. Of two planned runs, the one whose pointer was
+  written first goes on, by ZooKeeper's order, and the other drops itself; decided runs are waited for. A planned run
+  whose group nobody holds the lock of is put aside: its pointer gets another attempt, so that whoever worked on it
+  cannot decide, and who takes it over looks around anew. Only then are published files looked at. So two groups
+  never decide about the same partition of a lake at the same time, and a kill holds nobody up.
+- **Files that appear behind the decision** come from who heeds no pointer (another cluster, a copy): publishing is
+  refused, and ``--settle withdraw`` takes back the run's own files alone. What is committed already is published.
+
 - **A joined export** (``membership``) goes planned → committed: it decides about what it holds alone, and moves the
   offsets in the same transaction, on condition that its owner nodes are those that it has marked. What it does not
   hold any more is left out of the manifest. So no member's commit can come between decision and commit.
@@ -53,8 +64,8 @@ Modules: ``bounds`` (where to begin and end), ``plan`` with ``beginnings`` (pure
 manifest, pointer) with ``documents`` (the same as JSON), ``accounting`` (what became of every offset), ``intervals``,
 ``words``; ``group`` (what ZooKeeper and the brokers tell), ``claim`` (lock, pointer, commit), ``destination``
 (``--to``), ``store`` (files in a folder), ``objects`` (in a store), ``layout`` (folders and names), ``lake`` (runs,
-coverage), ``holdings`` (pure: what all runs hold, and what of it is lost), ``footer``; ``run`` (the whole), ``steps``
-(the table above, in code) with ``assembling`` (pure: what tasks tell → what became of the plan); ``spark`` and
+coverage), ``neighbours`` (other groups' runs there), ``holdings`` (pure: what all runs hold, and what of it is lost), ``footer``; ``run`` (the whole), ``steps``
+(the table above, in code), ``settling`` (its end by hand) with ``assembling`` (pure: what tasks tell → what became of the plan); ``spark`` and
 ``task`` with ``files``, ``workplace``, ``columns``, ``json_text`` and ``punctuality`` (what is done on executors);
 ``gateway`` (Spark's JVM), ``master`` (which Spark), ``failures`` (its words as errors), ``answers`` (told meanwhile);
 ``membership`` (the export as a member), ``transactions`` (how much they hold), ``surroundings``, ``summaries``;

@@ -194,9 +194,11 @@ class Lake:
                         f"or begin at {ends[-1]} to take over from it",
                     )
 
-    def refuse_overlap(self, ranges: Iterable[OffsetRange], tags: Mapping[str, str | None], own: str) -> None:
-        """Raise ``RefusedError`` if published files already hold an offset of ``ranges``, which group ``own`` is to
-        export: it would be there twice."""
+    def refuse_overlap(
+        self, ranges: Iterable[OffsetRange], tags: Mapping[str, str | None], own: str, but: Collection[str] = ()
+    ) -> None:
+        """Raise ``RefusedError`` if published files, ``but`` for these, already hold an offset of ``ranges``, which
+        group ``own`` is to export: it would be there twice."""
         wanted: dict[str, dict[int, list[OffsetRange]]] = {}
         for piece in ranges:
             wanted.setdefault(piece.partition.topic, {}).setdefault(piece.partition.partition, []).append(piece)
@@ -204,7 +206,7 @@ class Lake:
         for topic, pieces in wanted.items():
             for file in self._near(topic, pieces):
                 told = file.told
-                if told.tag != tags.get(topic):
+                if told.tag != tags.get(topic) or file.name in but:
                     continue
                 if not told.more:
                     slices: Iterable[Slice] = (Slice(told.partition, told.start, told.end, 0),)

@@ -44,4 +44,8 @@ class Live(RefusedError):
 
 def taken_name(where: object) -> RefusedError:
     """The error for a file of another run under the name that one of ours was to have."""
-    return RefusedError(f"{where} exists already", "another export writes there: choose another --to")
+    return RefusedError(
+        f"{where} exists already, and is another run's",
+        "--settle withdraw takes back what this run has published and ends it; or move that file away, and run the "
+        "same command again; --status tells what is unfinished",
+    )

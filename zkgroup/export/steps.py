@@ -8,19 +8,27 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal, Self
 
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
-from zkgroup.export.assembling import Written, refuse_shared, refuse_unexplained
+from zkgroup.export.assembling import Written, refuse_unexplained
 from zkgroup.export.claim import ExportClaim
-from zkgroup.export.documents import digest, encode_manifest, encode_plan, encode_settled
+from zkgroup.export.documents import digest, encode_manifest, encode_plan
 from zkgroup.export.group import ExportGroup
 from zkgroup.export.lake import MANIFEST, PLAN, SETTLED, Lake, extended
+from zkgroup.export.neighbours import give_way
 from zkgroup.export.refusals import Live, Moved, NotHeld, Remade
-from zkgroup.export.rundata import Manifest, Pointer, RunPlan, Settled, TopicCoverage, now_ms
+from zkgroup.export.rundata import (
+    Manifest,
+    ManifestPart,
+    Pointer,
+    RunPlan,
+    now_ms,
+)
+from zkgroup.export.settling import keep, withdraw
 from zkgroup.export.surroundings import Progress, Surroundings
 from zkgroup.export.words import OffsetRange
 from zkgroup.export.writing import write_ranges
@@ -133,6 +141,7 @@ class ExportRun:
             )
         self._claim.point(None, self.pointer)
         self._with.passed("plan in place")
+        self._give_way()
 
     def _take_over(self) -> None:
         """Fence off whoever worked on the run before: only then may its files go."""
@@ -141,7 +150,23 @@ class ExportRun:
         self.pointer = taken
         self._with.passed("taken over")
         self._remove_attempts(but=self._claim.attempt)
+        self._give_way()
         self._refuse_if_changed()
+
+    def _give_way(self) -> None:
+        """Raise where another group's run came first, or has ended since this one was planned. From here on whoever
+        comes later sees this run's pointer, and gives way."""
+        plan, claim = self.plan, self._claim
+        claim.persist(lambda: give_way(claim.registry, self._lake, plan, claim.attempt, self._with.warn))
+        first = [part for part in plan.partitions if not part.again and part.start < part.end]
+        self._refuse_overlap([OffsetRange(part.partition, part.start, part.end) for part in first])
+        if plan.kind == "export":
+            self._lake.refuse_others(plan.group, plan.partitions, plan.topics, self._lake.last(plan.group))
+        self._with.passed("first in place")
+
+    def _refuse_overlap(self, ranges: Iterable[OffsetRange], but: Collection[str] = ()) -> None:
+        tags = {topic: identity.tag for topic, identity in self.plan.topics.items()}
+        self._lake.refuse_overlap(ranges, tags, self.plan.group, but)
 
     def _write(self) -> Written:
         """Have the ranges read and written. Where that fails because what is read has changed, this is the reason that
@@ -166,9 +191,7 @@ class ExportRun:
         if not plan.record_unexplained:
             refuse_unexplained(parts)
         self._refuse_if_changed()
-        tags = {topic: identity.tag for topic, identity in plan.topics.items()}
-        first = [part for part in parts if not part.plan.again]
-        self._lake.refuse_overlap([OffsetRange(p.plan.partition, p.plan.start, p.end) for p in first], tags, plan.group)
+        self._refuse_overlap(_first_time(parts))
         self._refuse_if_found()
         self._with.passed("checked")
         if self._with.member is not None:
@@ -259,6 +282,7 @@ class ExportRun:
     def _publish(self, manifest: Manifest) -> None:
         """Give the files their final names, and the manifest its own."""
         files = manifest.files
+        self._refuse_if_taken(manifest)
         works = [(f"{self._folder}/{file.work}", file.name, file.bytes) for file in files]
         for number, _ in enumerate(self._store.publish(works), 1):
             self._with.passed(f"published {number} of {len(files)}")
@@ -266,6 +290,21 @@ class ExportRun:
         self._with.passed("published for good")
         self._store.write(f"{self._folder}/{MANIFEST}", encode_manifest(manifest))
         self._with.passed("manifest filed")
+
+    def _refuse_if_taken(self, manifest: Manifest) -> None:
+        """Raise where files that are not this run's hold what it is to publish: nobody who heeds its pointer has put
+        them there. What is committed is published beside them, as nobody can export it again."""
+        try:
+            self._refuse_overlap(_first_time(manifest.parts), {file.name for file in manifest.files})
+        except RefusedError as error:
+            if self.pointer.state == "committed":
+                self._with.warn(f"{error.message}; they are committed, and published once more")
+                return
+            raise RefusedError(
+                f"run {self.plan.run} of group {self.plan.group} is decided and cannot be published: {error.message}",
+                "--settle withdraw takes back what it has published and ends it; or move that file away, and run the "
+                "same command again; --status tells what is unfinished",
+            ) from None
 
     def _commit(self, manifest: Manifest) -> None:
         """decided → (none)."""
@@ -340,47 +379,13 @@ class ExportRun:
             return self.carry_out(resumed=True)
         if how == "keep" and self.pointer.state == "decided":
             self._publish(manifest)
-            left = self._claim.persist(lambda: self._left(manifest))
-            self._file_settled(Settled("keep", now_ms(), tuple(sorted(left)), manifest.coverage))
-            self._claim.commit(self.pointer, manifest.parts, leave=frozenset(left), passed=self._with.passed)
+            keep(self._claim, self._lake, self.plan, self.pointer, manifest, self._with)
         else:
-            self._withdraw(manifest)
+            withdraw(self._claim, self._lake, self.plan, self.pointer, manifest, self._with)
         self._tidy()
         return manifest
 
-    def _left(self, manifest: Manifest) -> set[TopicPartition]:
-        """The partitions whose offset is not ours to move any more."""
-        group = ExportGroup(self._claim.registry, self.plan.group, self._with.warn)
-        found = group.identities(self.plan.topics)
-        remade = {
-            topic for topic, planned in self.plan.topics.items() if topic in found and not found[topic].same(planned)
-        }
-        moved = {part.plan.partition for part, _ in self._claim.conflicts(manifest.parts)}
-        return moved | {p.plan.partition for p in manifest.parts if p.moves and p.plan.partition.topic in remade}
 
-    def _withdraw(self, manifest: Manifest) -> None:
-        if self.pointer.state == "decided" and self.plan.kind == "export":
-            refuse_shared(manifest, self._claim.persist(lambda: self._claim.unmoved(manifest.parts)))
-        withdrawn = replace(self.pointer, state="withdrawn")
-        self._claim.point(self.pointer, withdrawn)
-        self.pointer = withdrawn
-        settled = self._lake.settled(self.plan.group, self.plan.run)
-        if settled is None or settled.how != "withdraw":
-            open_parts = self._claim.persist(lambda: self._claim.unmoved(manifest.parts))
-            if self.plan.kind == "backfill":
-                open_parts = {part.plan.partition for part in manifest.parts}
-            kept = [part for part in manifest.parts if part.plan.partition not in open_parts]
-            before = self._lake.settled_coverage(self.plan.group, manifest.previous)
-            coverage: Mapping[str, TopicCoverage] = extended(before, self.plan.topics, kept) if kept else before
-            settled = Settled("withdraw", now_ms(), tuple(sorted(open_parts)), coverage)
-            self._file_settled(settled)
-        for file in manifest.files:
-            if any(TopicPartition(file.topic, one.partition) in settled.left for one in file.slices):
-                self._store.unpublish(file.name)
-        self._with.passed("files taken back")
-        self._store.write(f"{self._folder}/{MANIFEST}", encode_manifest(manifest))
-        self._claim.drop(withdrawn)
-
-    def _file_settled(self, settled: Settled) -> None:
-        self._store.write(f"{self._folder}/{SETTLED}", encode_settled(settled))
-        self._with.passed("settlement filed")
+def _first_time(parts: Iterable[ManifestPart]) -> list[OffsetRange]:
+    """What was not exported before."""
+    return [OffsetRange(part.plan.partition, part.plan.start, part.end) for part in parts if not part.plan.again]
