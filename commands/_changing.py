@@ -19,6 +19,7 @@ import typer
 from zkgroup.config import ConnectionSettings
 from zkgroup.errors import RefusedError, UnreachableError, UsageError, ZkgroupError
 
+from ._completing import complete_group
 from ._context import connection, done, warn
 from ._errors import say
 from ._text import one_line
@@ -50,6 +51,7 @@ ConfirmOption: TypeAlias = Annotated[
         help="For a profile that is protected: the name of the group that is changed, instead of being asked for it; "
         "with --pattern that.",
         show_default=False,
+        autocompletion=complete_group,
     ),
 ]
 NoMembersOption: TypeAlias = Annotated[

@@ -12,18 +12,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import typer
-from typer.completion import completion_init  # type: ignore[attr-defined]  # Typer marks few names as its own
 from typer.core import TyperCommand, TyperGroup
 
 from zkgroup.errors import UsageError
 
 from ._checking import is_check, say_unknown
+from ._completing import COMPLETE_VARIABLE, LINE_VARIABLE, answer
 from ._errors import PROGRAM, exit_code_for
 from ._logging import configure_logging
 from ._options import Given, connection_parameters, logging_parameters
+from ._shells import answer_to
 from ._signals import end_by_signals, raise_on_signals
-
-COMPLETE_VARIABLE = "_ZKGROUP_COMPLETE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +149,10 @@ class ZkGroup(TyperGroup):
 
         def work() -> object:
             # Typer's own handling of errors prints several lines; this is what it wraps.
-            if os.environ.get(COMPLETE_VARIABLE):
+            if shell := os.environ.get(COMPLETE_VARIABLE):
                 configure_logging(Given(quiet=True))
-                completion_init()
-                self._main_shell_completion({}, PROGRAM, COMPLETE_VARIABLE)
+                line = os.environ.get(LINE_VARIABLE, "")
+                answer(lambda: answer_to(self, shell.removeprefix("complete_"), line))
             with self.make_context(PROGRAM, arguments, obj=given, **extra) as ctx:
                 return self.invoke(ctx)
 

@@ -13,7 +13,7 @@ import typer
 
 from zkgroup.config.layers import ENV_AUTH_FILE, ENV_CLUSTER, ENV_TIMEOUT, ENV_ZOOKEEPER, Flags
 
-from ._completing import complete_cluster, complete_group
+from ._completing import complete_cluster, complete_group, complete_topic
 from ._render import Output
 from ._security_options import SECURITY_FIELDS, security_parameters
 
@@ -26,7 +26,14 @@ GroupArgument: TypeAlias = Annotated[
     typer.Argument(metavar="GROUP", help="The consumer group.", show_default=False, autocompletion=complete_group),
 ]
 TopicsOption: TypeAlias = Annotated[
-    list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic; repeatable.", show_default=False)
+    list[str] | None,
+    typer.Option(
+        "--topic",
+        metavar="TOPIC",
+        help="Only this topic; repeatable.",
+        show_default=False,
+        autocompletion=complete_topic,
+    ),
 ]
 
 

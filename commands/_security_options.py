@@ -10,6 +10,8 @@ import typer
 
 from zkgroup.config.security import BROKERS, SETTINGS, Setting
 
+from ._completing import offer
+
 _TITLE: Final = "Security of {} (before or after the command's name)"
 SECURITY_FIELDS: Final = tuple(setting.field for setting in SETTINGS)
 _METAVARS: Final = {"file": "FILE", "secret": "FILE", "text": "TEXT"}
@@ -50,6 +52,7 @@ def _declare(setting: Setting, collect: Callable[..., Any]) -> Any:
         callback=taken,
         expose_value=False,
         show_default=False,
+        autocompletion=offer(setting.choices) if setting.choices else None,
         rich_help_panel=_TITLE.format("brokers" if setting in BROKERS else "ZooKeeper"),
     )
     kind: Any = bool | None if truth else list[str] | None

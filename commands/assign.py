@@ -11,6 +11,7 @@ from zkgroup.errors import NotFoundError, UsageError, VerificationError
 from zkgroup.words import listed
 
 from ._changing import ConfirmOption, DryRunOption, change_of
+from ._completing import complete_member
 from ._context import open_registry
 from ._looking import brokers_of
 from ._options import GroupArgument, OutputOption
@@ -54,7 +55,8 @@ def assign(
         ),
     ] = None,
     without: Annotated[
-        list[str] | None, typer.Option("--without", metavar="MEMBER", help="Without this member.")
+        list[str] | None,
+        typer.Option("--without", metavar="MEMBER", help="Without this member.", autocompletion=complete_member),
     ] = None,
     streams: Annotated[
         list[str] | None,

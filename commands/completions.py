@@ -2,38 +2,99 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import Annotated, Literal, TypeAlias
+from pathlib import Path
+from typing import Annotated
 
 import typer
-from typer.completion import get_completion_script  # type: ignore[attr-defined]  # Typer marks few names as its own
 
-from ._errors import PROGRAM
-from ._frame import COMPLETE_VARIABLE
+from zkgroup.errors import RefusedError, UsageError
 
-Shell: TypeAlias = Literal["bash", "zsh", "fish"]
-
-# When zsh autoloads the file as the function _zkgroup, its last line must complete at once, for the first TAB.
-_ZSH_REGISTER = "compdef _zkgroup_completion zkgroup"
-_ZSH_FIRST_TAB = f"if [[ $funcstack[1] == _zkgroup ]]; then _zkgroup_completion; else {_ZSH_REGISTER}; fi"
+from ._completing import COMPLETE_VARIABLE
+from ._context import done
+from ._shells import SHELLS, Place, Shell, place_for, script
 
 
 def completions(
-    shell: Annotated[Shell, typer.Argument(metavar="bash|zsh|fish", help="The shell.", show_default=False)],
+    ctx: typer.Context,
+    shell: Annotated[
+        Shell | None,
+        typer.Argument(metavar="bash|zsh|fish", help="The shell; with --install and --uninstall by default yours."),
+    ] = None,
+    install: Annotated[
+        bool, typer.Option("--install", help="Write it where the shell finds it, and say where that is.")
+    ] = False,
+    uninstall: Annotated[bool, typer.Option("--uninstall", help="Remove what --install has written.")] = False,
 ) -> None:
-    """Print the completion script for a shell.
+    """Print the completion script for a shell, or install it for this user.
 
-    bash: write it to ~/.local/share/bash-completion/completions/zkgroup. zsh: write it as _zkgroup into a folder of
-    $fpath. fish: write it to ~/.config/fish/completions/zkgroup.fish.
+    What TAB offers is looked up: groups, topics, members, clusters; within a second, or not at all. --install writes
+    one file and nothing else: where your shell's own configuration lacks a line, it is shown.
+
+    \b
+    zkgroup completions --install
+    source <(zkgroup completions bash)
     """
-    sys.stdout.write(script(shell))
+    if install and uninstall:
+        raise UsageError("--install and --uninstall contradict each other", "give one of them")
+    if not (install or uninstall):
+        if shell is None:
+            raise UsageError("no shell is named", "give bash, zsh or fish")
+        sys.stdout.write(script(shell))
+        return
+    shell = shell or _own_shell()
+    place = place_for(shell, os.environ)
+    if install:
+        _install(ctx, shell, place)
+    else:
+        _uninstall(ctx, shell, place)
 
 
-def script(shell: Shell) -> str:
-    """The script, as it stands in the folder ``completions/``."""
-    text = get_completion_script(prog_name=PROGRAM, complete_var=COMPLETE_VARIABLE, shell=shell)
-    if shell == "zsh":
-        head, found, _ = text.rpartition(_ZSH_REGISTER)
-        assert found, "Typer's script for zsh is not what it was"
-        text = head + _ZSH_FIRST_TAB
-    return text + "\n"
+def _own_shell() -> Shell:
+    name = Path(os.environ.get("SHELL", "")).name
+    for shell in SHELLS:
+        if shell == name:
+            return shell
+    raise UsageError("which shell is yours is not known" if not name else f"{name} is not supported", "name one")
+
+
+def _install(ctx: typer.Context, shell: Shell, place: Place) -> None:
+    path, text = place.path.resolve(), script(shell)  # a link of somebody who keeps these files elsewhere stays
+    if _content(path) == text:
+        done(ctx, f"{place.path} is there already, and is as it should be")
+    else:
+        _check_ours(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+        done(ctx, f"written: {place.path}")
+    if place.lines:
+        done(ctx, f"{shell} does not look there by itself: add to {place.dotfile}:")
+        sys.stdout.write("".join(f"{line}\n" for line in place.lines))
+    done(ctx, f"a new {shell} completes zkgroup")
+
+
+def _uninstall(ctx: typer.Context, shell: Shell, place: Place) -> None:
+    if _content(place.path) is None:
+        done(ctx, f"nothing is installed: there is no {place.path}")
+        return
+    _check_ours(place.path)
+    place.path.unlink()
+    done(ctx, f"removed: {place.path}")
+
+
+def _content(path: Path) -> str | None:
+    """What stands there; None where nothing does."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return None
+
+
+def _check_ours(path: Path) -> None:
+    """Raise ``RefusedError`` where something stands that no zkgroup has written."""
+    content = _content(path)
+    if content is not None and COMPLETE_VARIABLE not in content:
+        raise RefusedError(f"{path} is not of zkgroup's making", "move it out of the way")

@@ -11,7 +11,7 @@ import typer
 from zkgroup.errors import UsageError
 
 from . import _consuming
-from ._completing import complete_group
+from ._completing import complete_group, complete_topic
 from ._consuming import Limits, Selection
 from ._context import connection, consumer_config, coordinated_config, done
 from ._errors import stdout_descriptor
@@ -23,7 +23,7 @@ def consume(
     ctx: typer.Context,
     topics: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[TOPIC]…", help="Topics to read."),
+        typer.Argument(metavar="[TOPIC]…", help="Topics to read.", autocompletion=complete_topic),
     ] = None,
     whitelist: Annotated[
         str | None, typer.Option("--whitelist", metavar="RE", help="Topics whose whole name matches.")

@@ -15,6 +15,7 @@ import typer
 
 from zkgroup.errors import NotFoundError, UsageError, VerificationError
 
+from ._completing import complete_group, complete_topic
 from ._context import connection, consumer_config, given_brokers, open_registry, warn
 from ._export_layout import (
     CompressionOption,
@@ -55,7 +56,15 @@ _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 def export(
     ctx: typer.Context,
     group: Annotated[
-        str | None, typer.Option("--group", "-g", metavar="GROUP", help="The consumer group.", show_default=False)
+        str | None,
+        typer.Option(
+            "--group",
+            "-g",
+            metavar="GROUP",
+            help="The consumer group.",
+            show_default=False,
+            autocompletion=complete_group,
+        ),
     ] = None,
     to: Annotated[
         str | None,
@@ -63,7 +72,11 @@ def export(
     ] = None,
     topics: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[TOPIC]…", help="Topics; without any, all that the group has offsets for."),
+        typer.Argument(
+            metavar="[TOPIC]…",
+            help="Topics; without any, all that the group has offsets for.",
+            autocompletion=complete_topic,
+        ),
     ] = None,
     whitelist: Annotated[
         str | None, typer.Option("--whitelist", metavar="RE", help="Topics whose whole name matches.")

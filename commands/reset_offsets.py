@@ -25,6 +25,7 @@ from ._changing import (
     NoMembersOption,
     change_of,
 )
+from ._completing import complete_topic
 from ._looking import StoreChoice, brokers_of, keep_everything, open_stores
 from ._options import GroupArgument, OutputOption
 from ._render import print_rows
@@ -56,6 +57,7 @@ def reset_offsets(
             help="This topic, or these partitions of it; repeatable. Of a file or a backup, only these.",
             rich_help_panel=SCOPE,
             show_default=False,
+            autocompletion=complete_topic,
         ),
     ] = None,
     all_topics: Annotated[

@@ -13,6 +13,7 @@ import typer
 
 from zkgroup.errors import FilterSyntaxError, UnreachableError, UsageError, ZkgroupError
 
+from ._completing import complete_release, complete_sandbox
 from ._errors import reader_is_gone, say
 from ._options import Given, OutputOption
 from ._render import print_rows
@@ -29,7 +30,17 @@ app = typer.Typer(
 
 COLUMNS = ("sandbox", "process", "release", "address", "pid", "state", "log")
 
-NameOption = Annotated[str, typer.Option("--name", metavar="NAME", help="Which sandbox; there may be several.")]
+NameOption = Annotated[
+    str,
+    typer.Option(
+        "--name", metavar="NAME", help="Which sandbox; there may be several.", autocompletion=complete_sandbox
+    ),
+]
+
+KafkaOption = Annotated[
+    str,
+    typer.Option("--kafka", metavar="VERSION", help="The brokers' release.", autocompletion=complete_release),
+]
 
 
 def _note(ctx: typer.Context, message: str) -> None:
@@ -51,7 +62,7 @@ def _key_values(pairs: list[str] | None, option: str) -> dict[str, str]:
 def start(
     ctx: typer.Context,
     name: NameOption = "default",
-    kafka: Annotated[str, typer.Option("--kafka", metavar="VERSION", help="The brokers' release.")] = "1.1.1",
+    kafka: KafkaOption = "1.1.1",
     brokers: Annotated[int, typer.Option("--brokers", metavar="N", min=1, max=3, help="How many brokers.")] = 1,
     chroot: Annotated[str, typer.Option("--chroot", metavar="PATH", help="The cluster's path in ZooKeeper.")] = "",
     tick_ms: Annotated[
@@ -111,7 +122,14 @@ def start(
 def status(
     ctx: typer.Context,
     name: Annotated[
-        str | None, typer.Option("--name", metavar="NAME", help="Only this sandbox.", show_default=False)
+        str | None,
+        typer.Option(
+            "--name",
+            metavar="NAME",
+            help="Only this sandbox.",
+            show_default=False,
+            autocompletion=complete_sandbox,
+        ),
     ] = None,
     output: OutputOption = "table",
 ) -> None:
@@ -302,7 +320,7 @@ def demo(
         str | None,
         typer.Option("--name", metavar="NAME", help="The sandbox's name.", show_default="with --keep default"),
     ] = None,
-    kafka: Annotated[str, typer.Option("--kafka", metavar="VERSION", help="The brokers' release.")] = "1.1.1",
+    kafka: KafkaOption = "1.1.1",
 ) -> None:
     """Show what zkgroup does, on servers of its own, in about a minute.
 

@@ -1,9 +1,14 @@
 _zkgroup_completion() {
-    local IFS=$'
-'
-    COMPREPLY=( $( env COMP_WORDS="${COMP_WORDS[*]}" \
-                   COMP_CWORD=$COMP_CWORD \
-                   _ZKGROUP_COMPLETE=complete_bash $1 ) )
+    local IFS=$'\n' line="${COMP_LINE:0:COMP_POINT}" separator
+    local word="${line##*[[:space:]]}"
+    local rest="$word"
+    # Where there is nothing to offer, file names are only for what is a file.
+    COMPREPLY=( $( env _TYPER_COMPLETE_ARGS="$line" _ZKGROUP_COMPLETE=complete_bash "$1" 2>/dev/null ) ) &&
+        compopt +o default
+    for separator in : =; do
+        [[ "$COMP_WORDBREAKS" == *"$separator"* ]] && rest="${rest##*"$separator"}"
+    done
+    COMPREPLY=( "${COMPREPLY[@]#"${word%"$rest"}"}" )
     return 0
 }
 

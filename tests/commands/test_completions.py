@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -9,30 +12,34 @@ from pathlib import Path
 
 import pytest
 from cli import ZKGROUP, environment, run
+from grouping import Groups, static
+from shells import home_of, shell
 from support import wait_until
 
+from zkgroup.commands._completing import PATIENCE
+from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Ensure
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.servers.registry import Registry
 
 FOLDER = Path(__file__).resolve().parents[2] / "completions"
+BASH_COMPLETION = Path("/usr/share/bash-completion/bash_completion")
 FILES = {"bash": "zkgroup.bash", "zsh": "_zkgroup", "fish": "zkgroup.fish"}
 
 
-def offered(line: str, **env: str) -> list[str]:
-    """What bash would be offered for ``line`` with the cursor at its end."""
-    words = line.split(" ")
-    asked = {"_ZKGROUP_COMPLETE": "complete_bash", "COMP_WORDS": "\n".join(words), "COMP_CWORD": str(len(words) - 1)}
-    result = run(env=asked | env)
-    assert (result.returncode, result.stderr) == (0, "")
+def offered(line: str, files: bool = False, **env: str) -> list[str]:
+    """What bash is told to offer for ``line`` with the cursor at its end; ``files``: that it may offer file names."""
+    asked = environment({"_ZKGROUP_COMPLETE": "complete_bash", "_TYPER_COMPLETE_ARGS": line} | env)
+    result = subprocess.run([ZKGROUP], capture_output=True, text=True, env=asked, timeout=60, check=False)
+    assert (result.returncode, result.stderr) == (int(files), "")
     return result.stdout.split()
 
 
-@pytest.mark.parametrize("shell", FILES)
-def test_the_files_are_what_the_command_prints(shell: str) -> None:
+@pytest.mark.parametrize("name", FILES)
+def test_the_files_are_what_the_command_prints(name: str) -> None:
     """Regenerate with ``zkgroup completions SHELL``; a blank first line would keep zsh from loading it."""
-    printed = run("completions", shell).stdout
-    assert (FOLDER / FILES[shell]).read_text() == printed
+    printed = run("completions", name).stdout
+    assert (FOLDER / FILES[name]).read_text() == printed
     assert printed == printed.strip() + "\n"
 
 
@@ -43,26 +50,28 @@ def test_zsh_completes_on_the_first_tab() -> None:
     assert lines[-1].startswith("if [[ $funcstack[1] == _zkgroup ]]; then _zkgroup_completion; else compdef")
 
 
-def test_bash_takes_the_script() -> None:
-    """bash itself loads it and completes a command's name with it."""
-    script = f"""
-        source {FOLDER}/zkgroup.bash
-        COMP_WORDS=(zkgroup own) COMP_CWORD=1
-        _zkgroup_completion {ZKGROUP}
-        echo "${{COMPREPLY[@]}}"
-    """
-    result = subprocess.run(
-        ["bash", "--norc", "-c", script], capture_output=True, text=True, env=environment(), check=True, timeout=60
-    )
-    assert result.stdout.split() == ["owners"]
-
-
 def test_names_and_options() -> None:
     """Commands, their options and the values of an option."""
     assert "owners" in offered("zkgroup ")
     assert offered("zkgroup completions f") == ["fish"]
     assert {"--topic", "--zookeeper"} <= set(offered("zkgroup owners --"))
     assert offered("zkgroup owners g --output j") == ["json"]
+    assert offered("zkgroup reset-offsets g --file-format sp") == ["spark"]
+    assert offered("zkgroup assign g --strategy ro") == ["roundrobin"]
+    assert offered("zkgroup owners g --security-protocol SASL_S") == ["SASL_SSL"]
+    assert offered("zkgroup sandbox start --kafka 0.8") == ["0.8.2.2"]
+
+
+def test_an_option_and_its_value_in_one_word() -> None:
+    """``--output=j``: what is offered stands for the whole word; bash takes off what it does not replace."""
+    assert offered("zkgroup owners g --output=j") == ["--output=json"]
+
+
+def test_files_only_where_a_file_is_meant() -> None:
+    """Where nothing is known the shell offers files for --save, and none for a number, or a group."""
+    assert offered("zkgroup offsets g --save ", files=True) == []
+    assert offered("zkgroup consume --max-messages ") == []
+    assert offered("zkgroup owners ", ZKGROUP_ZOOKEEPER="127.0.0.1:1") == []
 
 
 def test_clusters(tmp_path: Path) -> None:
@@ -74,19 +83,137 @@ def test_clusters(tmp_path: Path) -> None:
     assert offered("zkgroup owners -c ", ZKGROUP_CONFIG=str(config)) == ["sandbox"]
 
 
-def test_groups(cluster: Sandbox, registry: Registry, unique: Callable[[str], str]) -> None:
-    """Groups that exist, wherever the line or the environment says; names a shell could run are not offered."""
-    group = unique("completed")
-    for name in (group, group + "$(reboot)"):
+def test_sandboxes(cluster: Sandbox) -> None:
+    """Those that are there, as clusters and as sandboxes."""
+    assert "sandbox:tests" in offered("zkgroup owners -c sandbox:")
+    assert offered("zkgroup sandbox stop --name tests-z") == ["tests-zookeeper"]
+
+
+def test_groups(
+    cluster: Sandbox, registry: Registry, in_kafka: Callable[..., object], unique: Callable[[str], str]
+) -> None:
+    """Groups in either store, wherever the line or the environment says where; names a shell could run are not offered."""
+    stem = unique("completed")
+    for name in (stem + ".zk", stem + "$(reboot)"):
         assert registry.write(Ensure(f"/consumers/{name}")) is None
-    # Where the machine is so busy that ZooKeeper is not asked within a second, nothing is offered: then again.
-    wait_until(lambda: offered(f"zkgroup -z {cluster.connect} owners {group[:9]}") == [group], 60)
-    wait_until(lambda: offered(f"zkgroup owners {group[:9]}", ZKGROUP_ZOOKEEPER=cluster.connect) == [group], 60)
+    in_kafka(stem + ".kafka", {TopicPartition("t", 0): 1})
+    both = [stem + ".kafka", stem + ".zk"]
+    # Where the machine is so busy that servers are not asked within a second, nothing is offered: then again.
+    wait_until(lambda: offered(f"zkgroup -z {cluster.connect} owners {stem}") == both, 60)
+    wait_until(lambda: offered(f"zkgroup owners {stem}", ZKGROUP_ZOOKEEPER=cluster.connect) == both, 60)
+    brokers = f"--bootstrap-server {cluster.bootstrap}"
+    wait_until(lambda: offered(f"zkgroup {brokers} offsets {stem}") == [stem + ".kafka"], 60)
 
 
-def test_a_slow_zookeeper_never_hangs_a_tab() -> None:
-    """Where nobody answers, nothing is offered, within about a second."""
+def test_topics_and_members(cluster: Sandbox, groups: Groups, topic: str) -> None:
+    """Topics wherever one is asked for, and members of the group that the line names."""
+    group = groups.make({"@_one": static({topic: 1})})
+    zookeeper = {"ZKGROUP_ZOOKEEPER": cluster.connect}
+    for line in ("consume ", "offsets g --topic ", "reset-offsets g --topic ", "unsubscribe g --topic ", "export "):
+        wait_until(lambda: offered(f"zkgroup {line}{topic[:-1]}", **zookeeper).count(topic) == 1, 60, line)  # noqa: B023
+    wait_until(lambda: offered(f"zkgroup assign {group} --without ", **zookeeper) == [f"{group}_one"], 60)
+
+
+def test_servers_that_hang_cost_less_than_a_second() -> None:
+    """A ZooKeeper, and brokers, that take a connection and say nothing: nothing is offered, and a TAB lasts no more than
+    the patience longer than one that asks nobody; on a busy machine the shortest of several counts."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        for where in ({"ZKGROUP_ZOOKEEPER": address}, {}):
+            brokers = "" if where else f"--bootstrap-server {address} "
+            asking = min(timed(f"zkgroup {brokers}offsets ", **where) for _ in range(3))
+            assert asking - min(timed("zkgroup ver") for _ in range(3)) < PATIENCE + 0.4
+
+
+def timed(line: str, **env: str) -> float:
+    """Seconds that a TAB lasts."""
     started = time.monotonic()
-    assert offered("zkgroup owners ", ZKGROUP_ZOOKEEPER="127.0.0.1:1") == []
-    # A second is meant; a machine that is busy with other tests gets more.
-    assert time.monotonic() - started < 5
+    assert offered(line, **env) in ([], ["version"])
+    return time.monotonic() - started
+
+
+# --- installed, in the real shells -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=list(FILES))
+def person(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, dict[str, str], Path]:
+    """A shell, the environment of somebody who uses it, and the file with that shell's configuration."""
+    name = request.param
+    if shutil.which(name) is None:
+        pytest.skip(f"{name} is not installed: make shells")
+    dotfile = {"bash": ".bashrc", "zsh": ".zshrc", "fish": ".config/fish/config.fish"}[name]
+    (tmp_path / dotfile).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / dotfile).write_text(
+        f"source {BASH_COMPLETION}\n" if name == "bash" and BASH_COMPLETION.exists() else ""
+    )
+    return name, home_of(tmp_path, ZKGROUP, environment()), tmp_path / dotfile
+
+
+def test_installed_it_completes_in_the_shell(
+    person: tuple[str, dict[str, str], Path],
+    cluster: Sandbox,
+    groups: Groups,
+    topic: str,
+) -> None:
+    """--install writes one file and touches no configuration: the lines that are missing there are printed, and with them
+    a new shell completes on TAB: commands, options, groups, topics, members, clusters, strategies, formats, files."""
+    name, env, dotfile = person
+    before = dotfile.read_text()
+    installed = run("completions", name, "--install", env=env)
+    assert installed.returncode == 0, installed.stderr
+    assert dotfile.read_text() == before
+    (written,) = re.findall(r"written: (.*)\n", installed.stderr)
+    assert Path(written).read_text() == (FOLDER / FILES[name]).read_text()
+    dotfile.write_text(before + installed.stdout)
+    group = groups.make({"@_one": static({topic: 1})})
+    env |= {"ZKGROUP_ZOOKEEPER": cluster.connect}
+    with shell(name, env) as terminal:
+        for line, whole in (
+            ("zkgroup own", "zkgroup owners"),
+            ("zkgroup offsets g --file-f", "zkgroup offsets g --file-format"),
+            (f"zkgroup owners {group[:-1]}", f"zkgroup owners {group}"),
+            (f"zkgroup consume {topic[:-1]}", f"zkgroup consume {topic}"),
+            (f"zkgroup assign {group} --without gr", f"zkgroup assign {group} --without {group}_one"),
+            ("zkgroup owners g -c sandbox:tests-z", "zkgroup owners g -c sandbox:tests-zookeeper"),
+            ("zkgroup assign g --strategy ro", "zkgroup assign g --strategy roundrobin"),
+            ("zkgroup offsets g --file-format=sp", "zkgroup offsets g --file-format=spark"),
+            (f"zkgroup offsets g --save {dotfile.parent}/{dotfile.name[:-1]}", f"zkgroup offsets g --save {dotfile}"),
+        ):
+            terminal.completes(line, whole)
+
+
+def test_installing_twice_and_taking_it_away(person: tuple[str, dict[str, str], Path]) -> None:
+    """A second time nothing changes; $SHELL names the shell; what somebody else has put there is left alone, and
+    --uninstall takes away what is ours, once."""
+    name, env, _ = person
+    env |= {"SHELL": f"/usr/bin/{name}"}
+    (written,) = re.findall(r"written: (.*)\n", run("completions", "--install", env=env).stderr)
+    again = run("completions", "--install", env=env)
+    assert (again.returncode, f"{written} is there already" in again.stderr) == (0, True)
+    assert [entry.name for entry in Path(written).parent.iterdir()] == [Path(written).name]
+    assert f"removed: {written}" in run("completions", "--uninstall", env=env).stderr
+    assert "nothing is installed" in run("completions", "--uninstall", env=env).stderr
+    Path(written).write_text("mine\n")
+    for option in ("--install", "--uninstall"):
+        refused = run("completions", option, env=env)
+        assert (refused.returncode, refused.stderr.count("\n")) == (5, 1)
+    assert Path(written).read_text() == "mine\n"
+
+
+def test_zsh_has_a_folder_of_its_own(tmp_path: Path) -> None:
+    """A folder of the user's in $fpath is taken, and nothing is left to be added where completions are on."""
+    if shutil.which("zsh") is None:
+        pytest.skip("zsh is not installed: make shells")
+    (tmp_path / ".zshrc").write_text("fpath=(~/.zfunc $fpath)\nautoload -Uz compinit && compinit -u\n")
+    installed = run("completions", "zsh", "--install", env=home_of(tmp_path, ZKGROUP, environment()))
+    assert (installed.returncode, installed.stdout) == (0, "")
+    assert (tmp_path / ".zfunc" / "_zkgroup").read_text() == (FOLDER / "_zkgroup").read_text()
+
+
+@pytest.mark.parametrize(
+    ("args", "shell"), [([], "/bin/bash"), (["--install"], "/bin/tcsh"), (["bash", "--install", "--uninstall"], "")]
+)
+def test_what_is_not_said_or_contradicts(args: list[str], shell: str) -> None:
+    """Exit 2 and one line."""
+    result = run("completions", *args, env={"SHELL": shell})
+    assert (result.returncode, result.stdout, result.stderr.count("\n")) == (2, "", 1)

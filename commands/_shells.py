@@ -1,0 +1,166 @@
+"""What the shells are told: the scripts that teach them to complete ``zkgroup``, and where each shell finds its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
+
+from typer.completion import get_completion_script  # type: ignore[attr-defined]  # not marked
+
+from ._completing import COMPLETE_VARIABLE, LINE_VARIABLE
+from ._errors import PROGRAM
+
+Shell: TypeAlias = Literal["bash", "zsh", "fish"]
+SHELLS: Final[tuple[Shell, ...]] = ("bash", "zsh", "fish")
+
+#: bash takes ``:`` and ``=`` for ends of words and replaces only what stands behind the last one: ``sandbox:NAME``.
+_BASH: Final = f"""\
+_{PROGRAM}_completion() {{
+    local IFS=$'\\n' line="${{COMP_LINE:0:COMP_POINT}}" separator
+    local word="${{line##*[[:space:]]}}"
+    local rest="$word"
+    # Where there is nothing to offer, file names are only for what is a file.
+    COMPREPLY=( $( env {LINE_VARIABLE}="$line" {COMPLETE_VARIABLE}=complete_bash "$1" 2>/dev/null ) ) &&
+        compopt +o default
+    for separator in : =; do
+        [[ "$COMP_WORDBREAKS" == *"$separator"* ]] && rest="${{rest##*"$separator"}}"
+    done
+    COMPREPLY=( "${{COMPREPLY[@]#"${{word%"$rest"}}"}}" )
+    return 0
+}}
+
+complete -o default -F _{PROGRAM}_completion {PROGRAM}
+"""
+#: fish asks under which condition there is something, and then what: one look answers both.
+_FISH: Final = f"""\
+function __{PROGRAM}_completion
+    set --global __{PROGRAM}_offered (env {COMPLETE_VARIABLE}=complete_fish \
+{LINE_VARIABLE}=(commandline --current-process --cut-at-cursor | string collect) {PROGRAM} 2>/dev/null)
+end
+
+complete --command {PROGRAM} --no-files --condition __{PROGRAM}_completion \
+--arguments '(string join \\n -- $__{PROGRAM}_offered)'
+"""
+# When zsh autoloads the file as the function _zkgroup, its last line must complete at once, for the first TAB.
+_ZSH_REGISTER: Final = f"compdef _{PROGRAM}_completion {PROGRAM}"
+_ZSH_FIRST_TAB: Final = f"if [[ $funcstack[1] == _{PROGRAM} ]]; then _{PROGRAM}_completion; else {_ZSH_REGISTER}; fi\n"
+#: Words for a value that is, or may be, the name of a file.
+_FILES: Final = ("FILE", "FOLDER", "URI")
+#: How long zsh may take to read its configuration and to tell what it found, in seconds.
+_ZSH_PATIENCE: Final = 5.0
+#: Where the package bash-completion, which loads what lies in its folders, is installed.
+_BASH_COMPLETION: Final = (
+    "/usr/share/bash-completion/bash_completion",
+    "/usr/local/share/bash-completion/bash_completion",
+    "/opt/homebrew/share/bash-completion/bash_completion",
+    "/usr/local/etc/profile.d/bash_completion.sh",
+    "/opt/homebrew/etc/profile.d/bash_completion.sh",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a shell's script goes. ``lines``: what its configuration lacks to find it there, in the file ``dotfile``;
+    none if it does."""
+
+    path: Path
+    dotfile: str = ""
+    lines: tuple[str, ...] = ()
+
+
+def script(shell: Shell) -> str:
+    """The script, as it stands in the folder ``completions/``."""
+    if shell == "bash":
+        return _BASH
+    if shell == "fish":
+        return _FISH
+    text = get_completion_script(prog_name=PROGRAM, complete_var=COMPLETE_VARIABLE, shell=shell)
+    head, found, _ = text.rpartition(_ZSH_REGISTER)
+    assert found, "Typer's script for zsh is not what it was"
+    return head + _ZSH_FIRST_TAB
+
+
+def answer_to(program: Any, shell: str, line: str) -> tuple[str, bool]:
+    """What ``shell`` is to offer at the end of ``line``, in its format; and whether it is file names, as nothing else
+    is known, and the place is one for files. ``program``: Typer's group of all commands."""
+    from typer._click.shell_completion import _resolve_context, _resolve_incomplete, split_arg_string
+    from typer._completion_classes import BashComplete, FishComplete, ZshComplete
+
+    kinds: dict[str, Any] = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
+    if shell not in kinds:
+        return "", True
+    words = split_arg_string(line)[1:]
+    last = words.pop() if words and not line.endswith(" ") else ""
+    context = _resolve_context(program, {}, PROGRAM, words)
+    found, value = _resolve_incomplete(context, words, last)
+    items = found.shell_complete(context, value)
+    if last.startswith("--") and "=" in last:
+        for item in items:
+            item.value = last.removesuffix(value) + item.value
+    kind = kinds[shell](program, {}, PROGRAM, COMPLETE_VARIABLE)
+    offered = "\n".join(map(kind.format_completion, items))
+    files = not items and any(word in (getattr(found, "metavar", None) or "") for word in _FILES)
+    if shell == "zsh":
+        offered = f"_arguments '*: :(({offered}))'" if items else "_files" if files else ":"
+    return offered + "\n" * bool(offered), files
+
+
+def place_for(shell: Shell, environ: Mapping[str, str]) -> Place:
+    """Where this user's shell looks for completions."""
+    home = Path(environ.get("HOME") or "~").expanduser()
+    data = Path(environ.get("XDG_DATA_HOME") or home / ".local" / "share")
+    if shell == "fish":
+        return Place(Path(environ.get("XDG_CONFIG_HOME") or home / ".config") / "fish" / "completions" / "zkgroup.fish")
+    if shell == "zsh":
+        return _zsh_place(home, data / "zsh" / "site-functions", _ask_zsh(environ))
+    folder = Path(environ.get("BASH_COMPLETION_USER_DIR", "").partition(":")[0] or data / "bash-completion")
+    path = folder / "completions" / PROGRAM
+    if any(map(os.path.exists, _BASH_COMPLETION)):
+        return Place(path)
+    return Place(path, "~/.bashrc", (f"source {path}",))
+
+
+def _zsh_place(home: Path, usual: Path, told: Sequence[str] | None) -> Place:
+    """The first folder of the user's own in $fpath. ``told``: what zsh said, of ``_ask_zsh``."""
+    start = "autoload -Uz compinit && compinit"
+    *folders, completes = told or ("",)
+    own = [folder for name in folders if (folder := Path(name)).is_relative_to(home) and _may_write(folder)]
+    if not own:
+        return Place(usual / f"_{PROGRAM}", "~/.zshrc", (f"fpath=({usual} $fpath)", start))
+    lines = () if completes == "compdef" else (start,)
+    return Place(own[0] / f"_{PROGRAM}", "~/.zshrc" if lines else "", lines)
+
+
+def _may_write(folder: Path) -> bool:
+    while not folder.exists():
+        folder = folder.parent
+    return os.access(folder, os.W_OK)
+
+
+def _ask_zsh(environ: Mapping[str, str]) -> list[str] | None:
+    """$fpath, as the user's configuration sets it, and last "compdef" if completions are on, else "". None where zsh
+    cannot tell."""
+    zsh = shutil.which("zsh", path=environ.get("PATH"))
+    if zsh is None:
+        return None
+    question = 'print -rl -- "[zkgroup]" $fpath "${functions[compdef]:+compdef}"'
+    try:
+        done = subprocess.run(
+            [zsh, "-ic", question],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=dict(environ),
+            timeout=_ZSH_PATIENCE,
+            start_new_session=True,  # an interactive shell would take the terminal
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    _, found, answer = done.stdout.decode(errors="replace").rpartition("[zkgroup]\n")
+    return answer.split("\n")[:-1] if found else None
