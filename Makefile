@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist worksteal --durations 
 ALL_RELEASES := $(TEST_RELEASES) 0.9.0.1 0.10.1.1 0.11.0.3 2.8.2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all releases sim faults lint format bench clean java
+.PHONY: help setup demo test test-all releases sim faults lint format bench clean java shells
 
 help: ## show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,11 +25,11 @@ setup: java $(INSTALLED) ## set up everything, and run nothing
 demo: setup ## real servers, members of two kinds in one group, an export: in two minutes
 	@$(BIN)/zkgroup sandbox demo
 
-test: setup lint ## style, types, and all tests but the long ones
+test: setup shells lint ## style, types, and all tests but the long ones
 	@$(BIN)/python scripts/prepare_servers.py $(TEST_RELEASES)
 	@$(PYTEST)
 
-test-all: setup lint ## every test, with every release of Kafka
+test-all: setup shells lint ## every test, with every release of Kafka
 	@$(BIN)/python scripts/prepare_servers.py $(ALL_RELEASES)
 	@$(PYTEST) --long
 
@@ -65,6 +65,10 @@ clean: ## remove what was built; downloaded jars stay in the cache folder
 # Asked before anything is downloaded: it is all that a fresh machine may lack.
 java:
 	@python=$$(scripts/find_python.sh) && "$$python" scripts/ensure_java.py
+
+# Completion is tried in the real shells; where one may not be installed, its tests are skipped.
+shells:
+	@$(BIN)/python scripts/ensure_shells.py
 
 $(INSTALLED): pyproject.toml scripts/make_venv.sh scripts/find_python.sh
 	@scripts/make_venv.sh $(VENV)

@@ -41,7 +41,8 @@ def complete_member(ctx: typer.Context, incomplete: str) -> list[str]:
     """Members, in ZooKeeper, of the group that the line names."""
     from zkgroup.protocol import znodes
 
-    group = ctx.params.get("group")
+    # Where an option has no value yet, arguments are not dealt out: the group is the first of them.
+    group = ctx.params.get("group") or next(iter(ctx.args), None)
     if not isinstance(group, str):
         return []
     return _safe(_within(PATIENCE, lambda offered: _children(ctx, offered, znodes.ids(group))), incomplete)

@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -36,18 +37,23 @@ def main() -> int:
 def install() -> bool:
     """Install a Java with the system's package manager; False if this user may not, or it fails."""
     command = install_command()
-    if command is None:
-        return False
+    # The packages of apt are known only once its lists are there.
+    return command is not None and install_with(command, "Java", lambda: install_command() or command)
+
+
+def install_with(command: tuple[str, ...], what: str, known: Callable[[], tuple[str, ...]]) -> bool:
+    """Run a package manager's command, as root if need be; False if this user may not, or it fails. ``known``: the
+    command, once apt has its lists."""
     prefix: tuple[str, ...] = ()
     if needs_sudo(command):
         prefix = ("sudo", "-n")
         if shutil.which("sudo") is None or not run(*prefix, "true", quiet=True):
             return False
-    sys.stderr.write(f"installing Java: {' '.join(command)}\n")
+    sys.stderr.write(f"installing {what}: {' '.join(command)}\n")
     if command[0] == "apt-get":
         if not run(*prefix, "apt-get", "update"):
             return False
-        command = install_command() or command  # only now are the packages known
+        command = known()
     return run(*prefix, *command)
 
 

@@ -91,6 +91,12 @@ def _feature(version: str) -> int | None:
     return numbers[1] if numbers[0] == 1 and len(numbers) > 1 else numbers[0]  # 1.8.0_392 is Java 8
 
 
+def install_words() -> tuple[str, ...] | None:
+    """The command that installs packages with this machine's package manager, without their names; None if none is
+    known."""
+    return next((words for tool, words in _INSTALL.items() if shutil.which(tool)), None)
+
+
 def install_command() -> tuple[str, ...] | None:
     """The command (without sudo) that installs a Java with this machine's package manager; None if none is known."""
     for tool, words in _INSTALL.items():
