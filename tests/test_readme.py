@@ -32,7 +32,6 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"<!-- run(?P<how>: [^>]+)? -->\n```(?P<kind>console|python)\n(?P<text>.*?)```\n", re.DOTALL)
 OUTPUT = re.compile(r"\n```\n(.*?)```\n", re.DOTALL)
 DEMO_GROUPS = (GROUP, "archive")
-PLANNED = re.compile(r"\*\*What is planned and not there yet\*\*.*?\n\n", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -166,7 +165,7 @@ def test_the_options_of_each_section_exist(name: str) -> None:
 
 def test_every_command_line_is_made_of_what_exists() -> None:
     """Wherever a line of the documentation says ``zkgroup …``: the command and all its options are there today."""
-    pages = [PLANNED.sub("", README), *(page.read_text(encoding="utf-8") for page in (ROOT / "docs").glob("*.md"))]
+    pages = [README, *(page.read_text(encoding="utf-8") for page in (ROOT / "docs").glob("*.md"))]
     lines = [
         line for page in pages for line in re.findall(r"(?:^ *(?:\$ )?|`)zkgroup (?! )([^`\n\\#]+)", page, re.MULTILINE)
     ]
@@ -177,13 +176,6 @@ def test_every_command_line_is_made_of_what_exists() -> None:
         assert name in known, line
         options = [word for word in words if re.match(r"--?[a-zA-Z]", word)]
         assert [option for option in options if option not in known[name]] == [], line
-
-
-def test_what_is_planned_is_not_there() -> None:
-    """A command that exists is no longer called planned."""
-    planned = re.findall(r"`([a-z-]+)`", PLANNED.findall(README)[0])
-    assert len(planned) >= 1
-    assert set(planned) & {lazy.name for lazy in COMMANDS} == set()
 
 
 def test_links_lead_somewhere() -> None:
