@@ -190,7 +190,7 @@ def _opened(
     def find(registry: Registry | None) -> KafkaSettings:
         return brokers_of(settings, registry)()
 
-    in_kafka = settings.zookeeper is None and bool(settings.bootstrap)
+    in_kafka = settings.zookeeper is None and bool(settings.bootstrap) and store != "zookeeper"
     if not in_kafka:
         with open_stores(settings, store, [group]):
             pass  # what is wrong with the address, the chroot or the name is told before a thread begins

@@ -99,6 +99,9 @@ def _title(view: View, columns: int, style: Style) -> list[str]:
         lines.append(style.style(_fit(f"{what}: {escape(trouble)}", columns), "bad"))
     elif not look.exists:
         lines.append(style.style("the group is gone", "bad"))
+    elif look.hidden and view.rebalancing_since is None:
+        words = f"{counted(look.hidden, 'node')} may not be read: there may be members, owners and offsets besides"
+        lines.append(style.style(_fit(words, columns), "warn"))
     elif view.rebalancing_since is not None:
         seconds = max(0, look.at - view.rebalancing_since) / 1000
         words = f"rebalance under way for {seconds:.0f} s: {escape(waiting_for(look))}"

@@ -15,14 +15,15 @@ from xml.etree import ElementTree
 
 import pytest
 from cli import ZKGROUP, environment, run
-from grouping import Groups, static
+from grouping import Groups, joined, static
 from members import ReadMember, wait_for_rest
 from support import wait_until
 
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Delete, SetData
+from zkgroup.protocol.ops import Acl, Create, Delete, SetData
 from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -238,6 +239,45 @@ def test_a_picture_at_the_end(watched: Callable[..., Piped], group: str, tmp_pat
                   ["--record", str(tmp_path / "new"), "--picture", str(tmp_path / "no" / "p")]):  # fmt: skip
         result = run("inspect-group", group, "-z", "localhost:1", "--watch", *given)
         assert (result.returncode, result.stderr.count("\n")) == (2, 1), result.stderr
+
+
+def test_a_full_disk(cluster: Sandbox, group: str, tmp_path: Path) -> None:
+    """A recording that cannot go on ends the watch with one line; what was written can be replayed."""
+    path = tmp_path / "r.jsonl"
+    command = [ZKGROUP, "inspect-group", group, "-z", cluster.connect, "--watch", "--interval", "0.2"]
+    limited = subprocess.run(
+        ["bash", "-c", 'ulimit -f 2; exec "$@"', "bash", *command, "--record", str(path)],
+        capture_output=True, text=True, env=environment(), timeout=120,
+    )  # fmt: skip
+    assert limited.returncode == 1
+    assert limited.stderr.count("\n") == 1
+    assert "cannot be written" in limited.stderr
+    assert "watching" in run("inspect-group", "--replay", str(path)).stdout
+
+
+def test_a_group_in_kafka_of_brokers_alone(
+    cluster: Sandbox, kafka: KafkaSettings, topic: str, unique: Callable[[str], str]
+) -> None:
+    """Where only brokers are named a group in Kafka is watched all the same; one in ZooKeeper is not there."""
+    group = unique("group")
+    with (
+        joined(kafka, group, [topic]),
+        Piped(group, "--bootstrap-server", cluster.bootstrap, "--watch", "--interval", "0.3") as piped,
+    ):
+        assert "1 member, 3 partitions" in piped.until_event("watching")[0]
+    result = run("inspect-group", group, "--bootstrap-server", cluster.bootstrap, "--watch", "--store", "zookeeper")
+    assert result.returncode == 2
+
+
+def test_nodes_that_may_not_be_read(
+    registry: Registry, watched: Callable[..., Piped], make_group: Callable[..., str], topic: str
+) -> None:
+    """What an access list hides is said to be hidden, and is no event."""
+    group = make_group({TopicPartition(topic, 0): 5})
+    owner = Acl("digest", "somebody:aTzPyOGEkHbuSvdcvd4QNeFHeO8=", 31)
+    assert registry.write(Create(znodes.owners(group), b"", acl=(owner,))) is None
+    piped = watched(group)
+    assert "1 node of ZooKeeper's may not be read" in piped.lines[0]
 
 
 @pytest.mark.parametrize("content", [b"", b"hello\n", b"\x7fELF" * 100, b'{"zkgroup-timeline": 99}\n'])

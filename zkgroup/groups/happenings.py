@@ -42,6 +42,8 @@ def begin(look: Look) -> tuple[Story, list[Event]]:
     story = Story(look, None if settled else look.at, owners, frozenset(), look if look.measured else None)
     lag = "unknown" if look.lag is None else str(look.lag)
     words = f"{counted(len(look.members), 'member')}, {counted(len(look.partitions), 'partition')}, lag {lag}"
+    if look.hidden:
+        words += f"; {counted(look.hidden, 'node')} of ZooKeeper's may not be read"
     if not look.exists:
         words = "there is no such group yet"
     events = [Event(look.at, "watching", f"watching group {look.group}: {words}")]

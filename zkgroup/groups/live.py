@@ -117,6 +117,7 @@ class LiveGroup:
     def __init__(self, group: str) -> None:
         self.group = group
         self.nodes = WatchedNodes(znodes.offsets(group))
+        self._world: World | None = None
 
     def look(
         self, registry: Registry, at: int, side: KafkaSide, logs: dict[TopicPartition, Log], *, offsets: bool
@@ -127,7 +128,10 @@ class LiveGroup:
         nodes, group = self.nodes, self.group
         nodes.begin(everything=offsets)
         reading.read_names(registry, [group], nodes)
-        world = World.of_registry(nodes)
+        world, last = World.of_registry(nodes), self._world
+        if last is not None and last.known_topics == world.known_topics:
+            world.selections = last.selections  # what filters take of thousands of topics takes its time
+        self._world = world
         reading.read_members(registry, nodes, [group])
         members = reading.members_of(group, nodes, world.selections)
         reading.read_partitions(registry, nodes, [group], {group: members}, world)

@@ -84,7 +84,8 @@ class Look:
     last.
     ``zookeeper`` and ``kafka``: why they are away, else None; the rest then is what was seen last.
     ``measured``: whether offsets and logs were looked at for this look; between those only members and owners are.
-    ``noticed``: when the first of the changes was told that this look has seen, None where nobody tells.
+    ``hidden``: how many nodes may not be read; what they hold is not known. ``noticed``: when the first of the changes
+    was told that this look has seen, None where nobody tells.
     """
 
     at: int
@@ -99,6 +100,7 @@ class Look:
     zookeeper: str | None = None
     kafka: str | None = None
     measured: bool = True
+    hidden: int = 0
     noticed: int | None = field(default=None, compare=False)
 
     @property
@@ -177,4 +179,5 @@ def look_of(snapshot: GroupSnapshot, store: Store, at: int, *, measured: bool, k
         snapshot.ids_changed,
         kafka=kafka,
         measured=measured,
+        hidden=len(snapshot.hidden),
     )
