@@ -5,42 +5,49 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from zkgroup.export.columns import Columns
-from zkgroup.export.layout import FORMATS, Format, Layout
+from zkgroup.export.layout import END_OF_TIME, FORMATS, Format, Layout
 from zkgroup.servers.kafka import Message
 
 TYPES = {0: None, 1: "CreateTime", 2: "LogAppendTime"}
 
+#: None, the first and last that a calendar has, nanoseconds, the ends of 64 bits.
+TIMES = [-1, 0, 1, 1_600_000_000_000, END_OF_TIME - 1, END_OF_TIME, 1_600_000_000_000_000_000, (1 << 63) - 1]
+TIMES += [-2, -(1 << 63)]
+
 messages = st.builds(
     dict,
     offset=st.integers(0, 2**62),
-    timestamp=st.tuples(st.sampled_from([0, 1, 2]), st.sampled_from([-1, 0, 1, 1_600_000_000_000])),
+    timestamp=st.tuples(st.sampled_from([0, 1, 2]), st.sampled_from(TIMES)),
     key=st.none() | st.binary(max_size=3),
     value=st.none() | st.binary(max_size=3),
     headers=st.none() | st.lists(st.tuples(st.text("aü", max_size=2), st.none() | st.binary(max_size=2)), max_size=2),
 )
 
 
-@given(st.lists(messages, min_size=1, max_size=5))
-def test_columns_hold_what_the_messages_hold(given_messages: list[dict]) -> None:
-    """Every part of every message, whatever mixture a batch is of. No type, or −1, is no time; no headers are null."""
-    columns = Columns(Layout())
+@given(st.lists(messages, min_size=1, max_size=5), st.sampled_from([1, 2]))
+def test_columns_hold_what_the_messages_hold(given_messages: list[dict], version: int) -> None:
+    """Every part of every message, whatever mixture a batch is of. No type, or −1, is no time; a number that no
+    calendar has is not lost, but in lakes of the first version; no headers are null."""
+    columns = Columns(Layout(version=version))
     batch, undecodable = columns.batch([Message(topic="t", partition=0, **parts) for parts in given_messages], 0)
     assert batch.schema == columns.schema
     assert undecodable == 0
     batch.validate(full=True)
     for parts, row in zip(given_messages, batch.to_pylist(), strict=True):
         kind, millis = parts["timestamp"]
-        known = kind != 0 and millis >= 0
-        assert row == {
+        known = kind != 0 and millis != -1
+        usable = known and 0 <= millis < END_OF_TIME
+        raw = {"timestamp_raw": millis if known and not usable else None} if version > 1 else {}
+        assert row == raw | {
             "offset": parts["offset"],
-            "timestamp": datetime.fromtimestamp(millis / 1000, UTC) if known else None,
+            "timestamp": datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=millis) if usable else None,
             "timestamp_type": TYPES[kind] if known else None,
             "key": parts["key"],
             "value": parts["value"],

@@ -69,12 +69,13 @@ def test_the_schema_is_the_documented_one(
         ("offset", pa.int64()),
         ("timestamp", pa.timestamp("ms", "UTC")),
         ("timestamp_type", pa.string()),
+        ("timestamp_raw", pa.int64()),
         ("key", pa.binary()),
         ("value", pa.binary()),
         ("headers", pa.list_(pa.field("element", pair))),
     ]
     group_of_rows = file.metadata.row_group(0)
-    columns = {group_of_rows.column(i).path_in_schema: group_of_rows.column(i) for i in range(5)}
+    columns = {group_of_rows.column(i).path_in_schema: group_of_rows.column(i) for i in range(6)}
     assert (columns["offset"].statistics.min, columns["offset"].statistics.max) == (0, 9)
     assert columns["timestamp"].statistics.has_min_max
     assert columns["value"].statistics is None or not columns["value"].statistics.has_min_max
@@ -105,7 +106,8 @@ def test_every_reader_sees_all_columns(
     export(unique("group"), *names)
     out = tmp_path / "out"
     expected = {(name, 0, i, b"v%d" % i) for name in names for i in range(5)}
-    columns = {"topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers"}
+    columns = {"topic", "partition", "offset", "timestamp", "timestamp_type", "timestamp_raw"}
+    columns |= {"key", "value", "headers"}
 
     arrow = pq.read_table(out)
     assert set(arrow.column_names) == columns

@@ -221,6 +221,6 @@ def test_a_manifest_of_the_first_format_is_read() -> None:
     part |= {"rows": 8, "undecodable": 0, "files": [old]}
     del part["late"], part["undated"]
     found = decode_manifest("old", orjson.dumps(document | {"format": 1}))
-    assert (found.files, found.layout) == ((FILE,), Layout())
+    assert (found.files, found.layout) == ((FILE,), Layout(version=1))
     assert found.parts == (replace(MANIFEST.parts[0], rows=8, undecodable=0, late=0, undated=0),)
     assert found.coverage["t"].partitions == {0: ((3, 20),)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from zoneinfo import ZoneInfo
@@ -13,7 +14,10 @@ from hypothesis import strategies as st
 from zkgroup.errors import RefusedError, UsageError
 from zkgroup.export.json_text import is_json, is_walked_json
 from zkgroup.export.layout import (
+    NO_DATE,
+    NO_HOUR,
     NULL,
+    VERSION,
     Calendar,
     Layout,
     LayoutWish,
@@ -88,11 +92,27 @@ def test_days_of_23_and_25_hours(day: tuple[int, int, int], hours: int, longest:
 
 
 @pytest.mark.parametrize("time", [None, -1, 253_402_300_800_000, 1 << 62])
-def test_what_no_calendar_has_is_hives_null(time: int | None) -> None:
-    """Messages without a time, and microseconds taken for milliseconds, have a folder, too."""
+def test_what_no_calendar_has_is_in_a_folder_of_its_own(time: int | None) -> None:
+    """Messages without a time, and microseconds taken for milliseconds, have a folder, too: a date and an hour that no
+    message has; in lakes of the first version Hive's null."""
     period = HOURS.calendar().period(time)
-    assert HOURS.folder("t", 3, period) == f"topic=t/date={NULL}/hour={NULL}"
-    assert HOURS.period_of_folder(f"topic=t/date={NULL}/hour={NULL}/x.parquet") is None
+    for layout, date, hour in ((HOURS, NO_DATE, NO_HOUR), (replace(HOURS, version=1), NULL, NULL)):
+        assert layout.folder("t", 3, period) == f"topic=t/date={date}/hour={hour}"
+        assert layout.period_of_folder(f"topic=t/date={date}/hour={hour}/x.parquet") is None
+        assert replace(layout, by=("date",)).folder("t", 3, period) == f"topic=t/date={date}"
+
+
+def test_a_lake_goes_on_in_its_own_version() -> None:
+    """What says nothing of a version is of the first one, and stays; a new lake has the newest; one that is not known
+    is refused."""
+    old = {"by": ["date"], "zone": "UTC", "key": "bytes", "value": "bytes"}
+    assert read_layout(None) == Layout(version=1)
+    assert read_layout(old) == Layout(("date",), version=1)
+    assert layout_document(read_layout(old)) == old
+    assert LayoutWish(("date",)).resolve(read_layout(old), "here").version == 1
+    assert LayoutWish(("date",)).resolve(None, "here").version == VERSION
+    with pytest.raises(ValueError, match="version"):
+        read_layout(old | {"version": VERSION + 1})
 
 
 slices = st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99), st.integers(1, 9)), min_size=1, max_size=3)
@@ -161,7 +181,6 @@ def test_a_lake_has_one_layout() -> None:
     with pytest.raises(UsageError, match="--time-zone"):
         LayoutWish(zone="UTC").resolve(None, "x")
     assert read_layout(layout_document(HOURS)) == HOURS
-    assert read_layout(None) == Layout()
 
 
 @given(
@@ -185,7 +204,6 @@ def test_late_is_behind_anything_before_wherever_ranges_are_cut(
         told = Punctuality(horizon)
         for period in periods[start:end]:
             told.add(period, 1)
-        assert told.undated == periods[start:end].count(None)
         ranges.append(Found(told.late, told.fresh))
     assert late_of(ranges, before) == (late, newest)
 

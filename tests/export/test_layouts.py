@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from zkgroup.errors import RefusedError
 from zkgroup.export.history import history
 from zkgroup.export.lake import Lake
-from zkgroup.export.layout import NULL, LayoutWish
+from zkgroup.export.layout import NO_DATE, LayoutWish
 from zkgroup.export.run import PartitionSummary
 from zkgroup.export.store import FolderStore
 from zkgroup.export.verify import verify
@@ -108,14 +108,14 @@ def test_times_that_no_calendar_has_are_verified(
     in_process: Export, make_topic: Callable[..., str], kafka: KafkaSettings, unique: Callable[[str], str],
     tmp_path: Path,
 ) -> None:  # fmt: skip
-    """Behind the year 9999: in the folder of null, beside messages without a time; and wrong in any other."""
+    """Behind the year 9999: in the folder of no day, beside messages without a time; and wrong in any other."""
     topic, out = make_topic(), tmp_path / "out"
     times = [253_402_300_800_999, 1_700_000_000_000, (1 << 62)]
     produce(kafka, topic, [Record(b"", None, 0, moment) for moment in times])
     in_process(unique("group"), topic, layout=LayoutWish(("date",)))
     assert problems(out) == []
-    never, day = sorted(out.glob("topic=*/date=*/*.parquet"), key=lambda path: "HIVE" not in str(path))
-    assert "__HIVE_DEFAULT_PARTITION__" in str(never)
+    never, day = sorted(out.glob("topic=*/date=*/*.parquet"))
+    assert f"date={NO_DATE}/" in str(never)
     named = day.parent / never.name
     never.rename(named)
     assert any(f"{named.name} is in no run's manifest" in why for why in problems(out))
@@ -126,7 +126,7 @@ def test_messages_lie_in_the_folders_of_their_hours(
     tmp_path: Path,
 ) -> None:  # fmt: skip
     """On the day with 25 hours, the hour that comes twice is one folder; late messages go back to their own, and are
-    counted, over runs as well; what has no usable time has Hive's null."""
+    counted, over runs as well; what has no usable time is in the folder of no day."""
     topic, group, out = make_topic(), unique("group"), tmp_path / "out"
     twice = [at(2024, 10, 27, 2, 30), at(2024, 10, 27, 2, 30, fold=1)]
     assert twice[1] - twice[0] == 3_600_000
@@ -141,7 +141,7 @@ def test_messages_lie_in_the_folders_of_their_hours(
             f"{folder}/date=2024-10-26/hour=23/0.0-1.parquet",
             f"{folder}/date=2024-10-27/hour=2/0.1-3.parquet",
             f"{folder}/date=2024-10-27/hour=3/0.3-4.parquet",
-            f"{folder}/date={NULL}/hour={NULL}/0.5-6.parquet",
+            f"{folder}/date={NO_DATE}/hour=-1/0.5-6.parquet",
         ]
     )
     assert [row["offset"] for row in rows(out) if row["date"] == "2024-10-27" and row["hour"] == 2] == [1, 2]

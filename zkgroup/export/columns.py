@@ -1,12 +1,15 @@
 """Messages → Arrow columns. Every step over messages is a C call under ``map``: 0.4 µs a message, no Python in between.
 
 The columns: ``partition`` int32 (where it is no folder), ``offset`` int64, ``timestamp`` timestamp[ms, UTC] or null,
-``timestamp_type`` string (``CreateTime``, ``LogAppendTime``, as Kafka names them) or null, ``key`` and ``value`` or
-null, ``headers`` list<struct<key: string, value: binary>>, null where a message has none. What is a folder is no column
-(see ``layout``).
+``timestamp_type`` string (``CreateTime``, ``LogAppendTime``, as Kafka names them) or null, ``timestamp_raw`` int64
+(see below), ``key`` and ``value`` or null, ``headers`` list<struct<key: string, value: binary>>, null where a message
+has none. What is a folder is no column (see ``layout``).
 
 ``key`` and ``value`` are binary, or strings where they are to be text or JSON. What is not, is null there, and its
-bytes are in ``key_raw`` or ``value_raw``, which are null for all others.
+bytes are in ``key_raw`` or ``value_raw``, which are null for all others. So with ``timestamp``: a number that is no
+time of any calendar (nanoseconds taken for milliseconds, a negative one) would make the column unreadable to DuckDB,
+Spark and Python; it is null there, and the number is in ``timestamp_raw``, which is null for all others. (Lakes of
+layout version 1 have no such column, and lose the number.)
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from zkgroup.export.json_text import is_json, is_text
-from zkgroup.export.layout import Format, Layout
+from zkgroup.export.layout import END_OF_TIME, Format, Layout
 from zkgroup.servers.kafka import Message
 
 HEADERS: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -69,6 +72,7 @@ def schema_of(layout: Layout) -> Any:
         pa.field("offset", pa.int64(), nullable=False),
         pa.field("timestamp", _TIMESTAMP),
         pa.field("timestamp_type", pa.dictionary(pa.int8(), pa.string())),
+        *([pa.field("timestamp_raw", pa.int64())] if layout.version > 1 else []),
         *_fields_of("key", layout.key),
         *_fields_of("value", layout.value),
         pa.field("headers", HEADERS),
@@ -100,7 +104,7 @@ class Columns:
         value, bad_values = _decoded(list(map(Message.value, messages)), self._layout.value)
         columns = [
             _numbers(pa.int64(), "q", list(map(Message.offset, messages))),
-            *_times(*zip(*map(Message.timestamp, messages), strict=True)),
+            *_times(*zip(*map(Message.timestamp, messages), strict=True))[: 3 if self._layout.version > 1 else 2],
             *key,
             *value,
             _headers(headers) if any(headers) else pa.nulls(count, HEADERS),
@@ -145,8 +149,8 @@ def _headers(headers: Sequence[Any]) -> Any:
     return pa.Array.from_buffers(HEADERS, len(headers), buffers, children=[both])
 
 
-def _times(kinds: tuple[int, ...], millis: tuple[int, ...]) -> tuple[Any, Any]:
-    """The columns of timestamps and of their types, with nulls where there is no time.
+def _times(kinds: tuple[int, ...], millis: tuple[int, ...]) -> tuple[Any, Any, Any]:
+    """The columns of timestamps, of their types, and of numbers that are no times; with nulls where there is nothing.
 
     Messages of the oldest format have type 0, and a producer without a clock writes −1.
     """
@@ -154,14 +158,18 @@ def _times(kinds: tuple[int, ...], millis: tuple[int, ...]) -> tuple[Any, Any]:
     timestamps = _numbers(_TIMESTAMP, "q", millis)
     alike = kinds.count(kind) == count
     types = _numbers(pa.int8(), "b", array("b", [kind]) * count if alike else kinds)
+    raw = pa.nulls(count, pa.int64())
     numbers = timestamps.view(pa.int64())
-    if min(kinds) <= 0 or pc.min(numbers).as_py() < 0:
-        known = pc.and_(pc.greater(types, 0), pc.greater_equal(numbers, 0))
-        types, timestamps = pc.if_else(known, types, None), pc.if_else(known, timestamps, None)
-    return timestamps, pa.DictionaryArray.from_arrays(types, _TYPE_NAMES)
+    span = pc.min_max(numbers).as_py()
+    if min(kinds) <= 0 or span["min"] < 0 or span["max"] >= END_OF_TIME:
+        known = pc.and_(pc.greater(types, 0), pc.not_equal(numbers, -1))
+        usable = pc.and_(known, pc.and_(pc.greater_equal(numbers, 0), pc.less(numbers, END_OF_TIME)))
+        raw = pc.if_else(pc.and_not(known, usable), numbers, None)
+        types, timestamps = pc.if_else(known, types, None), pc.if_else(usable, timestamps, None)
+    return timestamps, pa.DictionaryArray.from_arrays(types, _TYPE_NAMES), raw
 
 
 def time_of(message: Message) -> int | None:
-    """A message's timestamp in milliseconds since 1970; None where it has none."""
+    """A message's timestamp in milliseconds since 1970; None where it has none that is in a calendar."""
     kind, ms = message.timestamp()
-    return ms if kind > 0 and ms >= 0 else None
+    return ms if kind > 0 and 0 <= ms < END_OF_TIME else None

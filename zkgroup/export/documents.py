@@ -8,13 +8,13 @@ their end. Unknown keys are ignored, so that a later release may add some; ``for
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import orjson
 
 from zkgroup.errors import ZkgroupError
-from zkgroup.export.layout import layout_document, read_layout
+from zkgroup.export.layout import Layout, layout_document, read_layout
 from zkgroup.export.rundata import (
     Manifest,
     ManifestFile,
@@ -32,10 +32,18 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.shapes import require
 
 #: Plans and manifests are of format 2, since files may hold ranges of several partitions; 1 is still read. They are of
-#: format 3 where a run writes again what was lost: a release that does not know of that must not go on with it.
+#: format 3 where a run writes again what was lost, and of format 4 where the layout has a version: a release that does
+#: not know of that must not go on with it.
 FORMAT: Final = 1
 RUN_FORMAT: Final = 2
 AGAIN_FORMAT: Final = 3
+LAYOUT_FORMAT: Final = 4
+
+
+def _format(layout: Layout, parts: Iterable[PartitionPlan]) -> int:
+    if layout.version > 1:
+        return LAYOUT_FORMAT
+    return AGAIN_FORMAT if any(part.again for part in parts) else RUN_FORMAT
 
 
 def digest(data: bytes) -> str:
@@ -123,7 +131,7 @@ def encode_plan(plan: RunPlan) -> bytes:
     """The bytes of ``plan.json``."""
     return _dump(
         {
-            "format": AGAIN_FORMAT if any(part.again for part in plan.partitions) else RUN_FORMAT,
+            "format": _format(plan.layout, plan.partitions),
             "run": plan.run,
             "group": plan.group,
             "kind": plan.kind,
@@ -148,7 +156,7 @@ def encode_plan(plan: RunPlan) -> bytes:
 
 def decode_plan(name: str, data: bytes) -> RunPlan:
     """Read ``plan.json``; ``name`` is for messages. Raises ``ZkgroupError``."""
-    found = _load(data, name, AGAIN_FORMAT)
+    found = _load(data, name, LAYOUT_FORMAT)
     try:
         layout = read_layout(found.pop("layout", None))
         topics = {topic: _read_identity(identity) for topic, identity in found.pop("topics").items()}
@@ -202,7 +210,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
     """The bytes of ``manifest.json``."""
     return _dump(
         {
-            "format": AGAIN_FORMAT if any(part.plan.again for part in manifest.parts) else RUN_FORMAT,
+            "format": _format(manifest.layout, [part.plan for part in manifest.parts]),
             "run": manifest.run,
             "group": manifest.group,
             "kind": manifest.kind,
@@ -245,7 +253,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 def decode_manifest(name: str, data: bytes) -> Manifest:
     """Read ``manifest.json``. Raises ``ZkgroupError``."""
-    found = _load(data, name, AGAIN_FORMAT)
+    found = _load(data, name, LAYOUT_FORMAT)
     try:
         parts = tuple(_read_manifest_part(part) for part in found["partitions"])
         if found["format"] == FORMAT:

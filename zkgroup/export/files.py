@@ -70,6 +70,7 @@ class _Load:
     raw: int = 0  # of these, bytes of messages that are no columns yet
     writers: int = 0
     undecodable: int = 0  # messages of the range
+    undated: int = 0  # of these as well
 
 
 class TaskFiles:
@@ -105,7 +106,7 @@ class TaskFiles:
             self._stretch += 1
         self._piece = piece
         self._tile = self._reached = piece.start
-        self._rows = self._load.undecodable = 0
+        self._rows = self._load.undecodable = self._load.undated = 0
         self._punctuality = Punctuality(self._horizon)
         wanted = self._options.only.get(piece.partition, ())
         self._only = [one for one in wanted if one[1] < piece.end and piece.start < one[2]]
@@ -184,7 +185,7 @@ class TaskFiles:
             if not self._layout.timed:
                 file.reach(reached, self._stretch)
         told = self._punctuality
-        return Told(self._rows, self._load.undecodable, told.undated, told.late, dict(told.fresh))
+        return Told(self._rows, self._load.undecodable, self._load.undated, told.late, dict(told.fresh))
 
     def finish(self) -> None:
         """Close all files."""
@@ -291,6 +292,7 @@ class _File:
             self._write()
         batch, undecodable = self._columns.batch(messages, self._slices[-1].partition)
         self._load.undecodable += undecodable
+        self._load.undated += batch.column("timestamp").null_count
         if self._bytes + batch.nbytes > self._group_bytes:
             self._write()
         self._batches.append(batch)

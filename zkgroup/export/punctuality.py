@@ -17,19 +17,18 @@ from zkgroup.export.layout import Period
 @dataclass
 class Punctuality:
     """Of the messages of a range, in their order. ``horizon``: the period of the present; a message from later than
-    that has a wrong clock, and makes nothing late. ``undated``: those without a usable time."""
+    that has a wrong clock, and makes nothing late."""
 
     horizon: Period
     late: int = 0
-    undated: int = 0
     newest: Period = None
     fresh: dict[int, int] = field(default_factory=dict)
 
     def add(self, period: Period, count: int) -> None:
         """The next ``count`` messages, all of one period."""
         if period is None:
-            self.undated += count
-        elif self.newest is not None and period < self.newest:
+            return
+        if self.newest is not None and period < self.newest:
             self.late += count
         elif self.horizon is None or period <= self.horizon:
             self.newest = period

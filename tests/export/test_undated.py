@@ -1,0 +1,151 @@
+"""Messages without a time, and with one that no calendar has: every reader reads the lake, and nothing is lost."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+import pandas as pd
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from zkgroup.export.lake import Lake
+from zkgroup.export.layout import NULL, LayoutWish
+from zkgroup.export.run import PartitionSummary
+from zkgroup.export.store import FolderStore
+from zkgroup.export.verify import verify
+from zkgroup.sandbox.topics import Record, produce
+from zkgroup.servers.kafka import KafkaSettings
+
+Export = Callable[..., list[PartitionSummary]]
+NOON = 1_714_564_800_000  # 2024-05-01T12:00Z
+NANOSECONDS = NOON * 1_000_000
+#: The last one that is a time, and the first one that is none.
+LAST = 253_402_128_000_000 - 1
+DAY, NO_DAY = dt.date(2024, 5, 1), dt.date(1, 1, 1)
+
+
+def lake_of(
+    in_process: Export, kafka: KafkaSettings, topic: str, group: str, out: Path, times: list[int], by: tuple[str, ...]
+) -> None:
+    """Export a message of each time, its place as its value."""
+    produce(kafka, topic, [Record(b"%d" % i, b"k", 0, time) for i, time in enumerate(times)])
+    in_process(group, topic, root=out, layout=LayoutWish(by, None, "text", "text"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("times", "days"),
+    [
+        ([NOON], [(DAY, 12)]),
+        ([NANOSECONDS], [(NO_DAY, -1)]),
+        ([NOON, NANOSECONDS, NOON + 1], [(NO_DAY, -1), (DAY, 12), (DAY, 12)]),
+    ],
+    ids=["dated", "undated", "mixed"],
+)
+def test_every_reader_reads_days_and_what_has_none(
+    in_process: Export, make_topic: Callable[..., str], kafka: KafkaSettings, unique: Callable[[str], str],
+    spark: SparkSession, tmp_path: Path, times: list[int], days: list[tuple[dt.date, int]],
+) -> None:  # fmt: skip
+    """By the calls that the page gives, date and hour are a date and a number in Spark and DuckDB, text and a number in
+    pandas and pyarrow, whether all messages have a time, none, or some."""
+    topic, out = make_topic(), tmp_path / "out"
+    lake_of(in_process, kafka, topic, unique("group"), out, times, ("date", "hour"))
+    frame = spark.read.parquet(str(out))
+    assert sorted((row.date, row.hour) for row in frame.collect()) == days
+    duck = duckdb.connect()
+    source = f"read_parquet('{out}/**/*.parquet', hive_partitioning=true)"
+    assert duck.execute(f"SELECT date, hour FROM {source} ORDER BY ALL").fetchall() == days
+    written = [(day.isoformat(), hour) for day, hour in days]
+    tables = [pq.read_table(out), pq.read_table(str(out)), ds.dataset(out, partitioning="hive").to_table()]
+    for table in tables:
+        assert sorted((row["date"], row["hour"]) for row in table.to_pylist()) == written
+    pandas = pd.read_parquet(out)
+    assert sorted(zip(pandas["date"].astype(str), pandas["hour"].astype(int), strict=True)) == written
+    that_day = pd.read_parquet(out, filters=[("date", "=", "2024-05-01")])
+    assert len(that_day) == frame.where("date = '2024-05-01'").count() == days.count((DAY, 12))
+
+
+def test_every_reader_reads_times_that_no_calendar_has(
+    in_process: Export, make_topic: Callable[..., str], kafka: KafkaSettings, unique: Callable[[str], str],
+    spark: SparkSession, tmp_path: Path,
+) -> None:  # fmt: skip
+    """Nanoseconds, the largest number, a year behind 9999, a negative one: null as a time, whole as a number, counted in
+    the manifest; the last time of the calendar is one, everywhere. Least and largest time, and all rows."""
+    topic, out, group = make_topic(), tmp_path / "out", unique("group")
+    times = [NOON, NANOSECONDS, (1 << 63) - 1, LAST, LAST + 1, 1 << 62, -5]
+    lake_of(in_process, kafka, topic, group, out, times, ("partition",))
+    usable = {NOON, LAST}
+    raw = [None if time in usable else time for time in times]
+    read = [time if time in usable else None for time in times]
+
+    frame = spark.read.parquet(str(out))
+    low, high = frame.selectExpr("unix_millis(min(timestamp))", "unix_millis(max(timestamp))").collect()[0]
+    assert (low, high) == (NOON, LAST)
+    assert frame.selectExpr("min(timestamp)", "max(timestamp)").collect()[0][0] is not None
+    assert [row.timestamp_raw for row in frame.orderBy("offset").collect()] == raw
+
+    duck = duckdb.connect()
+    duck.execute("SET TimeZone = 'UTC'")
+    source = f"read_parquet('{out}/**/*.parquet', hive_partitioning=true)"
+    assert duck.execute(f"SELECT epoch_ms(min(timestamp)), epoch_ms(max(timestamp)) FROM {source}").fetchone() == (
+        NOON, LAST,
+    )  # fmt: skip
+    columns = "epoch_ms(timestamp), timestamp_raw, timestamp::VARCHAR IS NULL"
+    assert duck.execute(f'SELECT {columns} FROM {source} ORDER BY "offset"').fetchall() == [
+        (time, number, time is None) for time, number in zip(read, raw, strict=True)
+    ]
+    duck.execute(f"CREATE TABLE everything AS SELECT * FROM {source}")
+    assert duck.execute("SELECT count(*) FROM everything").fetchall() == [(len(times),)]
+
+    table = pq.read_table(out).sort_by("offset")
+    at = [None if row["timestamp"] is None else row["timestamp"].timestamp() for row in table.to_pylist()]
+    assert [None if one is None else round(one * 1000) for one in at] == read
+    assert table["timestamp_raw"].to_pylist() == raw
+
+    pandas = pd.read_parquet(out).sort_values("offset")
+    assert len(str(pandas).splitlines()) >= len(times)
+    assert pandas["timestamp"].isna().tolist() == [time is None for time in read]
+    assert pandas["timestamp"].max().year == 9999
+
+    lake = Lake(FolderStore(out))
+    run = lake.last(group).run
+    assert run is not None
+    found = lake.manifest(group, run)
+    assert found is not None
+    assert [part.undated for part in found[0].parts] == [len(times) - len(usable)]
+    assert [row.problem for row in verify(lake) if row.problem] == []
+
+
+def test_a_lake_of_the_first_version_goes_on_as_it_was_begun(
+    in_process: Export, make_topic: Callable[..., str], kafka: KafkaSettings, unique: Callable[[str], str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Folders of null, no further column: what an earlier release has begun is one table with what this one adds."""
+    topic, out, group = make_topic(), tmp_path / "out", unique("group")
+    # As the release that began it did.
+    monkeypatch.setattr(LayoutWish, "resolve", as_before := _as_before(LayoutWish.resolve))
+    lake_of(in_process, kafka, topic, group, out, [NOON, NANOSECONDS], ("date",))
+    monkeypatch.undo()
+    assert as_before is not LayoutWish.resolve
+    produce(kafka, topic, [Record(b"2", None, 0, time) for time in (NANOSECONDS, NOON)])
+    in_process(group, topic, root=out)
+    files = sorted(path.relative_to(out).as_posix() for path in out.glob("topic=*/**/*.parquet"))
+    folder = f"topic={topic}/date="
+    assert files == [f"{folder}2024-05-01/0.{p}.parquet" for p in ("0-1", "3-4")] + [
+        f"{folder}{NULL}/0.{p}.parquet" for p in ("1-2", "2-3")
+    ]
+    assert all("timestamp_raw" not in pq.read_schema(out / name).names for name in files)
+    assert [row.problem for row in verify(Lake(FolderStore(out))) if row.problem] == []
+
+
+def _as_before(resolve: Callable[..., object]) -> Callable[..., object]:
+    from dataclasses import replace
+
+    def first(self: LayoutWish, found: object, where: str) -> object:
+        return replace(resolve(self, found, where), version=1)  # type: ignore[type-var]
+
+    return first
