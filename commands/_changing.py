@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
 
@@ -29,10 +29,18 @@ if TYPE_CHECKING:
     from zkgroup.groups.permissions import Need
     from zkgroup.servers.registry import Registry
 
+CHANGE: Final = "The change"
+SCOPE: Final = "Which partitions"
+
 ExecuteOption: TypeAlias = Annotated[
-    bool, typer.Option("--execute", help="Do it. Without this, the plan is shown and nothing is changed.")
+    bool,
+    typer.Option(
+        "--execute", help="Do it. Without this, the plan is shown and nothing is changed.", rich_help_panel=CHANGE
+    ),
 ]
-DryRunOption: TypeAlias = Annotated[bool, typer.Option("--dry-run", help="Only show the plan, as by default.")]
+DryRunOption: TypeAlias = Annotated[
+    bool, typer.Option("--dry-run", help="Only show the plan, as by default.", rich_help_panel=CHANGE)
+]
 BackupOption: TypeAlias = Annotated[
     Path | None,
     typer.Option(
@@ -40,6 +48,7 @@ BackupOption: TypeAlias = Annotated[
         metavar="FILE",
         dir_okay=False,
         help="Where to write the backup; a new file in the state folder by default.",
+        rich_help_panel=CHANGE,
         show_default=False,
     ),
 ]
@@ -50,6 +59,7 @@ ConfirmOption: TypeAlias = Annotated[
         metavar="GROUP",
         help="For a profile that is protected: the name of the group that is changed, instead of being asked for it; "
         "with --pattern that.",
+        rich_help_panel=CHANGE,
         show_default=False,
         autocompletion=complete_group,
     ),
@@ -59,6 +69,7 @@ NoMembersOption: TypeAlias = Annotated[
     typer.Option(
         "--no-zookeeper-members",
         help="Where only brokers are named: vouch that no member is registered in ZooKeeper, which they cannot tell.",
+        rich_help_panel=CHANGE,
     ),
 ]
 #: What remains open where Kafka is changed; ``{done}`` and ``{lost}`` say in which way.

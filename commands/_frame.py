@@ -20,9 +20,12 @@ from ._checking import is_check, say_unknown
 from ._completing import COMPLETE_VARIABLE, LINE_VARIABLE, answer
 from ._errors import PROGRAM, exit_code_for
 from ._logging import configure_logging
-from ._options import Given, connection_parameters, logging_parameters
+from ._options import CONNECTION, LOGGING, Given, connection_parameters, logging_parameters
+from ._security_options import SECURITY_TITLES
 from ._shells import answer_to
 from ._signals import end_by_signals, raise_on_signals
+
+SECURITY_NOTE = "Options for TLS, users and access lists: 'zkgroup --help'. They, too, stand before or after the name."
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +81,8 @@ class ConnectedCommand(ZkCommand):
         return [*connection_parameters(), *logging_parameters()]
 
 
-def write_sections(command: Any, ctx: Any, formatter: Any) -> None:
-    """Write a command's parameters as help, a section for each kind."""
+def help_sections(command: Any, ctx: Any) -> dict[str, list[tuple[str, str]]]:
+    """A command's parameters as help, by the title of their section: its own as they are declared, then the shared."""
     sections: dict[str, list[tuple[str, str]]] = {}
     for param in command.get_params(ctx):
         record = param.get_help_record(ctx)
@@ -87,9 +90,23 @@ def write_sections(command: Any, ctx: Any, formatter: Any) -> None:
             argument = param.param_type_name == "argument"
             title = "Arguments" if argument else getattr(param, "rich_help_panel", None) or "Options"
             sections.setdefault(title, []).append(record)
-    for title in sorted(sections, key=lambda title: (title != "Arguments", title != "Options")):
+    shared = ("Options", CONNECTION, *SECURITY_TITLES, LOGGING) if ctx.parent is None else (CONNECTION, LOGGING)
+    if ctx.parent is not None:
+        for title in SECURITY_TITLES:
+            sections.pop(title, None)
+    return {
+        title: sections[title] for title in sorted(sections, key=lambda title: (title != "Arguments", title in shared))
+    }
+
+
+def write_sections(command: Any, ctx: Any, formatter: Any) -> None:
+    """Write a command's parameters as help. The many for secured servers are shown once, by ``zkgroup --help``."""
+    for title, records in help_sections(command, ctx).items():
         with formatter.section(title):
-            formatter.write_dl(sections[title])
+            formatter.write_dl(records)
+        if title == CONNECTION and ctx.parent is not None:
+            with formatter.indentation():
+                formatter.write_text(SECURITY_NOTE)
 
 
 class ZkGroup(TyperGroup):

@@ -172,9 +172,9 @@ def _declare_logging(
 
 def _show_version(ctx: typer.Context, value: bool) -> bool:
     if value and not ctx.resilient_parsing:
-        from zkgroup import __version__
+        from .version import summary  # reads what is installed, which nothing else pays for
 
-        print(f"zkgroup {__version__}")  # noqa: T201  # this is the command's output
+        print(summary())  # noqa: T201  # this is the command's output
         raise typer.Exit
     return value
 
@@ -182,7 +182,12 @@ def _show_version(ctx: typer.Context, value: bool) -> bool:
 def declare_root(
     version: Annotated[
         bool,
-        typer.Option("--version", help="Show the version and leave.", is_eager=True, callback=_show_version),
+        typer.Option(
+            "--version",
+            help="Show the versions of zkgroup and of what it runs on, and leave.",
+            is_eager=True,
+            callback=_show_version,
+        ),
     ] = False,
 ) -> None:
     """Operate Kafka consumer groups that live in ZooKeeper."""

@@ -14,6 +14,8 @@ from ._completing import offer
 
 _TITLE: Final = "Security of {} (before or after the command's name)"
 SECURITY_FIELDS: Final = tuple(setting.field for setting in SETTINGS)
+#: The sections of help that these options stand in.
+SECURITY_TITLES: Final = tuple(_TITLE.format(whose) for whose in ("brokers", "ZooKeeper"))
 _METAVARS: Final = {"file": "FILE", "secret": "FILE", "text": "TEXT"}
 
 
@@ -53,7 +55,7 @@ def _declare(setting: Setting, collect: Callable[..., Any]) -> Any:
         expose_value=False,
         show_default=False,
         autocompletion=offer(setting.choices) if setting.choices else None,
-        rich_help_panel=_TITLE.format("brokers" if setting in BROKERS else "ZooKeeper"),
+        rich_help_panel=SECURITY_TITLES[setting not in BROKERS],
     )
     kind: Any = bool | None if truth else list[str] | None
     return Annotated[kind, option]

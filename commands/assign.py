@@ -10,7 +10,7 @@ import typer
 from zkgroup.errors import NotFoundError, UsageError, VerificationError
 from zkgroup.words import listed
 
-from ._changing import ConfirmOption, DryRunOption, change_of
+from ._changing import CHANGE, ConfirmOption, DryRunOption, change_of
 from ._completing import complete_member
 from ._context import open_registry
 from ._looking import brokers_of
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from zkgroup.groups.whatif import Choice
     from zkgroup.protocol.assignors import Strategy
     from zkgroup.servers.registry import Registry
+
+WHAT_IF = "What if (all of these may be repeated)"
 
 
 def assign(
@@ -52,18 +54,31 @@ def assign(
             metavar="NAME=T:N,…",
             help="With this member, which reads topic T with N streams; NAME=~REGEX:N for a white list, !~ for a black "
             "list. NAME is its whole id: order depends on it.",
+            rich_help_panel=WHAT_IF,
         ),
     ] = None,
     without: Annotated[
         list[str] | None,
-        typer.Option("--without", metavar="MEMBER", help="Without this member.", autocompletion=complete_member),
+        typer.Option(
+            "--without",
+            metavar="MEMBER",
+            help="Without this member.",
+            autocompletion=complete_member,
+            rich_help_panel=WHAT_IF,
+        ),
     ] = None,
     streams: Annotated[
         list[str] | None,
-        typer.Option("--streams", metavar="MEMBER=N", help="If this member read each topic with N streams."),
+        typer.Option(
+            "--streams",
+            metavar="MEMBER=N",
+            help="If this member read each topic with N streams.",
+            rich_help_panel=WHAT_IF,
+        ),
     ] = None,
     partitions: Annotated[
-        list[str] | None, typer.Option("--partitions", metavar="T=N", help="If topic T had N partitions.")
+        list[str] | None,
+        typer.Option("--partitions", metavar="T=N", help="If topic T had N partitions.", rich_help_panel=WHAT_IF),
     ] = None,
     mix: Annotated[
         list[str] | None,
@@ -71,10 +86,19 @@ def assign(
             "--mix",
             metavar="MEMBER=STRATEGY[@RELEASE]",
             help="If this member planned by another strategy or release than the others.",
+            rich_help_panel=WHAT_IF,
         ),
     ] = None,
     outcomes: Annotated[
-        int, typer.Option("--outcomes", metavar="N", min=1, max=10_000, help="Of a mix, work out at most N outcomes.")
+        int,
+        typer.Option(
+            "--outcomes",
+            metavar="N",
+            min=1,
+            max=10_000,
+            help="Of a mix, work out at most N outcomes.",
+            rich_help_panel=WHAT_IF,
+        ),
     ] = 50,
     execute: Annotated[
         bool,
@@ -82,6 +106,7 @@ def assign(
             "--execute",
             help="Make the group rebalance, which does not change its assignment, and check that the live owners are "
             "the plan; exit with 6 if they are not.",
+            rich_help_panel=CHANGE,
         ),
     ] = False,
     dry_run: DryRunOption = False,
@@ -94,11 +119,12 @@ def assign(
             min=1,
             max=3600,
             help="With --execute: how long to wait for rest, when the group is disturbed and once more after it.",
+            rich_help_panel=CHANGE,
         ),
     ] = 30.0,
     output: OutputOption = "table",
 ) -> None:
-    """Show who would own what, beside who owns it now.
+    """Show who would own what, now or if, beside who owns it now.
 
     change: move (to another member), stream (to another stream of the same), claim (nobody owns it now), release (the
     plan gives it to nobody), tied (equal hash codes, swapped), or nothing. Every option may be repeated, and the group

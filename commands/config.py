@@ -27,7 +27,17 @@ CHECKED = ("cluster", "what", "state", "message")
 #: Clusters that are asked at the same time.
 AT_ONCE = 8
 
-app = typer.Typer(help="The settings that are in force, and whether they work.", no_args_is_help=True)
+app = typer.Typer(
+    help="""The settings that are in force, and whether they work.
+
+    \b
+    zkgroup config show -c prod
+    zkgroup config check
+    """,
+    short_help="The settings that are in force, and whether they work.",
+    subcommand_metavar="COMMAND …",
+    no_args_is_help=True,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +50,7 @@ class Checked:
     message: str
 
 
-@app.command()
+@app.command(short_help="Show every setting, and where it comes from.")
 def show(ctx: typer.Context, output: OutputOption = "table") -> None:
     """Show every setting that is in force, and where it comes from; secrets are hidden.
 
@@ -56,11 +66,12 @@ def show(ctx: typer.Context, output: OutputOption = "table") -> None:
     print_rows(shown_settings(connection(ctx)), SHOWN, output)
 
 
-@app.command()
+@app.command(short_help="Check profiles: are files there, do servers answer?")
 def check(ctx: typer.Context, output: OutputOption = "table") -> None:
-    """Check every profile of config.toml, or what the command line names: are files there, do servers answer?
+    """Check every profile of config.toml, or what the command line names.
 
-    Nothing is changed anywhere. Exit 6 where something is wrong.
+    Are the files there that it names, do the servers answer? Nothing is changed anywhere. Exit 6 where something is
+    wrong.
 
     \b
     zkgroup config check

@@ -49,13 +49,13 @@ def copy_group(
     confirm: ConfirmOption = None,
     output: OutputOption = "table",
 ) -> None:
-    """Copy a group's offsets to another group; without --execute only show what would be done.
+    """Copy a group's offsets to another group.
 
-    The group itself is only read, and may be at work: what is copied are its offsets as they are at that moment. The
-    other group, which need not exist, must have no members; what it has already and differs is replaced only with
-    --overwrite. In ZooKeeper nothing is overwritten that has changed since the plan; in Kafka a window of some
-    milliseconds remains. A backup of what the other group had is written before; 'reset-offsets TO --undo BACKUP' puts
-    that back.
+    Without --execute only what would be done is shown. The group itself is only read, and may be at work: what is
+    copied are its offsets as they are at that moment. The other group, which need not exist, must have no members; what
+    it has already and differs is replaced only with --overwrite. In ZooKeeper nothing is overwritten that has changed
+    since the plan; in Kafka a window of some milliseconds remains. A backup of what the other group had is written
+    before; 'reset-offsets TO --undo BACKUP' puts that back.
 
     \b
     zkgroup copy-group billing billing-test

@@ -93,14 +93,15 @@ def delete_group(
     confirm: ConfirmOption = None,
     output: OutputOption = "table",
 ) -> None:
-    """Delete a group; without --execute only show what would be done.
+    """Delete a group, topics of it, or all groups that are debris.
 
-    The group must have no members, in any store. All its nodes go at one go, those that others have put there too; a
-    member that registers meanwhile wins, and so does whoever writes an offset. Kafka deletes without comparing: offsets
-    there are read again just before, and a commit in the milliseconds between would be lost. With --topic only the
-    offsets of these topics go, in ZooKeeper ('unsubscribe' does that beside members that read other topics). A backup
-    is written before; --undo makes again all that it holds, nodes and offsets in Kafka (--store zookeeper leaves those
-    alone), and 'reset-offsets GROUP --undo BACKUP' the offsets only, in both stores.
+    Without --execute only what would be done is shown. The group must have no members, in any store. All its nodes go
+    at one go, those that others have put there too; a member that registers meanwhile wins, and so does whoever writes
+    an offset. Kafka deletes without comparing: offsets there are read again just before, and a commit in the
+    milliseconds between would be lost. With --topic only the offsets of these topics go, in ZooKeeper ('unsubscribe'
+    does that beside members that read other topics). A backup is written before; --undo makes again all that it holds,
+    nodes and offsets in Kafka (--store zookeeper leaves those alone), and 'reset-offsets GROUP --undo BACKUP' the
+    offsets only, in both stores.
 
     With --pattern every group is judged by itself, and one row is shown for each: those with members, in ZooKeeper or
     in Kafka, and those that changed more recently than --older-than says, are kept. The others are deleted in ZooKeeper

@@ -57,13 +57,14 @@ def migrate_group(
     confirm: ConfirmOption = None,
     output: OutputOption = "table",
 ) -> None:
-    """Move a group's offsets from ZooKeeper to Kafka, or back; without --execute only show what would be done.
+    """Move a group's offsets from ZooKeeper to Kafka, or back, verified.
 
-    Both stores are compared first: source is the offset where it comes from, current the one where it goes to. The
-    group must have no members, in either. An offset outside its log goes to the nearer end, with a note. Nothing is
-    removed from the source; a backup of what the other store had is written before, for 'reset-offsets --undo', and
-    everything is read again afterwards. In Kafka a window of some milliseconds remains in which another's commit would
-    be lost; what was not there before cannot be taken away again from Kafka but with the whole group.
+    Without --execute only what would be done is shown. Both stores are compared first: source is the offset where it
+    comes from, current the one where it goes to. The group must have no members, in either. An offset outside its log
+    goes to the nearer end, with a note. Nothing is removed from the source; a backup of what the other store had is
+    written before, for 'reset-offsets --undo', and everything is read again afterwards. In Kafka a window of some
+    milliseconds remains in which another's commit would be lost; what was not there before cannot be taken away again
+    from Kafka but with the whole group.
 
     How to move consumers that must not stop: docs/migrating.md.
 

@@ -51,14 +51,15 @@ def rename_group(
     confirm: ConfirmOption = None,
     output: OutputOption = "table",
 ) -> None:
-    """Rename a group; without --execute only show what would be done.
+    """Rename a group.
 
-    Its offsets are copied to the other name, read again to see that they are there, and only then the group is
-    deleted, if it is still as it was. Neither of the two may have members. Where the other group has offsets of its own
-    for the same partitions, which differ, nothing is done. Interrupted at any point, run it again: it goes on. Kafka
-    deletes without comparing: offsets there are read again just before, and a commit in the milliseconds between would
-    be lost. A backup of the whole group is written before; 'reset-offsets GROUP --undo BACKUP' makes its offsets again.
-    The backup of a run that goes on has what was left of the group: undoing takes those of all runs.
+    Without --execute only what would be done is shown. Its offsets are copied to the other name, read again to see that
+    they are there, and only then the group is deleted, if it is still as it was. Neither of the two may have members.
+    Where the other group has offsets of its own for the same partitions, which differ, nothing is done. Interrupted at
+    any point, run it again: it goes on. Kafka deletes without comparing: offsets there are read again just before, and
+    a commit in the milliseconds between would be lost. A backup of the whole group is written before; 'reset-offsets
+    GROUP --undo BACKUP' makes its offsets again. The backup of a run that goes on has what was left of the group:
+    undoing takes those of all runs.
 
     \b
     zkgroup rename-group billing billing-v2

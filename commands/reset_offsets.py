@@ -17,6 +17,7 @@ from zkgroup.words import counted, listed
 
 from ._changing import (
     KAFKA_WINDOW,
+    SCOPE,
     BackupOption,
     Change,
     ConfirmOption,
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 COLUMNS = ("topic", "partition", "current", "target", "change", "note")
 BOTH_COLUMNS = ("topic", "partition", "store", "current", "target", "change", "note")
 TARGETS = "Where to (one of these)"
-SCOPE = "Which partitions"
+FILES = "For --from-file"
 
 
 def _target(*names: str, help: str, metavar: str | None = None) -> Any:
@@ -114,6 +115,7 @@ def reset_offsets(
         typer.Option(
             "--file-format",
             help="How to read the file; recognised by its content if not given.",
+            rich_help_panel=FILES,
             show_default=False,
         ),
     ] = None,
@@ -123,6 +125,7 @@ def reset_offsets(
             "--from-group",
             metavar="GROUP",
             help="Whose offsets to take of a file that names groups; GROUP's own by default.",
+            rich_help_panel=FILES,
             show_default=False,
         ),
     ] = None,
@@ -136,15 +139,15 @@ def reset_offsets(
     confirm: ConfirmOption = None,
     output: OutputOption = "table",
 ) -> None:
-    """Move a group's offsets; without --execute only show what would be done.
+    """Move a group's offsets: by time, by place, by a file, or back again.
 
-    The group must have no members. What is outside a log is clamped to its nearer end; a note says so. In ZooKeeper
-    nothing is overwritten that has changed since the plan, and a group that comes alive meanwhile wins. Kafka cannot
-    do that: offsets kept there are read again just before, which leaves some milliseconds in which another's commit
-    would be lost. Where a group has offsets in both, ZooKeeper comes first. A backup is written before, for --undo,
-    which puts back every node byte by byte; what Kafka had no offset of before it cannot forget again (exit 6).
-    Afterwards everything is read again (exit 6 if it is not as planned). By time, Kafka 0.8 and 0.9 know only the times
-    of segments.
+    Without --execute only what would be done is shown. The group must have no members. What is outside a log is clamped
+    to its nearer end; a note says so. In ZooKeeper nothing is overwritten that has changed since the plan, and a group
+    that comes alive meanwhile wins. Kafka cannot do that: offsets kept there are read again just before, which leaves
+    some milliseconds in which another's commit would be lost. Where a group has offsets in both, ZooKeeper comes first.
+    A backup is written before, for --undo, which puts back every node byte by byte; what Kafka had no offset of before
+    it cannot forget again (exit 6). Afterwards everything is read again (exit 6 if it is not as planned). By time,
+    Kafka 0.8 and 0.9 know only the times of segments.
 
     \b
     zkgroup reset-offsets billing --topic orders:0,2-5 --to-earliest

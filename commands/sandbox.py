@@ -25,7 +25,15 @@ if TYPE_CHECKING:
     from zkgroup.servers.logs import LogRange
 
 app = typer.Typer(
-    add_completion=False, help="Real ZooKeeper and Kafka servers on this machine.", subcommand_metavar="COMMAND …"
+    add_completion=False,
+    help="""Real ZooKeeper and Kafka servers on this machine, for first tries and tests.
+
+    \b
+    zkgroup sandbox start --kafka 0.8.2.2
+    zkgroup sandbox member orders --group billing --detach
+    """,
+    short_help="Real ZooKeeper and Kafka servers on this machine.",
+    subcommand_metavar="COMMAND …",
 )
 
 COLUMNS = ("sandbox", "process", "release", "address", "pid", "state", "log")
@@ -84,9 +92,9 @@ def start(
     ] = False,
     output: OutputOption = "table",
 ) -> None:
-    """Start a ZooKeeper and Kafka brokers on free loopback ports. They run on until 'sandbox stop'.
+    """Start a ZooKeeper and Kafka brokers on free loopback ports.
 
-    Other commands find them by --cluster sandbox, or --cluster sandbox:NAME.
+    They run on until 'sandbox stop'. Other commands find them by --cluster sandbox, or --cluster sandbox:NAME.
 
     With --secure an authority, certificates and passwords are made for it. ZooKeeper has a port with TLS, where a
     client must show a certificate, and knows users (SASL, DIGEST-MD5); what brokers keep there only they may change.
@@ -94,6 +102,10 @@ def start(
     SCRAM-SHA-256 and SCRAM-SHA-512), beside PLAINTEXT for themselves and for Kafka's own old consumer. --cluster
     sandbox then comes with all that: as SASL_SSL with SCRAM-SHA-512, and to ZooKeeper over TLS with a user. What it
     comes with stands in a profile, whose place is told, as an example of one.
+
+    \b
+    zkgroup sandbox start
+    zkgroup sandbox start --name old --kafka 0.8.2.2 --brokers 3
     """
     from zkgroup.sandbox.lifecycle import process_rows
     from zkgroup.sandbox.sandbox import Sandbox
@@ -133,7 +145,12 @@ def status(
     ] = None,
     output: OutputOption = "table",
 ) -> None:
-    """Show the sandboxes and their processes."""
+    """Show the sandboxes and their processes.
+
+    \b
+    zkgroup sandbox status
+    zkgroup sandbox status --name old --output json
+    """
     from zkgroup.sandbox.lifecycle import found_rows, process_rows, running
     from zkgroup.sandbox.state import SandboxState, looks
 
@@ -163,7 +180,12 @@ def stop(
     name: NameOption = "default",
     all_of_them: Annotated[bool, typer.Option("--all", help="Every sandbox.")] = False,
 ) -> None:
-    """Stop a sandbox: its members leave, its servers end, its data is removed."""
+    """Stop a sandbox: its members leave, its servers end, its data is removed.
+
+    \b
+    zkgroup sandbox stop
+    zkgroup sandbox stop --all
+    """
     from zkgroup.sandbox.lifecycle import stop as stop_sandbox
     from zkgroup.sandbox.paths import sandbox_names
 
@@ -193,11 +215,13 @@ def fill(
     ] = 0,
     output: OutputOption = "table",
 ) -> None:
-    """Add numbered messages with keys to a topic of a sandbox: the values are 'message 0', 'message 1', and so on.
+    """Make a topic in a sandbox, and add numbered messages with keys.
 
-    They are dealt out to the partitions in turn. A second call goes on with the numbers.
+    The values are 'message 0', 'message 1', and so on. They are dealt out to the partitions in turn. A second call goes
+    on with the numbers.
 
     \b
+    zkgroup sandbox fill orders
     zkgroup sandbox fill orders --partitions 6 --messages 10000 --size 100
     """
     with nothing_begun():
@@ -261,9 +285,13 @@ def member(
         bool, typer.Option("--detach", help="Run in the background, until 'sandbox stop'; see its log in 'status'.")
     ] = False,
 ) -> int:
-    """Run a member of a group with the reference's own consumer: Kafka's Scala code, in any of its releases.
+    """Run a member of a group with Kafka's own Scala consumer, the reference.
 
     It prints what it consumes, one message a line, until Ctrl-C. Then it commits and leaves the group.
+
+    \b
+    zkgroup sandbox member orders --group billing --from-beginning
+    zkgroup sandbox member --whitelist 'ord.*' --group billing --id nightly --release 0.8.2.2 --detach
     """
     from zkgroup.config import Property, load_consumer_config
     from zkgroup.protocol.names import validate_group_id, validate_topic
@@ -327,6 +355,10 @@ def demo(
     A ZooKeeper and a broker are started, a member that is Kafka's own consumer and two of zkgroup share a group, one
     leaves, the rest is exported to Parquet and read back with Spark. Every claim is checked: the exit code is 6 if one
     does not hold. Nothing is left running and nothing on the disk, unless --keep is given.
+
+    \b
+    zkgroup sandbox demo
+    zkgroup sandbox demo --keep --messages 100000
     """
     from ._demo import run_demo
     from ._narrator import Narrator

@@ -32,13 +32,14 @@ def unsubscribe(
     confirm: ConfirmOption = None,
     output: OutputOption = "table",
 ) -> None:
-    """Remove a group's offsets of topics that it reads no more; without --execute only show what would be done.
+    """Remove a group's offsets of topics that it reads no more.
 
-    The group may be at work, as long as none of its members subscribes to these topics or owns any of them;
-    'delete-group --topic' does the same, but wants no members at all. Only ZooKeeper is changed: offsets in Kafka stay,
-    which a warning says, and where there are no others that is refused (exit 5). If somebody subscribes meanwhile, the
-    offsets stay, or are put back. A backup is written before; 'reset-offsets GROUP --undo BACKUP' makes the offsets
-    again, but only once all members are stopped, those of other topics, too (exit 5).
+    Without --execute only what would be done is shown. The group may be at work, as long as none of its members
+    subscribes to these topics or owns any of them; 'delete-group --topic' does the same, but wants no members at all.
+    Only ZooKeeper is changed: offsets in Kafka stay, which a warning says, and where there are no others that is
+    refused (exit 5). If somebody subscribes meanwhile, the offsets stay, or are put back. A backup is written before;
+    'reset-offsets GROUP --undo BACKUP' makes the offsets again, but only once all members are stopped, those of other
+    topics, too (exit 5).
 
     \b
     zkgroup unsubscribe billing --topic old-orders

@@ -1,4 +1,4 @@
-"""``zkgroup version``: what runs here, for bug reports."""
+"""``zkgroup version`` and ``zkgroup --version``: what runs here, for bug reports."""
 
 from __future__ import annotations
 
@@ -13,18 +13,53 @@ from zkgroup import __version__
 from ._render import Output, print_object, print_rows
 
 LIBRARIES = ("kazoo", "confluent-kafka", "orjson", "typer", "rich", "pyspark", "pyarrow")
+# What ``--version`` tells besides, and how these call themselves.
+TOLD = {
+    "python": "Python",
+    "kazoo": "kazoo",
+    "confluent-kafka": "confluent-kafka",
+    "librdkafka": "librdkafka",
+    "pyspark": "pyspark",
+    "java": "Java",
+}
 
 
 def version(
     output: Annotated[Output, typer.Option("--output", help="How it is shown.")] = "table",
 ) -> None:
-    """The versions of zkgroup, of Python and of the libraries."""
-    found: dict[str, str | None] = {"zkgroup": __version__, "python": platform.python_version()}
-    found |= {name: _installed(name) for name in LIBRARIES}
+    """The versions of zkgroup, of Python, of the libraries, and of Java.
+
+    What is not installed has none: pyspark and pyarrow come with an extra. java is the one that Spark and sandboxes
+    would run on.
+
+    \b
+    zkgroup version
+    zkgroup version --output json
+    """
+    found = versions()
     if output == "json":
         print_object(found)
     else:
         print_rows([{"name": name, "version": number} for name, number in found.items()], ["name", "version"], output)
+
+
+def versions() -> dict[str, str | None]:
+    """Name to version, None where it is not there. Only librdkafka, which alone knows its version, is loaded for it."""
+    from zkgroup.java import first_java
+
+    found: dict[str, str | None] = {"zkgroup": __version__, "python": platform.python_version()}
+    for name in LIBRARIES:
+        found[name] = _installed(name)
+        if name == "confluent-kafka":
+            found["librdkafka"] = _librdkafka()
+    return found | {"java": first_java()}
+
+
+def summary() -> str:
+    """Two lines: zkgroup's own version, and those of what matters in a report about it, as far as it is there."""
+    found = versions()
+    told = [f"{shown} {found[name]}" for name, shown in TOLD.items() if found[name] is not None]
+    return f"zkgroup {__version__}\n{', '.join(told)}"
 
 
 def _installed(name: str) -> str | None:
@@ -32,3 +67,12 @@ def _installed(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
+
+
+def _librdkafka() -> str | None:
+    try:
+        from zkgroup.servers.kafka import libversion
+    except ImportError:  # a library that does not load is what a report is about
+        return None
+    number: str = libversion()[0]
+    return number

@@ -7,6 +7,9 @@ the reader can do about it.
 
 from __future__ import annotations
 
+import shlex
+import sys
+
 
 class ZkgroupError(Exception):
     """An expected failure: shown as one line on stderr, never as a traceback."""
@@ -32,8 +35,9 @@ class MissingExtraError(UsageError):
     """A package that comes with one of zkgroup's extras is not installed."""
 
     def __init__(self, what: str, packages: str, extra: str) -> None:
-        remedy = f"install the extra {extra!r}, in the clone that zkgroup came from: pip install '.[{extra}]'"
-        super().__init__(f"{what} needs {packages}", remedy)
+        # pip takes the zkgroup that is there, from wherever it came, and adds what its extra names.
+        remedy = f"{shlex.quote(sys.executable or 'python3')} -m pip install 'zkgroup[{extra}]'"
+        super().__init__(f"{what} needs {packages}, which a part of its own installs", remedy)
 
 
 class UnreachableError(ZkgroupError):

@@ -68,12 +68,18 @@ def _candidates() -> list[Path]:
 
 def java_version(java: Path) -> int | None:
     """The feature release of ``java`` (8, 11, 17 …), or None where it does not run."""
+    release = java_release(java)
+    return _feature(release) if release is not None else None
+
+
+def java_release(java: Path) -> str | None:
+    """The release of ``java`` as it calls itself (``17.0.12``), or None where it does not run."""
     try:
         release = (java.resolve().parent.parent / "release").read_text(encoding="utf-8")
     except OSError:
         release = ""
     if match := _RELEASE_FILE.search(release):
-        return _feature(match[1])
+        return match[1]
     try:
         told = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=30, check=False, stdin=subprocess.DEVNULL
@@ -81,7 +87,13 @@ def java_version(java: Path) -> int | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     match = _VERSION_LINE.search(told.stderr + told.stdout)
-    return _feature(match[1]) if match else None
+    return match[1] if match else None
+
+
+def first_java() -> str | None:
+    """The release of the Java that would be run: the first that is recent enough, else the first that there is."""
+    releases = [release for place in _candidates() if (release := java_release(place)) is not None]
+    return next((release for release in releases if (_feature(release) or 0) >= MINIMUM), next(iter(releases), None))
 
 
 def _feature(version: str) -> int | None:
