@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist worksteal --durations 
 ALL_RELEASES := $(TEST_RELEASES) 0.9.0.1 0.10.1.1 0.11.0.3 2.8.2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all releases sim faults lint format bench clean java shells
+.PHONY: help setup demo test test-all package releases sim faults lint format bench clean java shells
 
 help: ## show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,10 @@ test: setup shells lint ## style, types, and all tests but the long ones
 test-all: setup shells lint ## every test, with every release of Kafka
 	@$(BIN)/python scripts/prepare_servers.py $(ALL_RELEASES)
 	@$(PYTEST) --long
+
+package: setup ## build sdist and wheel, and run them where nothing of this checkout is: PYTHON=… chooses another
+	@$(BIN)/python scripts/prepare_servers.py $(DEMO_RELEASES)
+	@$(BIN)/python scripts/check_package.py $(if $(PYTHON),--python $(PYTHON))
 
 releases: setup ## the small suite that every release of the broker has to stand: docs/releases.md
 	@$(BIN)/python scripts/prepare_servers.py $(ALL_RELEASES)

@@ -190,7 +190,14 @@ def declare_root(
         ),
     ] = False,
 ) -> None:
-    """Operate Kafka consumer groups that live in ZooKeeper."""
+    """Operate Kafka consumer groups that live in ZooKeeper.
+
+    Looking changes nothing. What moves or deletes offsets shows its plan first, and does it with --execute.
+
+    \b
+    zkgroup -c sandbox list-groups
+    zkgroup -z zk1:2181,zk2:2181/kafka inspect-group billing
+    """
 
 
 def _parameters(declaration: Any) -> list[Any]:

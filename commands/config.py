@@ -52,7 +52,7 @@ class Checked:
 
 @app.command(short_help="Show every setting, and where it comes from.")
 def show(ctx: typer.Context, output: OutputOption = "table") -> None:
-    """Show every setting that is in force, and where it comes from; secrets are hidden.
+    """Show every setting that is in force and where it comes from, secrets hidden.
 
     Flags come before the environment, that before the cluster's profile in config.toml, that before
     consumer.properties. A cluster that a flag names counts as a flag.

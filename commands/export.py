@@ -248,6 +248,7 @@ def export(
     group = _required(group, "--group")
     # kazoo, librdkafka: not for --help. pyspark and pyarrow wait until there is something to export.
     from zkgroup.export.bounds import parse_bound
+    from zkgroup.export.packages import require
     from zkgroup.export.run import ExportRequest, run_export
     from zkgroup.export.store import parse_destination
     from zkgroup.export.words import Policies
@@ -256,6 +257,7 @@ def export(
     from zkgroup.servers.brokers import Brokers
     from zkgroup.servers.kafka import KafkaSettings
 
+    require("pyspark", "pyarrow")  # before any server is asked
     validate_group_id(group)
     if whitelist is not None and not whitelist.strip():
         raise UsageError("--whitelist is empty, and matches no topic", "leave it out for all that the group has")
@@ -341,6 +343,9 @@ def _show_lake(ctx: typer.Context, to: str, group: str | None, output: Output, *
         print_rows(history(lake, None if group is None else [group], unreadable.append), HISTORY, output)
         warn(ctx, unreadable)
         return
+    from zkgroup.export.packages import require
+
+    require("pyarrow")
     from zkgroup.export.documents import DamagedDocumentError
     from zkgroup.export.group import read_committed
     from zkgroup.export.verify import verify as check

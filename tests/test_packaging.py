@@ -14,9 +14,9 @@ ROOT = Path(__file__).parent.parent
 
 
 def test_a_wheel_has_everything(tmp_path: Path) -> None:
-    """The commands, the pages that explain findings, and the reference's member for the sandbox."""
+    """The commands, the pages that explain findings, man pages, and the reference's member for the sandbox."""
     tree = tmp_path / "tree"
-    for name in ("zkgroup", "commands", "docs/findings"):
+    for name in ("zkgroup", "commands", "docs/findings", "docs/man"):
         shutil.copytree(ROOT / name, tree / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tree)
@@ -31,3 +31,5 @@ def test_a_wheel_has_everything(tmp_path: Path) -> None:
     assert names >= {f"zkgroup/commands/{path.name}" for path in (ROOT / "commands").glob("*.py")}
     assert names >= {str(path.relative_to(ROOT)) for path in (ROOT / "zkgroup").rglob("*.py")}
     assert names >= {"zkgroup/py.typed", "zkgroup/sandbox/ReferenceMember.java"}
+    manual = {Path(name).name for name in names if "/share/man/man1/" in name}
+    assert manual == {path.name for path in (ROOT / "docs" / "man").iterdir()}

@@ -7,7 +7,6 @@ before anything else, and then that is all: the next export takes what is new.
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import socket
 import uuid
@@ -17,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from zkgroup import __version__
-from zkgroup.errors import MissingExtraError, NotFoundError, UsageError
+from zkgroup.errors import NotFoundError, UsageError
 from zkgroup.export.claim import ExportClaim
 from zkgroup.export.documents import decode_pointer
 from zkgroup.export.group import ExportGroup
@@ -27,6 +26,7 @@ from zkgroup.export.intervals import union
 from zkgroup.export.lake import Lake, LastRun, tag_for
 from zkgroup.export.layout import Layout, parse_compression
 from zkgroup.export.master import choose_master, refuse_if_silent
+from zkgroup.export.packages import require
 from zkgroup.export.plan import make_backfill, make_plan
 from zkgroup.export.request import DEFAULT_TARGET_BYTES, ExportRequest, Settle
 from zkgroup.export.rundata import RunPlan, TopicIdentity, now_ms
@@ -352,9 +352,7 @@ class _Export:
         """Raise ``UsageError`` where Spark cannot run: found out without importing it."""
         if not self._own_runner:
             return
-        missing = [name for name in ("pyspark", "pyarrow") if importlib.util.find_spec(name) is None]
-        if missing:
-            raise MissingExtraError("export", " and ".join(missing), "export")
+        require("pyspark", "pyarrow")
         find_java()
         refuse_if_silent(choose_master(self._request.master, self._request.conf))
 

@@ -97,6 +97,9 @@ def open_store(destination: Destination) -> Store:
     """The store for ``destination``. Does no I/O; pyarrow is imported for what is no folder."""
     if isinstance(destination, Path):
         return FolderStore(destination)
+    from zkgroup.export.packages import require
+
+    require("pyarrow")
     from zkgroup.export.objects import ObjectStore
 
     return ObjectStore(destination)

@@ -1,0 +1,173 @@
+"""Build the sdist, the wheel out of it, and see that the wheel works where nothing else of this checkout is.
+
+Usage: ``check_package.py [--python PYTHON] [TEST…]``. The wheel is installed in an empty virtual environment of PYTHON
+(this one's by default) and run from an empty folder: versions, the help of every command, the man pages, the line that
+installs a part which is missing (it is run as it is told), and tests on real servers, which are copied there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+#: A look, a change, a member, and a server that is told of: seconds each, and no Spark.
+TESTS = ("tests/commands/test_owners.py", "tests/commands/test_copy_group.py", "tests/commands/test_consume_ends.py")
+#: What these tests need of the development tools.
+TOOLS = ("pytest", "pytest-timeout", "hypothesis")
+INI = "[pytest]\npythonpath = tests\naddopts = --strict-markers --import-mode=importlib\ntimeout = 300\n"
+
+
+class Failed(Exception):
+    """Something is not as it should be: said in words."""
+
+
+class Place:
+    """A folder with a virtual environment, and nothing of the checkout on any path."""
+
+    def __init__(self, folder: Path, python: str) -> None:
+        self.folder = folder
+        self.environment = folder / "env"
+        self.work = folder / "work"
+        self.work.mkdir()
+        run([python, "-m", "venv", str(self.environment)], folder)
+
+    def run(self, *words: str, code: int = 0) -> str:
+        """Run a program of the environment; its output, stderr included."""
+        program, *rest = words
+        return run([str(self.environment / "bin" / program), *rest], self.work, code=code)
+
+    def install(self, *what: str) -> None:
+        """With pip, as anybody would."""
+        self.run("python", "-m", "pip", "install", "-q", "--disable-pip-version-check", *what)
+
+
+def run(words: list[str] | str, folder: Path, *, code: int = 0) -> str:
+    """Run to the end. Raises ``Failed`` with what it said where it ends with another code."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "ZKGROUP_CONFIG"))}
+    done = subprocess.run(
+        words,
+        cwd=folder,
+        env=own | {"ZKGROUP_CONFIG": os.devnull},
+        shell=isinstance(words, str),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    if done.returncode != code:
+        raise Failed(f"{words} ended with {done.returncode}, not {code}:\n{done.stdout}")
+    return done.stdout
+
+
+def copy_sources(to: Path) -> None:
+    """What git knows or would take, as a clone has it: what was built here before must not get in."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    for name in filter(None, listed.stdout.split("\0")):
+        source = ROOT / name
+        if source.is_symlink() or source.exists():
+            (to / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source, to / name, follow_symlinks=False)
+
+
+def build(tree: Path, to: Path) -> tuple[Path, Path]:
+    """sdist and wheel, the wheel made of the sdist."""
+    run([sys.executable, "-m", "build", "--no-isolation", "--outdir", str(to), "."], tree)
+    (sdist,), (wheel,) = to.glob("*.tar.gz"), to.glob("*.whl")
+    return sdist, wheel
+
+
+def check_alone(place: Place, wheel: Path) -> None:
+    """Without any extra: the package is the installed one, and every command tells of itself."""
+    place.install(str(wheel))
+    found = place.run("python", "-c", "import zkgroup, zkgroup.commands as c; print(zkgroup.__file__, c.__file__)")
+    if found.count(str(place.environment)) != 2:
+        raise Failed(f"not the installed package: {found}")
+    version = wheel.name.split("-")[1]
+    told = place.run("zkgroup", "--version")
+    if not re.match(rf"zkgroup {re.escape(version)}\nPython \S+, kazoo \S+, confluent-kafka \S+, librdkafka \d", told):
+        raise Failed(f"versions: {told}")
+    say(told.strip().replace("\n", "; "))
+    manual = sorted(path.stem for path in (place.environment / "share" / "man" / "man1").glob("*.1"))
+    if manual != sorted(path.stem for path in (ROOT / "docs" / "man").glob("*.1")):
+        raise Failed(f"man pages: {manual}")
+    if not list(place.environment.glob("lib/python*/site-packages/zkgroup/py.typed")):
+        raise Failed("py.typed is missing")
+    for page in manual:
+        words = page.removeprefix("zkgroup").replace("-", " ").split()
+        # A command's name has hyphens, too; what is below `sandbox` and `config` are words of their own.
+        command = words if words[:1] in (["sandbox"], ["config"]) else ["-".join(words)] if words else []
+        usage = f"Usage: {' '.join(['zkgroup', *command])} "
+        if not place.run("zkgroup", *command, "--help").startswith(usage):
+            raise Failed(f"help of {page} does not begin with {usage}")
+    say(f"help of {len(manual)} commands, and their man pages")
+
+
+def check_extra(place: Place) -> None:
+    """The part that is missing names one line; run as it stands it makes the part work."""
+    arguments = ["export", "orders", "--group", "lake", "--to", "lake", "-z", "127.0.0.1:1", "--connect-timeout", "0.2"]
+    told = place.run("zkgroup", *arguments, code=2)
+    line = re.fullmatch(r"zkgroup: export needs .*: (\S+ -m pip install 'zkgroup\[export\]')\n", told)
+    if line is None:
+        raise Failed(f"export without its extra: {told}")
+    run(line[1] + " -q --disable-pip-version-check", place.work)
+    place.run("zkgroup", *arguments, code=3)  # now it is the servers that are missing
+    say(f"what installs the extra: {line[1].replace(str(place.environment), '…')}")
+
+
+def check_tests(place: Place, tests: list[str]) -> None:
+    """Tests on real servers, from a copy that has nothing of the checkout beside it."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        wanted = tomllib.load(file)["project"]["optional-dependencies"]["dev"]
+    place.install(*(line for line in wanted if re.split(r"[><=\[]", line)[0] in TOOLS), "zkgroup[sandbox]")
+    shutil.copytree(ROOT / "tests", place.work / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+    (place.work / "pytest.ini").write_text(INI, encoding="utf-8")
+    told = place.run("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests)
+    say(f"tests: {told.strip().splitlines()[-1]}")
+
+
+def say(words: str) -> None:
+    """Progress, with the time that has passed."""
+    sys.stderr.write(f"{time.monotonic() - BEGAN:4.0f} s  {words}\n")
+    sys.stderr.flush()
+
+
+BEGAN = time.monotonic()
+
+
+def main() -> int:
+    """0, or 1 with what is wrong on stderr."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--python", default=sys.executable, help="the Python to install it with")
+    parser.add_argument("tests", nargs="*", default=list(TESTS), help="tests to run, as paths in this checkout")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="zkgroup-package-") as name:
+        folder = Path(name)
+        try:
+            copy_sources(folder / "tree")
+            sdist, wheel = build(folder / "tree", folder / "dist")
+            say(f"{sdist.name} ({sdist.stat().st_size // 1024} KiB), {wheel.name} ({wheel.stat().st_size // 1024} KiB)")
+            place = Place(folder, given.python)
+            check_alone(place, wheel)
+            check_extra(place)
+            check_tests(place, given.tests)
+        except Failed as failed:
+            sys.stderr.write(f"{failed}\n")
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""What the program says of itself: the help of every command, the reference and the man pages that are made of it."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import make_manual
+import pytest
+import typer
+from make_manual import MAN, ROOT, Page, pages
+
+from zkgroup.commands import app
+
+PAGES = pages()
+#: One line of a terminal of 80 columns, less the indentation of help.
+LINE = 78
+
+
+def parsed(line: str) -> str:
+    """The command that a line of the shell calls, after the app has parsed all of it; nothing is run."""
+    words = shlex.split(line)
+    assert words[0] == "zkgroup", line
+    words = words[1 : words.index(">") if ">" in words else None]
+    command = typer.main.get_command(app)
+    context = command.make_context("zkgroup", words)
+    while below := [*context._protected_args, *context.args]:
+        if not hasattr(command, "commands") and not hasattr(command, "table"):
+            break
+        name, command, rest = command.resolve_command(context, below)
+        context = command.make_context(name, rest, parent=context)
+    return context.command_path
+
+
+def test_the_reference_and_the_man_pages_are_what_the_help_says() -> None:
+    """Make them anew with scripts/make_manual.py where a command has changed."""
+    script = str(Path(make_manual.__file__))
+    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_page_that_is_out_of_date_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The check sees a page that differs, one that is missing, and one of a command that is gone."""
+    (tmp_path / "zkgroup-gone.1").write_text("")
+    monkeypatch.setattr(make_manual, "MAN", tmp_path)
+    wanted = make_manual.files()
+    for path, text in wanted.items():
+        if path.parent == tmp_path and path.name != "zkgroup-owners.1":
+            path.write_text(text if path.name != "zkgroup-assign.1" else text + " ")
+    differing = [path.name for path in make_manual.differing(wanted)]
+    assert differing == ["zkgroup-assign.1", "zkgroup-gone.1", "zkgroup-owners.1"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_help_begins_with_one_line_and_has_two_examples(page: Page) -> None:
+    """A purpose that fits on a line of a narrow terminal, and at least two examples."""
+    assert len(page.purpose) <= LINE
+    assert page.purpose.endswith(".")
+    assert page.purpose.count(". ") == 0, "one sentence"
+    assert len(page.examples) >= 2
+
+
+@pytest.mark.parametrize(("page", "example"), [(page, line) for page in PAGES for line in page.examples])
+def test_examples_are_taken_by_the_app(page: Page, example: str) -> None:
+    """Every option of an example exists, with a value that it takes; the example is one of that very command."""
+    assert parsed(example).startswith(page.name)
+
+
+@pytest.mark.parametrize("line", ["zkgroup owners", "zkgroup owners g --nonsense", "zkgroup offsets g --store nowhere"])
+def test_wrong_examples_would_be_found(line: str) -> None:
+    """What is checked above can fail: a missing argument, an unknown option, a value that is none."""
+    with pytest.raises(typer.TyperException):
+        parsed(line)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if not page.subcommands], ids=lambda page: page.name)
+def test_long_lists_of_options_are_grouped(page: Page) -> None:
+    """No section of a command's own options is longer than a screen shows."""
+    assert max(len(rows) for _, rows in page.sections) <= 16
+
+
+@pytest.mark.skipif(shutil.which("man") is None or shutil.which("groff") is None, reason="nothing shows man pages here")
+def test_man_shows_every_page_without_a_warning() -> None:
+    """groff warns of nothing, and what it shows has the options as they are typed."""
+    for path in sorted(MAN.glob("*.1")):
+        shown = subprocess.run(
+            ["man", "--warnings=w", "-E", "UTF-8", "-l", str(path)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+            env={"PATH": "/usr/bin:/bin", "MANWIDTH": "100", "MAN_KEEP_FORMATTING": "", "LC_ALL": "C.UTF-8"},
+        )
+        assert shown.stderr == "", path.name
+        page = next(page for page in PAGES if page.man_name == path.stem)
+        assert page.name in shown.stdout
+        assert all(example in shown.stdout for example in page.examples), path.name
+
+
+def test_the_reference_is_part_of_the_documentation() -> None:
+    """Whoever reads the README finds it."""
+    assert "docs/reference.md" in (ROOT / "README.md").read_text(encoding="utf-8")
