@@ -19,10 +19,28 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-#: A look, a change, a member, and a server that is told of: seconds each, and no Spark.
-TESTS = ("tests/commands/test_owners.py", "tests/commands/test_copy_group.py", "tests/commands/test_consume_ends.py")
+#: A look, a change, a member of the reference, members of ours: seconds each, and no Spark.
+TESTS = (
+    "tests/commands/test_owners.py",
+    "tests/commands/test_copy_group.py",
+    "tests/commands/test_consume_ends.py::test_messages_that_come_meanwhile_do_not_keep_it",
+    "tests/commands/test_consume_ends.py::test_who_owns_nothing_has_nothing_to_wait_for",
+)
 #: What these tests need of the development tools.
 TOOLS = ("pytest", "pytest-timeout", "hypothesis")
+#: In the environment: the help of every command that has a man page, in one process, since each start takes its time.
+HELP = """
+import contextlib, io, sys
+from zkgroup.commands import app
+for page in sys.argv[1:]:
+    words = page.removeprefix("zkgroup").removeprefix("-").split("-")
+    # A command's name has hyphens, too; what is below sandbox and config are words of their own.
+    command = words if words[0] in ("sandbox", "config") else ["-".join(words)] if words[0] else []
+    with contextlib.redirect_stdout(io.StringIO()) as shown, contextlib.suppress(SystemExit):
+        app([*command, "--help"])
+    if not shown.getvalue().startswith(f"Usage: {' '.join(['zkgroup', *command])} "):
+        print(page, shown.getvalue())
+"""
 INI = "[pytest]\npythonpath = tests\naddopts = --strict-markers --import-mode=importlib\ntimeout = 300\n"
 
 
@@ -47,7 +65,7 @@ class Place:
 
     def install(self, *what: str) -> None:
         """With pip, as anybody would."""
-        self.run("python", "-m", "pip", "install", "-q", "--disable-pip-version-check", *what)
+        self.run("python", "-m", "pip", "install", "-q", "--no-compile", "--disable-pip-version-check", *what)
 
 
 def run(words: list[str] | str, folder: Path, *, code: int = 0) -> str:
@@ -105,13 +123,9 @@ def check_alone(place: Place, wheel: Path) -> None:
         raise Failed(f"man pages: {manual}")
     if not list(place.environment.glob("lib/python*/site-packages/zkgroup/py.typed")):
         raise Failed("py.typed is missing")
-    for page in manual:
-        words = page.removeprefix("zkgroup").replace("-", " ").split()
-        # A command's name has hyphens, too; what is below `sandbox` and `config` are words of their own.
-        command = words if words[:1] in (["sandbox"], ["config"]) else ["-".join(words)] if words else []
-        usage = f"Usage: {' '.join(['zkgroup', *command])} "
-        if not place.run("zkgroup", *command, "--help").startswith(usage):
-            raise Failed(f"help of {page} does not begin with {usage}")
+    told = place.run("python", "-c", HELP, *manual)
+    if told.strip():
+        raise Failed(f"help: {told}")
     say(f"help of {len(manual)} commands, and their man pages")
 
 
