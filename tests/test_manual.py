@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import shutil
 import subprocess
 import sys
@@ -11,28 +10,12 @@ from pathlib import Path
 import make_manual
 import pytest
 import typer
+from documented import command_lines, parsed
 from make_manual import MAN, ROOT, Page, pages
-
-from zkgroup.commands import app
 
 PAGES = pages()
 #: One line of a terminal of 80 columns, less the indentation of help.
 LINE = 78
-
-
-def parsed(line: str) -> str:
-    """The command that a line of the shell calls, after the app has parsed all of it; nothing is run."""
-    words = shlex.split(line)
-    assert words[0] == "zkgroup", line
-    words = words[1 : words.index(">") if ">" in words else None]
-    command = typer.main.get_command(app)
-    context = command.make_context("zkgroup", words)
-    while below := [*context._protected_args, *context.args]:
-        if not hasattr(command, "commands") and not hasattr(command, "table"):
-            break
-        name, command, rest = command.resolve_command(context, below)
-        context = command.make_context(name, rest, parent=context)
-    return context.command_path
 
 
 def test_the_reference_and_the_man_pages_are_what_the_help_says() -> None:
@@ -66,7 +49,8 @@ def test_help_begins_with_one_line_and_has_two_examples(page: Page) -> None:
 @pytest.mark.parametrize(("page", "example"), [(page, line) for page in PAGES for line in page.examples])
 def test_examples_are_taken_by_the_app(page: Page, example: str) -> None:
     """Every option of an example exists, with a value that it takes; the example is one of that very command."""
-    assert parsed(example).startswith(page.name)
+    (line,) = command_lines(example)
+    assert parsed(line).startswith(page.name)
 
 
 @pytest.mark.parametrize("line", ["zkgroup owners", "zkgroup owners g --nonsense", "zkgroup offsets g --store nowhere"])

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
 from zkgroup.groups.findings import KINDS
 
 ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
 def test_a_wheel_has_everything(tmp_path: Path) -> None:
@@ -33,3 +36,23 @@ def test_a_wheel_has_everything(tmp_path: Path) -> None:
     assert names >= {"zkgroup/py.typed", "zkgroup/sandbox/ReferenceMember.java"}
     manual = {Path(name).name for name in names if "/share/man/man1/" in name}
     assert manual == {path.name for path in (ROOT / "docs" / "man").iterdir()}
+
+
+def test_the_sources_need_the_python_that_is_declared() -> None:
+    """vermin finds no syntax, and nothing of the standard library, that is newer than ``requires-python`` says; and
+    that version is needed, so that it is not higher than it has to be."""
+    asked = [sys.executable, "-m", "vermin", "--no-tips", "--eval-annotations", "-q", "zkgroup", "commands"]
+    told = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, timeout=240, check=True).stdout
+    needed = re.search(r"Minimum required versions: +(?:!2, )?([\d.]+)", told)
+    assert needed is not None, told
+    assert PROJECT["requires-python"] == f">={needed[1]}"
+
+
+def test_the_pythons_that_are_named_were_run() -> None:
+    """The classifiers name the versions that docs/developing.md says were run, from the lowest on."""
+    prefix = "Programming Language :: Python :: 3."
+    named = [line.removeprefix(prefix) for line in PROJECT["classifiers"] if line.startswith(prefix)]
+    text = (ROOT / "docs" / "developing.md").read_text(encoding="utf-8")
+    run = re.findall(r"^\| 3\.(\d+)\.\d+ \|", text, re.MULTILINE)
+    assert run == named
+    assert PROJECT["requires-python"] == f">=3.{named[0]}"
