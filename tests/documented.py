@@ -2,8 +2,7 @@
 
 A block after ``<!-- run -->`` is run, command by command; what they print must be what stands there, but for times,
 addresses, paths, and numbers of four digits and more. ``<!-- run: exit 5 -->`` is for commands that end so, and
-``<!-- run: any output -->`` for those whose words differ. ``<!-- prepare: NAME -->`` has a test bring about what the
-page then is about.
+``<!-- run: any output -->`` for those whose words differ.
 """
 
 from __future__ import annotations
@@ -12,8 +11,9 @@ import os
 import re
 import shlex
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,10 @@ from cli import ZKGROUP, environment
 
 from zkgroup.commands import app
 
-ROOT = Path(__file__).resolve().parents[1]
+#: Set to anything: pages get what their commands print, instead of being compared with it.
+REWRITE = "REWRITE_DOCS"
 _BLOCK = re.compile(
-    r"<!-- prepare: (?P<scene>[a-z-]+) -->"
-    r"|<!-- run(?P<how>: [^>]+)? -->\n```(?P<kind>console|python)\n(?P<text>.*?)```\n",
+    r"<!-- run(?P<how>: [^>]+)? -->\n```(?P<kind>console|python)\n(?P<text>.*?)```\n",
     re.DOTALL,
 )
 _OUTPUT = re.compile(r"\n```\n(.*?)```\n", re.DOTALL)
@@ -35,20 +35,18 @@ _COMMAND = re.compile(r"(?:^ *(?:\$ )?|`)(zkgroup (?! )[^`\n]+)", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Example:
-    """A command (``console``), a program (``python``), or a ``scene``. ``shown``: what it prints; None: anything."""
+    """A command (``console``) or a program (``python``). ``shown``: what it prints; None: anything."""
 
     kind: str
     source: str
     shown: str | None = None
     code: int = 0
+    typed: str = ""  # as it stands in the page, prompt included
 
 
 def examples(page: str) -> Iterator[Example]:
-    """All that is marked to be run or prepared, in the order of the page."""
+    """All that is marked to be run, in the order of the page."""
     for block in _BLOCK.finditer(page):
-        if block["scene"]:
-            yield Example("scene", block["scene"])
-            continue
         how = (block["how"] or "").removeprefix(": ")
         if block["kind"] == "python":
             output = _OUTPUT.match(page, block.end())
@@ -57,11 +55,13 @@ def examples(page: str) -> Iterator[Example]:
             continue
         for text in re.split(r"^\$ ", block["text"], flags=re.MULTILINE)[1:]:
             command, _, shown = text.partition("\n")
+            typed = f"$ {command}\n"
             while command.endswith("\\"):
                 more, _, shown = shown.partition("\n")
+                typed += f"{more}\n"
                 command = f"{command[:-1]}{more.lstrip('> ')}"
             code = int(how.removeprefix("exit ")) if how.startswith("exit ") else 0
-            yield Example("console", command, None if how == "any output" else shown, code)
+            yield Example("console", command, None if how == "any output" else shown, code, typed)
 
 
 def masked(text: str) -> list[str]:
@@ -70,26 +70,27 @@ def masked(text: str) -> list[str]:
     text = re.sub(r"127\.0\.0\.1:\d+", "ADDRESS", text)
     text = re.sub(r"/\S+/sandbox/default/", "FOLDER/", text)
     text = re.sub(r"/\S+/backups/\w+-", "FOLDER/", text)
-    text = re.sub(r"\b\d+\.\d s\b", "N s", text)
+    text = re.sub(r"\b\d+\.\d s\b|(?<=registered for )\d+ s\b|\b\d+ s(?= old\b)", "N s", text)
+    text = re.sub(r"\b0x[0-9a-f]{9,}\b", "SESSION", text)
     text = re.sub(r"(?<![\w.-])\d{4,}(?![\w.-])", "N", text)
     text = re.sub(r"\d+(?= +running\b)", "N", text)  # process ids may be short
     return [" ".join(line.split()) for line in text.splitlines()]
 
 
-def run_examples(
-    page: str, folder: Path, env: Mapping[str, str], scenes: Mapping[str, Callable[[], None]] | None = None
-) -> int:
-    """Run the page's commands in ``folder``, each as a user types it. Returns how many were run."""
+def run_examples(page: Path, folder: Path) -> int:
+    """Run the page's commands in ``folder``, each as a user types it. Returns how many were run.
+
+    With ``REWRITE_DOCS`` in the environment, what they print is written into the page instead: to be read over, then.
+    """
     path = f"{Path(ZKGROUP).parent}{os.pathsep}{os.environ['PATH']}"
-    count = 0
-    for example in examples(page):
-        if example.kind == "scene":
-            (scenes or {})[example.source]()
-        elif example.kind == "console":
+    text = page.read_text(encoding="utf-8")
+    printed: list[tuple[Example, str]] = []
+    for example in examples(text):
+        if example.kind == "console":
             done = subprocess.run(
                 ["bash", "-c", example.source],
                 cwd=folder,
-                env=environment({"PATH": path, **env}),
+                env=environment({"PATH": path}),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -97,19 +98,38 @@ def run_examples(
                 timeout=120,
                 check=False,
             )
-            assert done.returncode == example.code, (example.source, done.stdout)
-            if example.shown is not None:
+            assert done.returncode == example.code, (example.source, done.returncode, done.stdout)
+            printed.append((example, done.stdout))
+            if example.shown is not None and REWRITE not in os.environ:
                 assert masked(done.stdout) == masked(example.shown), example.source
-            count += 1
-    return count
+    if REWRITE in os.environ:
+        page.write_text(_rewritten(text, printed), encoding="utf-8")
+    return len(printed)
+
+
+def _rewritten(text: str, printed: list[tuple[Example, str]]) -> str:
+    """The page with what its commands have printed, as if it had been somebody's own machine."""
+    position = 0
+    for example, output in printed:
+        if example.shown is not None:
+            at = text.index(example.typed, position) + len(example.typed)
+            own = re.sub(r"/\S+/(backups|sandbox)/", r"/home/me/.local/state/zkgroup/\1/", output)
+            assert text.startswith(example.shown, at)
+            text = text[:at] + own + text[at + len(example.shown) :]
+            position = at + len(own)
+    return text
+
+
+def without_shell(line: str) -> str:
+    """A command without what a shell does with it, or with its output: comments, pipes, files."""
+    return re.split(r" (?:#|\||&|;|>|2>|…|tells more)|\\$", line)[0].strip()
 
 
 def command_lines(page: str) -> list[str]:
     """Every command line that a page shows or names, without what a shell does with it. A name alone is no line."""
     found = []
     for line in _COMMAND.findall(page):
-        line = line.replace("\\|", "|")  # as a table writes it
-        command = re.split(r" (?:#|\||&|;|>|2>|…|tells more)|\\$", line)[0].strip()
+        command = without_shell(line.replace("\\|", "|"))  # as a table writes it
         if " " in re.sub(r"^zkgroup (?:-[cz] \S+ )?", "", command) or command == "zkgroup list-groups":
             found.append(command)
     return found
@@ -119,10 +139,22 @@ def parsed(line: str) -> str:
     """The command that a line calls, after the app has parsed all of it; nothing is run. Raises what the app raises."""
     words = shlex.split(line)
     assert words[0] == "zkgroup", line
-    command: Any = typer.main.get_command(app)
+    command = _root()
     context = command.make_context("zkgroup", words[1:])
     while hasattr(command, "resolve_command"):
-        _, command, rest = command.resolve_command(context, [*context._protected_args, *context.args])
+        name, *rest = [*context._protected_args, *context.args]
+        command = _below(command, name) or command.resolve_command(context, [name, *rest])[1]
         context = command.make_context(command.name, rest, parent=context)
     path: str = context.command_path
     return path
+
+
+@cache
+def _root() -> Any:
+    return typer.main.get_command(app)
+
+
+@cache
+def _below(group: Any, name: str) -> Any:
+    """A command is made once: each of them declares dozens of options."""
+    return group.get_command(None, name)

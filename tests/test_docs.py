@@ -1,0 +1,119 @@
+"""The tutorial and the how-to pages: every command in them runs, and prints what they show.
+
+Each page has a sandbox of its own, in a state folder of its own, since what it shows are all groups of a cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from cli import run
+from documented import run_examples
+from grouping import Groups, static
+from support import wait_until
+
+from zkgroup.protocol import znodes
+from zkgroup.protocol.ops import Create, Ensure
+from zkgroup.sandbox.lifecycle import stop
+from zkgroup.sandbox.paths import STATE_VARIABLE
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.sandbox.topics import Record, create_topic, produce
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+MESSAGES = 3000
+TOPIC = "orders"
+PARTITIONS = 3
+
+
+@pytest.fixture
+def own_state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """A state folder of the page's own; what its commands have left running in it is ended."""
+    state = tmp_path / "state"
+    state.mkdir()
+    monkeypatch.setenv(STATE_VARIABLE, str(state))
+    yield state
+    stop("default")
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    """Where the page's commands are typed."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    return folder
+
+
+class Scenes:
+    """What each how-to begins with: groups as its pain leaves them. Their members are nodes of sessions of ours."""
+
+    def __init__(self, registry: Registry, living: Registry, former: Registry) -> None:
+        self.registry = registry
+        self.living = Groups(living, lambda stem: stem)
+        self.former = Groups(former, lambda stem: stem)
+
+    def all(self) -> None:
+        """Every one, until they are old enough to be no rebalance that is going on."""
+        for make in (self.unread, self.half_claimed, self.former_session, self.beyond, self.debris, self.half_built):
+            make()
+        for group in ("billing", "shipping", "indexer"):
+            shown = ("-c", "sandbox", "inspect-group", group, "--section", "findings", "--output", "json")
+            wait_until(lambda shown=shown: "rebalance-in-progress" not in run(*shown).stdout)
+
+    def _offsets(self, start: int = 100) -> dict[tuple[str, int | str], int | bytes]:
+        return {(TOPIC, number): start + number for number in range(PARTITIONS)}
+
+    def unread(self) -> None:
+        """Two members whose rebalances failed: registered, and owning nothing."""
+        members = {"@_web1": static({TOPIC: 1}), "@_web2": static({TOPIC: 1})}
+        self.living.make(members, {}, self._offsets(), name="billing")
+
+    def half_claimed(self) -> None:
+        """A member that is registered, beside claims of one that is gone, which no session will ever end."""
+        self.living.make({"@_new": static({TOPIC: 1})}, {(TOPIC, 0): "@_new-0"}, self._offsets(), name="shipping")
+        for number in (1, 2):
+            self.registry.write(Create(f"{znodes.owner_topic('shipping', TOPIC)}/{number}", b"shipping_old-0"))
+
+    def former_session(self) -> None:
+        """A member that lost its session, came back, and whose owner nodes are still those of the old one."""
+        self.former.make(None, {(TOPIC, n): "@_py-0" for n in range(PARTITIONS)}, self._offsets(), name="indexer")
+        self.living.make({"@_py": static({TOPIC: 1})}, name="indexer")
+
+    def beyond(self) -> None:
+        """Offsets of a topic that was deleted and made again: one beyond the new log, one within it."""
+        self.living.make(offsets={(TOPIC, 0): 250_000, (TOPIC, 1): 17, (TOPIC, 2): 31_337}, name="backup")
+
+    def debris(self) -> None:
+        """What console consumers leave behind."""
+        for number in (10417, 59001, 88123):
+            self.living.make({}, {}, self._offsets(10), name=f"console-consumer-{number}")
+
+    def half_built(self) -> None:
+        """A group that was only begun: nodes, and nothing in them."""
+        self.registry.write(Ensure(znodes.ids("newcomer")))
+        self.registry.write(Ensure(znodes.owner_topic("newcomer", "gone")))
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("own_state")
+def test_the_how_to_pages(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each pain as it is found, and its remedy: shown, and where that is the point, done."""
+    with Sandbox() as sandbox, ExitStack() as sessions:
+        registry, living, former = (sessions.enter_context(sandbox.registry()) for _ in range(3))
+        monkeypatch.setenv("ZOOKEEPER", sandbox.connect)
+        create_topic(registry, TOPIC, PARTITIONS)
+        messages = [Record(b"order %d" % number, None, number % PARTITIONS) for number in range(MESSAGES)]
+        produce(KafkaSettings(sandbox.bootstrap), TOPIC, messages)
+        Scenes(registry, living, former).all()
+        assert run_examples(DOCS / "howto.md", work) > 15
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("own_state")
+def test_the_tutorial(work: Path) -> None:
+    """From the first sandbox to its end, as it is told."""
+    assert run_examples(DOCS / "tutorial.md", work) > 15
