@@ -18,6 +18,9 @@ from ._errors import stdout_descriptor
 from ._messages import Formatter, compile_format, json_lines, values_lines
 from ._sink import Sink
 
+MEMBER = "As a member of a group"
+WHEN = "Where to begin, and when to leave"
+
 
 def consume(
     ctx: typer.Context,
@@ -34,7 +37,12 @@ def consume(
     group: Annotated[
         str | None,
         typer.Option(
-            "--group", "-g", metavar="GROUP", help="Be a member of this group.", autocompletion=complete_group
+            "--group",
+            "-g",
+            metavar="GROUP",
+            help="Be a member of this group.",
+            autocompletion=complete_group,
+            rich_help_panel=MEMBER,
         ),
     ] = None,
     coordinator: Annotated[
@@ -42,10 +50,15 @@ def consume(
         typer.Option(
             "--coordinator",
             help="Where the group's members meet: in ZooKeeper, or at Kafka's coordinator, as newer consumers do.",
+            rich_help_panel=MEMBER,
         ),
     ] = "zookeeper",
-    streams: Annotated[int, typer.Option("--streams", metavar="N", min=1, help="Streams of this member.")] = 1,
-    from_beginning: Annotated[bool, typer.Option("--from-beginning", help="The same as --offset earliest.")] = False,
+    streams: Annotated[
+        int, typer.Option("--streams", metavar="N", min=1, help="Streams of this member.", rich_help_panel=MEMBER)
+    ] = 1,
+    from_beginning: Annotated[
+        bool, typer.Option("--from-beginning", help="The same as --offset earliest.", rich_help_panel=WHEN)
+    ] = False,
     partition: Annotated[
         list[int] | None,
         typer.Option("--partition", metavar="P", min=0, help="Only this partition, without a group; repeatable."),
@@ -56,17 +69,24 @@ def consume(
             "--offset",
             metavar="earliest|latest|N|-N|@TIME",
             help="Where to start; with a group only where it has no offset stored. -N: the last N.",
+            rich_help_panel=WHEN,
         ),
     ] = None,
     max_messages: Annotated[
-        int | None, typer.Option("--max-messages", "-n", metavar="N", min=0, help="Leave after N messages.")
+        int | None,
+        typer.Option("--max-messages", "-n", metavar="N", min=0, help="Leave after N messages.", rich_help_panel=WHEN),
     ] = None,
     timeout_ms: Annotated[
         int | None,
-        typer.Option("--timeout-ms", metavar="MS", min=0, help="Leave after so long without a message."),
+        typer.Option(
+            "--timeout-ms", metavar="MS", min=0, help="Leave after so long without a message.", rich_help_panel=WHEN
+        ),
     ] = None,
     until_end: Annotated[
-        bool, typer.Option("--until-end", "-e", help="Leave when the ends seen at the start are reached.")
+        bool,
+        typer.Option(
+            "--until-end", "-e", help="Leave when the ends seen at the start are reached.", rich_help_panel=WHEN
+        ),
     ] = False,
     fmt: Annotated[
         str | None,
@@ -83,10 +103,15 @@ def consume(
     ] = "raw",
     strategy: Annotated[
         Literal["range", "roundrobin"] | None,
-        typer.Option("--strategy", help="How the group shares its partitions; the same for all members."),
+        typer.Option(
+            "--strategy", help="How the group shares its partitions; the same for all members.", rich_help_panel=MEMBER
+        ),
     ] = None,
     no_commit: Annotated[
-        bool, typer.Option("--no-commit", help="As a member, but leave the group's offsets as they are.")
+        bool,
+        typer.Option(
+            "--no-commit", help="As a member, but leave the group's offsets as they are.", rich_help_panel=MEMBER
+        ),
     ] = False,
 ) -> int:
     """Print messages, one a line.
