@@ -1,7 +1,7 @@
 """Take the pictures in ``docs/pictures``: real commands on a sandbox, on terminals of several widths, as SVG.
 
-Usage: ``take_pictures.py [NAME…]``. What a command prints on a pseudo-terminal is drawn as a terminal would show it: lines
-that are wider than it are broken at its edge. Nothing is drawn by hand.
+Usage: ``take_pictures.py [NAME…]``. What a command prints on a pseudo-terminal is drawn as a terminal would show it:
+lines that are wider than it are broken at its edge. Nothing is drawn by hand.
 """
 
 from __future__ import annotations
