@@ -6,15 +6,15 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from ._render import AtLeast, iso_utc, print_rows
+from ._render import AtLeast, iso_utc, print_marked, print_rows
 from ._text import escape, one_line, shortened
 
 if TYPE_CHECKING:
-    from zkgroup.groups.findings_kinds import Finding
+    from zkgroup.groups.findings_kinds import Finding, Severity
     from zkgroup.groups.inspection import Inspection
     from zkgroup.groups.listing import GroupRow
 
@@ -24,6 +24,8 @@ PARTITIONS = ("topic", "partition", "committed", "log_end", "lag", "leader", "ow
 BOTH = ("topic", "partition", "committed_zookeeper", "committed_kafka", "log_end", "lag", "leader", "owner")
 #: What is said of more groups than these is said once, and so many of them are named.
 NAMED_GROUPS = 3
+#: Colours that are told apart on a dark and on a light ground; the words say the same without them.
+STYLES: Mapping[Severity, str] = {"critical": "bold red", "warning": "bold yellow", "info": "bold blue"}
 SUMMARY = ("group", "store", "state", "members", "partitions", "lag", "critical", "warning", "info")
 
 
@@ -38,7 +40,7 @@ def table_row(row: GroupRow) -> dict[str, Any]:
 def print_overview(one: Inspection) -> None:
     """One group: a line about it, its members, its partitions, what is wrong."""
     row = {**table_row(one.summary), "strategy": one.strategy, "taken_at": iso_utc(one.snapshot.taken_at)}
-    print_rows([row], HEAD, "table")
+    print_rows([row], HEAD, "table", spare="taken_at")
     if members := one.rows("members"):
         _title("members")
         print_rows(members, MEMBERS, "table")
@@ -109,7 +111,8 @@ def _say_more() -> None:
 
 
 def _title(text: str) -> None:
-    sys.stdout.write(f"\n{escape(text)}\n")
+    sys.stdout.write("\n")
+    print_marked([(escape(text), "bold")])
 
 
 def _print_findings(findings: Sequence[Finding]) -> None:
@@ -117,7 +120,8 @@ def _print_findings(findings: Sequence[Finding]) -> None:
     terminal = sys.stdout.isatty()
     columns = shutil.get_terminal_size().columns if terminal else sys.maxsize
     for finding in findings:
-        sys.stdout.write(f"{finding.severity:<8}  {finding.code}: {one_line(finding.subject)}\n")
+        severity = f"{finding.severity:<8}"
+        print_marked([(severity, STYLES[finding.severity]), (f"  {finding.code}: {one_line(finding.subject)}", "")])
         for text in (finding.message, f"→ {finding.remedy}"):
             sys.stdout.write(
                 textwrap.fill(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -64,16 +65,27 @@ def time_column(name: str) -> Column:
 
 
 def print_rows(
-    rows: Iterable[Row], columns: Sequence[Column | str], output: Output, *, stream: TextIO | None = None
+    rows: Iterable[Row],
+    columns: Sequence[Column | str],
+    output: Output,
+    *,
+    stream: TextIO | None = None,
+    spare: str | None = None,
 ) -> None:
-    """Show rows (dataclasses or mappings that have the columns) on stdout."""
+    """Show rows (dataclasses or mappings that have the columns) on stdout. ``spare``: a column that a terminal goes
+    without where the table would be wider than it."""
     stream = sys.stdout if stream is None else stream
     terminal = stream.isatty()
     declared = [Column(column) if isinstance(column, str) else column for column in columns]
     values = (_values(row, declared) for row in rows)
     names = [column.name for column in declared]
     if output == "table" and terminal:
-        _print_rich_table(list(values), names, stream)
+        found = list(values)
+        if spare is not None and _table_width(found, names) > shutil.get_terminal_size().columns:
+            left_out = names.index(spare)
+            found = [[*row[:left_out], *row[left_out + 1 :]] for row in found]
+            names.remove(spare)
+        _print_rich_table(found, names, stream)
         return
     for line in format_rows(values, names, output):
         stream.write((json_escape(line) if output == "json" else escape(line[:-1]) + "\n") if terminal else line)
@@ -192,9 +204,24 @@ def _table_lines(rows: Sequence[Sequence[Any]], names: Sequence[str]) -> Iterato
         yield GAP.join(parts) + "\n"
 
 
+def _table_width(rows: Sequence[Sequence[Any]], names: Sequence[str]) -> int:
+    return max(width(line.rstrip("\n")) for line in _table_lines(rows, names))
+
+
 def _room(widths: Sequence[int]) -> int:
     """How wide a column is made: one name that is longer than any should be does not push all other rows aside."""
     return max((one for one in widths if one <= WIDEST), default=0)
+
+
+def print_marked(parts: Sequence[tuple[str, str]]) -> None:
+    """A line of parts on stdout, each with the style that a terminal shows it in; elsewhere the words alone."""
+    if not sys.stdout.isatty():
+        sys.stdout.write("".join(text for text, _ in parts) + "\n")
+        return
+    from rich.console import Console  # as below
+    from rich.text import Text
+
+    Console(highlight=False, emoji=False, markup=False).print(Text.assemble(*parts), soft_wrap=True)
 
 
 def _print_rich_table(rows: Sequence[Sequence[Any]], names: Sequence[str], stream: TextIO) -> None:

@@ -169,7 +169,7 @@ def test_what_is_no_finding_is_not_explained() -> None:
 
 
 def test_on_a_terminal(cluster: Sandbox, ill: str) -> None:
-    """Findings are folded to its width, and nothing is cut off."""
+    """Findings are folded to its width, and nothing is cut off; how bad they are is told in colour, too."""
     code, shown = run_on_terminal(
         "inspect-group",
         ill,
@@ -177,6 +177,8 @@ def test_on_a_terminal(cluster: Sandbox, ill: str) -> None:
         cluster.connect,
     )
     assert code == 0
+    assert "\x1b[1;31mcritical" in shown
+    shown = re.sub(r"\x1b\[[\d;]*m", "", shown)
     assert "offset-beyond-end" in shown
     lines = [line.rstrip("\r") for line in shown.split("findings")[1].split("\n")]
     assert any(line.startswith(" " * 10) for line in lines)
