@@ -13,6 +13,7 @@ from zkgroup.config import ConnectionSettings
 from zkgroup.errors import NotFoundError
 
 from ._context import connection, given_brokers, open_registry
+from ._working import working
 
 if TYPE_CHECKING:
     from zkgroup.groups.model import GroupSnapshot, Store
@@ -66,10 +67,11 @@ def look_at(ctx: typer.Context, group: str, *, store: Store = "both", logs: bool
     keep_everything()
     settings = connection(ctx)
     if settings.zookeeper is None and settings.bootstrap:
-        return read_group(
-            None, group, kafka=brokers_of(settings, None), store=store, logs=logs, timeout=settings.timeout
-        )
-    with open_registry(settings) as registry:
+        with working(ctx, f"looking at group {group}"):
+            return read_group(
+                None, group, kafka=brokers_of(settings, None), store=store, logs=logs, timeout=settings.timeout
+            )
+    with working(ctx, f"looking at group {group}"), open_registry(settings) as registry:
         return read_group(
             registry, group, kafka=brokers_of(settings, registry), store=store, logs=logs, timeout=settings.timeout
         )
@@ -85,8 +87,10 @@ def look_at_all(
     keep_everything()
     settings = connection(ctx)
     if settings.zookeeper is None and settings.bootstrap:
-        return read_groups(None, kafka=brokers_of(settings, None), store=store, timeout=settings.timeout, warned=warned)
-    with open_registry(settings) as registry:
+        with working(ctx, "looking at all groups"):
+            brokers = brokers_of(settings, None)
+            return read_groups(None, kafka=brokers, store=store, timeout=settings.timeout, warned=warned)
+    with working(ctx, "looking at all groups"), open_registry(settings) as registry:
         brokers = brokers_of(settings, registry)
         return read_groups(registry, kafka=brokers, store=store, timeout=settings.timeout, warned=warned)
 

@@ -23,9 +23,11 @@ ERASE = "\r\x1b[K"
 def working(ctx: typer.Context, what: str) -> Iterator[None]:
     """Say ``what`` on stderr, with the seconds that have passed, from the first second on.
 
-    Nothing may be printed meanwhile. Where stderr is no terminal, and with ``--quiet``, nothing is said.
+    Nothing may be printed meanwhile. Where stderr is no terminal, with ``--quiet``, and with ``-v``, which says more,
+    nothing is said.
     """
-    if not sys.stderr.isatty() or ctx.ensure_object(Given).quiet:
+    given = ctx.ensure_object(Given)
+    if not sys.stderr.isatty() or given.quiet or given.verbosity:
         yield
         return
     done = threading.Event()

@@ -18,6 +18,7 @@ from ._options import GroupArgument, OutputOption
 from ._plan_view import View, show
 from ._render import Output
 from ._whatif import change_members, change_partitions, parse_changes
+from ._working import working
 
 if TYPE_CHECKING:
     from zkgroup.groups.explain import Explanation
@@ -237,7 +238,8 @@ def _execute(
     assert ground.snapshot is not None
     group = ground.snapshot.group
     choices = accepted(ground.explanation, strategy, compat)
-    result = rebalance(registry, group, lambda snapshot: misfits(snapshot, choices), timeout=timeout)
+    with working(ctx, f"waiting for group {group} to rebalance"):
+        result = rebalance(registry, group, lambda snapshot: misfits(snapshot, choices), timeout=timeout)
     found = next((one for one in choices if not misfits(result.snapshot, [one])), base)
     explanation = explain(result.snapshot)
     plan = plan_all(scenario_of(result.snapshot), found)

@@ -38,6 +38,7 @@ from ._watch import (
     replay_recording,
     watch_group,
 )
+from ._working import working
 
 if TYPE_CHECKING:
     from zkgroup.groups.inspection import Inspection
@@ -185,7 +186,8 @@ def inspect_group(
     earlier = {}
     if again is not None:
         earlier = look()
-        time.sleep(again)
+        with working(ctx, f"looking again after {again:g} s"):
+            time.sleep(again)
     looks = look()
     found = worst_first(inspect(snapshot, earlier.get(name), store) for name, snapshot in looks.items())
     if topic:

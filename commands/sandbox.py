@@ -18,6 +18,7 @@ from ._errors import reader_is_gone, say
 from ._options import Given, OutputOption
 from ._render import print_rows
 from ._signals import StopRequest, nothing_begun
+from ._working import working
 
 if TYPE_CHECKING:
     from zkgroup.protocol.names import TopicPartition
@@ -122,7 +123,10 @@ def start(
         properties=_key_values(broker_property, "--broker-property"),
         secure=secure,
     )
-    sandbox.start()
+    with working(
+        ctx, f"starting ZooKeeper and {'a broker' if brokers == 1 else f'{brokers} brokers'} of Kafka {kafka}"
+    ):
+        sandbox.start()
     print_rows(process_rows(sandbox.state), COLUMNS, output)
     called = "" if name == "default" else f":{name}"
     _note(ctx, f"use it with 'zkgroup --cluster sandbox{called} …': ZooKeeper {sandbox.connect}")
@@ -190,7 +194,8 @@ def stop(
     from zkgroup.sandbox.paths import sandbox_names
 
     names = sandbox_names() if all_of_them else [name]
-    stopped = [one for one in names if stop_sandbox(one) is not None]
+    with working(ctx, "stopping what runs"):
+        stopped = [one for one in names if stop_sandbox(one) is not None]
     for one in stopped:
         _note(ctx, f"sandbox {one} is stopped")
     if not stopped and not all_of_them:

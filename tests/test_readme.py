@@ -32,7 +32,6 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 DEMO_GROUPS = (GROUP, "archive")
-PLANNED = re.compile(r"\*\*What is planned and not there yet\*\*.*?\n\n", re.DOTALL)
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +109,7 @@ def test_every_command_line_is_taken_by_the_app(page: Path) -> None:
     """Wherever a page says ``zkgroup …``: the command, all its options and their values are taken today. (Those of the
     reference are made of the app.)"""
     wrong = []
-    for line in command_lines(PLANNED.sub("", page.read_text(encoding="utf-8"))):
+    for line in command_lines(page.read_text(encoding="utf-8")):
         try:
             parsed(line)
         except (typer.TyperException, UsageError, ValueError) as error:
@@ -123,13 +122,6 @@ def test_command_lines_are_found() -> None:
     page = "`zkgroup owners`\n    zkgroup owners g --verify  # why\n$ zkgroup lag g > f\n| `zkgroup lag g \\| cat` |\n"
     assert command_lines(page) == ["zkgroup owners g --verify", "zkgroup lag g", "zkgroup lag g"]
     assert sum(len(command_lines(page.read_text(encoding="utf-8"))) for page in PAGES) > 150
-
-
-def test_what_is_planned_is_not_there() -> None:
-    """A command that exists is no longer called planned."""
-    planned = re.findall(r"`([a-z-]+)`", PLANNED.findall(README)[0])
-    assert len(planned) >= 1
-    assert set(planned) & {lazy.name for lazy in COMMANDS} == set()
 
 
 def test_links_lead_somewhere() -> None:

@@ -1,0 +1,45 @@
+"""Work that takes its time says so on a terminal, and leaves no trace there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from cli import run, run_on_terminal
+from grouping import Groups
+
+from zkgroup.sandbox.sandbox import Sandbox
+
+SAID = "zkgroup: looking again after 2 s … 1 s"
+ERASED = "\r\x1b[K"
+
+
+@pytest.fixture
+def inspect(cluster: Sandbox, groups: Groups, unique: Callable[[str], str]) -> tuple[str, ...]:
+    """A command that takes two seconds."""
+    group = groups.make(offsets={("gone", 0): 1}, name=unique("slow"))
+    return ("inspect-group", group, "--again-after", "2", "-z", cluster.connect)
+
+
+def test_a_terminal_is_told_from_the_first_second_on(inspect: tuple[str, ...]) -> None:
+    """What is done, and for how long; the line is gone before anything else is shown."""
+    code, shown = run_on_terminal(*inspect)
+    assert code == 0
+    assert SAID in shown
+    told, _, result = shown.rpartition(ERASED)
+    assert "looking again" not in result
+    assert "no findings" in result or "findings" in result
+    assert told.count("\n") == 0
+
+
+@pytest.mark.parametrize("option", ["--quiet", "-v"])
+def test_who_wants_less_or_more_gets_no_such_line(inspect: tuple[str, ...], option: str) -> None:
+    """--quiet says nothing, and -v says what is done in lines of its own."""
+    code, shown = run_on_terminal(*inspect, option)
+    assert code == 0
+    assert ERASED not in shown
+
+
+def test_off_a_terminal_nothing_is_said(inspect: tuple[str, ...]) -> None:
+    """Logs of cron get no such lines."""
+    assert run(*inspect).stderr == ""
