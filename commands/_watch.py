@@ -236,7 +236,7 @@ def draw(path: Path, target: Path) -> None:
     from zkgroup.groups.recording import Recording
 
     with Recording(path) as recording:
-        text = picture(recording.entries(), *recording.times, recording.header.group)
+        text = picture(recording.entries(offsets=False), *recording.times, recording.header.group)
     beside = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         try:

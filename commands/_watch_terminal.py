@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 import os
+import re
 import select
 import signal
 import sys
@@ -13,6 +14,8 @@ from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import Any, Final, TypeAlias
 
+from ._text import width
+
 #: A character, or the name of a key that has none.
 Key: TypeAlias = str
 
@@ -20,7 +23,7 @@ _ENTER: Final = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J"
 _LEAVE: Final = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 # Between these a terminal that knows them shows nothing: a frame appears at once. Others ignore them.
 _BEGIN: Final = "\x1b[?2026h\x1b[H"
-_END: Final = "\x1b[J\x1b[?2026l"
+_END: Final = "\x1b[?2026l"
 _NAMED: Final = {
     "\x1b[A": "up", "\x1b[B": "down", "\x1b[C": "right", "\x1b[D": "left",
     "\x1bOA": "up", "\x1bOB": "down", "\x1bOC": "right", "\x1bOD": "left",
@@ -28,6 +31,7 @@ _NAMED: Final = {
     "\x1b[H": "home", "\x1b[F": "end", "\x1bOH": "home", "\x1bOF": "end", "\x1b[1~": "home", "\x1b[4~": "end",
     "\r": "enter", "\n": "enter", "\x7f": "backspace", "\b": "backspace", "\x1b": "escape", "\x03": "interrupt",
 }  # fmt: skip
+_STYLES: Final = re.compile("\x1b\\[[0-9]*m")
 _SMALLEST: Final = (20, 6)
 
 
@@ -137,13 +141,20 @@ class Terminal:
 
     def draw(self, lines: Sequence[str]) -> None:
         """Show a frame: one write, over what is there, so that nothing flickers."""
-        self._write(_BEGIN + "\r\n".join(f"{line}\x1b[K" for line in lines) + _END)
+        columns, _ = self.size
+        self._write(_BEGIN + "\r\n".join(whole(line, columns) for line in lines) + _END)
         self.stale = False
 
     def _write(self, text: str) -> None:
         data = text.encode("utf-8", "backslashreplace")
         while data:
             data = data[os.write(self._out, data) :]
+
+
+def whole(line: str, columns: int) -> str:
+    """The line, and nothing of an older one behind it. After one that fills the screen's width the cursor still stands
+    on the last column, which would be erased."""
+    return line if width(_STYLES.sub("", line)) >= columns else f"{line}\x1b[K"
 
 
 def split_keys(text: str) -> Iterator[Key]:

@@ -16,7 +16,7 @@ from timelines import look
 
 from zkgroup.commands._text import width
 from zkgroup.commands._watch_frame import Style, frame
-from zkgroup.commands._watch_terminal import split_keys
+from zkgroup.commands._watch_terminal import split_keys, whole
 from zkgroup.commands._watch_view import View
 from zkgroup.groups.timeline import Event, Look, WatchedMember, WatchedPartition
 from zkgroup.protocol import znodes
@@ -250,6 +250,25 @@ def test_ascii_alone() -> None:
     for at in range(3):
         view.add(look(at * 1000, {0: "a@5"}, "a", 4), [])
     assert "".join(frame(view, 80, 24, Style(colour=False, signs=False))).replace("…", "").isascii()
+
+
+def test_the_last_column_is_not_erased() -> None:
+    """Behind a line that fills the width nothing is erased: the cursor still stands on its last character. Wide
+    characters and colours are counted as what they take."""
+    assert whole("x" * 80, 80) == "x" * 80
+    assert whole("\x1b[7m" + "漢" * 40 + "\x1b[0m", 80).endswith("漢\x1b[0m")
+    assert whole("\x1b[1mx\x1b[0m", 80).endswith("\x1b[K")
+
+
+def test_an_error_leaves_the_terminal_as_it_was(cluster: Sandbox, group: str, tmp_path: Path) -> None:
+    """What ends a watch from within is told on the terminal that was there before."""
+    record = ["--interval", "0.2", "--record", str(tmp_path / "r.jsonl")]
+    with Screen(
+        "inspect-group", group, "-z", cluster.connect, "--watch", *record, runs='ulimit -f 2; exec "$0" "$@"'
+    ) as screen:
+        assert screen.wait(60) == 1
+        assert screen.is_restored
+        assert b"cannot be written" in screen.raw[screen.raw.rindex(b"\x1b[?1049l") :]
 
 
 def test_keys_of_terminals() -> None:

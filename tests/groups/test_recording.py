@@ -57,6 +57,13 @@ def test_what_was_recorded_is_read(
     assert read(path, len(looks) // 2) == entries[len(looks) // 2 :]
     with Recording(path) as found:
         assert (found.looks, found.times, found.header) == (len(looks), (looks[0].at, looks[-1].at), HEADER)
+        owners = [
+            sorted((key, str(p.owner), str(p.member)) for key, p in entry.look.partitions.items())
+            for entry in found.entries(offsets=False)
+        ]
+    assert owners == [
+        sorted((key, str(p.owner), str(p.member)) for key, p in look.partitions.items()) for look in looks
+    ]
     data = path.read_bytes()
     path.write_bytes(data[: max(data.index(b"\n", data.index(b"\n") + 1) + 1, len(data) - cut)])
     left = read(path)

@@ -9,13 +9,13 @@ from __future__ import annotations
 import colorsys
 import re
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 from xml.sax.saxutils import escape, quoteattr
 
 from zkgroup.groups.recording import Entry
-from zkgroup.groups.timeline import Event, Look
+from zkgroup.groups.timeline import Event, Look, WatchedPartition
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.words import counted
 
@@ -72,6 +72,7 @@ class _Canvas:
         self._present: dict[str, list[int]] = {}  # first and last time
         self._rows: dict[TopicPartition, array[int]] = {}
         self._held: dict[TopicPartition, _Held] = {}
+        self._last: Mapping[TopicPartition, WatchedPartition] | None = None
         self._marks = bytearray(COLUMNS)
         self._since: int | None = None
         self._rebalances = 0
@@ -86,11 +87,13 @@ class _Canvas:
         for name in look.members:
             self._present.setdefault(name, [look.at, look.at])[1] = look.at
             self._number(name)
-        for key in self._held.keys() - look.partitions.keys():
-            self._hold(key, 0, column)
-        for key, p in look.partitions.items():
-            owner = p.member or p.owner
-            self._hold(key, 0 if owner is None else self._number(owner), column)
+        if look.partitions is not self._last:
+            for key in self._held.keys() - look.partitions.keys():
+                self._hold(key, 0, column)
+            for key, p in look.partitions.items():
+                owner = p.member or p.owner
+                self._hold(key, 0 if owner is None else self._number(owner), column)
+            self._last = look.partitions
         for event in events:
             if event.kind == "rebalance-started":
                 self._since = event.at

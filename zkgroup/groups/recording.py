@@ -26,6 +26,7 @@ VERSION: Final = 1
 WHOLE: Final = 200
 #: A longer line is none of ours: a group of 100,000 partitions makes some ten megabytes.
 _LONGEST: Final = 256 << 20
+_NEW: Final = WatchedPartition()
 _SCALARS: Final = ("exists", "phase", "ids_changed", "zookeeper", "kafka", "measured", "hidden")
 _EVENT: Final = ("kind", "message", "member", "topic", "partition", "before", "after", "seconds")
 
@@ -152,8 +153,10 @@ class Recording:
         if self._file is not None:
             self._file.close()
 
-    def entries(self, start: int = 0) -> Iterator[Entry]:
-        """The looks from the one of this number on (the first is 0), each with its events."""
+    def entries(self, start: int = 0, *, offsets: bool = True) -> Iterator[Entry]:
+        """The looks from the one of this number on (the first is 0), each with its events. Without ``offsets`` those
+        are not kept up to date, which takes a fraction of the time; ``partitions`` is the same object then from look to
+        look, as long as no owner changes."""
         begin = max((one for one in self._whole if one[0] <= max(0, start)), default=(0, 0))
         number = begin[0] - 1
         entry: Entry | None = None
@@ -165,7 +168,7 @@ class Recording:
             if entry is not None and number >= start:
                 yield entry
             number += 1
-            entry = Entry(self._look(value, entry and entry.look), ())
+            entry = Entry(self._look(value, entry and entry.look, offsets), ())
         if entry is not None and number >= start:
             yield entry
 
@@ -228,13 +231,13 @@ class Recording:
     def _broken(self) -> UsageError:
         return UsageError(f"the recording {self.path} is damaged at byte {self._place}", "restore it")
 
-    def _look(self, value: dict[str, Any], last: Look | None) -> Look:
+    def _look(self, value: dict[str, Any], last: Look | None, offsets: bool) -> Look:
         try:
             if "look" in value:
-                return _applied(Look(0), value["look"], self.header.group)
+                return _applied(Look(0), value["look"], self.header.group, offsets=True)
             if last is None:
                 raise ValueError
-            return _applied(last, value["next"], self.header.group)
+            return _applied(last, value["next"], self.header.group, offsets=offsets)
         except (KeyError, TypeError, ValueError, IndexError, AttributeError):
             raise self._broken() from None
 
@@ -305,24 +308,28 @@ def _difference(last: Any, new: Any) -> dict[str, Any]:
     return changed | dict.fromkeys(last.keys() - new.keys())
 
 
-def _applied(last: Look, changes: dict[str, Any], group: str) -> Look:
+def _applied(last: Look, changes: dict[str, Any], group: str, *, offsets: bool) -> Look:
     """The look that comes out of the last one and what changed. Raises what comes of values that are no such thing."""
-    partitions = dict(last.partitions)
+    partitions, changed, added = dict(last.partitions), False, False
     for topic, numbers in changes.get("offsets", {}).items():
         for number, values in numbers.items():
             key = TopicPartition(topic, int(number))
+            known = partitions.get(key)
             if values is None:
                 del partitions[key]
+            elif known is None or offsets:
+                known, added = (_NEW, True) if known is None else (known, added)
+                committed, start, end = map(_number, values)
+                partitions[key] = WatchedPartition(*known[:4], committed, start, end, known.leader)
+            else:
                 continue
-            committed, start, end = map(_number, values)
-            known = partitions.get(key, WatchedPartition())
-            partitions[key] = known._replace(committed=committed, log_start=start, log_end=end)
+            changed = True
     for topic, numbers in changes.get("owners", {}).items():
         for number, (owner, member, claimed, judged, leader) in numbers.items():
             key = TopicPartition(topic, int(number))
-            partitions[key] = partitions[key]._replace(
-                owner=_text(owner), member=_text(member), claimed=int(claimed), judged=bool(judged), leader=leader
-            )
+            held = (_text(owner), _text(member), int(claimed), bool(judged))
+            partitions[key] = WatchedPartition(*held, *partitions[key][4:7], _number(leader))
+            changed = True
     members = dict(last.members)
     for name, value in changes.get("members", {}).items():
         members.pop(name, None)
@@ -336,7 +343,7 @@ def _applied(last: Look, changes: dict[str, Any], group: str) -> Look:
         at=int(changes["at"]),
         group=group,
         members=members,
-        partitions=dict(sorted(partitions.items())),
+        partitions=last.partitions if not changed else dict(sorted(partitions.items())) if added else partitions,
         topics={name: int(value) for name, value in topics.items() if value is not None},
         brokers=tuple(map(int, changes["brokers"])) if "brokers" in changes else last.brokers,
         **cast("dict[str, Any]", scalars),
