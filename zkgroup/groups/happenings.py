@@ -20,19 +20,22 @@ from zkgroup.words import counted, listed
 
 #: A look that has nothing in it: before the first.
 _NEVER: Final = WatchedPartition(judged=False)
+#: Members that have left, and may come back.
+_REMEMBERED: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Story:
     """What has been seen so far. ``since``: when the rebalance that is under way began, None at rest. ``owned``: who
     owned each partition last, whoever does now. ``moved``: what changed hands since then. ``measured``: the last look
-    at offsets."""
+    at offsets. ``left``: when members left that have not come back, the last of them."""
 
     last: Look
     since: int | None = None
     owned: Mapping[TopicPartition, str] = field(default_factory=dict)
     moved: frozenset[TopicPartition] = frozenset()
     measured: Look | None = None
+    left: Mapping[str, int] = field(default_factory=dict)
 
 
 def begin(look: Look) -> tuple[Story, list[Event]]:
@@ -58,7 +61,7 @@ def tell(story: Story, look: Look) -> tuple[Story, list[Event]]:
     events = list(_surroundings(before, look))
     if look.zookeeper is not None:  # what is seen is what was seen last
         return replace(story, last=look), events
-    events += _members(before, look)
+    events += _members(before, look, story.left)
     owners, owned, moved = _owners(story, look)
     settled, was_settled = is_settled(look), story.since is None
     claimed_anew = was_settled and _claims(before) != _claims(look)
@@ -75,7 +78,9 @@ def tell(story: Story, look: Look) -> tuple[Story, list[Event]]:
         events.append(_ended(look, since, moved, at_most=started and look.noticed is None))
         since, moved = None, frozenset()
     measured = look if look.measured else story.measured
-    return Story(look, since, owned, moved, measured), events
+    gone = dict.fromkeys(before.members.keys() - look.members.keys(), look.at)
+    left = {name: at for name, at in {**story.left, **gone}.items() if name not in look.members}
+    return Story(look, since, owned, moved, measured, dict(list(left.items())[-_REMEMBERED:])), events
 
 
 def is_settled(look: Look) -> bool:
@@ -157,7 +162,7 @@ def _here(exists: bool) -> str:
     return "there" if exists else "gone"
 
 
-def _members(before: Look, look: Look) -> Iterator[Event]:
+def _members(before: Look, look: Look, left: Mapping[str, int]) -> Iterator[Event]:
     at = look.at
     for member in sorted(before.members.keys() - look.members.keys()):
         had = [key for key, p in before.partitions.items() if p.member == member]
@@ -170,6 +175,8 @@ def _members(before: Look, look: Look) -> Iterator[Event]:
     for member in sorted(look.members.keys() - before.members.keys()):
         now = look.members[member]
         words = f" ({now.subscription})" if now.subscription else ""
+        if member in left:  # a new process of the reference has a new id, unless its configuration names one
+            words = f" again under the same id, {max(0, at - left[member]) / 1000:.1f} s after it left{words}"
         yield Event(at, "member-joined", f"{member} joined{words}", member, after=now.subscription)
     for member in sorted(look.members.keys() & before.members.keys()):
         was, now = before.members[member], look.members[member]
