@@ -20,7 +20,7 @@ from zkgroup.connector.start import StartAt, resolve_known
 from zkgroup.connector.stream import Feed, Stream
 from zkgroup.errors import UnreachableError, UsageError, ZkgroupError
 from zkgroup.protocol.filters import TopicFilter
-from zkgroup.protocol.names import TopicPartition, internal_topics, spans, validate_group_id, validate_topic
+from zkgroup.protocol.names import TopicPartition, internal_topics, validate_group_id, validate_topic
 from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.membership import Membership, OutdatedError
 
@@ -356,7 +356,7 @@ class CoordinatedConnector:
             return  # given up already
         self._quiet(abandon=lost)
         if not lost:
-            self._commit()
+            self._commit(self._uncommitted())
         self._share, self._wanted, self._granted, self._held = (), set(), False, {}
         self._phase = "joining"
         self._began = self._began or began
@@ -383,15 +383,14 @@ class CoordinatedConnector:
             consumed |= feed.consumed()
         return {p: o for p, o in consumed.items() if p in self._share and self._committed.get(p) != o}
 
-    def _commit(self) -> None:
+    def _commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """The last commit of this share; what it cannot have is told."""
-        offsets = self._uncommitted()
         if not offsets or not self.config.auto_commit_enable or self._membership is None:
             return
         try:
             self._membership.commit(offsets)
         except ZkgroupError as error:
-            log.warning("%s: %s will be read again", error, spans(offsets))
+            log.warning("%s: what was printed since the last commit will be read again", error)
         else:
             self._committed |= offsets
 
@@ -406,6 +405,9 @@ class CoordinatedConnector:
     def _release(self) -> None:
         """Finish, commit, give up the share; closing the membership leaves the group."""
         self._quiet(abandon=self._at_once)
+        offsets = self._uncommitted()
+        for feed in self._feeds:  # nobody need wait for the coordinator
+            feed.end(self._error)
         if self._commit_last and not self._at_once:
-            self._commit()
+            self._commit(offsets)
         self._share, self._phase = (), "left"

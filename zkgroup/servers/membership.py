@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from zkgroup.errors import RefusedError, ZkgroupError
-from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.names import TopicPartition, spans
 from zkgroup.servers.kafka import (
     PIECE,
     UNREACHABLE,
@@ -135,7 +135,7 @@ class Membership:
         if code == KafkaError.INVALID_SESSION_TIMEOUT:
             raise ZkgroupError(
                 f"the brokers do not take this session time-out: {error.str()}",
-                "set -X kafka.session.timeout.ms within their group.min.session.timeout.ms and group.max",
+                "set -X kafka.session.timeout.ms between their group.min.session.timeout.ms and group.max.session.timeout.ms",
             )
         if error.fatal():
             raise ZkgroupError(f"the member of group {self.group} cannot go on: {error.str()}")
@@ -181,10 +181,9 @@ class Membership:
         try:
             answers = self._client.commit(offsets=_as_kafka(offsets), asynchronous=False)
         except KafkaException as error:
-            raise self._refused(error.args[0]) from None
-        for answer in answers or ():
-            if answer.error is not None:
-                raise self._refused(answer.error)
+            raise self._refused(error.args[0], offsets) from None
+        if refused := [answer for answer in answers or () if answer.error is not None]:
+            raise self._refused(refused[0].error, _as_ours(refused))
 
     def close(self) -> None:
         """Leave the group and free the client. ``revoked`` is called where there still is a share."""
@@ -212,12 +211,15 @@ class Membership:
             client.unassign()
 
     def _on_commit(self, error: KafkaError | None, partitions: list[Any]) -> None:
-        errors = [one for one in (error, *(partition.error for partition in partitions)) if one is not None]
         offsets = {TopicPartition(p.topic, p.partition): p.offset for p in partitions}
-        self._committed(self._refused(errors[0]) if errors else None, offsets)
+        refused = [partition for partition in partitions if partition.error is not None]
+        if error is None and refused:
+            self._committed(self._refused(refused[0].error, _as_ours(refused)), offsets)
+        else:
+            self._committed(None if error is None else self._refused(error, offsets), offsets)
 
-    def _refused(self, error: KafkaError) -> ZkgroupError:
-        text = f"offsets of group {self.group} not committed: {error.str()}"
+    def _refused(self, error: KafkaError, partitions: Iterable[TopicPartition]) -> ZkgroupError:
+        text = f"offsets of group {self.group} not committed of {spans(partitions)}: {error.str()}"
         return OutdatedError(text) if error.code() in OUTDATED else ZkgroupError(text)
 
     def _failed(self, what: str, error: KafkaError, timeout: float) -> ZkgroupError:
