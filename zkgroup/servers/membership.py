@@ -135,7 +135,7 @@ class Membership:
         if code == KafkaError.INVALID_SESSION_TIMEOUT:
             raise ZkgroupError(
                 f"the brokers do not take this session time-out: {error.str()}",
-                "set -X kafka.session.timeout.ms between their group.min.session.timeout.ms and group.max.session.timeout.ms",
+                "set -X kafka.session.timeout.ms between their group.min. and their group.max.session.timeout.ms",
             )
         if error.fatal():
             raise ZkgroupError(f"the member of group {self.group} cannot go on: {error.str()}")
@@ -182,8 +182,9 @@ class Membership:
             answers = self._client.commit(offsets=_as_kafka(offsets), asynchronous=False)
         except KafkaException as error:
             raise self._refused(error.args[0], offsets) from None
-        if refused := [answer for answer in answers or () if answer.error is not None]:
-            raise self._refused(refused[0].error, _as_ours(refused))
+        refused = [(answer, error) for answer in answers or () if (error := answer.error) is not None]
+        if refused:
+            raise self._refused(refused[0][1], _as_ours(answer for answer, _ in refused))
 
     def close(self) -> None:
         """Leave the group and free the client. ``revoked`` is called where there still is a share."""
@@ -195,7 +196,10 @@ class Membership:
         share = _as_ours(partitions)
         # Any offset will do: nothing is read here. Without one librdkafka would look for it, and complain.
         client.assign([KafkaTopicPartition(*partition, 0) for partition in share])
-        client.pause([KafkaTopicPartition(*partition) for partition in share])
+        try:
+            client.pause([KafkaTopicPartition(*partition) for partition in share])
+        except KafkaException as error:  # of a topic that goes at this moment, say: then a little is fetched in vain
+            log.debug("group %s: not paused: %s", self.group, error)
         self._assigned(share)
 
     def _on_revoke(self, client: Consumer, partitions: list[Any]) -> None:
