@@ -182,7 +182,7 @@ class Membership:
             answers = self._client.commit(offsets=_as_kafka(offsets), asynchronous=False)
         except KafkaException as error:
             raise self._refused(error.args[0], offsets) from None
-        refused = [(answer, error) for answer in answers or () if (error := answer.error) is not None]
+        refused = [(answer, why) for answer in answers or () if (why := answer.error) is not None]
         if refused:
             raise self._refused(refused[0][1], _as_ours(answer for answer, _ in refused))
 
