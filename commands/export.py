@@ -356,13 +356,15 @@ def _show_lake(ctx: typer.Context, to: str, group: str | None, output: Output, *
             coverage = lake.last(group).coverage
             with open_registry(connection(ctx)) as registry:
                 committed = {group: read_committed(registry, group, coverage)}
-    rows = check(lake, committed)
+    notes: list[str] = []
+    rows = check(lake, committed, notes.append)
     print_rows(rows, VERIFY, output)
+    warn(ctx, notes)
     if problems := [row for row in rows if row.problem is not None]:
         first = problems[0]
         where = "" if first.topic is None else f"{first.topic}-{first.partition} from offset {first.start} on: "
         raise VerificationError(
-            f"{len(problems)} problem{'s' * (len(problems) > 1)} in {root}; {where}{first.problem}",
+            f"{len(problems)} problem{'s' * (len(problems) > 1)} in {root}; {where}{str(first.problem).rstrip('.')}",
             "finish what is unfinished (--status); move away what is damaged or in no manifest; then --backfill "
             "exports again what is missing, where the log still has it",
         )

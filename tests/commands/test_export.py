@@ -185,6 +185,17 @@ def test_what_cannot_be_done_is_one_line_with_its_code(
     assert [path for path in files_in(tmp_path) if not path.startswith("zkgroup-spark-")] == []
 
 
+def test_a_damaged_file_is_told_in_a_sentence(tmp_path: Path) -> None:
+    """What a library says of a file has a full stop of its own: the error goes on behind it as one sentence does."""
+    (tmp_path / "topic=t" / "partition=0").mkdir(parents=True)
+    (tmp_path / "topic=t" / "partition=0" / "0-10.parquet").write_bytes(b"no Parquet at all")
+    done = run("export", "--verify", "--to", str(tmp_path))
+    assert done.returncode == 6
+    assert "cannot be read" in done.stderr
+    assert ".: " not in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 def test_without_a_recent_java_it_says_what_to_install(
     env: dict[str, str], topic: str, at_end: str, tmp_path: Path
 ) -> None:
@@ -392,7 +403,8 @@ def test_a_bucket_is_exported_to_and_looked_at(
         done = run("export", *to, "--verify", env=known)
         assert [(row["rows"], row["problem"]) for row in json.loads(done.stdout)] == [(half, None)] * 2
         done = run("export", topic, *to, "--partition-by", "hour", env=known)
-        assert done.returncode == 0  # nothing new: what would be refused is not asked for
+        assert done.returncode == 5  # although there is nothing new
+        assert "was begun with --partition-by date" in done.stderr
         done = run("export", "--to", uri_of(port, f"{bucket}/elsewhere"), "--history", env=known)
         assert done.returncode == 4
         found = ds.dataset(f"{bucket}/lake", filesystem=filesystem(port), partitioning="hive")

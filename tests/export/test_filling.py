@@ -188,3 +188,26 @@ def test_what_retention_took_of_a_lost_file_is_said(
     assert [row.rows for row in fill_in(group, topic, policies=Policies(expired="earliest"), warn=told.append)] == [15]
     assert any("offsets 0 to 4 are not exported (retention)" in line for line in told)
     assert verify(lake) == [VerifyRow(topic, 0, 0, 20, 15, 5, 0, 1, None)]
+
+
+def test_a_backfill_takes_no_more_than_it_may(
+    in_process: Export, make_topic: Callable[..., str], fill: Callable[..., object], unique: Callable[[str], str],
+    commit: Callable[..., None], committed: Callable[..., int | None], tmp_path: Path,
+) -> None:  # fmt: skip
+    """A limit of messages is shared out among the holes of a backfill; further ones take the rest, the last finds
+    nothing, and all is there once."""
+    topic, group = make_topic(2), unique("group")
+    fill(topic, 60, 2)
+    commit(group, {TopicPartition(topic, number): 20 for number in range(2)})
+    in_process(group, topic)
+    taken: list[int] = []
+    while rows := in_process(group, topic, backfill=True, max_messages=15):
+        taken.append(sum(row.rows for row in rows))
+        assert taken[-1] <= 15
+        if not taken[-1]:
+            break
+    assert sum(taken) == 40
+    assert taken[0] == taken[1] == 15
+    found = [(row["partition"], row["offset"]) for row in messages_in(tmp_path / "out")]
+    assert found == [(number, offset) for number in range(2) for offset in range(30)]
+    assert [committed(group, topic, number) for number in range(2)] == [30, 30]

@@ -18,6 +18,11 @@ from support import wait_until
 
 from zkgroup.connector import Connector
 from zkgroup.errors import RefusedError, UsageError
+from zkgroup.export.bounds import Bound
+from zkgroup.export.group import read_committed
+from zkgroup.export.lake import Lake
+from zkgroup.export.store import FolderStore
+from zkgroup.export.verify import verify
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Children, Delete, Get, Node
@@ -231,6 +236,40 @@ def test_what_others_read_meanwhile_is_a_recorded_gap(
     rows = brief(group, filled, join=joining(group), warn=warnings.append)
     assert [(row.start, row.end, row.rows) for row in rows] == [(EACH + 5, EACH + 10, 5), (EACH, EACH + 10, 10)]
     assert any(f"offsets {EACH} to {EACH + 4} are not exported (moved)" in warning for warning in warnings)
+
+
+def test_a_group_ahead_of_a_joined_export_is_as_it_should_be(
+    brief: Export, filled: str, unique: Callable[[str], str], fill: Callable[..., list[Record]], registry: Registry,
+    commit: Callable[..., None], tmp_path: Path,
+) -> None:  # fmt: skip
+    """What other members read behind a joined export is noted and no problem, also behind a backfill; a group that is
+    behind it, or has lost its offset, is one; and so is one ahead of an export that was not joined."""
+    group, lake = unique("group"), Lake(FolderStore(tmp_path / "out"))
+    ahead = TopicPartition(filled, 0)
+    brief(group, filled, join=joining(group), max_messages=EACH)
+
+    def look() -> tuple[list[str], list[str | None]]:
+        notes: list[str] = []
+        committed = {group: read_committed(registry, group, lake.last(group).coverage)}
+        return notes, [row.problem for row in verify(lake, committed, notes.append) if row.problem is not None]
+
+    assert look() == ([], [])
+    (end,) = {found[-1][1] for found in lake.last(group).coverage[filled].partitions.values()}
+    commit(group, {ahead: end + 3})
+    noted = f"group {group} stands at {end + 3} of {filled}-0, exported up to {end}: its last export was joined, and "
+    for _ in range(2):
+        notes, problems = look()
+        assert problems == []
+        assert [note.startswith(noted) for note in notes] == [True]
+        filling = Bound("offsets", offsets={ahead: end})
+        brief(group, filled, backfill=True, begin=filling, until=Bound("offsets", offsets={ahead: end + 1}))
+        end, noted = end + 1, noted.replace(f"up to {end}", f"up to {end + 1}")
+    commit(group, {ahead: 1})
+    assert look() == ([], [f"group {group} stands at 1, exported up to {end}"])
+    commit(group, {ahead: end})
+    brief(group, filled)
+    commit(group, {ahead: EACH + 9})
+    assert look() == ([], [f"group {group} stands at {EACH + 9}, exported up to {EACH}"])
 
 
 def test_a_backfill_does_not_join(brief: Export, filled: str, unique: Callable[[str], str]) -> None:

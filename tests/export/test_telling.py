@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,9 +13,11 @@ from zkgroup.errors import RefusedError
 from zkgroup.export.bounds import LATEST, Bound
 from zkgroup.export.history import status
 from zkgroup.export.lake import Lake
+from zkgroup.export.layout import LayoutWish
 from zkgroup.export.run import PartitionSummary
 from zkgroup.export.store import FolderStore
 from zkgroup.export.verify import verify
+from zkgroup.export.words import Policies
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Create, Delete, Ensure
@@ -135,3 +138,62 @@ def test_status_advises_what_can_work(
     assert advice(Lake(FolderStore(tmp_path))).startswith("run the same command again")
     brief(group, filled, settle="keep")
     assert status(registry, group) == []
+
+
+def test_a_lake_of_another_cluster_is_told_as_one(
+    in_process: InProcess, make_topic: Callable[..., str], fill: Callable[..., object], unique: Callable[[str], str],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """A group of the same name, and a topic of the same name, elsewhere: nothing was made again, and to export the log
+    from its start is no remedy. A cluster whose nodes were copied may say so."""
+    topic, group = make_topic(), unique("group")
+    fill(topic, 10)
+    in_process(group, topic, max_messages=4)
+    lake = Lake(FolderStore(tmp_path / "out"))
+    path = tmp_path / "out" / lake.folder(group, lake.runs(group)[0]) / "manifest.json"
+    document = json.loads(path.read_text())
+    document["coverage"][topic]["czxid"] += 1 << 40
+    document["coverage"][topic]["topic_id"] = None
+    path.write_text(json.dumps(document))
+    with pytest.raises(RefusedError, match="topics were deleted and made again"):
+        in_process(group, topic)
+    path.write_text(json.dumps(document | {"cluster": "elsewhere"}))
+    with pytest.raises(RefusedError, match=rf"of another cluster .*elsewhere, run {lake.runs(group)[0]}") as raised:
+        in_process(group, topic)
+    assert "--to" in str(raised.value.remedy)
+    assert "earliest" not in str(raised.value.remedy)
+    (row,) = in_process(group, topic, policies=Policies(recreated="committed"))
+    assert (row.start, row.end) == (4, 10)
+
+
+def test_options_that_contradict_a_lake_are_refused_though_nothing_is_new(
+    in_process: InProcess, make_topic: Callable[..., str], fill: Callable[..., object], unique: Callable[[str], str]
+) -> None:
+    """Who finds nothing new tonight would fail tomorrow: at once instead. The lake's own options are right."""
+    topic, group = make_topic(), unique("group")
+    fill(topic, 2)
+    in_process(group, topic)
+    with pytest.raises(RefusedError, match="was begun with --partition-by partition"):
+        in_process(group, topic, layout=LayoutWish(("date",)))
+    assert [row.rows for row in in_process(group, topic, layout=LayoutWish(("partition",)))] == [0]
+
+
+def test_a_folder_that_holds_something_else_is_told_at_the_beginning(
+    in_process: InProcess, make_topic: Callable[..., str], fill: Callable[..., object], unique: Callable[[str], str],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """Readers would take it for data: said when a group's first export begins, and not for what readers pass over."""
+    topic, group, out, told = make_topic(), unique("group"), tmp_path / "out", list[tuple[str, str]]()
+    fill(topic, 2)
+    out.mkdir()
+    for name in ("report.csv", ".hidden", "_SUCCESS"):
+        (out / name).write_text("x")
+    points = ["nothing"]
+    in_process(group, topic, warn=lambda text: told.append((points[-1], text)), passed=points.append)
+    ((when, text),) = told
+    assert when == "locked"
+    assert "report.csv, which no export has written" in text
+    assert "hidden" not in text
+    fill(topic, 1)
+    in_process(group, topic, warn=lambda text: told.append(("later", text)))
+    assert len(told) == 1

@@ -73,8 +73,8 @@ def test_every_reader_reads_times_that_no_calendar_has(
     in_process: Export, make_topic: Callable[..., str], kafka: KafkaSettings, unique: Callable[[str], str],
     spark: SparkSession, tmp_path: Path,
 ) -> None:  # fmt: skip
-    """Nanoseconds, the largest number, a year behind 9999, a negative one: null as a time, whole as a number, counted in
-    the manifest; the last time of the calendar is one, everywhere. Least and largest time, and all rows."""
+    """Nanoseconds, the largest number, a year behind 9999, a negative one: null as a time, whole as a number, counted;
+    the last time of the calendar is one, everywhere. Least and largest time, and all rows."""
     topic, out, group = make_topic(), tmp_path / "out", unique("group")
     times = [NOON, NANOSECONDS, (1 << 63) - 1, LAST, LAST + 1, 1 << 62, -5]
     lake_of(in_process, kafka, topic, group, out, times, ("partition",))

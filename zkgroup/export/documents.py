@@ -221,6 +221,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
             "decided": manifest.decided,
             "isolation": manifest.isolation,
             "previous": manifest.previous,
+            "joined": manifest.joined,
             "partitions": [
                 _part(part.plan)
                 | {

@@ -58,10 +58,13 @@ class Published(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LastRun:
-    """The newest run that was decided, and what it and all before it account for."""
+    """The newest run that was decided, and what it and all before it account for; which ``cluster`` it read, and
+    whether it was ``joined`` (see ``Manifest``)."""
 
     run: str | None
     coverage: Mapping[str, TopicCoverage]
+    cluster: str | None = None
+    joined: bool = False
 
 
 class Lake:
@@ -117,7 +120,12 @@ class Lake:
         """The newest run of a group that was decided. What is covered is told by this one alone."""
         for run in reversed(self.runs(group)):
             if MANIFEST in self.store.names(self.folder(group, run)):
-                return LastRun(run, self.settled_coverage(group, run))
+                found = self.manifest(group, run)
+                if found is None:
+                    return LastRun(run, {})
+                settled = self.settled(group, run)
+                coverage = settled.coverage if settled else found[0].coverage
+                return LastRun(run, coverage, found[0].cluster, found[0].joined)
         return LastRun(None, {})
 
     def settled_coverage(self, group: str, run: str | None) -> Mapping[str, TopicCoverage]:
@@ -138,6 +146,10 @@ class Lake:
         for file in self.store.walk(folder):
             if told := read_name(file.name):
                 yield Published(file.name, file.size, told)
+
+    def strangers(self) -> list[str]:
+        """What lies beside the folders of topics, and is no hidden file: a look at the destination itself alone."""
+        return [name for name in self.store.names("") if not name.startswith(("_", ".", "topic="))]
 
     def contents(self) -> Iterator[list[StoredFile]]:
         """All files but those that runs keep of themselves: of one topic's folder after the other, and of whatever else

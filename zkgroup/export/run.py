@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from zkgroup import __version__
-from zkgroup.errors import NotFoundError, UsageError
+from zkgroup.errors import NotFoundError, RefusedError, UsageError
 from zkgroup.export.claim import ExportClaim
 from zkgroup.export.documents import decode_pointer
 from zkgroup.export.group import ExportGroup
@@ -24,7 +24,7 @@ from zkgroup.export.history import decided
 from zkgroup.export.holdings import Holdings, Incarnation
 from zkgroup.export.intervals import union
 from zkgroup.export.lake import Lake, LastRun, tag_for
-from zkgroup.export.layout import Layout, parse_compression
+from zkgroup.export.layout import Layout, LayoutWish, parse_compression
 from zkgroup.export.master import choose_master, refuse_if_silent
 from zkgroup.export.packages import require
 from zkgroup.export.plan import make_backfill, make_plan
@@ -43,6 +43,7 @@ from zkgroup.protocol.names import TopicPartition, validate_group_id, validate_t
 from zkgroup.protocol.ops import Get, Node
 from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry
+from zkgroup.words import listed
 
 if TYPE_CHECKING:
     from zkgroup.config import ConsumerConfig
@@ -190,6 +191,8 @@ class _Export:
             coverage=last.coverage,
         )
         tags = {topic: tag_for(identity, last.coverage.get(topic)) for topic, identity in identities.items()}
+        if request.policies.recreated == "fail":
+            self._refuse_other_cluster(group, facts, last)
         plan = self._decide(facts, tags, last)
         first = [part for part in plan.partitions if not part.again and part.start < part.end]
         self._lake.refuse_overlap(
@@ -197,11 +200,16 @@ class _Export:
         )
         if not request.backfill:
             self._lake.refuse_others(request.group, plan.partitions, identities, last)
-        if not plan.moves:
+        if not plan.moves and request.layout == LayoutWish():
             return plan, None
         layout = request.layout.resolve(self._lake.layout(request.group), self._lake.store.uri)
-        if cluster is None:
+        if cluster is None or not plan.moves:
             return plan, None
+        if last.run is None and (strangers := self._lake.strangers()):
+            self._warn(
+                f"{self._lake.store.uri} holds {listed(strangers)}, which no export has written: readers may take that "
+                "for data of the lake, and --verify will name it"
+            )
         for partition, why in plan.left_out:
             self._warn(f"{partition} is left out: {why}")
         for part in plan.partitions:
@@ -217,6 +225,21 @@ class _Export:
             for topic, identity in identities.items()
         }
         return plan, self._run_plan(plan, known, last, cluster, kafka, layout)
+
+    def _refuse_other_cluster(self, group: ExportGroup, facts: list[PartitionFacts], last: LastRun) -> None:
+        """Raise where logs are not those of the group's last export since that one was of another cluster."""
+        other = sorted(
+            {fact.partition.topic for fact in facts if fact.remade and fact.partition.topic in last.coverage}
+        )
+        if not other or last.cluster is None or last.cluster == (here := group.cluster()):
+            return
+        raise RefusedError(
+            f"{self._lake.store.uri} holds what a group {group.group} of another cluster has exported (cluster "
+            f"{last.cluster}, run {last.run}; this one is {here}), also of {listed(other)}: their offsets are of other "
+            "logs",
+            "choose another --to, or another --group; if it is the same cluster with a new ZooKeeper, whose nodes were "
+            "copied: --on-recreated committed",
+        )
 
     def _join(self, stack: ExitStack, registry: Registry, config: ConsumerConfig) -> None:
         from zkgroup.export.membership import Membership

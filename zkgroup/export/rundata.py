@@ -157,7 +157,8 @@ class TopicCoverage:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a run has written. ``coverage``: what all the group's runs up to this one account for."""
+    """What a run has written. ``coverage``: what all the group's runs up to this one account for. ``joined``: as a
+    member, beside others; of a backfill: the export before it."""
 
     run: str
     group: str
@@ -173,6 +174,7 @@ class Manifest:
     previous: str | None = None
     files: tuple[ManifestFile, ...] = ()
     layout: Layout = field(default_factory=Layout)
+    joined: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -262,6 +262,7 @@ class ExportRun:
             previous.run,
             tuple(written.files),
             plan.layout,
+            previous.joined if plan.kind == "backfill" else self._with.member is not None,
         )
         data = encode_manifest(manifest)
         self._store.write(f"{self._folder}/{self._claim.attempt}/{MANIFEST}", data)

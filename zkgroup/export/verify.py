@@ -9,7 +9,7 @@ no offset in common, and as many rows are there as offsets are accounted for by 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,7 +20,7 @@ from zkgroup.export.footer import Footer, UnreadableFileError, count_rows, read_
 from zkgroup.export.history import decided_run
 from zkgroup.export.holdings import Holdings, Incarnation, LiveFile, tags_of
 from zkgroup.export.intervals import Interval, holes, overlaps, subtract, union
-from zkgroup.export.lake import Lake, Published
+from zkgroup.export.lake import Lake, LastRun, Published
 from zkgroup.export.layout import Calendar, Layout, is_read, read_name
 from zkgroup.export.rundata import Manifest, ManifestPart, rows_held
 from zkgroup.export.words import Slice
@@ -79,9 +79,13 @@ class _Books:
         return self.accounts.setdefault(key, _Account())
 
 
-def verify(lake: Lake, committed: Mapping[str, Mapping[TopicPartition, int | None]] | None = None) -> list[VerifyRow]:
+def verify(
+    lake: Lake,
+    committed: Mapping[str, Mapping[TopicPartition, int | None]] | None = None,
+    note: Callable[[str], None] = lambda _: None,
+) -> list[VerifyRow]:
     """One row for each partition, then its problems. ``committed``: what groups have committed, where that is to be
-    held against what was exported, too."""
+    held against what was exported, too. ``note`` is told what is no problem and yet worth knowing."""
     books = _read_books(lake)
     calendars: dict[Layout, Calendar] = {}
     with ThreadPoolExecutor(_LOOKS, thread_name_prefix="zkgroup-verify") as pool:
@@ -97,7 +101,7 @@ def verify(lake: Lake, committed: Mapping[str, Mapping[TopicPartition, int | Non
             key = Incarnation(missing.file.topic, one.partition, missing.tag)
             books.account(key).problems.append(((one.start, one.end), f"{name} of run {missing.run} is missing"))
     for group, offsets in (committed or {}).items():
-        _judge_offsets(lake, group, offsets, books)
+        _judge_offsets(lake.last(group), group, offsets, books, note)
     rows: list[VerifyRow] = []
     for key in sorted(books.accounts, key=lambda key: (key.topic, key.partition, key.tag or "")):
         rows += _rows(key, books.accounts[key])
@@ -304,8 +308,12 @@ def _time(ms: int) -> str:
         return f"{ms} ms"
 
 
-def _judge_offsets(lake: Lake, group: str, offsets: Mapping[TopicPartition, int | None], books: _Books) -> None:
-    for topic, coverage in lake.last(group).coverage.items():
+def _judge_offsets(
+    last: LastRun, group: str, offsets: Mapping[TopicPartition, int | None], books: _Books, note: Callable[[str], None]
+) -> None:
+    """Where a group stands elsewhere than its exports end. Ahead of a joined one it is as it should be: its other
+    members have read what follows."""
+    for topic, coverage in last.coverage.items():
         for number, covered in coverage.partitions.items():
             if not covered:
                 continue
@@ -313,6 +321,12 @@ def _judge_offsets(lake: Lake, group: str, offsets: Mapping[TopicPartition, int 
             if offset == end or any(offset == high for _, high in covered):
                 continue
             account = books.account(Incarnation(topic, number, coverage.identity.tag))
+            if last.joined and offset is not None and offset > end:
+                note(
+                    f"group {group} stands at {offset} of {topic}-{number}, exported up to {end}: its last export was "
+                    "joined, and other members have read what lies between"
+                )
+                continue
             where = "has no offset" if offset is None else f"stands at {offset}"
             low, high = sorted((end if offset is None else offset, end))
             account.problems.append(((low, high), f"group {group} {where}, exported up to {end}"))
