@@ -150,10 +150,27 @@ def test_one_server_of_several_is_in_trouble(secured: Secured) -> None:
 # Refusals by ZooKeeper
 
 
-def test_wrong_password_for_zookeeper(secured: Secured) -> None:
-    """The user is named, the password is not."""
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("owners", "g"),
+        ("inspect-group", "g"),
+        ("inspect-group", "--all"),
+        ("offsets", "g"),
+        ("list-groups",),
+        ("consume", TOPIC, "--until-end"),
+        ("consume", TOPIC, "--group", "g", "--until-end"),
+        ("reset-offsets", "g", "--topic", TOPIC, "--to-earliest"),
+        ("delete-group", "g"),
+        ("assign", "g", "--strategy", "range"),
+    ],
+    ids=" ".join,
+)
+def test_wrong_password_for_zookeeper(secured: Secured, command: tuple[str, ...]) -> None:
+    """The user is named, the password is not: before anything is looked at that could be taken for what is there. A
+    connection is told to be up before the login has ended (kazoo)."""
     password = secured.file("wrong", WRONG)
-    line = refused(secured, "owners", "g", "-c", secured.name, "--zookeeper-sasl-password-file", password)
+    line = refused(secured, *command, "-c", secured.name, "--zookeeper-sasl-password-file", password)
     assert "refuses the user zkgroup: check name and password (--zookeeper-sasl-user" in line
 
 

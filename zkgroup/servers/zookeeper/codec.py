@@ -49,7 +49,7 @@ _CODES: tuple[tuple[type[BaseException], Code], ...] = (
     (BadVersionError, Code.BAD_VERSION),
     (NotEmptyError, Code.NOT_EMPTY),
     (NoAuthError, Code.NO_AUTH),
-    (AuthFailedError, Code.NO_AUTH),
+    (AuthFailedError, Code.SESSION_EXPIRED),
     (SessionExpiredError, Code.SESSION_EXPIRED),
     (ConnectionLoss, Code.CONNECTION_LOSS),
     (ConnectionClosedError, Code.CONNECTION_LOSS),

@@ -80,12 +80,15 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         client: Any,
         settings: ZooKeeperSettings,
         granted: Callable[[float], None],
+        established: Callable[[], None],
         failed: Callable[[trouble.Trouble], None],
     ) -> None:
-        """``granted`` hears the session's time-out in seconds, ``failed`` what a connection failed of."""
+        """``granted`` hears the session's time-out in seconds; ``established``, after that, that a connection can be
+        used: kazoo tells that before it has logged in; ``failed`` what a connection failed of."""
         super().__init__(client, client._connection.retry_sleeper, client.logger, client._connection.sasl_options)
         self._settings = settings
         self._granted = granted
+        self._established = established
         self._failed = failed
         self._probes = 0
         self._refusals = 0
@@ -109,7 +112,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         self._unanswered_since = None
         self._last = host, hostip, port
         try:
-            return super()._connect(host, hostip, port)
+            timeouts = super()._connect(host, hostip, port)
         except AuthFailedError:
             user = self._settings.sasl[0] if self._settings.sasl else "?"
             self._failed(trouble.of_login(f"{host}:{port}", user))
@@ -122,6 +125,8 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
                 if found is not None:
                     self._failed(found)
             raise
+        self._established()
+        return timeouts
 
     def _authenticate_with_sasl(self, host: str, timeout: float) -> None:
         """kazoo takes a connection that ends in the middle for a refusal, since ZooKeeper refuses so. A server that is

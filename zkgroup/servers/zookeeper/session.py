@@ -101,6 +101,7 @@ class Session:
         self._client: Any = None
         self._lock = threading.RLock()
         self._lost = False
+        self._connected = False  # as far as was told; by kazoo's connection thread alone
         self._closer: threading.Thread | None = None
         self._closed = threading.Event()  # by the closer, which a join that a signal interrupts would take for ended
         self._negotiated = settings.session_timeout
@@ -125,7 +126,9 @@ class Session:
             use_ssl=self._context is not None,  # for kazoo's log alone: the handler connects
             logger=KAZOO_LOG,
         )
-        client._connection = Connection(client, self.settings, self._note_granted, self._on_trouble)
+        client._connection = Connection(
+            client, self.settings, self._note_granted, self._tell_connected, self._on_trouble
+        )
         client.add_listener(self._listen)
         self._client = client
         client.start_async()
@@ -139,14 +142,18 @@ class Session:
     def _note_granted(self, timeout: float) -> None:
         self._negotiated = timeout
 
+    def _tell_connected(self) -> None:
+        if not self._lost:
+            self._connected = True
+            self._on_event(Connected(self.session_id, self._negotiated, self._client._connection.server))
+
     def _listen(self, state: str) -> None:
         if self._lost:
             return  # kazoo goes on under a new session, until it is stopped
-        if state == KazooState.CONNECTED:
-            self._on_event(Connected(self.session_id, self._negotiated, self._client._connection.server))
-        elif state == KazooState.SUSPENDED:
+        if state == KazooState.SUSPENDED and self._connected:
+            self._connected = False
             self._on_event(Disconnected(self._client._connection.server))
-        else:
+        elif state == KazooState.LOST:
             self._lose()
 
     def _lose(self) -> None:
