@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -199,6 +201,26 @@ def test_zookeeper_goes_away_and_comes_back(make_sandbox: Callable[..., Sandbox]
         with sandbox.registry(timeout=30.0) as registry:
             registry.read([Delete(znodes.ids("g")), Delete(znodes.group("g"))])
         seen.until("group-gone")
+
+
+def test_brokers_that_hang_hold_nothing_up(registry: Registry, groups: Groups, make_topic: Callable[..., str]) -> None:
+    """While brokers are waited for, what ZooKeeper tells is told: sooner than they could have answered."""
+    topic, patience = make_topic(4), 6.0
+    group = groups.make({"@_a": static({topic: 1})}, {(topic, n): "@_a-0" for n in range(4)})
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(100)
+        hung = KafkaSettings(f"127.0.0.1:{silent.getsockname()[1]}")
+        with watching(group, registry.settings, hung, interval=0.2, timeout=patience) as seen:
+            seen.until("watching")
+            assert seen.looks[-1].kafka is not None
+            took = []
+            for number in range(3):
+                began = time.monotonic()
+                assert registry.write(Delete(znodes.owner(group, TopicPartition(topic, number)))) is None
+                seen.until("partition-released")
+                took.append(time.monotonic() - began)
+            assert sorted(took)[1] < patience / 3, took
 
 
 def test_a_group_in_kafka(
