@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from export_points import MESSAGES, Export, Paused, Points, driven, points_of
 from exports import messages_in, published_in
+from hiding import CLOSED
 from object_store import uri_of
 from support import wait_until
 
@@ -20,7 +21,7 @@ from zkgroup.export.lake import Lake
 from zkgroup.export.store import open_store
 from zkgroup.export.verify import verify
 from zkgroup.protocol import znodes
-from zkgroup.protocol.ops import Exists, Stat
+from zkgroup.protocol.ops import Acl, Create, Delete, Exists, Get, Node, Stat
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.sessions import expire_session
 from zkgroup.servers.kafka import KafkaSettings
@@ -128,6 +129,35 @@ def test_one_that_was_put_aside_while_it_slept_cannot_decide(
     with pytest.raises(RefusedError, match=f"group {second} exported them"):
         brief(first, filled)
     assert problems_of(tmp_path / "out") == []
+
+
+@pytest.mark.parametrize(
+    ("acl", "said"),
+    [
+        (CLOSED, r"run \S+ of group {} in .* is to export .* whether it is under way may not be read"),
+        ((*CLOSED, Acl("world", "anyone", 1)), "group {} has not finished its export"),
+    ],
+    ids=["hidden", "read-only"],
+)
+def test_one_that_may_not_be_put_aside_is_in_the_way(
+    brief: Export, filled: str, unique: Callable[[str], str], short: ZooKeeperSettings, kafka: KafkaSettings,
+    registry: Registry, tmp_path: Path, acl: tuple[Acl, ...], said: str,
+) -> None:  # fmt: skip
+    """Where an access list hides a killed run's pointer, or keeps it from being written, its export may go on at any
+    time: refused by its name; with another lake of its own nobody minds."""
+    first, second = unique("first"), unique("second")
+    wish = {"group": first, "topics": [filled], "out": tmp_path / "out"}
+    assert driven(short, kafka, kill_at="files written", **wish)[0] == -9
+    wait_for_end_of(registry, first)
+    path = znodes.export_state(first)
+    (pointer,) = registry.read([Get(path)])
+    assert isinstance(pointer, Node)
+    registry.transaction([Delete(path), Create(path, pointer.data, acl=acl)])
+    with pytest.raises(RefusedError, match=said.format(first)) as refused:
+        brief(second, filled)
+    assert "one group exports a topic to a destination" in str(refused.value.remedy)
+    assert published_in(tmp_path / "out") == []
+    assert sum(row.rows for row in brief(second, filled, root=tmp_path / "elsewhere")) == MESSAGES
 
 
 def test_one_that_is_decided_is_waited_for(
