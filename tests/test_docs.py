@@ -5,13 +5,15 @@ Each page has a sandbox of its own, in a state folder of its own, since what it 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+import shlex
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from cli import run
-from documented import run_examples
+from documented import command_lines, run_examples
 from grouping import Groups, static
 from support import wait_until
 
@@ -96,6 +98,40 @@ class Scenes:
         """A group that was only begun: nodes, and nothing in them."""
         self.registry.write(Ensure(znodes.ids("newcomer")))
         self.registry.write(Ensure(znodes.owner_topic("newcomer", "gone")))
+
+
+def now_column(page: str) -> list[str]:
+    """The command lines in the second column of a page's tables."""
+    cells = [re.split(r"(?<!\\)\|", line)[2] for line in page.splitlines() if line.startswith("| ")]
+    return [line for cell in cells for line in command_lines(cell)]
+
+
+def test_what_is_typed_now_works(
+    cluster: Sandbox, groups: Groups, make_topic: Callable[..., str], work: Path, unique: Callable[[str], str]
+) -> None:
+    """Each line of the tables "before, now" runs on real servers, G and T standing for a group and a topic that are
+    there. What would change something shows its plan; what would go on for ever, or judge all groups that tests have
+    made, is only parsed, elsewhere."""
+    topic = make_topic(8)
+    group = groups.make({}, {}, {(topic, number): 0 for number in range(8)}, name=unique("typed"))
+    saved = work / "saved.txt"
+    names = {"G": group, "T": topic, "U": topic, "F": str(saved), "FILE": str(work / "metrics"), "TIME": "2024-05-01"}
+    names |= {"G1": group, "G2": unique("other")}
+    assert run("offsets", group, "--save", str(saved), "-z", cluster.connect).returncode == 0
+    plans: set[tuple[str, ...]] = set()
+    for line in now_column((DOCS / "operations.md").read_text(encoding="utf-8")):
+        _, *typed = shlex.split(line)
+        words = [re.sub(r"^(\w+)(?=$|:)", lambda word: names.get(word[1], word[1]), word) for word in typed]
+        if words[0] != "consume" and not {"--watch", "--undo", "--all"} & set(words):
+            plans.add(tuple(word for word in words if word != "--execute"))
+    for plan in sorted(plans):
+        done = run(*plan, "-z", cluster.connect)
+        # A group without members is not to be rebalanced, and has no owners.
+        told = plan[0] == "assign" or {"--verify", "--check"} & set(plan)
+        assert done.returncode == 0 or told, (plan, done.stderr)
+        assert "unexpected" not in done.stderr
+        assert "see 'zkgroup" not in done.stderr, (plan, done.stderr)
+    assert len(plans) > 25
 
 
 @pytest.mark.timeout(600)
