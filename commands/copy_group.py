@@ -66,14 +66,14 @@ def copy_group(
     change = change_of(
         ctx, to, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup, vouched=no_zookeeper_members
     )
-    from zkgroup.groups.managing import conflict
+    from zkgroup.groups.managing import conflict, told_apart
     from zkgroup.groups.scope import parse_scope
     from zkgroup.protocol.names import validate_group_id
 
     scope = parse_scope(topic) if topic else None
     with open_manager(change.settings, [group, to], store) as (manager, store):
         source = manager.find(group, store)
-        rows, target = manager.plan_copy(source, to, scope)
+        rows, target = manager.plan_copy(source, to, scope, store)
         if not target.stores:
             validate_group_id(to)  # members could not join it
         show_copy(rows, output)
@@ -83,8 +83,11 @@ def copy_group(
         if any(row.store == "kafka" and row.moves for row in rows):
             change.warn([KAFKA_WINDOW.format(done="written", lost="overwritten")])
             change.check_vouched(manager.registry)
-        if not overwrite and (refused := conflict(to, rows, "copy to another group, or give --overwrite")):
-            change.refuse(refused)
+        for refused in (conflict(to, rows, _OTHERWISE), told_apart(target, rows, _OTHERWISE)):
+            if refused is not None and not overwrite:
+                change.refuse(refused)
+        if overwrite and (left := told_apart(target, rows, "")):
+            change.warn([left.message])
         changes = sum(row.moves for row in rows)
         if not change.is_wanted(changes):
             return
@@ -92,6 +95,9 @@ def copy_group(
             manager.copy(target, rows)
             manager.verify_copy(to, rows)
         change.done(f"{counted(changes, 'offset')} of group {group} copied to {to} and verified")
+
+
+_OTHERWISE = "copy to another group, or give --overwrite"
 
 
 def _of_life(source: Found) -> list[str]:

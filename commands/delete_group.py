@@ -168,9 +168,10 @@ def _delete_one(change: Change, group: str, store: StoreChoice, output: Output) 
 
 def _delete_topics(change: Change, group: str, topics: Sequence[str], store: StoreChoice, output: Output) -> None:
     from zkgroup.groups.manage import plan_delete
-    from zkgroup.groups.managing import Found, check_has, read_scope, staying_in_kafka
+    from zkgroup.groups.managing import Found
     from zkgroup.groups.removing import remove_tree
     from zkgroup.groups.scope import parse_scope
+    from zkgroup.groups.some_topics import check_has, read_scope, staying_in_kafka
 
     scope = parse_scope(topics)
     with open_manager(change.settings, [group], "zookeeper") as (manager, _):

@@ -71,7 +71,7 @@ def rename_group(
         ctx, group, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup, vouched=no_zookeeper_members
     )
     from zkgroup.groups.manage import foreign_nodes
-    from zkgroup.groups.managing import conflict
+    from zkgroup.groups.managing import conflict, told_apart
     from zkgroup.groups.reports import GO_ON, after
     from zkgroup.protocol.names import validate_group_id
 
@@ -82,7 +82,7 @@ def rename_group(
             if manager.look(to, store).stores:
                 error.remedy = f"group {to} exists: it may be renamed already"
             raise
-        rows, target = manager.plan_copy(source, to)
+        rows, target = manager.plan_copy(source, to, store=store)
         if not target.stores:
             validate_group_id(to)  # members could not join it
         show_copy(rows, output)
@@ -96,7 +96,8 @@ def rename_group(
         change.forewarn(manager.registry, to, needs_of_copy(to, rows))
         change.forewarn(manager.registry, group, needs_of_deletion(source))
         change.check_vouched(manager.registry)
-        refused = conflict(to, rows, "choose another name, or delete these offsets first")
+        otherwise = "choose another name, or delete these offsets first"
+        refused = conflict(to, rows, otherwise) or told_apart(target, rows, otherwise)
         if unreadable := [f"{row.key} in {row.store}" for row in rows if row.unreadable]:
             refused = RefusedError(
                 f"offsets of group {group} that nobody can read would be lost: {', '.join(unreadable[:5])}",

@@ -47,9 +47,10 @@ def unsubscribe(
     """
     change = change_of(ctx, group, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup)
     from zkgroup.groups.manage import plan_delete
-    from zkgroup.groups.managing import Found, check_has, read_scope, staying_in_kafka
+    from zkgroup.groups.managing import Found
     from zkgroup.groups.removing import remove_tree
     from zkgroup.groups.scope import parse_scope
+    from zkgroup.groups.some_topics import check_has, read_scope, staying_in_kafka
     from zkgroup.groups.unsubscribing import unsubscribe_guard
 
     scope = parse_scope(topic)

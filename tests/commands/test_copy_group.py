@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from cli import run
+from grouping import joined
 from writing import Build, P, register, values
 
 from zkgroup.groups import backup
@@ -17,6 +18,7 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.ops import Exists, SetData
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.servers.group_offsets import GroupOffsets
+from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry
 
 COLUMNS = ["topic", "partition", "current", "target", "change", "note"]
@@ -200,3 +202,28 @@ def test_options_that_contradict_each_other(make_group: Build, tmp_path: Path) -
     file.write_text("precious")
     result = run("copy-group", "a", "b", "-z", "localhost:1", "--execute", "--backup", str(file))
     assert (result.returncode, file.read_text()) == (5, "precious")
+
+
+def test_a_group_at_work_in_the_other_store(
+    cluster: Sandbox,
+    registry: Registry,
+    kafka: KafkaSettings,
+    make_group: Build,
+    make_topic: Callable[..., str],
+    unique: Callable[[str], str],
+) -> None:
+    """Offsets are not copied to a group whose members are in Kafka, though what is copied is in ZooKeeper; nor beside
+    other ones that it has there, unless that is said."""
+    topic, other = make_topic(1), unique("live")
+    group = make_group({P(topic, 0): 5})
+    with joined(kafka, other, [topic]) as member:
+        member.commit(P(topic, 0), 3)
+        result = run("copy-group", group, other, "-z", cluster.connect, "--overwrite", "--execute")
+        assert (result.returncode, f"group {other} is active in Kafka" in result.stderr) == (5, True)
+    copy = ("copy-group", group, other, "-z", cluster.connect, "--execute")
+    result = run(*copy)
+    assert (result.returncode, f"has other offsets of {topic}-0 in Kafka" in result.stderr) == (5, True)
+    assert values(registry, other, P(topic, 0)) == [None]
+    result = run(*copy, "--overwrite")
+    assert (result.returncode, f"has other offsets of {topic}-0 in Kafka" in result.stderr) == (0, True)
+    assert values(registry, other, P(topic, 0)) == [5]

@@ -9,7 +9,7 @@ from writing import Build, P, register, values
 
 from zkgroup.errors import RefusedError, VerificationError
 from zkgroup.groups.guard import GroupActiveError
-from zkgroup.groups.managing import Manager
+from zkgroup.groups.managing import Manager, apart, told_apart
 from zkgroup.groups.writing import WriteRefusedError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
@@ -166,3 +166,28 @@ def test_metadata_is_copied(
     manager.delete(source)
     (kept,) = manager.find(other, "kafka").kept.values()
     assert (kept.offset, kept.metadata) == (10, "a note")
+
+
+def test_what_the_other_group_has_elsewhere_is_in_the_way(
+    manager: Manager,
+    make_group: Build,
+    make_topic: Callable[..., str],
+    in_kafka: Callable[..., GroupOffsets],
+    unique: Callable[[str], str],
+) -> None:
+    """Offsets in ZooKeeper are not copied beside other ones in Kafka without a word, nor the other way round; equal
+    ones, and those of a store that is not meant, are no matter."""
+    topic = make_topic(2)
+    one, two = P(topic, 0), P(topic, 1)
+    source, target = make_group({one: 100, two: 7}), unique("other")
+    in_kafka(target, {one: 40, two: 7})
+    rows, other = manager.plan_copy(manager.find(source, None), target)
+    assert other.stores == ("kafka",)
+    assert apart(other, rows) == {one: "kafka"}
+    refused = told_apart(other, rows, "choose")
+    assert refused is not None
+    assert f"has other offsets of {one} in Kafka, where nothing is copied to" in refused.message
+    rows, other = manager.plan_copy(manager.find(source, "zookeeper"), target, store="zookeeper")
+    assert told_apart(other, rows, "choose") is None
+    rows, other = manager.plan_copy(manager.find(target, None), source)
+    assert apart(other, rows) == {one: "zookeeper"}

@@ -12,9 +12,9 @@ from writing import Build, Meddler, P, register, values
 
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.groups.guard import GroupActiveError
-from zkgroup.groups.managing import read_scope
 from zkgroup.groups.removing import remove_groups, remove_tree
 from zkgroup.groups.scope import parse_scope
+from zkgroup.groups.some_topics import read_scope
 from zkgroup.groups.tree import read_tree, read_trees
 from zkgroup.groups.unsubscribing import unsubscribe_guard
 from zkgroup.protocol import znodes

@@ -11,7 +11,6 @@ import contextlib
 import os
 import re
 import tempfile
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -37,7 +36,6 @@ __all__ = [
     "check_nodes",
     "earlier",
     "group_of",
-    "overtaken",
     "read",
     "read_cluster",
     "write",
@@ -163,24 +161,6 @@ def earlier(command: str, group: str) -> list[Path]:
         return sorted(path for path in (state_dir() / "backups").iterdir() if wanted.fullmatch(path.name))
     except OSError:  # it may not be there
         return []
-
-
-def overtaken(backup: Backup, offsets: Iterable[SavedOffset]) -> list[str]:
-    """Those ``offsets`` of a backup that a later run found moved by somebody before it wrote the same, in words: the
-    backup takes them for its own. Looks at the backups in the state folder."""
-    mine = {(one.store, one.partition): one for one in offsets}
-    found = []
-    for path in earlier(backup.command, backup.group):
-        with contextlib.suppress(ZkgroupError):  # what cannot be read may be anything
-            later = read(path)
-            if later.time <= backup.time or not later.cluster.is_same(backup.cluster):
-                continue
-            for one in later.offsets:
-                own = mine.get((one.store, one.partition))
-                if own and own.written == one.written and one.before not in (own.before, own.written):
-                    shown = "none" if one.before is None else one.before
-                    found.append(f"{one.partition} was {shown} when a later run wrote it: --undo {path} first")
-    return found
 
 
 def _publish(text: bytes, path: Path) -> None:

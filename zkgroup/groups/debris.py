@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from zkgroup.errors import NotFoundError, ZkgroupError
+from zkgroup.errors import NotFoundError, UnreachableError, ZkgroupError
 from zkgroup.groups.backup import Backup, SavedNode, read_cluster
 from zkgroup.groups.manage import DebrisRow, find_debris, matching
 from zkgroup.groups.removing import BATCH, acls_of, remove_groups
@@ -62,7 +62,7 @@ def _members_in_kafka(
         coordinators = Coordinators(brokers(), timeout)
         known, errors = coordinators.names()
         if missing := [error for error in errors if error != UNLISTED]:
-            raise ZkgroupError("; ".join(missing))
+            raise UnreachableError("; ".join(missing))
         described = coordinators.members(sorted(set(names).intersection(known)))
     except ZkgroupError as error:
         error.message = f"which groups have members in Kafka is not known: {error.message}"

@@ -150,10 +150,11 @@ class History:
         except UnicodeDecodeError:  # in the schema; in rows it is one of SQLite's errors
             raise self._damaged() from None
         except sqlite3.DatabaseError as error:
-            if "not a database" in str(error):
-                raise UsageError(f"{self._path} is no history: {error}", "choose another file") from None
-            remedy = "move it away: a new one is made" if "malformed" in str(error) else "choose another with --history"
-            raise ZkgroupError(f"the history {self._path} cannot be used: {error}", remedy) from None
+            why = " ".join(str(error).split())  # it quotes what a damaged schema holds
+            if "not a database" in why:
+                raise UsageError(f"{self._path} is no history: {why}", "choose another file") from None
+            remedy = "move it away: a new one is made" if "malformed" in why else "choose another with --history"
+            raise ZkgroupError(f"the history {self._path} cannot be used: {why}", remedy) from None
         except OSError as error:
             raise ZkgroupError(
                 f"the history {self._path} cannot be made: {error.strerror}", "choose another with --history"

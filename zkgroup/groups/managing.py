@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from zkgroup.errors import NotFoundError, RefusedError, UsageError, VerificationError, ZkgroupError
 from zkgroup.groups import backup as backups
@@ -22,7 +22,7 @@ from zkgroup.groups.model import KafkaOffset, Store, StoredOffset
 from zkgroup.groups.removing import acls_of, remove_tree
 from zkgroup.groups.reports import after, all_in_zookeeper, check_told, unknown_in_kafka
 from zkgroup.groups.scope import Scope
-from zkgroup.groups.shell import command_line, rid_in_kafka
+from zkgroup.groups.shell import command_line
 from zkgroup.groups.tree import GroupTree, read_tree
 from zkgroup.groups.writing import OffsetWrite, WriteReport, write_offsets
 from zkgroup.protocol import znodes
@@ -102,7 +102,7 @@ class Manager:
                 raise UsageError("no ZooKeeper was named", "give --zookeeper, or --store kafka")
             tree = read_tree(self.registry, group)
             if tree.unreadable:
-                raise RefusedError(f"group {group} cannot be read: {listed(tree.unreadable)}", _CREDENTIALS)
+                raise RefusedError(f"group {group} cannot be read: {listed(tree.unreadable)}", CREDENTIALS)
         if tree is not None and not tree.nodes:
             tree = None
         warnings: list[str] = []
@@ -199,12 +199,15 @@ class Manager:
 
     # --- copying ----------------------------------------------------------------------------------------------------
 
-    def plan_copy(self, source: Found, to: str, scope: Scope | None = None) -> tuple[list[CopyRow], Found]:
-        """What copying ``source`` to the group ``to`` does, and that group as it is.
+    def plan_copy(
+        self, source: Found, to: str, scope: Scope | None = None, store: Store | None = None
+    ) -> tuple[list[CopyRow], Found]:
+        """What copying ``source`` to the group ``to`` does, and that group as it is, in ``store`` or wherever it is:
+        members, and offsets, that it has elsewhere than ``source`` are in the way as well.
 
         Raises ``NotFoundError`` for a topic that ``source`` has no offsets of.
         """
-        target = self.look(to, "both" if len(source.stores) > 1 else source.stores[0])
+        target = self.look(to, store)
         rows: list[CopyRow] = []
         if "zookeeper" in source.stores:
             rows += plan_copy("zookeeper", source.stored, target.stored)
@@ -321,76 +324,35 @@ def conflict(to: str, rows: Iterable[CopyRow], remedy: str) -> RefusedError | No
     return RefusedError(f"group {to} has {len(differing)} {noun} of its own: {listed(differing)}", remedy)
 
 
-def read_scope(registry: Registry, group: str, scope: Scope) -> tuple[GroupTree, list[str]]:
-    """A group's nodes for some topics, or for some of their partitions: offsets, and owners that have been left; and
-    the roots that they were read from."""
-    parents = [
-        path for topic in scope.topics for path in (znodes.offset_topic(group, topic), znodes.owner_topic(group, topic))
-    ]
-    whole = read_tree(registry, group, parents)
-    roots = []
-    for parent in parents:
-        topic = parent.rpartition("/")[2]
-        if not scope.topics[topic]:
-            roots.append(parent)
-            continue
-        for node in whole.nodes:
-            above, _, number = node.path.rpartition("/")
-            if above == parent and number.isdecimal() and scope.has(TopicPartition(topic, int(number))):
-                roots.append(node.path)
-    chosen = set(roots)
-    kept = tuple(node for node in whole.nodes if not chosen.isdisjoint(_path_and_above(node.path)))
-    return GroupTree(group, kept, whole.unreadable), roots
+def apart(target: Found, rows: Iterable[CopyRow]) -> dict[TopicPartition, OffsetStore]:
+    """The partitions of which the other group has another offset in the store that nothing is copied to: members that
+    commit to both (``dual.commit.enabled``) would start from the larger one."""
+    wanted = {(row.store, row.key): row.target for row in rows if row.target is not None}
+    found: dict[TopicPartition, OffsetStore] = {}
+    for (store, key), offset in wanted.items():
+        other: OffsetStore = "kafka" if store == "zookeeper" else "zookeeper"
+        there = (target.kept if other == "kafka" else target.stored).get(key)
+        if (other, key) not in wanted and there is not None and there.offset not in (None, offset):
+            found[key] = other
+    return found
 
 
-def check_has(whole: Found, scope: Scope, tree: GroupTree) -> None:
-    """Raise ``NotFoundError`` where the group has nothing of what is meant, ``RefusedError`` where that cannot be read,
-    or is in Kafka alone."""
-    if tree.unreadable:
-        raise RefusedError(f"group {whole.group} cannot be read: {listed(tree.unreadable)}", _CREDENTIALS)
-    parents = {
-        topic: (znodes.offset_topic(whole.group, topic), znodes.owner_topic(whole.group, topic))
-        for topic in scope.topics
-    }
-    there = {path for node in tree.nodes for path in _path_and_above(node.path)}
-    for topic, paths in parents.items():
-        if there.isdisjoint(paths):
-            if kept := [key for key in _kept(whole, scope) if key.topic == topic]:
-                raise RefusedError(
-                    f"group {whole.group} keeps its offsets of {spans(kept)} in Kafka, which deletes groups as a whole"
-                    " only: nothing was removed",
-                    rid_in_kafka(whole.group, topic),
-                )
-            known = sorted({key.topic for key in (*whole.stored, *whole.kept)})
-            raise NotFoundError(
-                f"group {whole.group} has no offsets of {topic}{' in these partitions' if scope.topics[topic] else ''}",
-                f"its topics: {listed(known) or 'none'}",
-            )
-
-
-def staying_in_kafka(whole: Found, scope: Scope) -> list[str]:
-    """A warning of the offsets that stay in Kafka where those in ZooKeeper are removed."""
-    kept = _kept(whole, scope)
-    if not kept:
-        return []
-    topic = kept[0].topic
-    stay = "stays" if len(kept) == 1 else "stay"
-    what = f"{counted(len(kept), 'offset')} of {spans(kept)} in Kafka {stay}, which deletes groups as a whole only"
-    return [f"{what}: {rid_in_kafka(whole.group, topic)}"]
-
-
-def _kept(whole: Found, scope: Scope) -> list[TopicPartition]:
-    """What is meant that is in Kafka."""
-    return [key for key in sorted(whole.kept) if scope.has(key)]
-
-
-def _path_and_above(path: str) -> list[str]:
-    parts = path.split("/")
-    return ["/".join(parts[:end]) for end in range(2, len(parts) + 1)]
+def told_apart(target: Found, rows: Iterable[CopyRow], remedy: str) -> RefusedError | None:
+    """The error for those; None where there are none."""
+    found = apart(target, rows)
+    if not found:
+        return None
+    names = {"kafka": "Kafka", "zookeeper": "ZooKeeper"}
+    where = " and ".join(sorted({names[store] for store in found.values()}))
+    return RefusedError(
+        f"group {target.group} has other offsets of {spans(found)} in {where}, where nothing is copied to: members that"
+        " commit to both start from the larger ones",
+        remedy,
+    )
 
 
 def _now() -> int:
     return int(time.time() * 1000)
 
 
-_CREDENTIALS = "connect with credentials that may read the group's nodes"
+CREDENTIALS: Final = "connect with credentials that may read the group's nodes"

@@ -13,7 +13,7 @@ With both stores ZooKeeper is written first, where a compare-and-set is possible
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -176,10 +176,7 @@ class Resetter:
                 f"{path} also holds {counted(len(backup.nodes), 'node')}: only offsets are put back;"
                 " see delete-group --undo"
             )
-        conflicts = (
-            *moved_since(offsets, standing.partitions, standing.unreadable),
-            *backups.overtaken(backup, _in_place(offsets, rows)),
-        )
+        conflicts = tuple(moved_since(offsets, standing.partitions, standing.unreadable))
         metadata = {offset.partition: offset.metadata for offset in offsets if offset.store == "kafka"}
         return ResetPlan(self._group, standing.store, rows, standing, tuple(warnings), conflicts, path, metadata)
 
@@ -363,12 +360,6 @@ _BACK_IN_ZOOKEEPER: Final = (
     " first"
 )
 _UNSEEN: Final = "the logs could not be looked at again: "
-
-
-def _in_place(offsets: Iterable[SavedOffset], rows: Iterable[ResetRow]) -> list[SavedOffset]:
-    """The offsets that are as their backup says that they were written."""
-    now = {(row.store, row.key): row.current for row in rows}
-    return [one for one in offsets if now.get((one.store, one.partition)) == one.written]
 
 
 def _of_new(standing: Standing) -> list[str]:
