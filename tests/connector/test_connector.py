@@ -252,9 +252,8 @@ def test_leaving_from_another_thread_ends_the_streams(
     with ReadMember(cluster.connect, group, {topic: 1}) as member:
         wait_until(lambda: len(member.records) == 10, 10, "everything read")
         member.connector.leave()
-        wait_until(lambda: owners(registry, group) == {}, 10, "released")
-        (stat,) = registry.read([Exists(znodes.member_id(group, member.id))])
-        assert not isinstance(stat, Stat)
+        registered = lambda: isinstance(registry.read([Exists(znodes.member_id(group, member.id))])[0], Stat)  # noqa: E731
+        wait_until(lambda: owners(registry, group) == {} and not registered(), 10, "released, and gone")
     assert committed(registry, group, topic, 1) == [10]
 
 

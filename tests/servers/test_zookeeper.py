@@ -208,10 +208,12 @@ def test_a_change_is_told_before_any_answer_that_was_given_after_it(connect: Con
     one, other = connect(), connect()
     one.wait_for(Connected)
     other.wait_for(Connected)
-    one.submit(Ensure("/ordered"), Exists("/ordered", watch=True))
+    one.submit(Ensure("/ordered"))  # by itself: the watch must not tell of this
+    assert one.submit(Exists("/ordered", watch=True)) != [None]
     done = threading.Event()
     one.session._client.handler.callback_queue.put(lambda: done.wait(20))
     try:
+        assert one.kinds() == [Connected]
         other.submit(Delete("/ordered"))
         one.submit(Sync())
         assert Changed("/ordered") in one.events
