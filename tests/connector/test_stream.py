@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
@@ -137,8 +138,6 @@ def test_nothing_is_handed_out_while_it_may_not(
 
 
 def wait_in_background(what: Callable[[], object], seconds: float) -> Any:
-    import threading
-
     timer = threading.Timer(seconds, what)
     timer.start()
     return timer
@@ -162,6 +161,37 @@ def test_a_fence_cuts_off_an_iteration(
     assert seen == list(range(42))
     assert quiet == ["quiet"]
     assert Feed(stream).consumed() == {partition: 42}
+
+
+def test_a_lease_that_ends_within_a_batch_holds_back_the_rest_of_it(
+    owner: Owner, make_stream: Callable[..., Stream[Any, Any]], make_topic: Make, fill: Fill
+) -> None:
+    """However long the reader takes over the messages of a batch, each is handed out under a lease that holds: the
+    next waits, and comes, once and in its turn, when the lease holds again."""
+    topic = make_topic(1)
+    fill(topic, 100)
+    stream = make_stream()
+    Feed(stream).grant(1, {TopicPartition(topic, 0): 0})
+    got: list[int] = []
+    ended_at: list[int] = []
+
+    def read() -> None:
+        for record in stream.messages(5.0):
+            if not ended_at and record.offset + 1 < stream.statistics().messages:  # there is more of its batch
+                owner.may_hand_out = False
+                ended_at.append(record.offset)
+            got.append(record.offset)
+            if record.offset == 99:
+                return
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    wait_until(lambda: ended_at and len(got) > ended_at[0], 20, "the lease has ended")
+    reader.join(0.3)
+    assert got == list(range(ended_at[0] + 1))
+    owner.may_hand_out = True
+    reader.join(20)
+    assert got == list(range(100))
 
 
 def test_an_abandoned_batch_does_not_count(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
@@ -26,6 +27,7 @@ from zkgroup.protocol.ops import (
     Op,
     Result,
     SetData,
+    Sync,
     Transaction,
 )
 
@@ -237,6 +239,62 @@ def test_a_lost_request_is_written_again() -> None:
     shop.lose({A: 7}, lambda index: False)
     assert shop.commit(A=7) == []
     assert shop.stored(A) == b"7"
+
+
+def commit_and_takeover(shop: Shop, moment: int) -> bool:
+    """A commit before whose operation of that number A is taken over, and the successor commits 20. Whether there was
+    such an operation."""
+    done = 0
+
+    def apply(op: Op) -> Result:
+        nonlocal done
+        if done == moment:
+            shop.robbed(A)
+            shop.write(A, b"20")
+        done += 1
+        return shop.server.apply(shop.me, op)
+
+    shop.run(shop.book.commit({A: 30}, shop.me), apply)
+    return done > moment
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_takeover_between_any_two_operations_is_never_overwritten(lost: bool) -> None:
+    """A commit finds a foreign write, or one of its own whose reply was lost, and meanwhile the partition is taken over
+    and its successor commits: between whichever operations that is, the successor's offset stands in the end."""
+    for moment in range(20):
+        shop = Shop()
+        shop.write(A, b"1")
+        shop.load()
+        if lost:
+            shop.lose({A: 5}, lambda index: True)
+        else:
+            shop.write(A, b"2")
+        if not commit_and_takeover(shop, moment):
+            break
+        shop.commit(A=40)
+        assert shop.stored(A) == b"20", f"taken over before operation {moment}"
+    assert 4 <= moment < 19, "a sync, two looks, and a write at least"
+
+
+def test_a_lost_reply_is_looked_up_on_a_server_that_has_caught_up() -> None:
+    """After a reconnect the server may not know yet of a write of ours whose reply was lost: it is not to be taken for
+    somebody else's once it turns up, and what is stored is not held back for it."""
+    shop = Shop()
+    shop.write(A, b"1")
+    shop.load()
+    behind: ModelZooKeeper | None = copy.deepcopy(shop.server)
+    shop.lose({A: 7}, lambda index: True)
+
+    def apply(op: Op) -> Result:
+        """Reads are answered from what the server knows; it has caught up once it has answered a sync or a write."""
+        nonlocal behind
+        if isinstance(op, (Sync, *WRITES)):
+            behind = None
+        return (behind or shop.server).apply(shop.me, op)
+
+    assert shop.run(shop.book.commit({A: 6}, shop.me), apply) == []
+    assert shop.stored(A) == b"6"
 
 
 @given(

@@ -1,0 +1,130 @@
+"""The driver by itself: which clock it goes by, and what it looks at right before what cannot be taken back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from support import wait_until
+
+from zkgroup.config import ConsumerConfig
+from zkgroup.connector import Connector
+from zkgroup.connector.driver import Driver
+from zkgroup.connector.joining import member_settings
+from zkgroup.protocol import events as ev
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.offsets import CommitError
+from zkgroup.protocol.ops import Connected, Op, Result, Sync
+from zkgroup.protocol.znodes import Registration
+from zkgroup.servers.brokers import Brokers
+from zkgroup.servers.group_offsets import GroupOffsets
+from zkgroup.servers.zookeeper import Session, ZooKeeperSettings
+
+NOWHERE = ZooKeeperSettings("127.0.0.1:1", 6.0)
+OFFSETS = {TopicPartition("t", 0): 7}
+
+
+class HeldSession:
+    """Takes what is sent, and answers when the test says so."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[Sequence[Op], Callable[[list[Result]], None]]] = []
+
+    def submit(self, ops: Sequence[Op], done: Callable[[list[Result]], None]) -> None:
+        self.sent.append((ops, done))
+
+
+class KafkaOffsets:
+    """Takes note of commits to Kafka."""
+
+    def __init__(self) -> None:
+        self.committed: list[Mapping[TopicPartition, int]] = []
+
+    def commit(self, offsets: Mapping[TopicPartition, int], timeout: float) -> None:
+        self.committed.append(offsets)
+
+
+class HeldDriver:
+    """A driver whose thread is not running, on a clock that the test sets, with a session that has just begun."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.session = HeldSession()
+        config, registration = ConsumerConfig(group_id="g"), Registration("static", {"t": 1}, 1)
+        self.driver = Driver(
+            member_settings(config, "g_host", registration, NOWHERE),
+            NOWHERE,
+            feeds=[],
+            stream_of=lambda partition, thread: 0,
+            brokers=Brokers(self._unasked, {}),
+            start_at=None,
+            listener=None,
+            clock=lambda: self.now,
+            offsets_properties={},
+        )
+        member = self.driver.member
+        (opened,) = (one for one in member.handle(ev.Start(), self.now) if isinstance(one, ev.OpenSession))
+        self.driver._session = cast("Session", self.session)
+        for action in member.handle(ev.FromSession(opened.epoch, Connected(7, 6.0)), self.now):
+            if isinstance(action, ev.Send):
+                self.driver._perform(action)
+
+    def _unasked(self, ops: Sequence[Op]) -> list[Result]:
+        raise AssertionError(ops)
+
+    def answer(self) -> None:
+        """What a member asks for first, which proves that its session lives, is answered, and heard."""
+        ops, done = self.session.sent[0]
+        assert isinstance(ops[0], Sync)
+        done([None])
+        event = self.driver._events.get(timeout=5)
+        self.driver.member.handle(cast("ev.Event", event), self.now)
+
+
+def test_the_lease_counts_from_when_a_sign_of_life_was_asked_for() -> None:
+    """Not from when the answer came, which may have lain about while the server ended the session: half of the
+    session's 6 s are left from 100.0 on, however late the answer is."""
+    held = HeldDriver()
+    assert not held.driver.may_hand_out()
+    held.now = 102.5
+    held.answer()
+    assert held.driver.may_hand_out()
+    held.now = 103.1
+    assert not held.driver.may_hand_out()
+
+
+def test_offsets_are_committed_to_kafka_under_a_lease_and_not_past_it() -> None:
+    """The machine asked for the commit while its lease held; it may have waited for its turn since. Kafka takes
+    whatever comes, so the last look is here: a commit of an older session, or past the lease, is not sent."""
+    held, offsets = HeldDriver(), KafkaOffsets()
+    held.driver._offsets = cast("GroupOffsets", offsets)
+    held.answer()
+    epoch = held.driver.member.epoch
+    held.driver._commit_kafka(OFFSETS, epoch)
+    assert offsets.committed == [OFFSETS]
+    with pytest.raises(CommitError, match="lease"):
+        held.driver._commit_kafka(OFFSETS, epoch - 1)
+    held.now = 103.1
+    with pytest.raises(CommitError, match="lease"):
+        held.driver._commit_kafka(OFFSETS, epoch)
+    assert offsets.committed == [OFFSETS]
+
+
+def test_a_member_goes_by_the_time_since_the_machine_was_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own clock is none that can be set, and it runs on while the machine sleeps: a lease must not outlive a
+    session on a laptop that was closed."""
+    clock = Connector(ConsumerConfig(group_id="g"), NOWHERE)._clock
+    before = time.clock_gettime(time.CLOCK_MONOTONIC)
+    first = clock()
+    assert first >= before
+    wait_until(lambda: clock() > first, 5, "it goes on")
+    uptime = Path("/proc/uptime")
+    if uptime.exists():
+        assert clock() == pytest.approx(float(uptime.read_text().split()[0]), abs=1.0)
+    asked: list[Any] = []
+    monkeypatch.setattr(time, "clock_gettime", lambda which: asked.append(which) or 0.0)
+    clock()
+    assert asked == [getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)]
