@@ -153,10 +153,10 @@ def _become(connection: socket.socket) -> None:
 
 
 def _call() -> int:
-    from zkgroup.__main__ import main
+    from zkgroup.__main__ import run
 
     try:
-        main()
+        run()
         code = 0
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
