@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zkgroup.errors import UsageError, ZkgroupError
+from zkgroup.groups import file_entries
 from zkgroup.groups.files import (
     FORMATS,
     MAX_BYTES,
@@ -239,6 +240,28 @@ def test_a_hundred_thousand_lines() -> None:
     assert "line 100001:" in refused(lines + "t 5 6")
     text = '{"t":{\n' + ",\n".join(f'"{n}":{n}' for n in range(100_000))
     assert "line 100002: t-5 " in refused(text + ',\n"5":6}}')
+
+
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [
+        ("\n" * 2_000_001, "2,000,000 lines"),
+        ('{"t":{' + '"1":1,' * 1_100_001, "1,100,000 names"),
+        ('[{"offset":1,' + '"1":1,' * 5_000_001, "5,000,000 names"),
+    ],
+)
+def test_more_than_any_group_has(text: str, limit: str) -> None:
+    """A file of more lines or names than all partitions of any cluster take is refused in one line before it is taken
+    apart, which takes minutes; those that end in the middle are not even JSON."""
+    assert refused(text).startswith(f"saved holds more than {limit}: see whether it is the right file")
+
+
+def test_more_offsets_than_any_group_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few lines and names they take."""
+    monkeypatch.setattr(file_entries, "MAX_ENTRIES", 3)
+    assert len(parse("".join(f"t {n} {n}\n" for n in range(3))).offsets_of(GROUP)) == 3
+    assert "saved holds more than 3 offsets" in refused("".join(f"t {n} {n}\n" for n in range(4)))
+    assert "saved holds more than 3 offsets" in refused('{"t":{"0":1,"1":1,"2":1,"3":1}}')
 
 
 def test_reading_files(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from zkgroup.groups.standing import Selection
 from zkgroup.groups.writing import WriteRefusedError, WriteReport, write_offsets
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Acl, Children, Create, Ensure, Exists, Get, Node, SetData
+from zkgroup.protocol.ops import Acl, Children, Create, Ensure, Exists, Get, Node, Op, SetData
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import Record, create_topic, delete_topic, produce
 from zkgroup.servers.brokers import Brokers
@@ -353,6 +353,19 @@ def test_topics_that_are_gone(kept: Kept, topic: str, make_topic: MakeTopic) -> 
         resetter.plan(Target("latest"), selection(gone), kept.store)
     with pytest.raises(NotFoundError, match=f"topic {topic} has no partition 3: it has 0 to 2"):
         resetter.plan(Target("file", offsets={P(topic, 3): 1}), Selection(listed=frozenset([P(topic, 3)])), kept.store)
+
+
+def test_partitions_that_are_not_there_are_refused_before_their_offsets_are_asked_for(
+    kept: Kept, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many a file names: ZooKeeper is asked for the topic, not for an offset of each."""
+    asked: list[Op] = []
+    read = kept.registry.read
+    monkeypatch.setattr(kept.registry, "read", lambda ops: asked.extend(ops) or read(ops))
+    wanted = {P(topic, number): 1 for number in range(20_000)}
+    with pytest.raises(NotFoundError, match=f"topic {topic} has no partition 3: it has 0 to 2"):
+        kept.resetter().plan(Target("file", offsets=wanted), Selection(listed=frozenset(wanted)), kept.store)
+    assert len(asked) < 20
 
 
 def test_both_stores_one_after_the_other(

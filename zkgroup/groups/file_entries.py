@@ -25,6 +25,9 @@ _NUMBER = re.compile(r"\+?[0-9]{1,19}", re.ASCII)
 _NONE = ("", "-", "null")
 _MOST: Final = 2**63 - 1
 
+#: Kafka's clusters on ZooKeeper have up to 200,000 partitions; a file may have several groups.
+MAX_ENTRIES: Final = 1_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class OffsetFile:
@@ -61,6 +64,12 @@ class Entries:
         self.name = name
         self._line_of = line_of
         self.groups: dict[str | None, dict[TopicPartition, Entry]] = {}
+        self._count = 0
+        self._topics: set[str] = set()  # that were checked
+
+    def refuse_many(self, most: int, what: str) -> NoReturn:
+        """Refuse the file for its size."""
+        raise UsageError(f"{self.name} holds more than {most:,} {what}", "see whether it is the right file")
 
     def fail(self, place: Place, why: str, remedy: str | None = None) -> NoReturn:
         """Refuse the file for what stands there."""
@@ -68,6 +77,9 @@ class Entries:
 
     def add(self, place: Place, group: str | None, topic: str, partition: int, offset: Wanted) -> None:
         """Take an entry; the same one twice is let pass, another offset for the same partition is not."""
+        self._count += 1
+        if self._count > MAX_ENTRIES:
+            self.refuse_many(MAX_ENTRIES, "offsets")
         key = TopicPartition(topic, partition)
         before = self.groups.setdefault(group, {}).setdefault(key, Entry(offset, place))
         if before.offset != offset:
@@ -80,10 +92,12 @@ class Entries:
 
     def topic(self, place: Place, name: str) -> str:
         """A topic's name as far as it can be checked here: one that a znode can have."""
-        try:
-            znodes.offset_topic("group", name)
-        except UsageError:
-            self.fail(place, f"{excerpt(name)} cannot be a topic")
+        if name not in self._topics:
+            try:
+                znodes.offset_topic("group", name)
+            except UsageError:
+                self.fail(place, f"{excerpt(name)} cannot be a topic")
+            self._topics.add(name)
         return name
 
     def partition(self, place: Place, text: str) -> int:

@@ -13,13 +13,16 @@ from typing import Any, Final, NoReturn, TypeGuard
 import orjson
 
 from zkgroup.errors import UsageError
-from zkgroup.groups.file_entries import Entries, FileFormat, Place, Wanted
+from zkgroup.groups.file_entries import MAX_ENTRIES, Entries, FileFormat, Place, Wanted
 from zkgroup.protocol.jsontext import excerpt
 
 # Spark's startingOffsets (2.0 and later).
 _SPARK_PLACES: Final[dict[str, Wanted]] = {"-2": "earliest", "-1": "latest"}
 _ROW_OFFSETS: Final = ("offset", "target", "committed")
 _LARGE: Final = 1 << 20
+# An offset takes one name where they are below their topics; some ten in a table's row, some fifty in Burrow's answers.
+_MAX_NAMES: Final = MAX_ENTRIES + 100_000
+_MAX_NAMES_IN_ROWS: Final = 5 * MAX_ENTRIES
 _ELSEWHERE: Final = "see whether it is the right file"
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s"{}\[\],:]+', re.DOTALL)
 
@@ -137,6 +140,9 @@ def _parse(text: str, entries: Entries) -> Any:
     def refuse(name: str) -> NoReturn:
         raise UsageError(f"{entries.name} is no JSON: it has {name} for a number", _ELSEWHERE)
 
+    most = _MAX_NAMES_IN_ROWS if any(f'"{name}"' in text for name in _ROW_OFFSETS) else _MAX_NAMES
+    if text.count(":") > most:  # before it is taken apart, which takes long
+        entries.refuse_many(most, "names")
     if len(text) > _LARGE:  # a large file that ends too early is refused at once
         try:
             orjson.loads(text)

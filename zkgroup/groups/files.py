@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from zkgroup.errors import UsageError
-from zkgroup.groups.file_entries import FORMATS, Entries, FileFormat, OffsetFile, Wanted
+from zkgroup.groups.file_entries import FORMATS, MAX_ENTRIES, Entries, FileFormat, OffsetFile, Wanted
 from zkgroup.groups.file_json import line_of, read_json
 from zkgroup.groups.file_lines import lines_of, read_columns, read_csv, read_zk
 from zkgroup.protocol import znodes
@@ -42,6 +42,8 @@ __all__ = [
 
 #: 100,000 partitions are some 10 MB: what is larger is no offset file, and may be a device without an end.
 MAX_BYTES: Final = 256 << 20
+#: Of a file with an offset a line; some say nothing.
+MAX_LINES: Final = 2 * MAX_ENTRIES
 STDIO: Final = "-"
 
 
@@ -57,6 +59,8 @@ def parse_offsets(data: bytes, name: str, form: FileFormat | None = None) -> Off
         entries = Entries(name, partial(line_of, text))
         return entries.finished(read_json(text, entries, form))
     entries = Entries(name)
+    if text.count("\n") > MAX_LINES:
+        entries.refuse_many(MAX_LINES, "lines")
     if form is None:
         is_zk = first.startswith("/") and "/offsets/" in first
         form = "zk" if is_zk else "csv" if "," in first else "rpk"

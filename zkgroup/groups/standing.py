@@ -198,12 +198,13 @@ class Surveyor:
         """The partitions that are meant, each with why it does not exist, None where it does."""
         committed = side.offsets if side is not None else {}
         if selection.listed is not None:
-            keys = [key for key in sorted(selection.listed) if selection.scope is None or selection.scope.has(key)]
+            keys = [key for key in selection.listed if selection.scope is None or selection.scope.has(key)]
             if not keys:
                 raise UsageError("the file has none of the partitions that are named", "see --topic")
             self._topics = self._read_topics({key.topic for key in keys})
             if not selection.gone:
                 self._check(keys)
+            keys.sort()
         elif selection.scope is not None:
             self._topics = self._read_topics(selection.scope.topics)
             keys = selection.scope.select(self._topics)
@@ -222,9 +223,8 @@ class Surveyor:
         wanted = list(keys)
         check_topics({key.topic for key in wanted}, self._topics)
         there = {topic: frozenset(numbers) for topic, numbers in self._topics.items()}
-        for key in wanted:
-            if key.partition not in there[key.topic]:
-                raise no_partition(key, self._topics[key.topic])
+        if missing := min((key for key in wanted if key.partition not in there[key.topic]), default=None):
+            raise no_partition(missing, self._topics[missing.topic])
 
     def _all(self, store: Store, committed: Iterable[TopicPartition]) -> list[TopicPartition]:
         """All partitions of all topics that the group has offsets of, and what else it has offsets of."""
