@@ -19,6 +19,7 @@ from support import wait_until
 from zkgroup.commands._completing import PATIENCE
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Ensure
+from zkgroup.sandbox.paths import STATE_VARIABLE
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import create_topic
 from zkgroup.servers.registry import Registry
@@ -79,9 +80,10 @@ def test_clusters(tmp_path: Path) -> None:
     """Profiles of config.toml and the sandbox; a broken config.toml offers nothing and says nothing."""
     config = tmp_path / "config.toml"
     config.write_text("[clusters.prod]\n[clusters.pre]\n[clusters.'$(reboot)']\n")
-    assert offered("zkgroup owners -c ", ZKGROUP_CONFIG=str(config)) == ["pre", "prod", "sandbox"]
+    mine = {"ZKGROUP_CONFIG": str(config), STATE_VARIABLE: str(tmp_path)}  # not the sandboxes of other tests
+    assert offered("zkgroup owners -c ", **mine) == ["pre", "prod", "sandbox"]
     config.write_text("[")
-    assert offered("zkgroup owners -c ", ZKGROUP_CONFIG=str(config)) == ["sandbox"]
+    assert offered("zkgroup owners -c ", **mine) == ["sandbox"]
 
 
 def test_sandboxes(cluster: Sandbox) -> None:
@@ -117,13 +119,14 @@ def test_topics_and_members(cluster: Sandbox, groups: Groups, topic: str) -> Non
 
 def test_servers_that_hang_cost_less_than_a_second() -> None:
     """A ZooKeeper, and brokers, that take a connection and say nothing: nothing is offered, and a TAB lasts no longer
-    beyond one that asks nobody than it has patience; on a busy machine the shortest of several counts."""
+    beyond one that asks nobody than it has patience. On a busy machine it may take some TABs to see one that is not
+    held up by others."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         for where in ({"ZKGROUP_ZOOKEEPER": address}, {}):
             brokers = "" if where else f"--bootstrap-server {address} "
-            asking = min(timed(f"zkgroup {brokers}offsets ", **where) for _ in range(2))
-            assert asking - min(timed("zkgroup ver") for _ in range(2)) < PATIENCE + 0.4
+            line = f"zkgroup {brokers}offsets "
+            wait_until(lambda: timed(line, **where) - timed("zkgroup ver") < PATIENCE + 0.4, 60)  # noqa: B023
 
 
 def timed(line: str, **env: str) -> float:
