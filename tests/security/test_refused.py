@@ -70,7 +70,7 @@ def test_wrong_password(secured: Secured, mechanism: str) -> None:
     ("kind", "why"),
     [
         ("expired", "its certificate has expired: renew it on the server"),
-        ("elsewhere", "its certificate is for another host ("),
+        ("elsewhere", "its certificate is for elsewhere.example, not for 127.0.0.1: name the server so, or --no-"),
         ("unknown", "of an authority that is not known here: name the authority with --ssl-ca-file"),
     ],
 )
@@ -84,7 +84,6 @@ def test_certificates_of_brokers(secured: Secured, kind: str, why: str) -> None:
         assert f"the broker at {proxy.address}" in line
         assert proxy.accepted <= 10
         if kind == "elsewhere":
-            assert "elsewhere.example" in line or "127.0.0.1" in line
             refused_no_more = run(*args, "--no-ssl-check-hostname").stderr
             assert "certificate" not in refused_no_more
 
@@ -178,7 +177,7 @@ def test_wrong_password_for_zookeeper(secured: Secured, command: tuple[str, ...]
     ("kind", "why"),
     [
         ("expired", "its certificate has expired: renew it on the server"),
-        ("elsewhere", "its certificate is for another host ("),
+        ("elsewhere", "its certificate is for elsewhere.example, not for 127.0.0.1: name the server so, or --no-"),
         ("unknown", "not known here: name the authority with --zookeeper-ca-file"),
     ],
 )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import Mapping
+from functools import partial
 
 from zkgroup.config.security import TlsSettings
 from zkgroup.errors import UnreachableError, UsageError
@@ -66,7 +67,10 @@ def _of_handshake(what: str, host: str, port: int, said: str, properties: Mappin
     except UsageError:
         found = None
     if isinstance(found, ssl.SSLCertVerificationError):
-        return UnreachableError(*tls.certificate_refused(found, what, "--ssl-ca-file", "--no-ssl-check-hostname"))
+        names = partial(tls.names_shown, settings, "TLS with brokers", (host, port), host, _PROBE)
+        return UnreachableError(
+            *tls.certificate_refused(found, what, "--ssl-ca-file", "--no-ssl-check-hostname", names)
+        )
     reason = getattr(found, "reason", None) or ""
     shown = settings.certificate_file
     if "PLAINTEXT broker" in said or tls.is_no_tls(reason) or isinstance(found, ssl.SSLEOFError):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import socket
 import ssl
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from zkgroup.config.reading import is_encrypted
 from zkgroup.config.security import TlsSettings
 from zkgroup.errors import UsageError
+from zkgroup.words import listed
 
 _AFTERWARDS = 0.3  # seconds for a server to say that it does not like a certificate
 
@@ -111,8 +114,22 @@ def is_no_tls(reason: str) -> bool:
     return any(known in reason for known in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"))
 
 
-def certificate_refused(error: ssl.SSLCertVerificationError, what: str, ca: str, no_check: str) -> tuple[str, str]:
-    """A server's certificate that is not taken: message and remedy. ``ca``, ``no_check``: the options to name."""
+def names_shown(tls: TlsSettings, what: str, address: tuple[str, int], hostname: str, timeout: float) -> list[str]:
+    """The hosts that a server's certificate is for, where it is trusted but for that; none where they cannot be had."""
+    try:
+        context = context_of(dataclasses.replace(tls, check_hostname=False), what)
+        with connect(context, address, hostname, timeout) as connection:
+            shown = connection.getpeercert() or {}
+    except (OSError, UsageError):
+        return []
+    return [str(entry[1]) for entry in shown.get("subjectAltName", ()) if entry[0] in ("DNS", "IP Address")]
+
+
+def certificate_refused(
+    error: ssl.SSLCertVerificationError, what: str, ca: str, no_check: str, names: Callable[[], Sequence[str]]
+) -> tuple[str, str]:
+    """A server's certificate that is not taken: message and remedy. ``ca``, ``no_check``: the options to name;
+    ``names`` finds out which hosts it is for, if it is for another."""
     # X509_V_ERR_* of OpenSSL, 1.0 to 3.
     match error.verify_code:
         case 10:
@@ -120,8 +137,12 @@ def certificate_refused(error: ssl.SSLCertVerificationError, what: str, ca: str,
         case 9:
             return f"{what}: its certificate is not valid yet", "check the clocks, here and on the server"
         case 62 | 64:
-            named = error.verify_message.partition("is not valid for ")[2].strip("'.") or error.verify_message
-            return f"{what}: its certificate is for another host ({named})", f"name the server as there, or {no_check}"
+            host = error.verify_message.partition("is not valid for ")[2].strip("'.") or "the one that is named"
+            there = listed(names())
+            if not there:
+                message = f"{what}: its certificate is for another host ({host} is not among its names)"
+                return message, f"name the server as its certificate does, or {no_check}"
+            return f"{what}: its certificate is for {there}, not for {host}", f"name the server so, or {no_check}"
         case 2 | 18 | 19 | 20 | 21:
             return f"{what}: its certificate is of an authority that is not known here", f"name the authority with {ca}"
         case _:

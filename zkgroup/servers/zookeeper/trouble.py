@@ -6,12 +6,13 @@ import errno
 import socket
 import ssl
 from dataclasses import dataclass
+from functools import partial
 
 from zkgroup.errors import UnreachableError
-from zkgroup.servers.tls import alert, certificate_refused, has_expired, is_no_tls, speaks_tls
+from zkgroup.servers.tls import alert, certificate_refused, has_expired, is_no_tls, names_shown, speaks_tls
 from zkgroup.servers.zookeeper.settings import ZooKeeperSettings
 
-_PROBE = 2.0  # seconds for a server to show that it speaks TLS
+_PROBE = 2.0  # seconds for a server to show that it speaks TLS, and its certificate
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +52,18 @@ def of_connection(error: OSError | None, server: tuple[str, str, int], settings:
     if error is None:
         # TLS 1.3: the client's certificate is judged when the client takes the hand-shake for done.
         return refusal(what, "", settings)
-    return of_handshake(error, what, settings)
+    return of_handshake(error, what, server, settings)
 
 
-def of_handshake(error: OSError, what: str, settings: ZooKeeperSettings) -> Trouble | None:
+def of_handshake(
+    error: OSError, what: str, server: tuple[str, str, int], settings: ZooKeeperSettings
+) -> Trouble | None:
     """As ``of_connection``, where TLS is spoken."""
     tls = settings.tls
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return Trouble(*certificate_refused(error, what, "--zookeeper-ca-file", "--no-zookeeper-check-hostname"))
+    if isinstance(error, ssl.SSLCertVerificationError) and tls is not None:
+        host, address, port = server
+        names = partial(names_shown, tls, "TLS with ZooKeeper", (address, port), host, _PROBE)
+        return Trouble(*certificate_refused(error, what, "--zookeeper-ca-file", "--no-zookeeper-check-hostname", names))
     reason = getattr(error, "reason", None) or ""
     if isinstance(error, ssl.SSLEOFError) or (tls is not None and error.errno == errno.ECONNRESET):
         return Trouble(
