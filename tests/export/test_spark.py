@@ -156,17 +156,21 @@ def test_a_cluster_that_loses_its_last_worker_is_told_in_time(
 def test_a_jvm_that_dies_is_told_and_leaves_nothing(
     cluster: Sandbox, topic: str, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
-    """SIGKILL of the JVM while tasks write, as the kernel does where memory is short: one line, exit 1, no folder."""
+    """SIGKILL of the JVM while tasks write, as the kernel does where memory is short: one line, exit 1, no folder.
+    While it runs a password in the environment is the driver's alone: neither the JVM's nor its workers'."""
     request: dict[str, Any] = {
         "group": unique("group"), "topics": [topic], "root": str(tmp_path / "out"), "range_messages": 500,
     }  # fmt: skip
     wish = {"connect": cluster.connect, "bootstrap": cluster.bootstrap, "request": request}
+    secret = unique("hush")
     with subprocess.Popen(
         [sys.executable, str(Path(__file__).with_name("spark_driver.py")), json.dumps(wish)],
-        env=environment({"TMPDIR": str(tmp_path)}), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=environment({"TMPDIR": str(tmp_path), "ZKGROUP_SASL_PASSWORD": secret}),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as driver:  # fmt: skip
         wait_until(lambda: len(list((tmp_path / "out").glob("_zkgroup/*/*/*/*"))) > 4, 120, "tasks write")
         (jvm,) = jvms_of("org.apache.spark.deploy.SparkSubmit\0--properties-file\0" + str(tmp_path))
+        assert jvms_of(secret) == [driver.pid]
         os.kill(jvm, signal.SIGKILL)
         out, errors = driver.communicate(timeout=60)
     assert (driver.returncode, errors) == (1, "")

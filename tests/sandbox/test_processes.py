@@ -78,6 +78,24 @@ def test_released_processes_live_on(tmp_path: Path) -> None:
     assert not child.id.alive()
 
 
+def test_secrets_are_not_handed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A password in the environment is for zkgroup: neither a server nor the guard is given it; the rest they are."""
+    monkeypatch.setenv("ZKGROUP_SASL_PASSWORD", "hush")
+    monkeypatch.setenv("NOT_ZKGROUP", "told")
+    guard = Guard()
+    guard.start()
+    try:
+        assert guard._process is not None
+        child = spawn(["sleep", "60"], folder=tmp_path, log=tmp_path / "log", guard=guard)
+        for pid in (child.id.pid, guard._process.pid):
+            handed = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            assert b"NOT_ZKGROUP=told" in handed
+            assert not [one for one in handed if b"hush" in one]
+        child.kill()
+    finally:
+        guard.close()
+
+
 def test_ended_process_is_forgotten(tmp_path: Path) -> None:
     """A process that was stopped is none of the guard's business: a later one may have got its id."""
     guard = Guard()

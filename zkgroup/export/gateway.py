@@ -27,7 +27,7 @@ from pyspark.version import __version__ as spark_version
 
 from zkgroup.export.classes import ClassArchive
 from zkgroup.export.master import encode_properties
-from zkgroup.guard import Guard
+from zkgroup.guard import Guard, childs_environment
 from zkgroup.java import find_java
 
 log = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ class SparkJvm:
         if int(spark_version.partition(".")[0]) >= 4:
             command.append("--load-spark-defaults")
         command += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
-        variables = {**os.environ, **environment, "SPARK_HOME": home, "SPARK_CONNECT_MODE": "0"}
+        variables = {**childs_environment(), **environment, "SPARK_HOME": home, "SPARK_CONNECT_MODE": "0"}
         variables["_PYSPARK_DRIVER_CONN_INFO_PATH"] = str(self._folder / "connection")
         java = find_java()
         if os.environ.get("JAVA_HOME") and Path(os.environ["JAVA_HOME"], "bin", "java") != java:

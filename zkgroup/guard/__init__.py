@@ -11,6 +11,12 @@ from typing import IO
 from zkgroup.guard import script
 
 
+def childs_environment() -> dict[str, str]:
+    """This process's environment without what is meant for zkgroup: passwords may be among it, and everybody with the
+    same user, and whatever a child logs or starts, could read them there."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("ZKGROUP_")}
+
+
 class Guard:
     """The owner's end of the guard's pipe: see ``zkgroup.guard.script``."""
 
@@ -26,6 +32,7 @@ class Guard:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
             text=True,
+            env=childs_environment(),
         )
 
     def _pipe(self) -> IO[str]:

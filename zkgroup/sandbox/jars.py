@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zkgroup.errors import MissingExtraError, UsageError, ZkgroupError
+from zkgroup.guard import childs_environment
 from zkgroup.java import QUICK, find_java
 from zkgroup.sandbox.paths import CACHE_VARIABLE, cache_dir
 
@@ -226,7 +227,13 @@ def _proxy_options(environment: os._Environ[str] | dict[str, str]) -> list[str]:
 def _run_ivy(command: Sequence[str], wanted: Release) -> None:
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=DOWNLOAD_TIMEOUT, check=False, stdin=subprocess.DEVNULL
+            command,
+            capture_output=True,
+            text=True,
+            timeout=DOWNLOAD_TIMEOUT,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            env=childs_environment(),
         )
     except subprocess.TimeoutExpired:
         raise _failed(wanted, f"not done after {DOWNLOAD_TIMEOUT:.0f} s") from None

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zkgroup.errors import ZkgroupError
-from zkgroup.guard import REPORT, Guard
+from zkgroup.guard import REPORT, Guard, childs_environment
 from zkgroup.guard.script import start_token
 
 POLL = 0.02  # seconds between looks at something that is about to happen
@@ -167,6 +167,7 @@ def spawn(
             stdout=printed if guard is None else guard.fileno(),
             stderr=errors,
             start_new_session=True,
+            env=childs_environment(),
         )
     return Process(child, guard)
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from zkgroup.config.reading import is_encrypted
 from zkgroup.config.security import TlsSettings
 from zkgroup.errors import UsageError
-from zkgroup.words import listed
 
 _AFTERWARDS = 0.3  # seconds for a server to say that it does not like a certificate
 
@@ -138,7 +137,7 @@ def certificate_refused(
             return f"{what}: its certificate is not valid yet", "check the clocks, here and on the server"
         case 62 | 64:
             host = error.verify_message.partition("is not valid for ")[2].strip("'.") or "the one that is named"
-            there = listed(names())
+            there = ", ".join(names())
             if not there:
                 message = f"{what}: its certificate is for another host ({host} is not among its names)"
                 return message, f"name the server as its certificate does, or {no_check}"
