@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -30,6 +30,7 @@ from ._completing import complete_topic
 from ._looking import StoreChoice, brokers_of, keep_everything, open_stores
 from ._options import GroupArgument, OutputOption
 from ._render import print_rows
+from ._working import working
 
 if TYPE_CHECKING:
     from zkgroup.groups.reset import Target
@@ -184,7 +185,10 @@ def reset_offsets(
 
     scope = parse_scope(topic) if topic else None
     if from_file is not None:
-        value = read_offsets(from_file, file_format).offsets_of(from_group or group)
+        # What is typed needs no word; a pipe may be waited for.
+        typed = from_file == "-" and sys.stdin.isatty()
+        with nullcontext() if typed else working(ctx, f"reading {from_file}"):
+            value = read_offsets(from_file, file_format).offsets_of(from_group or group)
     wanted = None if undo is not None else _read_target(kind, value)
     with _resetter(change.settings, group, store) as (resetter, settled, registry):
         plan = _plan(resetter, wanted, scope, settled, undo)

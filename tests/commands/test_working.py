@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from cli import run, run_on_terminal
@@ -30,6 +33,26 @@ def test_a_terminal_is_told_from_the_first_second_on(inspect: tuple[str, ...]) -
     assert "looking again" not in result
     assert "no findings" in result or "findings" in result
     assert told.count("\n") == 0
+
+
+def test_a_pipe_that_is_waited_for_is_named(tmp_path: Path) -> None:
+    """A file of offsets may be a pipe that nobody writes to yet: which one, and for how long, is told."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    wait = threading.Event()
+
+    def write() -> None:
+        with pipe.open("w") as file:  # waits for the reader
+            wait.wait(1.7)
+            file.write("no offset")
+
+    writer = threading.Thread(target=write, daemon=True)
+    writer.start()
+    code, shown = run_on_terminal("reset-offsets", "g", "--from-file", str(pipe), "-z", "127.0.0.1:1")
+    writer.join(10)
+    assert f"zkgroup: reading {pipe} … 1 s" in shown
+    assert code == 2
+    assert "pipe, line 1: " in shown.rpartition(ERASED)[2]
 
 
 @pytest.mark.parametrize("option", ["--quiet", "-v"])

@@ -17,7 +17,7 @@ import pytest
 from sim import mutants
 from sim.play import Outcome, play
 from sim.scenario import Scenario, scenario
-from sim.shrink import shrink, tell
+from sim.shrink import NothingBrokenError, shrink, tell
 
 
 def command(seed: int) -> str:
@@ -134,7 +134,11 @@ def main() -> int:
                 for each in mutants.MUTANTS:
                     if each.__name__ == args.mutant:
                         each(patch)
-                found, outcome = shrink(scenario(args.seed), _say)
+                try:
+                    found, outcome = shrink(scenario(args.seed), _say)
+                except NothingBrokenError as error:
+                    _say(f"{error}{f' with {args.mutant}' if args.mutant else ''}: take another seed")
+                    return 2
                 if args.save is not None:
                     args.save.write_text(found.text())
                 return _tell(found, outcome)

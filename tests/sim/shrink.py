@@ -20,6 +20,10 @@ def shrink(
     return _Shrinker(scenario, say, most).run()
 
 
+class NothingBrokenError(ValueError):
+    """The scenario breaks no invariant: there is nothing to cut down."""
+
+
 class _Shrinker:
     """Delta debugging over the faults, then over the size of the world, until neither gets smaller."""
 
@@ -28,7 +32,7 @@ class _Shrinker:
         self._say = say
         self._left = most
         if not self.outcome.violation:
-            raise ValueError(f"seed {scenario.seed} breaks nothing")
+            raise NothingBrokenError(f"seed {scenario.seed} breaks nothing")
 
     def run(self) -> tuple[Scenario, Outcome]:
         before = None
