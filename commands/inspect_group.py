@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
-from zkgroup.errors import UsageError, VerificationError, ZkgroupError
+from zkgroup.errors import UnreachableError, UsageError, VerificationError, ZkgroupError
 
 from ._checking import (
     CheckOption,
@@ -271,7 +271,8 @@ def _object(one: Inspection) -> dict[str, Any]:
 
 
 def _verify(found: Sequence[Inspection]) -> None:
-    """Raise ``VerificationError`` where a finding is critical, ``ZkgroupError`` where what may not be read could be."""
+    """Raise ``VerificationError`` where a finding is critical, ``ZkgroupError`` where what may not be read could be, or
+    what servers did not tell."""
     critical = [(one, finding) for one in found for finding in one.findings if finding.severity == "critical"]
     if critical:
         one, finding = critical[0]
@@ -285,4 +286,8 @@ def _verify(found: Sequence[Inspection]) -> None:
                 raise ZkgroupError(
                     f"group {one.snapshot.group} cannot be judged as a whole: {finding.subject} {finding.message}",
                     finding.remedy,
+                )
+            if finding.code == "incomplete-look":
+                raise UnreachableError(
+                    f"group {one.snapshot.group} cannot be judged as a whole: {finding.message}", finding.remedy
                 )

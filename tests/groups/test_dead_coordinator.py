@@ -160,3 +160,16 @@ def test_groups_that_are_not_told_of_are_missed(cluster: Cluster) -> None:
     assert (code, out) == (3, ""), err
     assert "which groups have members in Kafka is not known: not all groups in Kafka are known" in err
     assert cluster.offsets(cluster.both) == [b"10", None]
+
+
+def test_what_could_not_be_judged_is_not_called_right(cluster: Cluster) -> None:
+    """A group of which only ZooKeeper's half is known is no group without a finding; others are judged as ever, since
+    what nobody tells of is not theirs."""
+    code, _, err = cluster.run("inspect-group", cluster.both, "--verify")
+    assert code == 3, err
+    assert f"group {cluster.both} cannot be judged as a whole: group {cluster.both} was not described by Kafka" in err
+    cluster.registry.read([Ensure(znodes.offset_topic("alone", cluster.topic))])
+    code, out, _ = cluster.run("inspect-group", "--all", "--output", "json")
+    assert code == 0
+    (alone,) = [one for one in orjson.loads(out) if one["group"] == "alone"]
+    assert "incomplete-look" not in [finding["code"] for finding in alone["findings"]]

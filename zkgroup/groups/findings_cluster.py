@@ -15,7 +15,7 @@ from zkgroup.groups.ownership import read_twice
 from zkgroup.groups.reading import topic_path
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, spans
-from zkgroup.servers.answers import UNLISTED
+from zkgroup.servers.answers import NOT_ALL, UNLISTED
 from zkgroup.words import counted
 
 _ABOUT_NODE: Final = re.compile(r"znode (/\S*) (.+)", re.DOTALL)
@@ -143,7 +143,8 @@ def _is_hidden(scene: Scene, topic: str) -> bool:
 
 def _incomplete(scene: Scene) -> Iterator[Finding]:
     snapshot = scene.snapshot
-    said = [warning for warning in snapshot.warnings if warning != UNLISTED]  # which is about other groups
+    # What some brokers do not tell of is about other groups.
+    said = [one for one in snapshot.warnings if one != UNLISTED and not one.startswith(NOT_ALL)]
     group = snapshot.coordinator
     if group is not None and group.error:
         said.append(f"the group in Kafka: {group.error}")

@@ -84,7 +84,7 @@ class Surveyor:
         warnings: list[str] = []
         in_zookeeper = self._read_group()
         named = store is not None
-        store, side = self._settle_store(store, in_zookeeper)
+        store, side = self._settle_store(store, in_zookeeper, logs_needed=logs_needed)
         in_kafka = side is not None and (side.group is not None or bool(side.offsets))
         exists = in_zookeeper or in_kafka
         if not exists and selection.scope is None and selection.listed is None:
@@ -128,7 +128,9 @@ class Surveyor:
             raise self._unreadable(why, "connect with credentials that may read the group's nodes")
         return self._nodes.exists(znodes.group(self._group))
 
-    def _settle_store(self, store: Store | None, in_zookeeper: bool) -> tuple[Store, KafkaSide | None]:
+    def _settle_store(
+        self, store: Store | None, in_zookeeper: bool, *, logs_needed: bool
+    ) -> tuple[Store, KafkaSide | None]:
         """Which stores are meant, and what Kafka tells if it is one of them. Raises ``ZkgroupError`` where it does not
         tell."""
         if store == "zookeeper":
@@ -137,11 +139,14 @@ class Surveyor:
         # The first question for a group makes brokers create that topic, and looking is to leave no trace.
         if not asked and self._registry is not None and not self._nodes.exists(znodes.topic(OFFSETS_TOPIC)):
             return "zookeeper", None
+        answered = False
         try:
             side = self._ask_coordinator()
+            answered = True
             check_told(side)
         except ZkgroupError as error:
-            raise error if asked else unknown_in_kafka(self._group, error) from None
+            # Where no broker answers, ZooKeeper's half cannot be moved either if that takes the logs.
+            raise error if asked or (logs_needed and not answered) else unknown_in_kafka(self._group, error) from None
         if store is None:
             in_kafka = bool(side.offsets) or bool(side.group and side.group.members)
             store = ("both" if in_zookeeper else "kafka") if in_kafka else "zookeeper"

@@ -15,6 +15,9 @@ UNLISTED: Final = (
     " 'zkgroup offsets GROUP' shows one by its name"
 )
 
+#: How it begins that some brokers do not tell which groups they coordinate.
+NOT_ALL: Final = "not all groups in Kafka are known"
+
 
 @dataclass(frozen=True, slots=True)
 class KafkaOffset:

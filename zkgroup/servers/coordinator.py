@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.protocol.names import INTERNAL_TOPICS, OFFSETS_TOPIC, TopicPartition
-from zkgroup.servers.answers import UNLISTED, CoordinatorGroup, CoordinatorMember, KafkaOffset, KafkaSide
+from zkgroup.servers.answers import NOT_ALL, UNLISTED, CoordinatorGroup, CoordinatorMember, KafkaOffset, KafkaSide
 from zkgroup.servers.kafka import (
     UNREACHABLE,
     AdminClient,
@@ -79,14 +79,14 @@ class Coordinators:
         except TimeoutError:
             raise no_answer(self.settings, self.timeout) from None
         told = {
-            UNLISTED if error.code() in _NOT_THERE_YET else f"not all groups in Kafka are known: {error.str()}"
+            UNLISTED if error.code() in _NOT_THERE_YET else f"{NOT_ALL}: {error.str()}"
             for error in map(_kafka_error, answer.errors or ())
         }
         # Who lists asks the brokers that are up: what another one coordinates is missing without a word.
         homes = self.leaders().get(OFFSETS_TOPIC, {}) if UNLISTED not in told else {}
         if lost := [number for number, leader in homes.items() if leader is None]:
             told.add(
-                f"not all groups in Kafka are known: no broker leads {len(lost)} of the {len(homes)} partitions of"
+                f"{NOT_ALL}: no broker leads {len(lost)} of the {len(homes)} partitions of"
                 f" {OFFSETS_TOPIC}, and could tell of theirs"
             )
         return tuple(sorted(group.group_id for group in answer.valid or ())), tuple(sorted(told))
