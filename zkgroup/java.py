@@ -42,6 +42,11 @@ QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Dj
 UNDER_LOAD = ("-XX:+UseSerialGC", "-XX:-UsePerfData", "-Djava.awt.headless=true")
 
 
+def _environment() -> dict[str, str]:
+    """As every child of zkgroup's has it: without its variables, among which passwords may be."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("ZKGROUP_")}
+
+
 def find_java() -> Path:
     """The first Java of ``JAVA_HOME`` and ``PATH`` that is recent enough.
 
@@ -82,7 +87,13 @@ def java_release(java: Path) -> str | None:
         return match[1]
     try:
         told = subprocess.run(
-            [java, "-version"], capture_output=True, text=True, timeout=30, check=False, stdin=subprocess.DEVNULL
+            [java, "-version"],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            env=_environment(),
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
@@ -128,6 +139,7 @@ def _apt_knows(package: str) -> bool:
             stdin=subprocess.DEVNULL,
             timeout=30,
             check=False,
+            env=_environment(),
         )
     except (OSError, subprocess.TimeoutExpired):
         return False
