@@ -385,7 +385,7 @@ def _check_filter(expression: str) -> None:
 
 
 def _run_in_foreground(options: MemberOptions, name: str, verbosity: int) -> int:
-    from zkgroup.guard import Guard
+    from zkgroup.guard import Guard, childs_environment
     from zkgroup.sandbox.lifecycle import member_folder, running
 
     folder = member_folder(running(name), options)
@@ -394,7 +394,7 @@ def _run_in_foreground(options: MemberOptions, name: str, verbosity: int) -> int
     guard.start()
     try:
         with StopRequest() as stop_request:
-            child = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+            child = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=childs_environment())
             guard.say(f"+{child.pid}")
             asked = False
             while child.poll() is None:
