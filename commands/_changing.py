@@ -104,7 +104,8 @@ class Change:
             self.done("nothing was changed: this is the plan, --execute does it")
             return False
         if self.settings.protected:
-            _confirm(self.settings.cluster or "", self.name, self.confirm)
+            labels = f" ({', '.join(self.settings.labels)})" if self.settings.labels else ""
+            _confirm(f"{self.settings.cluster or ''}{labels}", self.name, self.confirm)
         return True
 
     def check_vouched(self, registry: object) -> None:

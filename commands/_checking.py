@@ -180,12 +180,14 @@ def _reasons(one: GroupCheck, reasons: Sequence[tuple[str, str]]) -> list[str]:
 
 def _data(one: GroupCheck, limits: str, *, every: bool) -> str:
     """Performance data; one of many groups gives its lag alone, under its name."""
+    # U stands for what is not known, by the plugins' guidelines: a part would be taken for the whole.
+    lag, max_lag = (str(one.lag), str(one.max_lag)) if one.complete else ("U", "U")
     if every:
-        return f"{_label(f'{one.group} lag')}={one.lag};{limits}"
+        return f"{_label(f'{one.group} lag')}={lag};{limits}"
     behind = sum(status != "OK" for status in one.statuses.values())
     figures = [
-        f"lag={one.lag};{limits}",
-        f"max_lag={one.max_lag};;;0",
+        f"lag={lag};{limits}",
+        f"max_lag={max_lag};;;0",
         f"members={one.members};;;0",
         f"partitions={one.partitions};;;0",
         f"unowned={one.unowned};;;0",
@@ -218,7 +220,7 @@ def _object(one: GroupCheck) -> dict[str, Any]:
         "partitions": one.partitions,
         "unowned": one.unowned,
         "members": one.members,
-        "status": one.progress,
+        "status": one.progress if one.complete else None,
         "looks": one.looks,
         "catch_up_seconds": one.catch_up if finite else None,
         "not_ok": [

@@ -22,7 +22,7 @@ from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry
 
 LINE = re.compile(r"ZKGROUP (OK|WARNING|CRITICAL|UNKNOWN): ([^|\n]*)(?: \| ([^|\n]*))?\n")
-DATUM = re.compile(r"(?:'((?:[^'=]|'')+)'|([^'= ]+))=(-?[0-9.]+)(s)?;([0-9]*);([0-9]*);0")
+DATUM = re.compile(r"(?:'((?:[^'=]|'')+)'|([^'= ]+))=(-?[0-9.]+|U)(s)?;([0-9]*);([0-9]*);0")
 
 
 class Check:
@@ -39,7 +39,7 @@ class Check:
         match = LINE.match(result.stdout)
         assert match, result.stdout + result.stderr
         self.details = result.stdout.splitlines()[1:]
-        data = {(m[1] or m[2]): float(m[3]) for m in DATUM.finditer(match[3] or "")}
+        data = {(m[1] or m[2]): float("nan" if m[3] == "U" else m[3]) for m in DATUM.finditer(match[3] or "")}
         assert len(data) == len(re.findall("=", match[3] or "")), "each datum as the plugins' guidelines write it"
         return result.returncode, match[1], match[2], data
 
@@ -134,6 +134,17 @@ def test_what_cannot_be_judged_is_unknown(check: Check, groups: Groups, topic: s
     assert check(group, "--warn-lag", "5", "--crit-lag", "2")[:2] == (3, "UNKNOWN")
     assert check(group, "--verify")[:2] == (3, "UNKNOWN")
     assert check(group, "--bootstrap-server", f"127.0.0.1:{free_port()}")[:2] == (3, "UNKNOWN"), "lag is not known"
+    away = ("--bootstrap-server", f"127.0.0.1:{free_port()}", "--check", "--history", str(check.history))
+    metrics = tmp_path / "metrics.prom"
+    result = run("inspect-group", group, *away, "--crit-lag", "9", "--metrics", str(metrics), "-z", check.connect)
+    assert result.returncode == 3
+    assert "| lag=U;;9;0 max_lag=U;;;0 " in result.stdout, "nothing is said to be caught up that is not known"
+    names = {name for name, *_ in series(metrics.read_text())}
+    assert "kafka_consumergroup_current_offset" in names
+    assert not names & {"kafka_consumergroup_lag_sum", "zkgroup_consumergroup_status"}
+    assert (
+        json.loads(run("inspect-group", group, *away, "-z", check.connect, "--output", "json").stdout)["status"] is None
+    )
     check.history = tmp_path / "text"
     check.history.write_text("no database")
     assert check(group)[:2] == (3, "UNKNOWN")

@@ -24,6 +24,7 @@ def profiles(cluster: Sandbox, tmp_path: Path) -> dict[str, str]:
 [clusters.good]
 zookeeper = "{cluster.connect}"
 protected = true
+labels = ["production", "eu"]
 zookeeper-auth-file = "{tmp_path}/auth"
 [clusters.good.kafka]
 "socket.timeout.ms" = 10000
@@ -56,6 +57,7 @@ def test_every_setting_and_where_it_comes_from(profiles: dict[str, str], cluster
     found = shown(profiles, "-c", "good", "--consumer-config", str(file), "-X", "fetch.min.bytes=9")
     assert found["cluster"] == ("good", "--cluster")
     assert found["protected"] == ("true", origin)
+    assert found["labels"] == ("production, eu", origin)
     assert found["zookeeper"] == (cluster.connect, origin)
     assert found["zookeeper-auth-file"] == ("reader (hidden passwords)", origin)
     assert found["connect-timeout"] == ("5", "default")

@@ -106,6 +106,8 @@ class ConnectionSettings:
     cluster: str | None = None
     #: A profile may ask for a confirmation before anything is changed.
     protected: bool = False
+    #: What a profile calls its cluster besides: for people.
+    labels: tuple[str, ...] = ()
     #: Settings of a member, in the order of their rank, the strongest last.
     properties: tuple[Property, ...] = field(default=(), repr=False)
     origins: Mapping[str, str] = field(default_factory=dict)

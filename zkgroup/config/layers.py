@@ -111,6 +111,8 @@ def resolve_connection(
         origins["zookeeper-auth-file"] = auth_origin
     if profile.protected:
         origins["protected"] = profile.origin
+    if profile.labels:
+        origins["labels"] = profile.origin
     timeout, origins["timeout"] = _timeout(flags, environ, profile, properties)
     listener = next((p.value for p in reversed(properties) if p.key == LISTENER), None)
     properties += complete_brokers(_kafka(properties), listener, ask)
@@ -132,6 +134,7 @@ def resolve_connection(
         zookeeper_acl=acl,
         cluster=cluster,
         protected=profile.protected,
+        labels=profile.labels,
         properties=tuple(properties),
         origins=origins,
         warnings=(*warnings, *auth_warnings, *securing.warnings, *exposed),

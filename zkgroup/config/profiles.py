@@ -7,6 +7,7 @@ bootstrap-server = "broker1:9092"            # for what needs no ZooKeeper
 connect-timeout = 10                         # seconds
 consumer-config = "/etc/kafka/consumer.properties"
 protected = true                             # changes ask for a confirmation
+labels = ["production", "eu-west-1"]         # shown where the cluster is
 security-protocol = "SASL_SSL"               # and all others of zkgroup.config.security
 [clusters.prod.kafka]                        # librdkafka's properties
 "socket.timeout.ms" = 10000
@@ -42,6 +43,7 @@ class Profile:
     connect_timeout: float | None = None
     consumer_config: str | None = None
     protected: bool = False
+    labels: tuple[str, ...] = ()
     properties: tuple[Property, ...] = ()
     #: Those of ``zkgroup.config.security``, by their keys; truth values as ``true`` and ``false``.
     security: Mapping[str, str] = field(default_factory=dict)
@@ -111,7 +113,7 @@ def _profile(table: Mapping[str, Any], name: str, path: Path) -> Profile:
         if key in _SECURITY:
             security[key] = _scalar(value, where)
         else:
-            values[key.replace("-", "_")] = value
+            values[key.replace("-", "_")] = tuple(value) if isinstance(value, list) else value
     properties = [
         Property(f"{prefix}{key}", _scalar(value, f"{where}.{section}: {_line(key)}"), f"{where}.{section}")
         for section, prefix in (("properties", ""), ("kafka", "kafka."))
@@ -141,6 +143,7 @@ _FIELDS: Final[dict[str, tuple[str, Callable[[object], bool]]]] = {
     "connect-timeout": ("seconds", lambda value: isinstance(value, float) or _is_int64(value)),
     "consumer-config": ("a path", _is_text),
     "protected": ("true or false", lambda value: isinstance(value, bool)),
+    "labels": ("a list of texts", lambda value: isinstance(value, list) and all(map(_is_text, value))),
     "kafka": ("a table", lambda value: isinstance(value, dict)),
     "properties": ("a table", lambda value: isinstance(value, dict)),
     **{

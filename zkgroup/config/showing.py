@@ -37,6 +37,8 @@ def shown_settings(settings: ConnectionSettings) -> list[ShownSetting]:
         shown("bootstrap-server", ",".join(map(str, settings.bootstrap)), "bootstrap"),
         shown("connect-timeout", f"{settings.timeout:g}", "timeout"),
     ]
+    if settings.labels:
+        rows.insert(1, shown("labels", ", ".join(settings.labels), "labels"))
     if settings.zookeeper_auth:
         users = ", ".join(credential.partition(":")[0] for _, credential in settings.zookeeper_auth)
         rows.append(shown("zookeeper-auth-file", f"{users} ({HIDDEN[1:-1]} passwords)", "zookeeper-auth-file"))

@@ -40,9 +40,10 @@ class Thresholds:
 @dataclass(frozen=True, slots=True)
 class GroupCheck:
     """A group judged. ``lag`` and ``max_lag`` are those of the partitions whose lag is known, of which there are
-    ``known``; ``unowned`` counts partitions of subscribed topics. ``progress`` and ``statuses`` are by Burrow's rules
-    over ``looks`` looks, this one included; ``catch_up``: seconds until the lag is gone, infinity where it does not
-    shrink, None where that is not known. ``reasons``: why it is not OK, worst first."""
+    ``known``; ``complete``: no partition's is missing that a broker should have told. ``unowned`` counts partitions of
+    subscribed topics. ``progress`` and ``statuses`` are by Burrow's rules over ``looks`` looks, this one included;
+    ``catch_up``: seconds until the lag is gone, infinity where it does not shrink, None where that is not known.
+    ``reasons``: why it is not OK, worst first."""
 
     group: str
     state: State
@@ -57,6 +58,7 @@ class GroupCheck:
     statuses: Mapping[TopicPartition, Status]
     looks: int
     catch_up: float | None
+    complete: bool = True
 
 
 def check_group(
@@ -66,8 +68,10 @@ def check_group(
     snapshot = one.snapshot
     lags = {p.key: lag for p in snapshot.partitions if (lag := p.lag(one.store)) is not None}
     total = sum(max(0, lag) for lag in lags.values())
-    statuses = {p.key: evaluate(windows.get(p.key, ())) for p in snapshot.partitions}
     unread = [p for p in snapshot.partitions if lag_is_missing(p, one)]
+    # Of what is not known now, Burrow's rules would say what was.
+    unknown = {p.key for p in unread}
+    statuses = {p.key: evaluate(windows.get(p.key, ())) for p in snapshot.partitions if p.key not in unknown}
     reasons = [
         *_of_findings(one.findings),
         *_of_lag(total, thresholds),
@@ -98,7 +102,8 @@ def check_group(
         status_of_group(statuses.values()),
         statuses,
         max((len(window) for window in windows.values()), default=0),
-        _catch_up([windows[key] for key in lags if key in windows]),
+        None if unread else _catch_up([windows[key] for key in lags if key in windows]),
+        complete=not unread,
     )
 
 

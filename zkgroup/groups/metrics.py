@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from zkgroup.groups.checking import GroupCheck
+from zkgroup.groups.checking import GroupCheck, lag_is_missing
 from zkgroup.groups.findings_kinds import SEVERITIES
 from zkgroup.groups.inspection import Inspection
 from zkgroup.groups.progress import Status
@@ -71,6 +71,7 @@ def _of_group(series: _Series, one: Inspection) -> None:
     series.set("zkgroup_look_timestamp_seconds", snapshot.taken_at / 1000, consumergroup=group)
     for severity in SEVERITIES:
         series.set("zkgroup_consumergroup_findings", one.count(severity), consumergroup=group, severity=severity)
+    partial = {p.topic for p in snapshot.partitions if lag_is_missing(p, one)}  # a part is not given as the whole
     for p in snapshot.partitions:
         of_group = {"consumergroup": group, "topic": p.topic}
         partition = str(p.partition)
@@ -78,7 +79,8 @@ def _of_group(series: _Series, one: Inspection) -> None:
         series.set("kafka_consumergroup_current_offset", committed, **of_group, partition=partition)
         series.add("kafka_consumergroup_current_offset_sum", committed, **of_group)
         series.set("kafka_consumergroup_lag", lag, **of_group, partition=partition)
-        series.add("kafka_consumergroup_lag_sum", lag, **of_group)
+        if p.topic not in partial:
+            series.add("kafka_consumergroup_lag_sum", lag, **of_group)
         series.set("kafka_topic_partition_current_offset", p.log_end, topic=p.topic, partition=partition)
         series.set("kafka_topic_partition_oldest_offset", p.log_start, topic=p.topic, partition=partition)
         if p.stored is not None and p.stored.offset is not None:
@@ -91,7 +93,8 @@ def _of_group(series: _Series, one: Inspection) -> None:
 
 def _of_check(series: _Series, check: GroupCheck) -> None:
     group = check.group
-    series.set("zkgroup_consumergroup_status", _GROUP_STATUS[check.progress], consumergroup=group)
+    if check.complete:
+        series.set("zkgroup_consumergroup_status", _GROUP_STATUS[check.progress], consumergroup=group)
     series.set("zkgroup_consumergroup_catch_up_seconds", check.catch_up, consumergroup=group)
     for key, status in check.statuses.items():
         labels = {"consumergroup": group, "topic": key.topic, "partition": str(key.partition)}
