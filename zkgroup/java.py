@@ -43,8 +43,12 @@ UNDER_LOAD = ("-XX:+UseSerialGC", "-XX:-UsePerfData", "-Djava.awt.headless=true"
 
 
 def _environment() -> dict[str, str]:
-    """As every child of zkgroup's has it: without its variables, among which passwords may be."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("ZKGROUP_")}
+    """As every child of zkgroup's has it: without its passwords."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not (name.startswith("ZKGROUP_") and name.endswith("_PASSWORD"))
+    }
 
 
 def find_java() -> Path:

@@ -222,10 +222,9 @@ def test_every_group_worst_first(cluster: Sandbox, groups: Groups, ill: str, hea
     blocks = table.split("\n\n")
     head, *rest = blocks[0].splitlines()
     assert head.split() == ["group", "store", "state", "members", "partitions", "lag", "critical", "warning", "info"]
-    # A name may have blanks. Groups of other tests grow older from look to look, and may pass each other.
+    # A name may have blanks. Groups of other tests grow older from look to look, may pass each other, and may go.
     lines = [line.rsplit(maxsplit=8) for line in rest]
     names = [line[0] for line in lines]
-    assert sorted(names) == sorted(order)
     assert names.index(worse) < names.index(ill) < names.index(healthy)
     critical = [int(line[6]) for line in lines]
     assert critical == sorted(critical, reverse=True)

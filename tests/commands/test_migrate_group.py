@@ -127,7 +127,8 @@ def test_offsets_outside_their_log_and_of_topics_that_are_gone(
     result = migrate(bad, "--execute")
     assert (result.returncode, f"{topic}-1 in zookeeper" in result.stderr) == (1, True)
     assert migrate.in_kafka(bad, topic) == [None] * 3
-    assert migrate(unique("nosuch")).returncode == 4
+    nosuch = migrate(unique("nosuch"))
+    assert (nosuch.returncode, " in ZooKeeper: check its name" in nosuch.stderr) == (4, True)
     assert migrate(groups.make({}, {}, {(gone, 0): 7})).returncode == 4
 
 

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 from cli import run
+from grouping import commit_in_kafka
 from resets import STORES, Kept, OneStore
+from support import wait_until
 
 from zkgroup.groups.files import FORMATS, FileFormat, parse_offsets
 from zkgroup.protocol import znodes
-from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Acl, Create, Ensure, Failure, SetData
+from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
+from zkgroup.protocol.ops import Acl, Create, Ensure, Exists, Failure, SetData
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import Record
 from zkgroup.servers.kafka import KafkaSettings
@@ -152,12 +154,20 @@ def test_topics_that_are_gone_are_saved(cluster: Sandbox, in_zookeeper: Kept) ->
     assert run(*args).stdout == f"/consumers/{in_zookeeper.group}/offsets/long-gone/3:44\n"
 
 
-def test_without_brokers_zookeeper_is_saved(cluster: Sandbox, in_zookeeper: Kept, topic: str) -> None:
-    """Logs are not needed: with the brokers away the offsets in ZooKeeper are saved, with a warning."""
+def test_without_brokers_zookeeper_is_saved(
+    cluster: Sandbox, registry: Registry, kafka: KafkaSettings, in_zookeeper: Kept, topic: str
+) -> None:
+    """Logs are not needed: with the brokers away the offsets in ZooKeeper are saved where those are meant. Where the
+    cluster keeps offsets in Kafka as well, what is saved without asking for them may be half of the group."""
+    commit_in_kafka(kafka, "somebody", {TopicPartition(topic, 0): 1})
+    wait_until(lambda: registry.read([Exists(znodes.topic(OFFSETS_TOPIC))])[0] is not None)
     args = ("offsets", in_zookeeper.group, "-z", cluster.connect, "--bootstrap-server", "127.0.0.1:1", "--save", "-")
     result = run(*args, "--connect-timeout", "1")
+    assert (result.returncode, result.stdout) == (3, "")
+    assert "has offsets in Kafka is not known" in result.stderr
+    result = run(*args, "--connect-timeout", "1", "--store", "zookeeper")
     assert result.returncode == 0
     assert result.stdout.splitlines()[0] == f"/consumers/{in_zookeeper.group}/offsets/{topic}/0:3"
-    assert "is not known" in result.stderr
+    assert "log offsets are not known" in result.stderr
     result = run(*args, "--connect-timeout", "1", "--store", "both")
     assert (result.returncode, result.stdout) == (3, "")

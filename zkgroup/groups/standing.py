@@ -84,11 +84,12 @@ class Surveyor:
         warnings: list[str] = []
         in_zookeeper = self._read_group()
         named = store is not None
+        where = {"zookeeper": " in ZooKeeper", "kafka": " in Kafka"}.get(store or "", "")
         store, side = self._settle_store(store, in_zookeeper, logs_needed=logs_needed)
         in_kafka = side is not None and (side.group is not None or bool(side.offsets))
         exists = in_zookeeper or in_kafka
         if not exists and selection.scope is None and selection.listed is None:
-            raise no_group(self._group, making=making)
+            raise no_group(self._group, making=making, where=where)
         found = self._partitions(selection, store, side)
         unreadable: dict[TopicPartition, bytes] = {}
         stored: Mapping[TopicPartition, StoredOffset] = {}
@@ -306,10 +307,10 @@ class Surveyor:
         return beside.submit(read_logs, settings, existing, self._timeout)
 
 
-def no_group(group: str, *, making: bool) -> NotFoundError:
-    """The error for a group that is nowhere."""
+def no_group(group: str, *, making: bool, where: str = "") -> NotFoundError:
+    """The error for a group that is nowhere, or not there."""
     new = "; for a new group name the topics with --topic" if making else ""
-    return NotFoundError(f"there is no group {group}", f"check its name, list-groups shows which there are{new}")
+    return NotFoundError(f"there is no group {group}{where}", f"check its name, list-groups shows which there are{new}")
 
 
 def _missing(key: TopicPartition, numbers: frozenset[int] | None) -> str | None:
