@@ -230,7 +230,8 @@ def test_every_group_worst_first(cluster: Sandbox, groups: Groups, ill: str, hea
     assert critical == sorted(critical, reverse=True)
     (mine,) = [line for line in lines if line[0] == worse]
     assert mine[2] == "broken"
-    assert int(mine[6]) == counts[order.index(worse)]
+    later = sum(f["severity"] == "critical" for f in inspected(cluster, worse)["findings"])
+    assert counts[order.index(worse)] <= int(mine[6]) <= later  # what has just changed is judged more gently
     assert [block for block in blocks if block.startswith(f"{ill}\ncritical  ")]
     assert not [block for block in blocks if block.startswith(f"{healthy}\n")]
 
