@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from timelines import A, B, any_look, look
+from timelines import A, B, any_look, look, replay
 
-from zkgroup.groups.happenings import begin, is_settled, replay, tell
+from zkgroup.groups.happenings import begin, is_settled, tell
 from zkgroup.groups.timeline import Event, Look, WatchedMember, WatchedPartition
 from zkgroup.protocol.names import TopicPartition
 
