@@ -298,5 +298,5 @@ def test_what_cannot_be_flushed_at_the_very_end_is_no_success() -> None:
         "atexit.register(lambda: (os.close(1), print('lost')));"
         "_leave(SystemExit(0))"
     )
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60, check=False)
+    ended = subprocess.run([sys.executable, "-E", "-c", program], capture_output=True, timeout=60, check=False)
     assert (ended.returncode, ended.stdout) == (120, b"")
