@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from zkgroup.groups.timeline import Event, Look, WatchedPartition
+from zkgroup.groups.timeline import Event, Look, WatchedPartition, told_lag
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.words import counted, listed
 
@@ -43,7 +43,7 @@ def begin(look: Look) -> tuple[Story, list[Event]]:
     owners = {key: p.owner for key, p in look.partitions.items() if p.owner is not None}
     settled = is_settled(look)
     story = Story(look, None if settled else look.at, owners, frozenset(), look if look.measured else None)
-    lag = "unknown" if look.lag is None else str(look.lag)
+    lag = told_lag(look.partitions.values())
     words = f"{counted(len(look.members), 'member')}, {counted(len(look.partitions), 'partition')}, lag {lag}"
     if look.hidden:
         words += f"; {counted(look.hidden, 'node')} of ZooKeeper's may not be read"
