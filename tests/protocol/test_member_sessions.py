@@ -16,7 +16,7 @@ from zkgroup.protocol import events as ev
 from zkgroup.protocol import znodes
 from zkgroup.protocol.member import Phase
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Create, Delete
+from zkgroup.protocol.ops import Children, Create, Delete, Op, Result
 
 T = [TopicPartition("t", number) for number in range(4)]
 
@@ -318,3 +318,23 @@ def test_a_watch_that_comes_late_lets_nobody_delete_what_is_anothers() -> None:
         world.write(znodes.owner(GROUP, partition), b"x-0", ephemeral=True)
     world.run(4.0)
     assert {world.server.nodes[znodes.owner(GROUP, partition)].owner for partition in T} == {world.operator}
+
+
+def test_a_broker_that_comes_between_the_answers_of_a_look_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found by the simulation: who joined while no broker was there looked with two requests, and passed over an event
+    that came between their answers, as it did not know yet that it was waiting for one."""
+    world = World(1)
+    world.brokers.stop()
+    apply = world.server.apply
+
+    def come_in_between(session: int, op: Op) -> Result:
+        result = apply(session, op)
+        if op == Children(znodes.broker_ids(), watch=True):
+            world.brokers.start()
+        return result
+
+    monkeypatch.setattr(world.server, "apply", come_in_between)
+    member = world.join("m1")
+    world.run(2.0)
+    assert world.brokers.up
+    assert set(member.member.share) == set(T)

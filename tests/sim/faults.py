@@ -43,6 +43,7 @@ class Faults:
         self._joined = 0
         self._tokens = 0
         self._stops = 0
+        self._slowed: dict[str, float] = {}  # member → until when what it sends may come late
         self._faults: dict[str, Callable[[Fault], None]] = {
             "join": lambda fault: self.join(),
             "rolling": self._roll,
@@ -90,13 +91,18 @@ class Faults:
         """A supervisor starts anew what has given up, and sees that there are always two."""
         for member in self.world.members:
             if member.finished and not member.dead and member.name not in self.asked:
-                if "another session holds the id" in str(member.error):
+                if "another session holds the id" in str(member.error) and not self._is_in_the_way(member.name):
                     raise Violation(f"gives way to its former self: {member.name}", self.world.clock.now)
                 self.asked[member.name] = None
                 self.counts["gave up"] += 1
                 self.join(count=False)
         if len(self.world.live) < 2:
             self.join(count=False)
+
+    def _is_in_the_way(self, name: str) -> bool:
+        """Whether what the one before of that name had sent may have come so late that its session, whose last time-out
+        begins with that, goes on longer than anybody waits."""
+        return self.world.clock.now < self._slowed.get(name, 0.0) + 4 * TIMEOUT  # latency is two of them at most
 
     # ------------------------------------------------------------ members
 
@@ -229,6 +235,7 @@ class Faults:
         length = fault.length * TIMEOUT / 2
         self.world.trouble(member.name, self.world.clock.now + length)
         member.slow(self.world.clock.now + length)
+        self._slowed[member.name] = self.world.clock.now + length
 
     def _late(self, fault: Fault, member: SimMember | Reference) -> None:
         if fault.target % 3:

@@ -61,11 +61,12 @@ class Invariants:
         self.lossless = lossless
         self._after_end: Counter[tuple[int, TopicPartition]] = Counter()
         self._by_session: dict[int, SimMember | Reference] = {}
-        self._jumps: set[TopicPartition] = set()  # whose offset may go back once, since a reader has
+        self._jumps: Counter[TopicPartition] = Counter()  # how often an offset may go back, as readers have
         self._made_again: set[TopicPartition] = set()
         self._upto: dict[TopicPartition, int] = {}  # everything below was read
         self._written: dict[TopicPartition, int] = {}
         self._in_kafka: dict[TopicPartition, int] = {}
+        self._kafka_floor: dict[TopicPartition, int] = {}  # where the next owner may be made to begin
         self._last_writer: dict[TopicPartition, int] = {}
         self._accepted: dict[tuple[int, TopicPartition], int] = {}
 
@@ -143,7 +144,7 @@ class Invariants:
 
     def _jumped(self, partition: TopicPartition, offset: int) -> None:
         """A reader found its position out of range, and goes on at another."""
-        self._jumps.add(partition)
+        self._jumps[partition] += 1
         self.handed[partition] = max(offset, self.handed.get(partition, 0))
 
     def make_topic(self, topic: str, partitions: int) -> None:
@@ -219,10 +220,16 @@ class Invariants:
                 if session not in self.early and (session, p) not in self.robbed:
                     self._wrong(member, "commit by a superseded owner", f"{value} for {p} to Kafka by {member.name}")
                 self._check_refused(member, session, p, value)
+                if not member.member.settings.dual_commit:  # over its successor's, which nothing can prevent
+                    self._in_kafka[p] = value
+                    self._kafka_floor[p] = min(value, self._kafka_floor.get(p, 0))
+                    self._last_writer[p] = session
                 continue
-            before = 0 if member.member.settings.dual_commit else self._in_kafka.get(p, 0)
+            before = 0 if member.member.settings.dual_commit else self._kafka_floor.get(p, 0)
             self._check_value(member, value, p, before)
-            self._in_kafka[p] = value
+            self._in_kafka[p] = self._kafka_floor[p] = value
+            if not member.member.settings.dual_commit:
+                self._last_writer[p] = session
 
     def _check_refused(self, member: SimMember, session: int, partition: TopicPartition, value: int) -> None:
         """In dual mode Kafka gets only what ZooKeeper has taken: that is where a successor is noticed."""
@@ -237,8 +244,8 @@ class Invariants:
     def _check_value(
         self, member: SimMember | Reference | None, value: int, partition: TopicPartition, before: int
     ) -> None:
-        if value < before and partition in self._jumps:
-            self._jumps.remove(partition)
+        if value < before and self._jumps[partition]:
+            self._jumps[partition] -= 1
         elif value < before:
             self._wrong(member, "offset goes back", f"{partition} from {before} to {value}")
         if value > self.handed.get(partition, 0):

@@ -49,6 +49,16 @@ OWN: dict[str, Scenario] = {
             Fault(11.73, "cut one", 2, 1.0),
         ),
     ),
+    # A broker comes between the two answers of a look for one.
+    "deaf_while_it_looks_for_brokers": Scenario(
+        83,
+        "range",
+        (2,),
+        1,
+        (Kind(),),
+        commit_interval=0.2,
+        faults=(Fault(0.5, "brokers away", 0, 0.515), Fault(1.0, "early expiry", 0, 1.0)),
+    ),
     # Partitions come while leaders are away, and nothing makes the group rebalance when those are back.
     "forgets_what_is_held_back": Scenario(
         32,

@@ -294,3 +294,15 @@ def believes_what_has_changed(patch: Patch) -> None:
 def knows_over_connections(patch: Patch) -> None:
     """Goes on knowing what it watched over a connection that was lost, and its watches with it."""
     patch.setattr(Known, "forget", lambda self: None)
+
+
+@mutant
+def deaf_while_it_looks_for_brokers(patch: Patch) -> None:
+    """Passes over the event of a broker that comes while it is being looked whether there is one."""
+    changed = Member._changed
+
+    def deaf(self: Member, path: str) -> None:
+        if self.phase is not Phase.LOOKING or path != znodes.broker_ids():
+            changed(self, path)
+
+    patch.setattr(Member, "_changed", deaf)

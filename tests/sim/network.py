@@ -305,7 +305,7 @@ class SimSession:
 
         at = self._back()
         if self._clock.now < self.late_until and self._random.random() < 0.5:
-            at += min(self._timeout, 0.1 * self._random.paretovariate(0.7))
+            at = max(at, self._clock.now + min(self._timeout, 0.1 * self._random.paretovariate(0.7)))
             self._report("late watch", at)
         if self.deaf_until > at:
             at = self.deaf_until

@@ -32,6 +32,7 @@ class Member:
         self.settings = settings
         self.epoch = 0
         self.error: Exception | None = None
+        self._brokers_changed = False  # since the look for them began
         g = self._ground = Ground(settings, self._enter)
         g.stop = self._give_up
         self._commits = Commits(g)
@@ -271,8 +272,12 @@ class Member:
             self._registering.look_again()
         elif path.startswith(znodes.topics()):
             g.unsure = True  # a list of topics, or of replicas: often nothing that changes our plan
-        elif path != znodes.broker_ids() or g.no_broker:
+        elif path != znodes.broker_ids():
             g.dirty = g.dirty or _what_changed(path, group)
+        elif g.phase is Phase.LOOKING:
+            self._brokers_changed = True  # perhaps between the answers of the look that is under way
+        elif g.no_broker:
+            g.dirty = g.dirty or "a broker came"
 
     def _unreachable(self) -> None:
         if self._ground.phase is Phase.CONNECTING:
@@ -301,13 +306,20 @@ class Member:
             self._acquiring.attempts.begin(g.now)
         g.dirty = ""
         g.timers.cancel("retry")
-        g.talk.run(do.any_broker, self._looked, self._fatal)
+        self._look_for_brokers()
+
+    def _look_for_brokers(self) -> None:
+        self._brokers_changed = False
+        self._ground.talk.run(do.any_broker, self._looked, self._fatal)
 
     def _looked(self, found: bool) -> None:
         g = self._ground
         known, g.no_broker = g.no_broker, not found
         if found or g.leaving:
             self._releasing.begin()
+            return
+        if self._brokers_changed:
+            self._look_for_brokers()
             return
         if not known:
             when = "any more" if g.holdings.share else "yet"
@@ -397,7 +409,7 @@ def _what_changed(path: str, group: str) -> str:
         return "members came or went"
     if path.startswith(znodes.ids(group) + "/"):
         return f"member {path.rpartition('/')[2]} left, or changed its subscription"
-    return "a broker came" if path == znodes.broker_ids() else f"{path} changed"
+    return f"{path} changed"
 
 
 def _at(server: str) -> str:
