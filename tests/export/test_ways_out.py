@@ -217,7 +217,8 @@ def test_times_that_no_message_has_are_told(
     assert told == ["no message is as late as --until @4102444800000: the export ends where the logs end now"]
     assert rows(unique("late"), begin=future) == [(10, 10)]
     assert told == [
-        "no message is as late as --from @4102444800000: partitions without an offset begin at their ends as of now"
+        "no message is as late as --from @4102444800000: partitions without an offset begin at their ends, and "
+        "what is there is not exported"
     ]
     assert rows(group, backfill=True, begin=future) == []
     assert told == [f"no message is as late as --from @4102444800000: {nothing}"]

@@ -79,7 +79,8 @@ def notes_on(
     there = [fact for fact in facts if fact.log_start < fact.log_end]
     begun = [fact for fact in there if fills or fact.committed is None]
     if begin.kind == "time" and begun and all((fact.begin or 0) >= fact.log_end for fact in begun):
-        what = "there is nothing to export" if fills else "partitions without an offset begin at their ends as of now"
+        ends = "partitions without an offset begin at their ends, and what is there is not exported"
+        what = "there is nothing to export" if fills else ends
         notes.append(f"no message is as late as --from {begin}: {what}")
     elif until.kind == "time" and there and all((fact.until or 0) >= fact.log_end for fact in there):
         notes.append(f"no message is as late as --until {until}: the export ends where the logs end now")
