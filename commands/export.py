@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import sys
 import warnings
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
 
-from zkgroup.errors import NotFoundError, UsageError, VerificationError
+from zkgroup.errors import UsageError
 
 from ._completing import complete_group, complete_topic
 from ._context import connection, consumer_config, given_brokers, open_registry, warn
@@ -26,20 +25,15 @@ from ._export_layout import (
     ValueFormat,
     layout_wish,
 )
+from ._export_looking import show_lake, show_status
 from ._export_progress import ProgressBar
 from ._options import Given, OutputOption
-from ._render import Output, print_rows, time_column
+from ._render import print_rows
 
 if TYPE_CHECKING:
-    from zkgroup.config import ConnectionSettings
+    pass
 
 COLUMNS = ("topic", "partition", "start", "end", "rows", "bytes", "files", "undecodable", "late")
-STATUS = ("group", "run", "state", "step", "host", "pid", time_column("since"), "output", "advice")
-HISTORY = (
-    "run", "group", "kind", "state", time_column("planned"), time_column("decided"), "partitions", "rows", "bytes",
-    "files", "gaps", "skipped", "undecodable", "late",
-)  # fmt: skip
-VERIFY = ("topic", "partition", "start", "end", "rows", "gaps", "skipped", "files", "problem")
 TROUBLE = "What to do with partitions in trouble"
 LOOKING = "Looking at exports"
 SPARK = "Spark"
@@ -239,11 +233,11 @@ def export(
     if sum((status, history, verify, backfill, settle is not None)) > 1:
         raise UsageError("--status, --history, --verify, --backfill and --settle exclude each other", "choose one")
     if history or verify:
-        _show_lake(ctx, _required(to, "--to"), group, output, verify=verify)
+        show_lake(ctx, _required(to, "--to"), group, output, verify=verify)
         return
     settings = connection(ctx)
     if status:
-        _show_status(settings, group, to, output)
+        show_status(ctx, settings, group, to, output)
         return
     group = _required(group, "--group")
     # kazoo, librdkafka: not for --help. pyspark and pyarrow wait until there is something to export.
@@ -313,61 +307,6 @@ def _required(value: str | None, option: str) -> str:
     if value is None:
         raise UsageError(f"export needs {option}", "see zkgroup export --help")
     return value
-
-
-def _show_status(settings: ConnectionSettings, group: str | None, to: str | None, output: Output) -> None:
-    from zkgroup.export.history import status
-    from zkgroup.export.lake import Lake
-    from zkgroup.export.store import open_store, parse_destination
-
-    lake = None if to is None else Lake(open_store(parse_destination(to)))
-    with open_registry(settings) as registry:
-        print_rows(status(registry, group, lake), STATUS, output)
-
-
-def _show_lake(ctx: typer.Context, to: str, group: str | None, output: Output, *, verify: bool) -> None:
-    """The runs of a folder; or whether they are all there, also against the group's offsets if it is named."""
-    from zkgroup.export.history import history
-    from zkgroup.export.lake import Lake
-    from zkgroup.export.store import open_store, parse_destination
-
-    lake = Lake(open_store(parse_destination(to)))
-    root = lake.store.uri
-    if not lake.store.exists():
-        raise NotFoundError(f"there is no folder {root}", "check --to")
-    if group is not None and not lake.runs(group):
-        named = ", ".join(lake.groups()) or "none"
-        raise NotFoundError(f"{root} keeps no exports of group {group}", f"groups that it keeps: {named}")
-    if not verify:
-        unreadable: list[str] = []
-        print_rows(history(lake, None if group is None else [group], unreadable.append), HISTORY, output)
-        warn(ctx, unreadable)
-        return
-    from zkgroup.export.packages import require
-
-    require("pyarrow")
-    from zkgroup.export.documents import DamagedDocumentError
-    from zkgroup.export.group import read_committed
-    from zkgroup.export.verify import verify as check
-
-    committed = None
-    if group is not None:
-        with contextlib.suppress(DamagedDocumentError):  # one of the rows
-            coverage = lake.last(group).coverage
-            with open_registry(connection(ctx)) as registry:
-                committed = {group: read_committed(registry, group, coverage)}
-    notes: list[str] = []
-    rows = check(lake, committed, notes.append)
-    print_rows(rows, VERIFY, output)
-    warn(ctx, notes)
-    if problems := [row for row in rows if row.problem is not None]:
-        first = problems[0]
-        where = "" if first.topic is None else f"{first.topic}-{first.partition} from offset {first.start} on: "
-        raise VerificationError(
-            f"{len(problems)} problem{'s' * (len(problems) > 1)} in {root}; {where}{str(first.problem).rstrip('.')}",
-            "finish what is unfinished (--status); move away what is damaged or in no manifest; then --backfill "
-            "exports again what is missing, where the log still has it",
-        )
 
 
 def _spark_properties(file: Path | None, given: Sequence[str]) -> dict[str, str]:

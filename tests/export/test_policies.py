@@ -70,6 +70,12 @@ TROUBLES = [
         "stands behind what was exported (t-0 is at 0, exported up to 6)",
         {"lake": (6, ()), "skip": None},
     ),
+    (
+        PartitionFacts(T0, 1, 3, 0, 9, coverage=((0, 2), (4, 6))),
+        "disagreement",
+        "stands behind what was exported (t-0 is at 1, exported up to 2)",
+        {"lake": (6, (Skipped("moved", 2, 4),)), "skip": None},
+    ),
 ]
 
 
@@ -106,8 +112,20 @@ def test_what_nobody_can_make_right_is_refused_whatever_was_said() -> None:
     gone = PartitionFacts(T0, 10, 3, 0, 9, remade=True)
     with pytest.raises(RefusedError, match="behind the end of the log"):
         make_plan("g", [gone], policies=replace(everything, recreated="committed"))
-    with pytest.raises(RefusedError, match="stands behind"):
+    with pytest.raises(RefusedError, match="stands behind") as raised:
         make_plan("g", [PartitionFacts(T0, 3, 3, 0, 4, coverage=((0, 6),))], policies=Policies(disagreement="lake"))
+    assert "do not reach so far any more (t-0 is at 3, exported up to 6, and its log ends at 4)" in raised.value.message
+    assert "--on-disagreement lake" not in str(raised.value.remedy)  # it was given
+
+
+def test_to_believe_the_lake_leads_behind_all_that_it_holds() -> None:
+    """A group before all that was exported, or in a hole of it, goes on at its end: from anywhere else the next file
+    would be in the way. What is passed over is recorded, so that a backfill takes it."""
+    for stands, passed_over in ((0, ((0, 2), (4, 5))), (4, ((4, 5),))):
+        fact = PartitionFacts(T0, stands, 3, 0, 9, coverage=((2, 4), (5, 7)))
+        (part,) = make_plan("g", [fact], policies=Policies(disagreement="lake")).partitions
+        assert (part.start, part.end) == (7, 9)
+        assert part.skipped == tuple(Skipped("moved", *hole) for hole in passed_over)
 
 
 def test_what_is_said_of_missing_offsets_is_not_said_of_new_partitions() -> None:

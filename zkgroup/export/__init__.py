@@ -49,7 +49,8 @@ withdrawn   the same; some unpublished again         the same, marked           
   written first goes on, by ZooKeeper's order, and the other drops itself; decided runs are waited for. A planned run
   whose group nobody holds the lock of is put aside: its pointer gets another attempt, so that whoever worked on it
   cannot decide, and who takes it over looks around anew. Only then are published files looked at. So two groups
-  never decide about the same partition of a lake at the same time, and a kill holds nobody up.
+  never decide about the same partition of a lake at the same time, and a kill holds nobody up. The same order settles
+  which layout a new lake has.
 - **Files that appear behind the decision** come from who heeds no pointer (another cluster, a copy): publishing is
   refused, and ``--settle withdraw`` takes back the run's own files alone. What is committed already is published.
 

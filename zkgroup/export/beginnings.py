@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from zkgroup.errors import RefusedError
+from zkgroup.export.intervals import subtract
 from zkgroup.export.words import Begin, Disagreement, PartitionFacts, Policies, Policy, RecreatedPolicy, Skipped
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.words import counted, listed
@@ -54,6 +55,12 @@ _REFUSALS: Mapping[str, tuple[str, str]] = {
     "behind": (
         "group {group} stands behind what was exported ({few}): it was set back, or its offsets are an older copy",
         "--on-disagreement lake goes on where the export ended; to have the messages again choose another --to",
+    ),
+    "cut": (
+        "group {group} stands behind what was exported, and the logs do not reach so far any more ({few}): they have "
+        "lost messages",
+        "--on-disagreement skip leaves these partitions out until their logs are longer; to have what is in them now "
+        "choose another --to",
     ),
     "exact": (
         "group {group} has offsets of its own where --from names others ({few})",
@@ -146,12 +153,16 @@ def _agreed(fact: PartitionFacts, stands: int, policy: Disagreement, troubles: T
     """Where to begin, given where the group stands and what the lake holds."""
     if not fact.coverage:
         return stands, ()
+    end = fact.coverage[-1][1]
     behind = next((high for low, high in fact.coverage if low <= stands < high), None)
+    if policy == "lake" and stands < end <= fact.log_end:
+        # Behind the newest that was exported: what no run holds of the way there is passed over, and recorded.
+        return end, tuple(Skipped("moved", low, high) for low, high in subtract((stands, end), fact.coverage))
     if behind is not None:
         text = f"{fact.partition} is at {stands}, exported up to {behind}"
-        if policy == "lake" and behind <= fact.log_end:
-            return behind, ()
-        _disagreed(fact, policy, "behind", text, troubles)
+        cut = policy == "lake" and end > fact.log_end
+        text += f", and its log ends at {fact.log_end}" if cut else ""
+        _disagreed(fact, policy, "cut" if cut else "behind", text, troubles)
         return None
     ends = [high for _, high in fact.coverage if high <= stands]
     if not ends or max(ends) == stands:

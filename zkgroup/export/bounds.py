@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from zkgroup.connector.start import parse_start
 from zkgroup.errors import UsageError
+from zkgroup.export.words import ExportPlan, PartitionFacts
 from zkgroup.groups.files import STDIO, Wanted, read_offsets
 from zkgroup.protocol.names import TopicPartition, validate_topic
 
@@ -19,11 +20,16 @@ _PLACES = ("committed", "earliest", "latest", "end")
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A place in every partition, or in those that ``offsets`` names. ``millis``: milliseconds since 1970."""
+    """A place in every partition, or in those that ``offsets`` names. ``millis``: milliseconds since 1970,
+    ``text``: as the operator wrote them."""
 
     kind: Literal["committed", "earliest", "latest", "time", "offsets"]
     millis: int = 0
     offsets: Mapping[TopicPartition, Wanted] = field(default_factory=dict)
+    text: str = field(default="", compare=False)
+
+    def __str__(self) -> str:
+        return self.text or (f"@{self.millis}" if self.kind == "time" else self.kind)
 
 
 COMMITTED, EARLIEST, LATEST = Bound("committed"), Bound("earliest"), Bound("latest")
@@ -36,7 +42,7 @@ def parse_bound(text: str, group: str, option: str) -> Bound:
     if text in _PLACES:
         return {"committed": COMMITTED, "earliest": EARLIEST}.get(text, LATEST)
     if text.startswith("@"):
-        return Bound("time", parse_start(text).value)
+        return Bound("time", parse_start(text).value, text=text)
     pieces = text.split(",")
     if all(_OFFSET.fullmatch(piece) for piece in pieces):
         offsets: dict[TopicPartition, Wanted] = {}
@@ -56,3 +62,28 @@ def parse_bound(text: str, group: str, option: str) -> Bound:
     file = read_offsets(text)
     found = next(iter(file.groups.values())) if len(file.groups) == 1 else file.offsets_of(group)
     return Bound("offsets", offsets=found)
+
+
+def refuse_backwards(begin: Bound, until: Bound) -> None:
+    """Raise ``UsageError`` where one time is to be the beginning, and an earlier one the end."""
+    if begin.kind == until.kind == "time" and begin.millis > until.millis:
+        raise UsageError(f"--from {begin} is later than --until {until}", "--from is the earlier of the two")
+
+
+def notes_on(
+    begin: Bound, until: Bound, facts: Sequence[PartitionFacts], plan: ExportPlan, *, fills: bool
+) -> list[str]:
+    """What times come to that no message has, or that leave nothing to export; ``fills``: it is a backfill, for which
+    every partition begins where ``begin`` says. Pure."""
+    notes: list[str] = []
+    there = [fact for fact in facts if fact.log_start < fact.log_end]
+    begun = [fact for fact in there if fills or fact.committed is None]
+    if begin.kind == "time" and begun and all((fact.begin or 0) >= fact.log_end for fact in begun):
+        ends = "partitions without an offset begin at their ends, and what is there is not exported"
+        what = "there is nothing to export" if fills else ends
+        notes.append(f"no message is as late as --from {begin}: {what}")
+    elif until.kind == "time" and there and all((fact.until or 0) >= fact.log_end for fact in there):
+        notes.append(f"no message is as late as --until {until}: the export ends where the logs end now")
+    elif until.kind == "time" and there and not plan.ranges and not plan.left_out:
+        notes.append(f"--until {until} lies before all that is left to export: there is nothing to export")
+    return notes

@@ -47,7 +47,8 @@ class RunRow:
 @dataclass(frozen=True, slots=True)
 class StatusRow:
     """What is under way for a group. ``state``: ``running``, or ``unfinished``: nobody is at work on it. ``step``: the
-    pointer's. ``since``: when the work began, milliseconds since 1970."""
+    pointer's. ``since``: when the work began, milliseconds since 1970. ``elsewhere``: whether it is known to be for
+    another destination than the one that was asked about."""
 
     group: str
     run: str | None
@@ -58,6 +59,7 @@ class StatusRow:
     since: int | None
     output: str | None
     advice: str
+    elsewhere: bool = False
 
 
 _ADVICE = {
@@ -157,9 +159,21 @@ def status(registry: Registry, group: str | None = None, lake: Lake | None = Non
                     _number(holder.get("since")) if holder else None,
                     pointer.output if pointer else None,
                     advice,
+                    lake is not None and pointer is not None and not _lies_in(lake, name, pointer),
                 )
             )
     return rows
+
+
+def _lies_in(lake: Lake, group: str, pointer: Pointer) -> bool:
+    """Whether a run is for this lake: by its plan, since one place has many names, or by the name."""
+    if pointer.output == lake.store.uri:
+        return True
+    try:
+        found = lake.plan(group, pointer.run)
+    except ZkgroupError:
+        return False
+    return found is not None and found[1] == pointer.plan
 
 
 def _in_the_way(registry: Registry, group: str, pointer: Pointer, lake: Lake | None) -> str:
@@ -169,10 +183,9 @@ def _in_the_way(registry: Registry, group: str, pointer: Pointer, lake: Lake | N
             return ""
         lake = Lake(FolderStore(Path(pointer.output)))
     try:
-        found = [lake.manifest(group, pointer.run, attempt) for attempt in (pointer.attempt, None)]
+        manifest = lake.named(group, pointer)
     except ZkgroupError:
         return ""
-    manifest = next((one for one, hashed in filter(None, found) if hashed == pointer.manifest), None)
     if manifest is None:
         return ""
     look = ExportGroup(registry, group, lambda _: None)

@@ -19,9 +19,9 @@ Runs are ``OUT/_zkgroup/GROUP/NUMBER-UUID/``, which no reader takes for data (no
 names that begin with ``_`` are passed over): ``plan.json``, ``manifest.json`` from its decision on, and while it is
 under way ``ATTEMPT/`` with the tasks' files. Numbers grow, so that the last run is known without reading any other.
 
-All runs of a lake have one layout, since readers take all of it for one table. What the first run chose is told by its
-documents; a run looks at them before it begins, and again when its own plan is in place: of two that begin at the same
-time, with different wishes, at least one sees the other's plan.
+All runs of a lake have one layout, since readers take all of it for one table: that of what was exported, or is under
+way. Of two that begin at the same time, with different wishes, the second gives way (``neighbours``); what was killed
+before anything came of it binds nobody.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.documents import decode_manifest, decode_plan, decode_settled, digest
 from zkgroup.export.intervals import Interval, union
 from zkgroup.export.layout import FileName, Layout, Period, read_name
-from zkgroup.export.rundata import Manifest, ManifestPart, RunPlan, Settled, TopicCoverage, TopicIdentity
+from zkgroup.export.rundata import Manifest, ManifestPart, Pointer, RunPlan, Settled, TopicCoverage, TopicIdentity
 from zkgroup.export.store import Store
 from zkgroup.export.words import OffsetRange, PartitionPlan, Slice, StoredFile
 from zkgroup.protocol.names import TopicPartition
@@ -109,6 +109,14 @@ class Lake:
         if data is None:
             return None
         return decode_manifest(f"{self.store.uri}/{folder}/{MANIFEST}", data), digest(data)
+
+    def named(self, group: str, pointer: Pointer) -> Manifest | None:
+        """The manifest that a pointer names; None where it is not here, or not as it was decided."""
+        for attempt in (pointer.attempt, None):
+            found = self.manifest(group, pointer.run, attempt)
+            if found is not None and found[1] == pointer.manifest:
+                return found[0]
+        return None
 
     def settled(self, group: str, run: str) -> Settled | None:
         """How a run was ended by hand, if it was."""
@@ -245,6 +253,17 @@ class Lake:
                 f"{what}: group {told['group']} exported them (run {told.get('run', '').rpartition('@')[2]})",
                 f"one group exports a topic to a destination: go on with group {told['group']}, or choose another --to",
             )
+        known = self.last(own).coverage.get(piece.partition.topic)
+        same = known is not None and known.identity.tag == file.told.tag
+        covered = known.partitions.get(held.partition, ()) if known is not None and same else ()
+        if not any(piece.start < high for _, high in covered):
+            run = told.get("run", "").rpartition("@")[2]
+            return RefusedError(
+                f"{what}, and no run accounts for it: {f'its run {run}' if run else 'the run that wrote it'} was "
+                "forgotten (--settle forget), or its manifest is gone",
+                "move it away, with all others that --verify finds in no run's manifest, and export again: their "
+                "messages are read anew",
+            )
         return RefusedError(
             f"{what}, which the group has not committed: it stands at {piece.start}",
             "the group was set back: --on-disagreement lake goes on where the export ended; to have the messages again "
@@ -277,23 +296,28 @@ class Lake:
 
     # --- the layout -------------------------------------------------------------------------------------------------
 
-    def layout(self, own: str) -> Layout | None:
-        """The layout of what is here, decided or under way; None where there is nothing yet. ``own``: the group that
-        asks: what of it is under way, is its own or left over."""
+    def layout(self) -> Layout | None:
+        """The layout of what was exported; None where there is nothing yet."""
         for group in self.groups():
             for run in reversed(self.runs(group)):
                 if MANIFEST in self.store.names(self.folder(group, run)):
                     found = self.manifest(group, run)
                     if found is not None and self.settled_coverage(group, run):
                         return found[0].layout
-                    continue
-                try:
-                    plan = None if group == own else self.plan(group, run)
-                except ZkgroupError:
-                    plan = None
-                if plan is not None:
-                    return plan[0].layout
         return None
+
+    def begun(self, own: str) -> Iterator[tuple[RunPlan, str]]:
+        """Plans of other groups than ``own`` that no manifest is beside, with their hashes: of runs that are under way,
+        or were killed. The documents do not tell which."""
+        for group in self.groups():
+            for run in reversed(self.runs(group)) if group != own else ():
+                if MANIFEST not in self.store.names(self.folder(group, run)):
+                    try:
+                        found = self.plan(group, run)
+                    except ZkgroupError:
+                        continue
+                    if found is not None:
+                        yield found
 
     def has_garbage(self, group: str) -> bool:
         """Whether the newest run left something behind; older ones were tidied up by whoever came after them."""

@@ -1,4 +1,4 @@
-"""Other groups' runs in the same lake: of two that would export the same partition, one stands back.
+"""Other groups' runs in the same lake: of two that would export the same partition, or in two layouts, one stands back.
 
 A group's lock keeps exports of that group apart. Between groups there is no lock, since nothing names a lake alike on
 all machines: a folder is mounted here and there, a bucket has many endpoints. So a run first puts up its plan, in the
@@ -17,8 +17,9 @@ from typing import Literal, NamedTuple
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.export.claim import read_holder
 from zkgroup.export.documents import DamagedDocumentError, decode_pointer, encode_pointer
-from zkgroup.export.group import names_of
+from zkgroup.export.group import ExportGroup, names_of
 from zkgroup.export.lake import MANIFEST, Lake
+from zkgroup.export.layout import Layout
 from zkgroup.export.rundata import Pointer, RunPlan
 from zkgroup.protocol import znodes
 from zkgroup.protocol.ops import CHANGED, Children, Code, Exists, Failure, Get, Node, SetData, Stat, Sync
@@ -36,16 +37,49 @@ class Neighbour(NamedTuple):
     changed: int
 
 
+def binding_layout(registry: Registry, lake: Lake, own: str, cluster: str | None = None) -> Layout | None:
+    """The layout that group ``own`` has to write in: that of what was exported, or of what another group has under way;
+    None where there is nothing. A run that nobody works on, and that is not decided, binds nobody; of one of another
+    ``cluster`` nobody here can tell."""
+    if (exported := lake.layout()) is not None:
+        return exported
+    for plan, hashed in lake.begun(own):
+        cluster = cluster or ExportGroup(registry, own, lambda _: None).cluster()
+        if plan.cluster != cluster or _is_under_way(registry, plan, hashed):
+            return plan.layout
+    return None
+
+
+def refuse_layout(lake: Lake, planned: Layout, found: Layout | None) -> None:
+    """Raise ``RefusedError`` where a run was planned in another layout than the one that binds it by now."""
+    if found is not None and found != planned:
+        raise RefusedError(
+            f"another export has just begun {lake.store.uri} with {found.told()}",
+            "give the same options, or choose another --to",
+        )
+
+
+def _is_under_way(registry: Registry, plan: RunPlan, hashed: str) -> bool:
+    node, lock = registry.read([Get(znodes.export_state(plan.group)), Exists(znodes.export_lock(plan.group))])
+    if isinstance(node, Failure) and node.code is Code.NO_AUTH:
+        return True  # it may be
+    pointer = _pointer(plan.group, node) if isinstance(node, Node) else None
+    if pointer is None or pointer.plan != hashed:
+        return False
+    return pointer.state != "planned" or isinstance(lock, Stat)
+
+
 def give_way(registry: Registry, lake: Lake, plan: RunPlan, attempt: str, warn: Callable[[str], None]) -> None:
     """Raise ``RefusedError`` if another group's run that came first is to export a partition of ``plan``, whose pointer
-    stands. One that nobody works on and that is not decided is fenced off instead: it cannot decide any more, and who
-    goes on with it finds this run. May be repeated; raises ``UnreachableError`` where it is to be."""
+    stands, or has another layout. One that nobody works on and that is not decided is fenced off instead: it cannot
+    decide any more, and who goes on with it finds this run. May be repeated; raises ``UnreachableError`` where it is to
+    be."""
     (own,) = registry.read([Get(znodes.export_state(plan.group))])
     own_zxid = own.stat.mzxid if isinstance(own, Node) else 0
     for other in _neighbours(registry, lake, plan.group):
         theirs = {part.partition for part in other.plan.partitions}
         shared = listed([str(one) for one in sorted(theirs & {part.partition for part in plan.partitions})])
-        if not shared:
+        if not shared and other.plan.layout == plan.layout:
             continue
         if other.pointer is None:
             raise _refusal(lake, plan, other, shared, "hidden", "")
@@ -53,8 +87,9 @@ def give_way(registry: Registry, lake: Lake, plan: RunPlan, attempt: str, warn: 
             if other.changed > own_zxid:
                 continue  # it came later, and looks as we do
             if _fence(registry, other, attempt):
+                why = shared or f"with {other.plan.layout.told()}"
                 warn(
-                    f"run {other.plan.run} of group {other.plan.group} is in the way ({shared}), and nobody "
+                    f"run {other.plan.run} of group {other.plan.group} is in the way ({why}), and nobody "
                     "works on it: it is put aside"
                 )
                 continue
@@ -119,10 +154,11 @@ def _refusal(
     how: Literal["running", "unfinished", "hidden"], who: str,
 ) -> RefusedError:  # fmt: skip
     theirs, where = other.plan.group, lake.store.uri
+    of = shared or "other topics"
     what = {
-        "running": f"group {theirs} is exporting {shared} to {where} now{who}, in run {other.plan.run}",
-        "unfinished": f"group {theirs} has not finished its export of {shared} to {where} (run {other.plan.run})",
-        "hidden": f"run {other.plan.run} of group {theirs} in {where} is to export {shared}, and whether it is "
+        "running": f"group {theirs} is exporting {of} to {where} now{who}, in run {other.plan.run}",
+        "unfinished": f"group {theirs} has not finished its export of {of} to {where} (run {other.plan.run})",
+        "hidden": f"run {other.plan.run} of group {theirs} in {where} is to export {of}, and whether it is "
         "under way may not be read",
     }[how]
     first = {
@@ -130,6 +166,11 @@ def _refusal(
         "unfinished": f"finish it (the same command again with --group {theirs}) or end it (--settle)",
         "hidden": f"finish that run, or let this user read {znodes.export_state(theirs)}",
     }[how]
+    if not shared:
+        return RefusedError(
+            f"{what}, with {other.plan.layout.told()}, and readers need one layout and one schema",
+            f"give the same options, or {first}, or choose another --to",
+        )
     return RefusedError(
         f"{what}: group {plan.group} would export the same messages once more",
         f"one group exports a topic to a destination: {first}, or choose another --to",

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
 
 from zkgroup.errors import RefusedError
-from zkgroup.export.words import PartitionPlan
+from zkgroup.export.words import PartitionFacts, PartitionPlan
+from zkgroup.words import listed
+
+if TYPE_CHECKING:
+    from zkgroup.export.group import ExportGroup
+    from zkgroup.export.lake import Lake, LastRun
 
 #: What helps where a name is taken that a file of this run was to have.
 TAKEN_REMEDY: Final = (
@@ -53,3 +59,16 @@ class Live(RefusedError):
 def taken_name(where: object) -> RefusedError:
     """The error for a file of another run under the name that one of ours was to have."""
     return RefusedError(f"{where} exists already, and is another run's", TAKEN_REMEDY)
+
+
+def refuse_other_cluster(group: ExportGroup, lake: Lake, facts: Iterable[PartitionFacts], last: LastRun) -> None:
+    """Raise where logs are not those of the group's last export since that one was of another cluster."""
+    other = sorted({fact.partition.topic for fact in facts if fact.remade and fact.partition.topic in last.coverage})
+    if not other or last.cluster is None or last.cluster == (here := group.cluster()):
+        return
+    raise RefusedError(
+        f"{lake.store.uri} holds what a group {group.group} of another cluster has exported (cluster {last.cluster}, "
+        f"run {last.run}; this one is {here}), also of {listed(other)}: their offsets are of other logs",
+        "choose another --to, or another --group; if it is the same cluster with a new ZooKeeper, whose nodes were "
+        "copied: --on-recreated committed",
+    )

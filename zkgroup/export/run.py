@@ -10,13 +10,14 @@ from __future__ import annotations
 import logging
 import socket
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from zkgroup import __version__
-from zkgroup.errors import NotFoundError, RefusedError, UsageError
+from zkgroup.errors import NotFoundError, UsageError
+from zkgroup.export.bounds import notes_on, refuse_backwards
 from zkgroup.export.claim import ExportClaim
 from zkgroup.export.documents import decode_pointer
 from zkgroup.export.group import ExportGroup
@@ -26,10 +27,13 @@ from zkgroup.export.intervals import union
 from zkgroup.export.lake import Lake, LastRun, tag_for
 from zkgroup.export.layout import Layout, LayoutWish, parse_compression
 from zkgroup.export.master import choose_master, refuse_if_silent
+from zkgroup.export.neighbours import binding_layout
 from zkgroup.export.packages import require
 from zkgroup.export.plan import make_backfill, make_plan
+from zkgroup.export.refusals import refuse_other_cluster
 from zkgroup.export.request import DEFAULT_TARGET_BYTES, ExportRequest, Settle
 from zkgroup.export.rundata import RunPlan, TopicIdentity, now_ms
+from zkgroup.export.settling import forget
 from zkgroup.export.steps import ExportRun
 from zkgroup.export.store import open_store
 from zkgroup.export.summaries import PartitionSummary, summaries_of
@@ -95,6 +99,7 @@ class _Export:
         validate_group_id(request.group)
         if request.join is not None and request.backfill:
             raise UsageError("--backfill never moves the group: it needs no --join", "leave --join out")
+        refuse_backwards(request.start, request.until)
         parse_compression(request.compression)
         for topic in request.topics:
             validate_topic(topic)
@@ -119,6 +124,7 @@ class _Export:
         if request.settle is None and not self._unfinished():
             plan, _ = self._plan(self._registry)
             if not plan.moves and not self._lake.has_garbage(request.group):
+                self._tell(plan.notes)
                 return summaries_of(plan, None)
             if plan.ranges:
                 self._require_spark()
@@ -143,6 +149,7 @@ class _Export:
             if removed := self._lake.remove_garbage(request.group, cluster, None):
                 log.info("removed what %d killed exports left in %s", removed, self._lake.store.uri)
             plan, run_plan = claim.persist(lambda: self._plan(claim.registry, cluster), asks_brokers=True)
+            self._tell(plan.notes)
             if run_plan is None:
                 return summaries_of(plan, None)
             log.info("run %s: %d ranges of %d partitions", run_plan.run, len(plan.ranges), len(plan.partitions))
@@ -150,6 +157,10 @@ class _Export:
             summaries = summaries_of(plan, run.carry_out(resumed=False))
         tell("unlocked")
         return summaries
+
+    def _tell(self, notes: Iterable[str]) -> None:
+        for note in notes:
+            self._warn(note)
 
     def _unfinished(self) -> bool:
         """Whether a run of the group is under way, or was left."""
@@ -162,7 +173,7 @@ class _Export:
         if pointer is None:
             raise NotFoundError(f"no export of group {self._request.group} is unfinished", "there is nothing to settle")
         if how == "forget":
-            claim.drop(pointer)
+            forget(claim, self._lake, pointer, self._with)
             return []
         run = ExportRun.found(claim, self._lake, pointer, self._with)
         manifest = run.settle(how)
@@ -192,8 +203,12 @@ class _Export:
         )
         tags = {topic: tag_for(identity, last.coverage.get(topic)) for topic, identity in identities.items()}
         if request.policies.recreated == "fail":
-            self._refuse_other_cluster(group, facts, last)
+            refuse_other_cluster(group, self._lake, facts, last)
         plan = self._decide(facts, tags, last)
+        if kafka.legacy_release is None:  # before 0.10 times are those of segments
+            plan = replace(
+                plan, notes=tuple(notes_on(request.start, request.until, facts, plan, fills=request.backfill))
+            )
         first = [part for part in plan.partitions if not part.again and part.start < part.end]
         self._lake.refuse_overlap(
             (OffsetRange(part.partition, part.start, part.end) for part in first), tags, request.group
@@ -202,7 +217,8 @@ class _Export:
             self._lake.refuse_others(request.group, plan.partitions, identities, last)
         if not plan.moves and request.layout == LayoutWish():
             return plan, None
-        layout = request.layout.resolve(self._lake.layout(request.group), self._lake.store.uri)
+        binding = binding_layout(registry, self._lake, request.group, cluster)
+        layout = request.layout.resolve(binding, self._lake.store.uri)
         if cluster is None or not plan.moves:
             return plan, None
         if last.run is None and (strangers := self._lake.strangers()):
@@ -225,21 +241,6 @@ class _Export:
             for topic, identity in identities.items()
         }
         return plan, self._run_plan(plan, known, last, cluster, kafka, layout)
-
-    def _refuse_other_cluster(self, group: ExportGroup, facts: list[PartitionFacts], last: LastRun) -> None:
-        """Raise where logs are not those of the group's last export since that one was of another cluster."""
-        other = sorted(
-            {fact.partition.topic for fact in facts if fact.remade and fact.partition.topic in last.coverage}
-        )
-        if not other or last.cluster is None or last.cluster == (here := group.cluster()):
-            return
-        raise RefusedError(
-            f"{self._lake.store.uri} holds what a group {group.group} of another cluster has exported (cluster "
-            f"{last.cluster}, run {last.run}; this one is {here}), also of {listed(other)}: their offsets are of other "
-            "logs",
-            "choose another --to, or another --group; if it is the same cluster with a new ZooKeeper, whose nodes were "
-            "copied: --on-recreated committed",
-        )
 
     def _join(self, stack: ExitStack, registry: Registry, config: ConsumerConfig) -> None:
         from zkgroup.export.membership import Membership

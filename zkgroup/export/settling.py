@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.assembling import refuse_shared
 from zkgroup.export.claim import ExportClaim
 from zkgroup.export.documents import encode_manifest, encode_settled
@@ -13,6 +14,7 @@ from zkgroup.export.lake import MANIFEST, SETTLED, Lake, extended
 from zkgroup.export.rundata import Manifest, ManifestFile, Pointer, RunPlan, Settled, TopicCoverage, now_ms
 from zkgroup.export.surroundings import Surroundings
 from zkgroup.protocol.names import TopicPartition
+from zkgroup.words import are, counted, listed
 
 
 def keep(
@@ -56,6 +58,38 @@ def withdraw(
     surroundings.passed("files taken back")
     lake.store.write(f"{lake.folder(plan.group, plan.run)}/{MANIFEST}", encode_manifest(manifest))
     claim.drop(withdrawn)
+
+
+def forget(claim: ExportClaim, lake: Lake, pointer: Pointer, surroundings: Surroundings) -> None:
+    """End what the pointer says, and nothing else: for a lake that is lost. Where it is not, tell what stays there, and
+    what that means for the next export. Raises ``RefusedError`` where messages would be in no file."""
+    group, run = claim.group, pointer.run
+    try:
+        manifest = lake.named(group, pointer) if pointer.manifest is not None else None
+        published = [file for file in manifest.files if lake.store.size(file.name) == file.bytes] if manifest else []
+        filed = MANIFEST in lake.store.names(lake.folder(group, run))
+    except ZkgroupError:
+        manifest, published, filed = None, [], False  # lost
+    if manifest is not None and pointer.state == "committed":
+        raise RefusedError(
+            f"the offsets of run {run} are committed, and its files are in {lake.store.uri}: forgotten, their messages "
+            "would be lost",
+            "--settle keep publishes them, as the same command without --settle does",
+        )
+    if not claim.drop(pointer):
+        return
+    if filed and pointer.state == "decided":
+        surroundings.warn(
+            f"run {run} of group {group} stays among the exports in {lake.store.uri}, and the group stands behind it: "
+            "--on-disagreement lake goes on where it ends"
+        )
+    elif published:
+        it = "it" if len(published) == 1 else "them"
+        surroundings.warn(
+            f"run {run} of group {group} is forgotten, and {counted(len(published), 'file')} of it "
+            f"{are(len(published))} published in {lake.store.uri} ({listed([file.name for file in published])}): move "
+            f"{it} away, or the next export is refused; --verify names what is in no run's manifest"
+        )
 
 
 def _take_back(lake: Lake, file: ManifestFile, surroundings: Surroundings) -> None:

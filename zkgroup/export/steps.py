@@ -19,7 +19,7 @@ from zkgroup.export.claim import ExportClaim
 from zkgroup.export.documents import digest, encode_manifest, encode_plan
 from zkgroup.export.group import ExportGroup
 from zkgroup.export.lake import MANIFEST, PLAN, SETTLED, Lake, extended
-from zkgroup.export.neighbours import give_way
+from zkgroup.export.neighbours import binding_layout, give_way, refuse_layout
 from zkgroup.export.refusals import TAKEN_REMEDY, Live, Moved, NotHeld, Remade
 from zkgroup.export.rundata import (
     Manifest,
@@ -133,12 +133,9 @@ class ExportRun:
         """(none) → planned: the plan in the store first, then the pointer."""
         self._store.write(f"{self._folder}/{PLAN}", encode_plan(self.plan))
         self._with.passed("plan written")
-        other = self._lake.layout(self.plan.group)
-        if other is not None and other != self.plan.layout:
-            raise RefusedError(
-                f"another export has just begun {self._store.uri} with {other.told()}",
-                "give the same options, or choose another --to",
-            )
+        plan, claim = self.plan, self._claim
+        found = claim.persist(lambda: binding_layout(claim.registry, self._lake, plan.group, plan.cluster))
+        refuse_layout(self._lake, plan.layout, found)
         self._claim.point(None, self.pointer)
         self._with.passed("plan in place")
         self._give_way()
@@ -158,6 +155,7 @@ class ExportRun:
         comes later sees this run's pointer, and gives way."""
         plan, claim = self.plan, self._claim
         claim.persist(lambda: give_way(claim.registry, self._lake, plan, claim.attempt, self._with.warn))
+        refuse_layout(self._lake, plan.layout, self._lake.layout())
         first = [part for part in plan.partitions if not part.again and part.start < part.end]
         self._refuse_overlap([OffsetRange(part.partition, part.start, part.end) for part in first])
         if plan.kind == "export":
@@ -271,10 +269,9 @@ class ExportRun:
 
     def _decided(self) -> Manifest:
         """The manifest that the pointer names."""
-        for attempt in (self.pointer.attempt, None):
-            found = self._lake.manifest(self.plan.group, self.plan.run, attempt)
-            if found is not None and found[1] == self.pointer.manifest:
-                return found[0]
+        found = self._lake.named(self.plan.group, self.pointer)
+        if found is not None:
+            return found
         raise RefusedError(
             f"the manifest of run {self.plan.run} is not in {self._store.uri}/{self._folder} as it was decided",
             "somebody changed or restored the folder: restore it",

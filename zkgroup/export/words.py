@@ -133,12 +133,13 @@ class PartitionPlan:
 @dataclass(frozen=True, slots=True)
 class ExportPlan:
     """All partitions of an export, in order, and the ranges to read. ``left_out``: partitions that were not taken
-    along, with the reason."""
+    along, with the reason. ``notes``: what the bounds that were asked for come to, where that may surprise."""
 
     group: str
     partitions: tuple[PartitionPlan, ...]
     ranges: tuple[OffsetRange, ...]
     left_out: tuple[tuple[TopicPartition, str], ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def messages(self) -> int:

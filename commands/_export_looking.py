@@ -1,0 +1,87 @@
+"""``zkgroup export --status``, ``--history`` and ``--verify``: looking at exports."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from zkgroup.errors import NotFoundError, VerificationError
+
+from ._context import connection, open_registry, warn
+from ._render import Output, print_rows, time_column
+
+if TYPE_CHECKING:
+    import typer
+
+    from zkgroup.config import ConnectionSettings
+
+STATUS = ("group", "run", "state", "step", "host", "pid", time_column("since"), "output", "advice")
+HISTORY = (
+    "run", "group", "kind", "state", time_column("planned"), time_column("decided"), "partitions", "rows", "bytes",
+    "files", "gaps", "skipped", "undecodable", "late",
+)  # fmt: skip
+VERIFY = ("topic", "partition", "start", "end", "rows", "gaps", "skipped", "files", "problem")
+
+
+def show_status(
+    ctx: typer.Context, settings: ConnectionSettings, group: str | None, to: str | None, output: Output
+) -> None:
+    """What is under way or unfinished, of one destination if ``to`` names it; how many others there are."""
+    from zkgroup.export.history import status
+    from zkgroup.export.lake import Lake
+    from zkgroup.export.store import open_store, parse_destination
+    from zkgroup.words import are, counted, listed
+
+    lake = None if to is None else Lake(open_store(parse_destination(to)))
+    with open_registry(settings) as registry:
+        found = status(registry, group, lake)
+    print_rows([row for row in found if not row.elsewhere], STATUS, output)
+    if others := [row for row in found if row.elsewhere]:
+        places = listed(sorted({str(row.output) for row in others}))
+        what = f"{counted(len(others), 'other export')} {are(len(others))} under way or unfinished"
+        warn(ctx, [f"{what} elsewhere ({places}): --status without --to shows all"])
+
+
+def show_lake(ctx: typer.Context, to: str, group: str | None, output: Output, *, verify: bool) -> None:
+    """The runs of a folder; or whether they are all there, also against the group's offsets if it is named."""
+    from zkgroup.export.history import history
+    from zkgroup.export.lake import Lake
+    from zkgroup.export.store import open_store, parse_destination
+
+    lake = Lake(open_store(parse_destination(to)))
+    root = lake.store.uri
+    if not lake.store.exists():
+        raise NotFoundError(f"there is no folder {root}", "check --to")
+    if group is not None and not lake.runs(group):
+        named = ", ".join(lake.groups()) or "none"
+        raise NotFoundError(f"{root} keeps no exports of group {group}", f"groups that it keeps: {named}")
+    if not verify:
+        unreadable: list[str] = []
+        print_rows(history(lake, None if group is None else [group], unreadable.append), HISTORY, output)
+        warn(ctx, unreadable)
+        return
+    from zkgroup.export.packages import require
+
+    require("pyarrow")
+    from zkgroup.export.documents import DamagedDocumentError
+    from zkgroup.export.group import read_committed
+    from zkgroup.export.verify import verify as check
+
+    committed = None
+    if group is not None:
+        with contextlib.suppress(DamagedDocumentError):  # one of the rows
+            coverage = lake.last(group).coverage
+            with open_registry(connection(ctx)) as registry:
+                committed = {group: read_committed(registry, group, coverage)}
+    notes: list[str] = []
+    rows = check(lake, committed, notes.append)
+    print_rows(rows, VERIFY, output)
+    warn(ctx, notes)
+    if problems := [row for row in rows if row.problem is not None]:
+        first = problems[0]
+        where = "" if first.topic is None else f"{first.topic}-{first.partition} from offset {first.start} on: "
+        raise VerificationError(
+            f"{len(problems)} problem{'s' * (len(problems) > 1)} in {root}; {where}{str(first.problem).rstrip('.')}",
+            "finish what is unfinished (--status); move away what is damaged or in no manifest; then --backfill "
+            "exports again what is missing, where the log still has it",
+        )
