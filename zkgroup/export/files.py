@@ -158,7 +158,7 @@ class TaskFiles:
     def _add(self, folder: _Folder, messages: list[Message]) -> None:
         assert self._piece is not None
         known = self._files.get(folder)
-        if known is not None and known.is_full():
+        if known is not None and known.is_full(self._stretch):
             self._close(folder)
         file = self._files.pop(folder, None) or _File(self._options, self._columns, self._workplace, self._load)
         self._files[folder] = file
@@ -243,9 +243,12 @@ class _File:
         """Whether there is a file by now."""
         return self._work is not None
 
-    def is_full(self) -> bool:
-        """Whether it has reached its size; a row group that is full is written first, to know."""
-        if self.pending >= self._group_bytes:
+    def is_full(self, stretch: int) -> bool:
+        """Whether it has reached its size; a row group that is full is written first, to know, and before another
+        ``stretch`` joins one that may be large enough: how much is pending then depends on how messages came."""
+        written = int(self._work.sink.tell()) if self._work is not None else 0
+        joined = stretch != self._stretch and written + self.pending >= self._options.target_bytes
+        if self.pending >= self._group_bytes or joined:
             self.flush()
         return self._work is not None and int(self._work.sink.tell()) >= self._options.target_bytes
 
