@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import shutil
 import subprocess
 import sys
@@ -44,6 +46,25 @@ def test_help_begins_with_one_line_and_has_two_examples(page: Page) -> None:
     assert page.purpose.endswith(".")
     assert page.purpose.count(". ") == 0, "one sentence"
     assert len(page.examples) >= 2
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_examples_fit_on_a_line(page: Page) -> None:
+    """Nobody reads, or copies, a command that a terminal of 80 columns has broken."""
+    assert [example for example in page.examples if len(example) > LINE] == []
+
+
+def test_nothing_that_is_said_names_a_page_of_the_sources() -> None:
+    """Who has installed the wheel has no docs/: help, errors and findings name what is there."""
+    said = [text for page in PAGES for text in (page.purpose, *page.paragraphs)]
+    said += [what for page in PAGES for _, rows in page.sections for _, what in rows]
+    for path in [*(ROOT / "zkgroup").rglob("*.py"), *(ROOT / "commands").rglob("*.py")]:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # what only explains the code
+        texts = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+        said += [node.value for node in texts if id(node) not in alone]
+    assert len(said) > 3000
+    assert [text for text in said if re.search(r"\bdocs/|\b\w+\.md\b", text)] == []
 
 
 @pytest.mark.parametrize(("page", "example"), [(page, line) for page in PAGES for line in page.examples])
