@@ -15,6 +15,8 @@ import typer
 from documented import parsed, without_shell
 from make_manual import MAN, ROOT, Page, pages
 
+from zkgroup.commands import app
+
 PAGES = pages()
 #: One line of a terminal of 80 columns, less the indentation of help.
 LINE = 78
@@ -52,6 +54,25 @@ def test_help_begins_with_one_line_and_has_two_examples(page: Page) -> None:
 def test_examples_fit_on_a_line(page: Page) -> None:
     """Nobody reads, or copies, a command that a terminal of 80 columns has broken."""
     assert [example for example in page.examples if len(example) > LINE] == []
+
+
+def help_at_80_columns(page: Page) -> list[str]:
+    """What --help shows on a narrow terminal."""
+    command = typer.main.get_command(app)
+    context = typer.Context(command, info_name="zkgroup", terminal_width=80)
+    for name in page.path[1:]:
+        command = command.get_command(context, name)  # type: ignore[attr-defined]
+        context = typer.Context(command, parent=context, info_name=name, terminal_width=80)
+    return command.get_help(context).splitlines()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_help_is_made_for_80_columns(page: Page) -> None:
+    """No line is longer; examples stand under a title of their own, each on one line, where they can be copied."""
+    lines = help_at_80_columns(page)
+    assert [line for line in lines if len(line) > 80] == []
+    start = lines.index("Examples:") + 1
+    assert lines[start : start + len(page.examples) + 1] == [*(f"  {example}" for example in page.examples), ""]
 
 
 def test_nothing_that_is_said_names_a_page_of_the_sources() -> None:
