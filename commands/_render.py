@@ -19,7 +19,7 @@ from typing import Any, Literal, TextIO, TypeAlias
 
 import orjson
 
-from ._text import escape, json_escape, shortened, width
+from ._text import escape, fitting, json_escape, shortened, width
 
 Output: TypeAlias = Literal["table", "json", "csv"]
 Row: TypeAlias = Mapping[str, Any] | object
@@ -29,6 +29,10 @@ GAP = "  "
 LONGEST = 4000
 # A cell that is wider stands out of its column.
 WIDEST = 120
+# A name that is wider is cut on a terminal where the table would be too wide for it: one such name of a group, or a
+# topic, must not make every row two. Ids of members are shorter, and stay whole, to be copied.
+WIDEST_NAME = 60
+NAMES = frozenset({"group", "topic", "owner", "member", "host"})
 # Sentences: what comes after them does not stand below each other, or most of the table would be blanks.
 UNPADDED = frozenset({"message"})
 
@@ -85,6 +89,11 @@ def print_rows(
             left_out = names.index(spare)
             found = [[*row[:left_out], *row[left_out + 1 :]] for row in found]
             names.remove(spare)
+        if _table_width(found, names) > shutil.get_terminal_size().columns:
+            found = [
+                [_cut(value) if name in NAMES else value for name, value in zip(names, row, strict=True)]
+                for row in found
+            ]
         _print_rich_table(found, names, stream)
         return
     for line in format_rows(values, names, output):
@@ -206,6 +215,15 @@ def _table_lines(rows: Sequence[Sequence[Any]], names: Sequence[str]) -> Iterato
 
 def _table_width(rows: Sequence[Sequence[Any]], names: Sequence[str]) -> int:
     return max(width(line.rstrip("\n")) for line in _table_lines(rows, names))
+
+
+def _cut(value: Any) -> Any:
+    """A name without its middle: what tells names apart stands at either end."""
+    text = escape(value) if isinstance(value, str) else ""
+    if width(text) <= WIDEST_NAME:
+        return value
+    head, tail = fitting(text, WIDEST_NAME // 2), fitting(text[::-1], WIDEST_NAME // 2 - 1)[::-1]
+    return f"{head}…{tail}"
 
 
 def _room(widths: Sequence[int]) -> int:

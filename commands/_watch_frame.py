@@ -14,7 +14,7 @@ from zkgroup.groups.trends import Rates, spark
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.words import counted
 
-from ._text import escape, width
+from ._text import escape, fitting, width
 from ._watch_view import View
 
 #: Lines that partitions take at least, and events.
@@ -307,10 +307,4 @@ def _fit(text: str, room: int) -> str:
     """The text, cut so that it takes no more columns; wide characters take two, and none is halved."""
     if len(text) <= room and width(text) <= room:
         return text
-    used, kept = 0, []
-    for character in text[: room + 200]:
-        used += width(character)
-        if used > room - 1:
-            break
-        kept.append(character)
-    return "".join(kept) + ("…" if room > 0 else "")
+    return fitting(text, room - 1) + ("…" if room > 0 else "")

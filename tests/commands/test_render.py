@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import sys
 import unicodedata
 from collections.abc import Sequence
@@ -159,6 +160,33 @@ def test_table_columns_line_up(rows: list[list[str | int | None]]) -> None:
         assert line.endswith(cell)
         if not numeric:
             assert width(line) - width(cell) == width(heads[0])
+
+
+class Terminal(io.StringIO):
+    """A stream that says that it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("name", ["g" * 249, "日" * 120, "g\x1b" * 50])
+def test_a_name_of_excess_makes_no_row_two(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """On a terminal that the table would be too wide for, a name longer than 60 columns loses its middle, and every
+    row fits; one of 60 is whole. A wider terminal, a pipe, JSON and CSV have all of it."""
+    monkeypatch.setenv("COLUMNS", "80")
+    rows = [{"group": name, "lag": 5}, {"group": "h" * 60, "lag": None}]
+    terminal = Terminal()
+    print_rows(rows, ["group", "lag"], "table", stream=terminal)
+    lines = re.sub(r"\x1b\[\d*m", "", terminal.getvalue()).splitlines()
+    assert max(map(width, lines)) <= 80
+    assert width(lines[1].split()[0]) in (59, 60)
+    assert re.fullmatch(rf"{re.escape(escape(name)[:15])}.*….*{re.escape(escape(name)[-14:])} +5", lines[1])
+    assert lines[2].split()[0] == "h" * 60
+    for output in ("table", "json", "csv"):
+        assert "…" not in shown(rows, ["group", "lag"], output)
+    monkeypatch.setenv("COLUMNS", "300")
+    print_rows(rows, ["group", "lag"], "table", stream=(wide := Terminal()))
+    assert escape(name) in wide.getvalue()
 
 
 def test_sentences_are_not_padded() -> None:
