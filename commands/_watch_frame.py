@@ -34,7 +34,8 @@ _OF_KIND: Final = {
 HELP: Final = (
     "s            next order: lag, name, owner, rate",
     "l n o r      order by lag, name, owner, rate",
-    "/            type a text: only partitions whose name or owner has it; Enter keeps it, Esc clears it",
+    "/            type a text: only partitions whose name or owner has it;",
+    "             Enter keeps it, Esc clears it",
     "p, space     pause: what happens meanwhile is shown afterwards",
     "arrows, PgUp PgDn Home End   scroll the partitions",
     "?            this help",

@@ -15,7 +15,7 @@ from screen import Screen
 from timelines import look
 
 from zkgroup.commands._text import width
-from zkgroup.commands._watch_frame import Style, frame
+from zkgroup.commands._watch_frame import HELP, REPLAY_HELP, Style, frame
 from zkgroup.commands._watch_terminal import split_keys, whole
 from zkgroup.commands._watch_view import View
 from zkgroup.groups.timeline import Event, Look, WatchedMember, WatchedPartition
@@ -298,6 +298,14 @@ def test_a_long_name_leaves_the_numbers_their_room(columns: int) -> None:
     assert shown[0].endswith("n…  4 members  40 of 40 partitions owned  lag 780  00:00:04Z")
     assert max(map(width, shown)) <= columns
     assert partitions_of(shown)
+
+
+def test_the_keys_are_told_whole() -> None:
+    """On 80 columns and 24 lines no word of the help is cut, on a screen that plays a recording neither."""
+    view = many("g", 3)
+    view.help, view.more_keys = True, "→ step  "
+    shown = frame(view, 80, 24, Style(colour=False))
+    assert set(HELP + REPLAY_HELP) <= set(shown)
 
 
 def test_ascii_alone() -> None:
