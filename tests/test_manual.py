@@ -15,6 +15,8 @@ import typer
 from documented import parsed, without_shell
 from make_manual import MAN, ROOT, Page, pages
 
+import zkgroup
+from zkgroup import commands
 from zkgroup.commands import app
 
 PAGES = pages()
@@ -79,7 +81,7 @@ def test_nothing_that_is_said_names_a_page_of_the_sources() -> None:
     """Who has installed the wheel has no docs/: help, errors and findings name what is there."""
     said = [text for page in PAGES for text in (page.purpose, *page.paragraphs)]
     said += [what for page in PAGES for _, rows in page.sections for _, what in rows]
-    for path in [*(ROOT / "zkgroup").rglob("*.py"), *(ROOT / "commands").rglob("*.py")]:
+    for path in {path for package in (zkgroup, commands) for path in Path(package.__file__).parent.rglob("*.py")}:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # what only explains the code
         texts = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
