@@ -55,7 +55,7 @@ BackupOption: TypeAlias = Annotated[
 _CONFIRM = "For a profile that is protected: the name of the group that is changed, instead of being asked for it"
 
 
-def _confirm(help: str) -> Any:
+def _confirm_option(help: str) -> Any:
     return typer.Option(
         "--confirm",
         metavar="GROUP",
@@ -66,8 +66,8 @@ def _confirm(help: str) -> Any:
     )
 
 
-ConfirmOption: TypeAlias = Annotated[str | None, _confirm(f"{_CONFIRM}.")]
-ConfirmManyOption: TypeAlias = Annotated[str | None, _confirm(f"{_CONFIRM}; with --pattern, the pattern.")]
+ConfirmOption: TypeAlias = Annotated[str | None, _confirm_option(f"{_CONFIRM}.")]
+ConfirmManyOption: TypeAlias = Annotated[str | None, _confirm_option(f"{_CONFIRM}; with --pattern, the pattern.")]
 NoMembersOption: TypeAlias = Annotated[
     bool,
     typer.Option(
