@@ -150,11 +150,12 @@ def check_tests(place: Place, tests: list[str]) -> None:
     if tests == list(TESTS):
         wanted = [line for line in wanted if re.split(r"[><=\[]", line)[0] in TOOLS] + ["zkgroup[sandbox]"]
     place.install(*wanted)
+    tree = place.folder / "tree"  # what the wheel was made of: somebody may be at work in the checkout meanwhile
     for name in ("tests", *READ):
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, place.work / name, ignore=shutil.ignore_patterns("__pycache__"))
+        if (tree / name).is_dir():
+            shutil.copytree(tree / name, place.work / name)
         else:
-            shutil.copy(ROOT / name, place.work / name)
+            shutil.copy(tree / name, place.work / name)
     (place.work / "pytest.ini").write_text(INI, encoding="utf-8")
     told = place.run("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests)
     say(f"tests: {told.strip().splitlines()[-1]}")
