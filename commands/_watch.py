@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
@@ -19,7 +19,7 @@ from ._signals import StopRequest, nothing_begun
 
 if TYPE_CHECKING:
     from zkgroup.config import ConnectionSettings
-    from zkgroup.groups.recording import Entry, Recorder
+    from zkgroup.groups.recording import Entry, Recorder, Recording
     from zkgroup.groups.watching import GroupWatch, Observation
     from zkgroup.servers.kafka import KafkaSettings
     from zkgroup.servers.registry import Registry
@@ -212,7 +212,7 @@ def replay_recording(ctx: typer.Context, path: Path, output: Output, *, picture:
 
     with StopRequest() as stop, Recording(path) as recording:
         if picture is not None:
-            draw(path, picture)
+            draw(recording, picture)
             done(ctx, f"drawn: {picture}")
             return 0
         if has_screen(output):
@@ -230,30 +230,21 @@ def replay_recording(ctx: typer.Context, path: Path, output: Output, *, picture:
         return stop.exit_code
 
 
-def draw(path: Path, target: Path) -> None:
+def draw(recording: Recording, target: Path) -> None:
     """Draw a recording. The picture appears whole, or not at all. Raises ``ZkgroupError``."""
     from zkgroup.groups.picture import picture
-    from zkgroup.groups.recording import Recording
+    from zkgroup.groups.whole_file import write_whole
 
-    with Recording(path) as recording:
-        text = picture(recording.entries(offsets=False), *recording.times, recording.header.group)
-    beside = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        try:
-            beside.write_text(text, encoding="utf-8")
-            beside.replace(target)
-        finally:
-            with suppress(OSError):
-                beside.unlink()
-    except (OSError, ValueError) as error:
-        why = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        raise ZkgroupError(f"the picture {target} cannot be written: {why}", "name a file that can be") from None
+    write_whole(str(target), picture(recording.entries(offsets=False), *recording.times, recording.header.group))
 
 
 def _draw_at_end(ctx: typer.Context, record: Path, target: Path, recorder: Recorder) -> None:
+    from zkgroup.groups.recording import Recording
+
     recorder.close()
     try:
-        draw(record, target)
+        with Recording(record) as recording:
+            draw(recording, target)
     except ZkgroupError as error:
         warn(ctx, [str(error)])
     else:

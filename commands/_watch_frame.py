@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Final
 
 from zkgroup.groups.happenings import waiting_for
-from zkgroup.groups.timeline import Event, Look, WatchedPartition
+from zkgroup.groups.timeline import Event, Look, WatchedPartition, told_lag
 from zkgroup.groups.trends import Rates, spark
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.words import counted
@@ -90,7 +90,7 @@ def _title(view: View, columns: int, style: Style) -> list[str]:
     if look is None:
         return [style.style(_fit(view.group, columns), "title")]
     owned = sum(p.owner is not None for p in look.partitions.values())
-    lag = "unknown" if look.lag is None else str(look.lag)
+    lag = told_lag(look.partitions.values())
     numbers = f"  {counted(len(look.members), 'member')}"
     numbers += f"  {owned} of {counted(len(look.partitions), 'partition')} owned  lag {lag}"
     clock = _clock(look.at) + ("  PAUSED" if view.paused else "")
@@ -147,7 +147,8 @@ def _members(view: View, columns: int, room: int, style: Style) -> list[str]:
     rows = []
     for name, held in sorted(owned.items(), key=lambda item: (-_lag_of(item[1]), item[0])):
         out = [rate for key, _ in held if (rate := view.trends.rates(key).consumed) is not None]
-        numbers = (str(len(held)), str(_lag_of(held)), _rate(sum(out) if out else None))
+        lag = told_lag([p for _, p in held], "-") if held else "0"
+        numbers = (str(len(held)), lag, _rate(sum(out) if out else None))
         rows.append((*numbers, _short_name(name, view.group), escape(look.members[name].subscription)))
     more = len(rows) - room
     rows = rows[:room] if more <= 0 else rows[: max(1, room - 1)]

@@ -83,11 +83,13 @@ def copy_group(
         if any(row.store == "kafka" and row.moves for row in rows):
             change.warn([KAFKA_WINDOW.format(done="written", lost="overwritten")])
             change.check_vouched(manager.registry)
-        for refused in (conflict(to, rows, _OTHERWISE), told_apart(target, rows, _OTHERWISE)):
-            if refused is not None and not overwrite:
-                change.refuse(refused)
-        if overwrite and (left := told_apart(target, rows, "")):
-            change.warn([left.message])
+        differing = told_apart(target, rows, _OTHERWISE)
+        if overwrite:
+            change.warn([differing.message] if differing is not None else [])
+        else:
+            for refused in (conflict(to, rows, _OTHERWISE), differing):
+                if refused is not None:
+                    change.refuse(refused)
         changes = sum(row.moves for row in rows)
         if not change.is_wanted(changes):
             return

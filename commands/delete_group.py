@@ -285,7 +285,9 @@ def _of_many(failed: dict[str, ZkgroupError], count: int, what: str) -> ZkgroupE
 
 
 def _where(found: Found) -> str:
-    return " and ".join({"zookeeper": "in ZooKeeper", "kafka": "in Kafka"}[store] for store in found.stores)
+    from zkgroup.groups.model import STORE_NAMES
+
+    return " and ".join(f"in {STORE_NAMES[store]}" for store in found.stores)
 
 
 def _nodes(found: Found) -> str:

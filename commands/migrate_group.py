@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from zkgroup.groups.migrating import MigrationPlan, Migrator, Take
 
 COLUMNS = ("topic", "partition", "source", "current", "target", "change", "log_start", "log_end", "note")
-_NAMES = {"kafka": "Kafka", "zookeeper": "ZooKeeper"}
 
 
 def migrate_group(
@@ -147,11 +146,15 @@ def _execute(change: Change, migrator: Migrator, plan: MigrationPlan) -> None:
 
 
 def _there(plan: MigrationPlan) -> str:
-    return _NAMES[plan.to]
+    from zkgroup.groups.model import STORE_NAMES
+
+    return STORE_NAMES[plan.to]
 
 
 def _other(plan: MigrationPlan) -> str:
-    return _NAMES["zookeeper" if plan.to == "kafka" else "kafka"]
+    from zkgroup.groups.model import STORE_NAMES
+
+    return STORE_NAMES["zookeeper" if plan.to == "kafka" else "kafka"]
 
 
 def _shown(offset: int | None) -> str:

@@ -385,7 +385,8 @@ def _check_filter(expression: str) -> None:
 
 
 def _run_in_foreground(options: MemberOptions, name: str, verbosity: int) -> int:
-    from zkgroup.guard import Guard, childs_environment
+    from zkgroup.environment import childs_environment
+    from zkgroup.guard import Guard
     from zkgroup.sandbox.lifecycle import member_folder, running
 
     folder = member_folder(running(name), options)

@@ -15,8 +15,9 @@ ROOT = Path(__file__).resolve().parents[1]
 ALLOWED = {
     "errors": {"errors"},
     "config": {"config", "errors"},
-    "guard": {"guard"},
-    "java": {"java", "errors"},
+    "environment": {"environment"},
+    "guard": {"guard", "environment"},
+    "java": {"java", "environment", "errors"},
     "words": {"words"},
     "shapes": {"shapes"},
     "protocol": {"protocol", "config", "errors"},
@@ -28,6 +29,7 @@ ALLOWED = {
             "export",
             "words",
             "shapes",
+            "environment",
             "guard",
             "java",
             "connector",
@@ -38,7 +40,21 @@ ALLOWED = {
             "errors",
         ),
     },
-    "sandbox": {"sandbox", "shapes", "guard", "java", "connector", "groups", "servers", "protocol", "config", "errors"},
+    "sandbox": {
+        *(
+            "sandbox",
+            "shapes",
+            "environment",
+            "guard",
+            "java",
+            "connector",
+            "groups",
+            "servers",
+            "protocol",
+            "config",
+            "errors",
+        ),
+    },
 }
 
 #: Foreign package → where alone it may be imported.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from zkgroup.groups.timeline import Look, WatchedMember, WatchedPartition
+from zkgroup.groups.timeline import Event, Look, WatchedMember, WatchedPartition
 from zkgroup.protocol.names import TopicPartition
 
 A, B = "g_a", "g_b"
@@ -51,3 +52,22 @@ def any_look(draw: st.DrawFn) -> Look:
         measured=draw(st.booleans()),
         zookeeper=draw(st.sampled_from([None, None, None, "away"])),
     )
+
+
+def replay(
+    members: Mapping[str, str], owners: Mapping[TopicPartition, str], events: Iterable[Event]
+) -> tuple[dict[str, str], dict[TopicPartition, str]]:
+    """Members (with their subscriptions) and owners after the events, by the events alone."""
+    registered, held = dict(members), dict(owners)
+    for event in events:
+        if event.kind == "member-left" and event.member is not None:
+            del registered[event.member]
+        elif event.kind in ("member-joined", "member-changed") and event.member is not None:
+            registered[event.member] = str(event.after)
+        elif event.topic is not None and event.partition is not None:
+            key = TopicPartition(event.topic, event.partition)
+            if event.kind == "partition-released":
+                del held[key]
+            elif event.kind in ("partition-claimed", "partition-moved"):
+                held[key] = str(event.after)
+    return registered, held

@@ -36,8 +36,9 @@ def _leave(end: SystemExit) -> None:
         raise end
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
-    if _flushed():
-        os._exit(end.code or 0)
+    if not _flushed():
+        raise end
+    os._exit(end.code or 0)
 
 
 def _flushed() -> bool:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from zkgroup.environment import childs_environment
 from zkgroup.errors import UsageError
 
 MINIMUM = 17
@@ -40,15 +41,6 @@ _INSTALL = {
 QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Djava.awt.headless=true")
 # For a server under load, whose speed is measured: the whole compiler, as in production.
 UNDER_LOAD = ("-XX:+UseSerialGC", "-XX:-UsePerfData", "-Djava.awt.headless=true")
-
-
-def _environment() -> dict[str, str]:
-    """As every child of zkgroup's has it: without its passwords."""
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if not (name.startswith("ZKGROUP_") and name.endswith("_PASSWORD"))
-    }
 
 
 def find_java() -> Path:
@@ -97,7 +89,7 @@ def java_release(java: Path) -> str | None:
             timeout=30,
             check=False,
             stdin=subprocess.DEVNULL,
-            env=_environment(),
+            env=childs_environment(),
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
@@ -143,7 +135,7 @@ def _apt_knows(package: str) -> bool:
             stdin=subprocess.DEVNULL,
             timeout=30,
             check=False,
-            env=_environment(),
+            env=childs_environment(),
         )
     except (OSError, subprocess.TimeoutExpired):
         return False

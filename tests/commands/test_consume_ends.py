@@ -238,9 +238,11 @@ def test_an_end_that_does_not_come_is_waited_for_in_words(
     with Path(os.devnull).open("wb") as nowhere:
         sink = Sink(nowhere.fileno(), values_lines)
         sink.start([stream])
+        missing = f"the ends of {topic}-1..2"
+        wait_until(lambda: sink.missing(ends) == missing, 30, "the end of the first partition")
         _consuming._watch(sink, _consuming.Limits(1.5, until_end=True), StopRequest(), lambda: sink.missing(ends))
         assert sink.wait(5.0)
     feed.end(None)
     feed.close()
     assert sink.written == 2
-    assert caplog.messages == [f"no message for 0.3 s: waiting for the ends of {topic}-1..2"]
+    assert caplog.messages == [f"no message for 0.3 s: waiting for {missing}"]

@@ -289,3 +289,14 @@ def test_an_ignored_signal_stays_ignored() -> None:
 def test_the_app_can_be_called_by_its_users() -> None:
     """``app`` stays where people's own wrappers find it."""
     assert importlib.import_module("zkgroup.commands").app is app
+
+
+def test_what_cannot_be_flushed_at_the_very_end_is_no_success() -> None:
+    """Words of an exit handler that found no place: Python's code for it, not 0."""
+    program = (
+        "import atexit, os; from zkgroup.__main__ import _leave;"
+        "atexit.register(lambda: (os.close(1), print('lost')));"
+        "_leave(SystemExit(0))"
+    )
+    ended = subprocess.run([sys.executable, "-E", "-c", program], capture_output=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (120, b"")

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from timelines import A, B, any_look, look
+from timelines import A, B, any_look, look, replay
 
-from zkgroup.groups.happenings import begin, is_settled, replay, tell
-from zkgroup.groups.timeline import Event, Look, WatchedMember, WatchedPartition
+from zkgroup.groups.happenings import begin, is_settled, tell
+from zkgroup.groups.timeline import Event, Look, WatchedMember, WatchedPartition, told_lag
 from zkgroup.protocol.names import TopicPartition
 
 
@@ -176,3 +176,11 @@ def test_events_tell_everything(looks: list[Look]) -> None:
     assert turns[1::2] == ["rebalance-ended"] * len(turns[1::2])
     if seen.zookeeper is None:
         assert (len(turns) % 2 == 1) == (not is_settled(seen)) == (story.since is not None)
+
+
+def test_a_lag_that_is_not_known_of_all_is_told_as_a_part() -> None:
+    """The sum of some is never shown as the sum of all; of none there is none."""
+    known = WatchedPartition(committed=10, log_end=15)
+    assert told_lag([known, known]) == "10"
+    assert told_lag([known, WatchedPartition(log_end=15)]) == "≥5"
+    assert told_lag([WatchedPartition(committed=10)]) == "unknown"

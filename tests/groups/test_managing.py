@@ -37,7 +37,7 @@ def test_a_member_that_comes_between_copy_and_deletion(
     with Meddler(registry.settings, lambda n: register(second, group) if n == 2 else None) as meddler:
         manager = Manager(meddler, nowhere, 1.0)
         source = manager.find(group, "zookeeper")
-        rows, target = manager.plan_copy(source, other)
+        rows, target = manager.plan_copy(source, other, None, "zookeeper")
         manager.copy(target, rows)
         manager.verify_copy(other, rows)
         with pytest.raises(GroupActiveError, match=f"member {group}_m; nothing was removed"):
@@ -52,7 +52,7 @@ def test_an_offset_that_moves_after_it_was_copied(
     group, other = make_group({P("t", 0): 5}), unique("renamed")
     manager = Manager(registry, nowhere, 1.0)
     source = manager.find(group, "zookeeper")
-    rows, target = manager.plan_copy(source, other)
+    rows, target = manager.plan_copy(source, other, None, "zookeeper")
     manager.copy(target, rows)
     second.write(SetData(znodes.offset(group, P("t", 0)), b"6"))
     with pytest.raises(RefusedError, match="have changed since the plan"):
@@ -67,7 +67,7 @@ def test_the_other_group_changes_after_the_plan(registry: Registry, second: Regi
     """An offset that appears there since is not overwritten."""
     group, other = make_group({P("t", 0): 5, P("t", 1): 6}), make_group()
     manager = Manager(registry, nowhere, 1.0)
-    rows, target = manager.plan_copy(manager.find(group, "zookeeper"), other)
+    rows, target = manager.plan_copy(manager.find(group, "zookeeper"), other, None, "zookeeper")
     second.write(Ensure(znodes.offset_topic(other, "t")))
     second.write(Create(znodes.offset(other, P("t", 1)), b"9"))
     with pytest.raises(WriteRefusedError, match=r"t-1 \(there was none, is 9\); nothing was written"):

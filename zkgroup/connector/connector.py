@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import socket
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 from zkgroup.config import ConsumerConfig, librdkafka_properties
+from zkgroup.connector.closing import Closing
 from zkgroup.connector.driver import Driver, RebalanceListener, boot_clock
 from zkgroup.connector.joining import member_settings, zookeeper_settings
 from zkgroup.connector.start import StartAt
 from zkgroup.connector.stream import Feed, Stream, StreamStatistics
-from zkgroup.errors import UnreachableError, UsageError, ZkgroupError
+from zkgroup.errors import UnreachableError, UsageError
 from zkgroup.protocol import events as ev
 from zkgroup.protocol.assignors import compat_of
 from zkgroup.protocol.filters import TopicFilter
@@ -36,8 +35,6 @@ from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.zookeeper import ZooKeeperSettings
 
 __all__ = ["Connector", "RebalanceListener", "Statistics", "boot_clock"]
-
-log = logging.getLogger(__name__)
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -60,7 +57,7 @@ class Statistics:
     held: Mapping[TopicPartition, str] = field(default_factory=dict)
 
 
-class Connector:
+class Connector(Closing):
     """A member of a consumer group, as the reference's ``ConsumerConnector``.
 
         with Connector(config, zookeeper) as connector:
@@ -313,17 +310,3 @@ class Connector:
             feed.close()
         if driver.error is not None:
             raise driver.error
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self.close()
-        except ZkgroupError as late:
-            if error is None:
-                raise
-            if error is not late:
-                log.warning("while leaving: %s", late)

@@ -12,10 +12,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Final, Literal, Self
+from typing import Final, Literal
 
 from zkgroup.config import ConsumerConfig, librdkafka_properties
+from zkgroup.connector.closing import Closing
 from zkgroup.connector.start import StartAt, resolve_known
 from zkgroup.connector.stream import Feed, Stream
 from zkgroup.errors import UnreachableError, UsageError, ZkgroupError
@@ -67,7 +67,7 @@ class CoordinatedStatistics:
     rebalances: int
 
 
-class CoordinatedConnector:
+class CoordinatedConnector(Closing):
     """A member of a group in Kafka, for brokers from 0.9 on.
 
         with CoordinatedConnector(config, lambda: KafkaSettings("broker:9092")) as connector:
@@ -214,20 +214,6 @@ class CoordinatedConnector:
             feed.close()
         if self._error is not None:
             raise self._error
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self.close()
-        except ZkgroupError as late:
-            if error is None:
-                raise
-            if error is not late:
-                log.warning("while leaving: %s", late)
 
     # ------------------------------------------------------------ the member's thread
 

@@ -25,9 +25,10 @@ from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
 from pyspark.version import __version__ as spark_version
 
+from zkgroup.environment import childs_environment
 from zkgroup.export.classes import ClassArchive
 from zkgroup.export.master import encode_properties
-from zkgroup.guard import Guard, childs_environment
+from zkgroup.guard import Guard
 from zkgroup.java import find_java
 
 log = logging.getLogger(__name__)

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from zkgroup.errors import RefusedError
 from zkgroup.export.words import PartitionPlan
+
+#: What helps where a name is taken that a file of this run was to have.
+TAKEN_REMEDY: Final = (
+    "--settle withdraw takes back what this run has published and ends it; or move that file away, and run the same "
+    "command again; --status tells what is unfinished"
+)
 
 
 class Moved(RefusedError):
@@ -44,8 +52,4 @@ class Live(RefusedError):
 
 def taken_name(where: object) -> RefusedError:
     """The error for a file of another run under the name that one of ours was to have."""
-    return RefusedError(
-        f"{where} exists already, and is another run's",
-        "--settle withdraw takes back what this run has published and ends it; or move that file away, and run the "
-        "same command again; --status tells what is unfinished",
-    )
+    return RefusedError(f"{where} exists already, and is another run's", TAKEN_REMEDY)

@@ -20,7 +20,7 @@ from zkgroup.export.documents import digest, encode_manifest, encode_plan
 from zkgroup.export.group import ExportGroup
 from zkgroup.export.lake import MANIFEST, PLAN, SETTLED, Lake, extended
 from zkgroup.export.neighbours import give_way
-from zkgroup.export.refusals import Live, Moved, NotHeld, Remade
+from zkgroup.export.refusals import TAKEN_REMEDY, Live, Moved, NotHeld, Remade
 from zkgroup.export.rundata import (
     Manifest,
     ManifestPart,
@@ -303,8 +303,7 @@ class ExportRun:
                 return
             raise RefusedError(
                 f"run {self.plan.run} of group {self.plan.group} is decided and cannot be published: {error.message}",
-                "--settle withdraw takes back what it has published and ends it; or move that file away, and run the "
-                "same command again; --status tells what is unfinished",
+                TAKEN_REMEDY,
             ) from None
 
     def _commit(self, manifest: Manifest) -> None:

@@ -185,8 +185,3 @@ def _left_out(member: GroupMember) -> str:
     if not stops_everyone(member):
         return "it is left out here"
     return "no reference member can rebalance beside it: the plan leaves it out, and takes it to be mended first"
-
-
-def planned_for(plan: Assignment, partitions: Collection[TopicPartition]) -> set[str]:
-    """The members whose share has any of these."""
-    return {plan.owners[pair].consumer_id for pair in partitions if pair in plan.owners}

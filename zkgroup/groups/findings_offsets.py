@@ -23,14 +23,14 @@ from zkgroup.groups.findings_scene import (
     topic_option,
     unsubscribe,
 )
-from zkgroup.groups.model import GroupPartition, GroupTopic, StoredOffset
+from zkgroup.groups.model import GroupPartition, GroupTopic, StoredOffset, in_store
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.words import counted
 
 _QUIETER: Final[dict[Severity, Severity]] = {"critical": "warning", "warning": "info", "info": "info"}
 Said = list[tuple[TopicPartition, str]]
-_ZOOKEEPER: Final = " in ZooKeeper"
-_KAFKA: Final = " in Kafka"
+_ZOOKEEPER: Final = in_store("zookeeper")
+_KAFKA: Final = in_store("kafka")
 
 
 def judge_offsets(scene: Scene) -> Iterator[Finding]:

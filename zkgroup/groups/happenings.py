@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from zkgroup.groups.timeline import Event, Look, WatchedPartition
+from zkgroup.groups.timeline import Event, Look, WatchedPartition, told_lag
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.words import counted, listed
 
@@ -43,7 +43,7 @@ def begin(look: Look) -> tuple[Story, list[Event]]:
     owners = {key: p.owner for key, p in look.partitions.items() if p.owner is not None}
     settled = is_settled(look)
     story = Story(look, None if settled else look.at, owners, frozenset(), look if look.measured else None)
-    lag = "unknown" if look.lag is None else str(look.lag)
+    lag = told_lag(look.partitions.values())
     words = f"{counted(len(look.members), 'member')}, {counted(len(look.partitions), 'partition')}, lag {lag}"
     if look.hidden:
         words += f"; {counted(look.hidden, 'node')} of ZooKeeper's may not be read"
@@ -167,10 +167,9 @@ def _members(before: Look, look: Look, left: Mapping[str, int]) -> Iterator[Even
     for member in sorted(before.members.keys() - look.members.keys()):
         had = [key for key, p in before.partitions.items() if p.member == member]
         still = sum(look.partitions.get(key, _NEVER).owner == before.partitions[key].owner for key in had)
-        words = "which owned nothing"
-        if had:
-            words = f"with its {counted(len(had), 'partition')}"
-            words = f"{still} of {words[5:]} still in its name" if still else words
+        words = f"with its {counted(len(had), 'partition')}" if had else "which owned nothing"
+        if still:
+            words = f"{still} of its {counted(len(had), 'partition')} still in its name"
         yield Event(at, "member-left", f"{member} left, {words}", member, before=before.members[member].subscription)
     for member in sorted(look.members.keys() - before.members.keys()):
         now = look.members[member]
@@ -268,22 +267,3 @@ def _offsets(before: Look, look: Look) -> Iterator[Event]:
 
 def _is_lost(p: WatchedPartition) -> bool:
     return p.committed is not None and p.log_start is not None and p.committed < p.log_start
-
-
-def replay(
-    members: Mapping[str, str], owners: Mapping[TopicPartition, str], events: Iterable[Event]
-) -> tuple[dict[str, str], dict[TopicPartition, str]]:
-    """Members (with their subscriptions) and owners after the events, by the events alone."""
-    registered, held = dict(members), dict(owners)
-    for event in events:
-        if event.kind == "member-left" and event.member is not None:
-            del registered[event.member]
-        elif event.kind in ("member-joined", "member-changed") and event.member is not None:
-            registered[event.member] = str(event.after)
-        elif event.topic is not None and event.partition is not None:
-            key = TopicPartition(event.topic, event.partition)
-            if event.kind == "partition-released":
-                del held[key]
-            elif event.kind in ("partition-claimed", "partition-moved"):
-                held[key] = str(event.after)
-    return registered, held

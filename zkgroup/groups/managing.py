@@ -18,7 +18,7 @@ from zkgroup.groups import backup as backups
 from zkgroup.groups.backup import Backup, Cluster, OffsetStore, SavedNode, SavedOffset
 from zkgroup.groups.guard import read_guard
 from zkgroup.groups.manage import CopyRow, plan_copy
-from zkgroup.groups.model import KafkaOffset, Store, StoredOffset
+from zkgroup.groups.model import STORE_NAMES, KafkaOffset, Store, StoredOffset, in_store
 from zkgroup.groups.removing import acls_of, remove_tree
 from zkgroup.groups.reports import after, all_in_zookeeper, check_told, unknown_in_kafka
 from zkgroup.groups.scope import Scope
@@ -90,8 +90,7 @@ class Manager:
         in ZooKeeper will do (``partly``), ``ZkgroupError`` where Kafka does not tell what it has."""
         found = self.look(group, store, partly=partly)
         if not found.stores:
-            where = {"zookeeper": " in ZooKeeper", "kafka": " in Kafka"}.get(store or "", "")
-            raise NotFoundError(f"there is no group {group}{where}", "list-groups shows the groups there are")
+            raise NotFoundError(f"there is no group {group}{in_store(store)}", "list-groups shows the groups there are")
         return found
 
     def look(self, group: str, store: Store | None, *, partly: bool = False) -> Found:
@@ -342,8 +341,7 @@ def told_apart(target: Found, rows: Iterable[CopyRow], remedy: str) -> RefusedEr
     found = apart(target, rows)
     if not found:
         return None
-    names = {"kafka": "Kafka", "zookeeper": "ZooKeeper"}
-    where = " and ".join(sorted({names[store] for store in found.values()}))
+    where = " and ".join(sorted({STORE_NAMES[store] for store in found.values()}))
     return RefusedError(
         f"group {target.group} has other offsets of {spans(found)} in {where}, where nothing is copied to: members that"
         " commit to both start from the larger ones",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
@@ -17,6 +17,7 @@ from zkgroup.protocol.znodes import Registration
 from zkgroup.servers.answers import CoordinatorGroup, CoordinatorMember, KafkaOffset
 
 __all__ = [
+    "STORE_NAMES",
     "CoordinatorGroup",
     "CoordinatorMember",
     "GroupMember",
@@ -30,7 +31,14 @@ __all__ = [
 ]
 
 Store = Literal["zookeeper", "kafka", "both"]
+#: What people call each place for offsets.
+STORE_NAMES: Final[Mapping[str, str]] = {"zookeeper": "ZooKeeper", "kafka": "Kafka"}
 State = Literal["active", "inactive", "broken"]
+
+
+def in_store(store: Store | None) -> str:
+    """`` in ZooKeeper`` or `` in Kafka``, for messages; nothing where both are meant."""
+    return "" if store is None or store == "both" else f" in {STORE_NAMES[store]}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from zkgroup.errors import UnreachableError, UsageError
 from zkgroup.groups.backup import SavedOffset
 from zkgroup.groups.file_entries import Wanted
-from zkgroup.groups.model import GroupPartition, KafkaOffset, Store, StoredOffset
+from zkgroup.groups.model import STORE_NAMES, GroupPartition, KafkaOffset, Store, StoredOffset
 from zkgroup.groups.shell import command_line, quoted
 from zkgroup.groups.targets import TimeOffsets
 from zkgroup.protocol.names import TopicPartition, spans
@@ -23,8 +23,6 @@ from zkgroup.words import are, counted
 #: One of the two places where a group keeps its offsets.
 OneStore: TypeAlias = Literal["zookeeper", "kafka"]
 Kind: TypeAlias = Literal["earliest", "latest", "offset", "current", "shift", "time", "file"]
-
-_WORDS: Final[dict[OneStore, str]] = {"zookeeper": "ZooKeeper", "kafka": "Kafka"}
 
 
 def stores_of(store: Store) -> tuple[OneStore, ...]:
@@ -268,7 +266,7 @@ def moved_since(
         if why or current not in (undo.before, undo.written):
             shown = "unreadable" if why else "none" if current is None else str(current)
             wrote = "none" if undo.written is None else undo.written
-            found.append(f"{undo.partition} is {shown} in {_WORDS[undo.store]}, where {wrote} was written")
+            found.append(f"{undo.partition} is {shown} in {STORE_NAMES[undo.store]}, where {wrote} was written")
     return found
 
 
@@ -353,7 +351,7 @@ def overruled(rows: Iterable[ResetRow], elsewhere: Mapping[TopicPartition, int],
     held = [row.key for row in rows if row.target is not None and elsewhere.get(row.key, -1) > row.target]
     if not held:
         return []
-    other = "Kafka" if store == "zookeeper" else "ZooKeeper"
+    other = STORE_NAMES["kafka" if store == "zookeeper" else "zookeeper"]
     what = f"{other} has larger offsets of {spans(held)}, where members that commit to both would start"
     return [f"{what}: see --store both"]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from zkgroup.errors import NotFoundError, RefusedError, UnreachableError, UsageError, ZkgroupError
-from zkgroup.groups.model import GroupPartition, KafkaOffset, Store, StoredOffset
+from zkgroup.groups.model import GroupPartition, KafkaOffset, Store, StoredOffset, in_store
 from zkgroup.groups.reading import Nodes, below, topic_path
 from zkgroup.groups.reports import check_told, unknown_in_kafka
 from zkgroup.groups.reset import OneStore, home_of
@@ -84,7 +84,7 @@ class Surveyor:
         warnings: list[str] = []
         in_zookeeper = self._read_group()
         named = store is not None
-        where = {"zookeeper": " in ZooKeeper", "kafka": " in Kafka"}.get(store or "", "")
+        where = in_store(store)
         store, side = self._settle_store(store, in_zookeeper, logs_needed=logs_needed)
         in_kafka = side is not None and (side.group is not None or bool(side.offsets))
         exists = in_zookeeper or in_kafka

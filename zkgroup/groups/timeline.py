@@ -6,7 +6,7 @@ offsets are the *next* offset to read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 
@@ -108,6 +108,14 @@ class Look:
         """The sum of all lags that are known; None where none is."""
         known = [lag for partition in self.partitions.values() if (lag := partition.lag) is not None]
         return sum(known) if known else None
+
+
+def told_lag(partitions: Collection[WatchedPartition], unknown: str = "unknown") -> str:
+    """The sum of their lags for people: with ``≥`` where it is not known of all, ``unknown`` where it is of none."""
+    known = [lag for partition in partitions if (lag := partition.lag) is not None]
+    if not known:
+        return unknown
+    return f"{'≥' if len(known) < len(partitions) else ''}{sum(known)}"
 
 
 @dataclass(frozen=True, slots=True)

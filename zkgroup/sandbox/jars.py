@@ -20,8 +20,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from zkgroup.environment import childs_environment
 from zkgroup.errors import MissingExtraError, UsageError, ZkgroupError
-from zkgroup.guard import childs_environment
 from zkgroup.java import QUICK, find_java
 from zkgroup.sandbox.paths import CACHE_VARIABLE, cache_dir
 

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from zkgroup.environment import childs_environment
 from zkgroup.errors import ZkgroupError
-from zkgroup.guard import REPORT, Guard, childs_environment
+from zkgroup.guard import REPORT, Guard
 from zkgroup.guard.script import start_token
 
 POLL = 0.02  # seconds between looks at something that is about to happen

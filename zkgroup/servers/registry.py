@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -180,8 +180,3 @@ class Registry:
             if failure.index is None:
                 raise self._gone()
             raise TransactionRefused(failure.index, ops[failure.index].path, failure)
-
-
-def as_mapping(ops: Sequence[Op], results: Sequence[Result]) -> Mapping[str, Result]:
-    """Results by the path they are of."""
-    return {op.path: result for op, result in zip(ops, results, strict=True)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from zkgroup.protocol.ops import Changed, Connected, SessionEvent
+from zkgroup.protocol.ops import Changed, SessionEvent
 from zkgroup.servers.registry import Registry
 from zkgroup.servers.zookeeper import ZooKeeperSettings
 
@@ -25,13 +25,11 @@ class WatchingRegistry(Registry):
     ) -> None:
         super().__init__(settings, timeout)
         self._on_change = on_change
-        self.connected = False
 
     def _hear(self, event: SessionEvent) -> None:
         super()._hear(event)
         if isinstance(event, Changed):
             self._on_change(event.path)
             return
-        self.connected = isinstance(event, Connected)
         # The first connection, too: whoever waits for one hears of it.
         self._on_change(EVERYTHING)

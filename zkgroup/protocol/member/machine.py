@@ -194,7 +194,7 @@ class Member:
             case Connected(session_id, timeout, server):
                 self._connected(session_id, timeout, server)
             case Disconnected(server):
-                where = f" at {server}" if server else ""
+                where = _at(server)
                 g.log(logging.WARNING, f"connection to ZooKeeper{where} lost")
                 g.talk.disconnect()
                 self._leaving.disconnected()
@@ -214,9 +214,7 @@ class Member:
             g.timers.cancel("connect")
             self._registering.begin()
             return
-        g.log(
-            logging.INFO, f"reconnected to ZooKeeper{f' at {server}' if server else ''} under session {session_id:#x}"
-        )
+        g.log(logging.INFO, f"reconnected to ZooKeeper{_at(server)} under session {session_id:#x}")
         # Watches were lost, and with them what they would have told.
         g.unsure = True
         self._acquiring.known.forget()
@@ -400,3 +398,7 @@ def _what_changed(path: str, group: str) -> str:
     if path.startswith(znodes.ids(group) + "/"):
         return f"member {path.rpartition('/')[2]} left, or changed its subscription"
     return "a broker came" if path == znodes.broker_ids() else f"{path} changed"
+
+
+def _at(server: str) -> str:
+    return f" at {server}" if server else ""
