@@ -88,7 +88,7 @@ def frame(view: View, columns: int, lines: int, style: Style) -> list[str]:
 def _title(view: View, columns: int, style: Style) -> list[str]:
     look = view.look
     if look is None:
-        return [style.style(_fit(view.group, columns), "title")]
+        return [style.style(_fit(escape(view.group), columns), "title")]
     owned = sum(p.owner is not None for p in look.partitions.values())
     lag = told_lag(look.partitions.values())
     numbers = f"  {counted(len(look.members), 'member')}"
