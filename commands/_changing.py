@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
@@ -52,18 +52,22 @@ BackupOption: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
-ConfirmOption: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
+_CONFIRM = "For a profile that is protected: the name of the group that is changed, instead of being asked for it"
+
+
+def _confirm_option(help: str) -> Any:
+    return typer.Option(
         "--confirm",
         metavar="GROUP",
-        help="For a profile that is protected: the name of the group that is changed, instead of being asked for it; "
-        "with --pattern that.",
+        help=help,
         rich_help_panel=CHANGE,
         show_default=False,
         autocompletion=complete_group,
-    ),
-]
+    )
+
+
+ConfirmOption: TypeAlias = Annotated[str | None, _confirm_option(f"{_CONFIRM}.")]
+ConfirmManyOption: TypeAlias = Annotated[str | None, _confirm_option(f"{_CONFIRM}; with --pattern, the pattern.")]
 NoMembersOption: TypeAlias = Annotated[
     bool,
     typer.Option(

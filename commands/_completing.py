@@ -1,7 +1,7 @@
 """What TAB offers: names from the table, and what really exists: groups, topics, members, profiles, sandboxes.
 
 A TAB never hangs, never fails and never speaks: what is not known within a second is not offered. Only names of
-letters, digits and ``._:-`` are: the shells evaluate what they are offered, and anybody may write names into
+letters, digits and ``._:,-`` are: the shells evaluate what they are offered, and anybody may write names into
 ZooKeeper.
 """
 
@@ -22,7 +22,7 @@ from zkgroup.errors import ZkgroupError
 COMPLETE_VARIABLE: Final = "_ZKGROUP_COMPLETE"  # complete_SHELL: somebody has pressed TAB there
 LINE_VARIABLE: Final = "_TYPER_COMPLETE_ARGS"  # the line up to the cursor; Typer's script for zsh calls it so
 PATIENCE: Final = 0.6  # seconds; starting up takes its share of the second
-_SAFE = re.compile(r"[A-Za-z0-9._:-]+", re.ASCII)
+_SAFE = re.compile(r"[A-Za-z0-9._:,-]+", re.ASCII)
 
 
 def complete_group(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -35,6 +35,24 @@ def complete_topic(ctx: typer.Context, incomplete: str) -> list[str]:
     from zkgroup.protocol import znodes
 
     return _safe(_within(PATIENCE, lambda offered: _children(ctx, offered, znodes.topics())), incomplete)
+
+
+def complete_partitions(ctx: typer.Context, incomplete: str) -> list[str]:
+    """``TOPIC:P,P-P``: topics of the cluster, and behind the colon the topic's partitions."""
+    topic, colon, numbers = incomplete.rpartition(":")
+    if not colon:
+        return complete_topic(ctx, incomplete)
+    begun = re.split("[,-]", numbers)[-1]
+    before = incomplete.removesuffix(begun)
+    found = _within(PATIENCE, lambda offered: _partitions(ctx, offered, topic))
+    return _safe((f"{before}{number}" for number in found), incomplete)
+
+
+def complete_finding(incomplete: str) -> list[str]:
+    """Codes of findings."""
+    from zkgroup.groups.findings_kinds import KINDS
+
+    return _safe(KINDS, incomplete)
 
 
 def complete_member(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -105,6 +123,20 @@ def _children(ctx: typer.Context, offered: list[str], path: str) -> None:
     with open_registry(connection(ctx, quiet=True, ask=False)) as registry:
         names = registry.read([Children(path)])[0]
         offered.extend(names if isinstance(names, tuple) else ())
+
+
+def _partitions(ctx: typer.Context, offered: list[str], topic: str) -> None:
+    from zkgroup.protocol import znodes
+    from zkgroup.protocol.brokers import decode_topic
+    from zkgroup.protocol.ops import Get, Node
+
+    from ._context import connection, open_registry
+
+    path = znodes.topic(topic)
+    with open_registry(connection(ctx, quiet=True, ask=False)) as registry:
+        (node,) = registry.read([Get(path)])
+        if isinstance(node, Node):
+            offered.extend(map(str, decode_topic(path, node.data).partitions))
 
 
 def _groups(ctx: typer.Context, offered: list[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import inspect
 import os
 import sys
 import textwrap
@@ -43,7 +44,25 @@ class Lazy:
     aliases: tuple[str, ...] = ()
 
 
-class ZkCommand(TyperCommand):
+class _Titled:
+    """Help whose examples (the paragraphs that begin with ``\\b``) stand under a title of their own."""
+
+    help: str | None
+
+    def format_help_text(self, ctx: Any, formatter: Any) -> None:
+        """The words, then the examples, each on its line."""
+        paragraphs = inspect.cleandoc(self.help or "").split("\n\n")
+        words = [paragraph for paragraph in paragraphs if not paragraph.startswith("\b")]
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text("\n\n".join(words))
+        for examples in paragraphs:
+            if examples.startswith("\b"):
+                with formatter.section("Examples"):
+                    formatter.write_text(examples)
+
+
+class ZkCommand(_Titled, TyperCommand):
     """A command with ``-v`` and ``--quiet``; its help groups the options by what they are for."""
 
     def __init__(self, name: str | None, *, params: list[Any] | None = None, **settings: Any) -> None:
@@ -109,7 +128,11 @@ def write_sections(command: Any, ctx: Any, formatter: Any) -> None:
                 formatter.write_text(SECURITY_NOTE)
 
 
-class ZkGroup(TyperGroup):
+class SubGroup(_Titled, TyperGroup):
+    """A command that is a group of commands."""
+
+
+class ZkGroup(_Titled, TyperGroup):
     """The group of all commands. ``table`` lists them; subclasses set it."""
 
     table: tuple[Lazy, ...] = ()
@@ -195,6 +218,7 @@ def load(lazy: Lazy) -> Any:
     if isinstance(found, typer.Typer):
         _adopt(found, cls)
         app = found
+        app.info.cls = SubGroup
         command = typer.main.get_group(app)
     else:
         app = typer.Typer(add_completion=False, rich_markup_mode=None)

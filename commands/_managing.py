@@ -11,7 +11,7 @@ import typer
 from zkgroup.config import ConnectionSettings
 
 from ._changing import Change
-from ._completing import complete_group, complete_topic
+from ._completing import complete_group, complete_partitions
 from ._looking import StoreChoice, brokers_of, open_stores
 from ._render import Output, print_rows, time_column
 
@@ -35,7 +35,7 @@ SomeTopicsOption: TypeAlias = Annotated[
         metavar="TOPIC[:P,P-P]",
         help="Only this topic, or these partitions of it; repeatable.",
         show_default=False,
-        autocompletion=complete_topic,
+        autocompletion=complete_partitions,
     ),
 ]
 

@@ -27,6 +27,9 @@ NAMED_GROUPS = 3
 #: Colours that are told apart on a dark and on a light ground; the words say the same without them.
 STYLES: Mapping[Severity, str] = {"critical": "bold red", "warning": "bold yellow", "info": "bold blue"}
 SUMMARY = ("group", "store", "state", "members", "partitions", "lag", "critical", "warning", "info")
+#: What a narrow terminal goes without, the least first.
+HEAD_SPARE = ("taken_at", "topics")
+SUMMARY_SPARE = ("info", "partitions")
 
 
 def table_row(row: GroupRow) -> dict[str, Any]:
@@ -40,7 +43,7 @@ def table_row(row: GroupRow) -> dict[str, Any]:
 def print_overview(one: Inspection) -> None:
     """One group: a line about it, its members, its partitions, what is wrong."""
     row = {**table_row(one.summary), "strategy": one.strategy, "taken_at": iso_utc(one.snapshot.taken_at)}
-    print_rows([row], HEAD, "table", spare="taken_at")
+    print_rows([row], HEAD, "table", spare=HEAD_SPARE)
     if members := one.rows("members"):
         _title("members")
         print_rows(members, MEMBERS, "table")
@@ -59,7 +62,7 @@ def print_summary(found: Sequence[Inspection]) -> None:
         {**table_row(one.summary), **{severity: one.count(severity) for severity in ("critical", "warning", "info")}}
         for one in found
     ]
-    print_rows(rows, SUMMARY, "table")
+    print_rows(rows, SUMMARY, "table", spare=SUMMARY_SPARE)
     shared, own = _shared([(one.snapshot.group, one.findings) for one in found])
     for groups, findings in shared:
         more = len(groups) - NAMED_GROUPS

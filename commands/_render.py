@@ -19,7 +19,7 @@ from typing import Any, Literal, TextIO, TypeAlias
 
 import orjson
 
-from ._text import escape, json_escape, shortened, width
+from ._text import escape, fitting, json_escape, shortened, width
 
 Output: TypeAlias = Literal["table", "json", "csv"]
 Row: TypeAlias = Mapping[str, Any] | object
@@ -29,6 +29,13 @@ GAP = "  "
 LONGEST = 4000
 # A cell that is wider stands out of its column.
 WIDEST = 120
+# Names that lose their middle on a terminal where the table is too wide for it: those wider than this, as one of them
+# would make every row two; ids of members are hardly so long, and stay whole, to be copied.
+WIDEST_NAME = 60
+NAMES = frozenset({"group", "topic", "owner", "member", "host"})
+# Of these what it takes for all rows to fit, if so much of them can stay.
+NARROWED = ("group", "topic")
+NARROWEST = 15
 # Sentences: what comes after them does not stand below each other, or most of the table would be blanks.
 UNPADDED = frozenset({"message"})
 
@@ -70,21 +77,23 @@ def print_rows(
     output: Output,
     *,
     stream: TextIO | None = None,
-    spare: str | None = None,
+    spare: Sequence[str] = (),
 ) -> None:
-    """Show rows (dataclasses or mappings that have the columns) on stdout. ``spare``: a column that a terminal goes
-    without where the table would be wider than it."""
+    """Show rows (dataclasses or mappings that have the columns) on stdout. ``spare``: columns that a terminal goes
+    without, one after the other, where the table would be wider than it."""
     stream = sys.stdout if stream is None else stream
     terminal = stream.isatty()
     declared = [Column(column) if isinstance(column, str) else column for column in columns]
     values = (_values(row, declared) for row in rows)
     names = [column.name for column in declared]
     if output == "table" and terminal:
-        found = list(values)
-        if spare is not None and _table_width(found, names) > shutil.get_terminal_size().columns:
-            left_out = names.index(spare)
-            found = [[*row[:left_out], *row[left_out + 1 :]] for row in found]
-            names.remove(spare)
+        found, columns_there = list(values), shutil.get_terminal_size().columns
+        for name in spare:
+            if _table_width(found, names) > columns_there:
+                left_out = names.index(name)
+                found = [[*row[:left_out], *row[left_out + 1 :]] for row in found]
+                names.remove(name)
+        found = _narrowed(found, names, columns_there)
         _print_rich_table(found, names, stream)
         return
     for line in format_rows(values, names, output):
@@ -206,6 +215,31 @@ def _table_lines(rows: Sequence[Sequence[Any]], names: Sequence[str]) -> Iterato
 
 def _table_width(rows: Sequence[Sequence[Any]], names: Sequence[str]) -> int:
     return max(width(line.rstrip("\n")) for line in _table_lines(rows, names))
+
+
+def _narrowed(rows: list[list[Any]], names: Sequence[str], columns: int) -> list[list[Any]]:
+    """The rows of a table that is to be so wide, as far as names that are cut can make it so."""
+    if _table_width(rows, names) <= columns:
+        return rows
+    rows = [
+        [_cut(cell, WIDEST_NAME) if name in NAMES else cell for name, cell in zip(names, row, strict=True)]
+        for row in rows
+    ]
+    excess = _table_width(rows, names) - columns
+    for index, name in enumerate(names):
+        if excess > 0 and name in NARROWED and rows:
+            room = max(width(_cell(row[index])) for row in rows) - excess
+            if room >= NARROWEST:
+                return [[*row[:index], _cut(row[index], room), *row[index + 1 :]] for row in rows]
+    return rows
+
+
+def _cut(value: Any, room: int) -> Any:
+    """A name without its middle: what tells names apart stands at either end."""
+    text = escape(value) if isinstance(value, str) else ""
+    if width(text) <= room:
+        return value
+    return f"{fitting(text, room // 2)}…{fitting(text[::-1], (room - 1) // 2)[::-1]}"
 
 
 def _room(widths: Sequence[int]) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -51,26 +53,23 @@ _ZSH_REGISTER: Final = f"compdef _{PROGRAM}_completion {PROGRAM}"
 _ZSH_FIRST_TAB: Final = f"if [[ $funcstack[1] == _{PROGRAM} ]]; then _{PROGRAM}_completion; else {_ZSH_REGISTER}; fi\n"
 #: Words for a value that is, or may be, the name of a file.
 _FILES: Final = ("FILE", "FOLDER", "URI")
-#: How long zsh may take to read its configuration and to tell what it found, in seconds.
-_ZSH_PATIENCE: Final = 5.0
-#: Where the package bash-completion, which loads what lies in its folders, is installed.
-_BASH_COMPLETION: Final = (
-    "/usr/share/bash-completion/bash_completion",
-    "/usr/local/share/bash-completion/bash_completion",
-    "/opt/homebrew/share/bash-completion/bash_completion",
-    "/usr/local/etc/profile.d/bash_completion.sh",
-    "/opt/homebrew/etc/profile.d/bash_completion.sh",
-)
+#: How long a shell may take to read its configuration and to tell what it found, in seconds.
+_PATIENCE: Final = 5.0
+#: What stands before a shell's answer: its configuration may print, too.
+_ANSWER: Final = "[zkgroup]"
+#: What bash-completion, which loads what lies in its folders, calls its loader: up to 2.11, and since.
+_BASH_LOADERS: Final = ("_completion_loader", "_comp_complete_load")
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a shell's script goes. ``lines``: what its configuration lacks to find it there, in the file ``dotfile``;
-    none if it does."""
+    none if it does. ``why``: what is missing, in words."""
 
     path: Path
-    dotfile: str = ""
+    dotfile: Path = Path()
     lines: tuple[str, ...] = ()
+    why: str = ""
 
 
 def script(shell: Shell) -> str:
@@ -98,42 +97,70 @@ def answer_to(program: Any, shell: str, line: str) -> tuple[str, bool]:
     last = words.pop() if words and not line.endswith(" ") else ""
     context = _resolve_context(program, {}, PROGRAM, words)
     found, value = _resolve_incomplete(context, words, last)
-    items = found.shell_complete(context, value)
+    metavar = getattr(found, "metavar", None) or ""
+    items = found.shell_complete(context, value) or _words_of(metavar, value)
     if last.startswith("--") and "=" in last:
         for item in items:
             item.value = last.removesuffix(value) + item.value
     kind = kinds[shell](program, {}, PROGRAM, COMPLETE_VARIABLE)
     offered = "\n".join(map(kind.format_completion, items))
-    files = not items and any(word in (getattr(found, "metavar", None) or "") for word in _FILES)
+    files = not items and _may_be_file(metavar, value)
     if shell == "zsh":
         offered = f"_arguments '*: :(({offered}))'" if items else "_files" if files else ":"
     return offered + "\n" * bool(offered), files
 
 
+def _words_of(metavar: str, value: str) -> list[Any]:
+    """The words of ``earliest|latest|N`` that are typed as they stand there."""
+    from typer._click.shell_completion import CompletionItem
+
+    words = re.findall(r"(?:^|(?<=\|))[a-z0-9]+(?=\||$|\[)", metavar) if "|" in metavar else ()
+    return [CompletionItem(word) for word in words if word.startswith(value)]
+
+
+def _may_be_file(metavar: str, value: str) -> bool:
+    """Whether the name of a file may begin so. Where other things may stand, a colon or an ``@`` says that one does:
+    ``TOPIC:PARTITION=OFFSET``, ``@TIME``, ``s3://BUCKET``."""
+    other = ("|" in metavar or "URI" in metavar) and (":" in value or value.startswith("@"))
+    return not other and any(word in metavar for word in _FILES)
+
+
 def place_for(shell: Shell, environ: Mapping[str, str]) -> Place:
-    """Where this user's shell looks for completions."""
+    """Where this user's shell looks for completions. bash and zsh are asked: what they look at is up to their
+    configuration."""
     home = Path(environ.get("HOME") or "~").expanduser()
     data = Path(environ.get("XDG_DATA_HOME") or home / ".local" / "share")
     if shell == "fish":
         return Place(Path(environ.get("XDG_CONFIG_HOME") or home / ".config") / "fish" / "completions" / "zkgroup.fish")
     if shell == "zsh":
-        return _zsh_place(home, data / "zsh" / "site-functions", _ask_zsh(environ))
-    folder = Path(environ.get("BASH_COMPLETION_USER_DIR", "").partition(":")[0] or data / "bash-completion")
-    path = folder / "completions" / PROGRAM
-    if any(map(os.path.exists, _BASH_COMPLETION)):
+        dotfile = Path(environ.get("ZDOTDIR") or home) / ".zshrc"
+        return _zsh_place(home, data / "zsh" / "site-functions", dotfile, _ask_zsh(environ))
+    return _bash_place(home, data / "bash-completion", _ask_bash(environ))
+
+
+def _bash_place(home: Path, usual: Path, told: Sequence[str] | None) -> Place:
+    """``told``: what bash said, of ``_ask_bash``."""
+    own, *completes = told or ("",)
+    path = Path(own.partition(":")[0] or usual) / "completions" / PROGRAM
+    if any(loader in line for line in completes for loader in _BASH_LOADERS):
         return Place(path)
-    return Place(path, "~/.bashrc", (f"source {path}",))
+    if any(line.endswith(f" -F _{PROGRAM}_completion {PROGRAM}") for line in completes):
+        return Place(path)  # the line is there already
+    why = "bash does not tell what it completes" if told is None else "bash-completion is not loaded in a new bash"
+    return Place(path, home / ".bashrc", (f"source {shlex.quote(str(path))}",), why)
 
 
-def _zsh_place(home: Path, usual: Path, told: Sequence[str] | None) -> Place:
+def _zsh_place(home: Path, usual: Path, dotfile: Path, told: Sequence[str] | None) -> Place:
     """The first folder of the user's own in $fpath. ``told``: what zsh said, of ``_ask_zsh``."""
     start = "autoload -Uz compinit && compinit"
     *folders, completes = told or ("",)
     own = [folder for name in folders if (folder := Path(name)).is_relative_to(home) and _may_write(folder)]
     if not own:
-        return Place(usual / f"_{PROGRAM}", "~/.zshrc", (f"fpath=({usual} $fpath)", start))
-    lines = () if completes == "compdef" else (start,)
-    return Place(own[0] / f"_{PROGRAM}", "~/.zshrc" if lines else "", lines)
+        lines = (f"fpath=({shlex.quote(str(usual))} $fpath)", start)
+        return Place(usual / f"_{PROGRAM}", dotfile, lines, "no folder of yours is in a new zsh's $fpath")
+    if completes == "compdef":
+        return Place(own[0] / f"_{PROGRAM}")
+    return Place(own[0] / f"_{PROGRAM}", dotfile, (start,), "a new zsh does not start its completions")
 
 
 def _may_write(folder: Path) -> bool:
@@ -142,25 +169,36 @@ def _may_write(folder: Path) -> bool:
     return os.access(folder, os.W_OK)
 
 
+def _ask_bash(environ: Mapping[str, str]) -> list[str] | None:
+    """Where bash-completion is to look, as the user's configuration says it; what completes a command that nothing is
+    known of, and what completes ours. None where bash cannot tell."""
+    question = f'printf "%s\\n" "{_ANSWER}" "$BASH_COMPLETION_USER_DIR"; complete -p -D; complete -p {PROGRAM}'
+    return _asked("bash", question, environ)
+
+
 def _ask_zsh(environ: Mapping[str, str]) -> list[str] | None:
     """$fpath, as the user's configuration sets it, and last "compdef" if completions are on, else "". None where zsh
     cannot tell."""
-    zsh = shutil.which("zsh", path=environ.get("PATH"))
-    if zsh is None:
+    return _asked("zsh", f'print -rl -- "{_ANSWER}" $fpath "${{functions[compdef]:+compdef}}"', environ)
+
+
+def _asked(shell: Shell, question: str, environ: Mapping[str, str]) -> list[str] | None:
+    """What a new shell, which has read the user's configuration, prints. None where it does not come to that."""
+    program = shutil.which(shell, path=environ.get("PATH"))
+    if program is None:
         return None
-    question = 'print -rl -- "[zkgroup]" $fpath "${functions[compdef]:+compdef}"'
     try:
         done = subprocess.run(
-            [zsh, "-ic", question],
+            [program, "-ic", question],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env=dict(environ),
-            timeout=_ZSH_PATIENCE,
+            timeout=_PATIENCE,
             start_new_session=True,  # an interactive shell would take the terminal
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    _, found, answer = done.stdout.decode(errors="replace").rpartition("[zkgroup]\n")
+    _, found, answer = done.stdout.decode(errors="replace").rpartition(f"{_ANSWER}\n")
     return answer.split("\n")[:-1] if found else None

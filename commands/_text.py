@@ -64,6 +64,16 @@ def width(text: str) -> int:
     return sum(map(_columns, text))
 
 
+def fitting(text: str, room: int) -> str:
+    """As much of a text, from its beginning, as a terminal shows in so many columns: no wide character is halved."""
+    used = 0
+    for index, character in enumerate(text):
+        used += _columns(character)
+        if used > room:
+            return text[:index]
+    return text
+
+
 def _columns(character: str) -> int:
     if unicodedata.category(character) in ("Mn", "Me", "Cf"):
         return 0

@@ -14,9 +14,14 @@ from zkgroup.groups.trends import Rates, spark
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.words import counted
 
-from ._text import escape, width
+from ._text import escape, fitting, width
 from ._watch_view import View
 
+#: Lines that partitions take at least, and events.
+_FEWEST: Final = 4
+_FEWEST_EVENTS: Final = 2
+#: How much of a name is shown in any case.
+_SHORTEST_NAME: Final = 12
 _ASCII: Final = "_.-:=+*#"
 _STYLES: Final = {"head": "1", "dim": "2", "good": "32", "warn": "33", "bad": "31", "keys": "7", "title": "1"}
 _OF_KIND: Final = {
@@ -29,7 +34,8 @@ _OF_KIND: Final = {
 HELP: Final = (
     "s            next order: lag, name, owner, rate",
     "l n o r      order by lag, name, owner, rate",
-    "/            type a text: only partitions whose name or owner has it; Enter keeps it, Esc clears it",
+    "/            type a text: only partitions whose name or owner has it;",
+    "             Enter keeps it, Esc clears it",
     "p, space     pause: what happens meanwhile is shown afterwards",
     "arrows, PgUp PgDn Home End   scroll the partitions",
     "?            this help",
@@ -66,27 +72,30 @@ def frame(view: View, columns: int, lines: int, style: Style) -> list[str]:
     else:
         events = _events(view, columns, max(2, min(8, lines // 4)), style)
         members = _members(view, columns, max(1, min(len(view.look.members), (lines - 10) // 4)), style)
+        # Of little room partitions get theirs first: a blank line, their head, one of them, how many there are more.
+        if body - len(head) - len(members) - len(events) < _FEWEST:
+            members = []
+        if body - len(head) - len(events) < _FEWEST:
+            events = []
         partitions = _partitions(view, columns, max(2, body - len(head) - len(members) - len(events)), style)
         left = body - len(head) - len(members) - len(partitions)
-        found = [*head, *members, *partitions, *_events(view, columns, left - 1, style)]
+        last = _events(view, columns, left - 1, style) if left > _FEWEST_EVENTS else []
+        found = [*head, *members, *partitions, *last]
     found = found[:body]
     return [*found, *[""] * (body - len(found)), _keys(view, columns, style)]
-
-
-def page(view: View, lines: int) -> int:
-    """How many partitions a screen has about."""
-    return max(1, lines - 12 - min(len(view.look.members) if view.look else 0, lines // 4))
 
 
 def _title(view: View, columns: int, style: Style) -> list[str]:
     look = view.look
     if look is None:
-        return [style.style(_fit(view.group, columns), "title")]
+        return [style.style(_fit(escape(view.group), columns), "title")]
     owned = sum(p.owner is not None for p in look.partitions.values())
     lag = told_lag(look.partitions.values())
-    first = f"{escape(view.group)}  {counted(len(look.members), 'member')}"
-    first += f"  {owned} of {counted(len(look.partitions), 'partition')} owned  lag {lag}"
+    numbers = f"  {counted(len(look.members), 'member')}"
+    numbers += f"  {owned} of {counted(len(look.partitions), 'partition')} owned  lag {lag}"
     clock = _clock(look.at) + ("  PAUSED" if view.paused else "")
+    # What a long name leaves no room for would be the numbers, which are what is watched.
+    first = _fit(escape(view.group), max(_SHORTEST_NAME, columns - len(numbers) - len(clock) - 2)) + numbers
     rates = view.trends.total()
     second = f"{_rate(rates.produced)}/s in  {_rate(rates.consumed)}/s out  {_catch_up(look, rates)}"
     second += f"lag {_spark(view.trends.total_lags(), min(40, columns // 4), style)}"
@@ -174,7 +183,9 @@ def _joined(
 def _partitions(view: View, columns: int, room: int, style: Style) -> list[str]:
     rows = view.rows()
     shown = max(1, room - 2)
-    view.scroll = max(0, min(view.scroll, len(rows) - shown))
+    if len(rows) > shown:
+        shown = max(1, shown - 1)  # one line says how many are not
+    view.scroll, view.shown = max(0, min(view.scroll, len(rows) - shown)), shown
     visible = rows[view.scroll : view.scroll + shown]
     if not rows:
         words = f"no partition has {escape(view.filter)!r} in its name or owner" if view.filter else "no partitions"
@@ -200,7 +211,16 @@ def _partitions(view: View, columns: int, room: int, style: Style) -> list[str]:
     lines[1] = style.style(_marked(lines[1], view, len(rows), columns), "head")
     for number, (_, p, rates) in enumerate(visible, 2):
         lines[number] = style.style(lines[number], _judged(p, rates))
+    if len(rows) > shown:
+        lines.append(style.style(_fit(_out_of_sight(view.scroll, len(rows) - view.scroll - shown), columns), "dim"))
     return lines
+
+
+def _out_of_sight(above: int, below: int) -> str:
+    """How many partitions the screen has no lines for, and how they come to be seen."""
+    hidden = [f"{count} {where}" for count, where in ((above, "above"), (below, "below")) if count]
+    words = f"… and {below} more" if not above else f"… {', '.join(hidden)}"
+    return f"{words}: arrows scroll, / filters, or make the window larger"
 
 
 def _left(columns: int, widths: Sequence[int], kept: Sequence[int]) -> int:
@@ -289,10 +309,4 @@ def _fit(text: str, room: int) -> str:
     """The text, cut so that it takes no more columns; wide characters take two, and none is halved."""
     if len(text) <= room and width(text) <= room:
         return text
-    used, kept = 0, []
-    for character in text[: room + 200]:
-        used += width(character)
-        if used > room - 1:
-            break
-        kept.append(character)
-    return "".join(kept) + ("…" if room > 0 else "")
+    return fitting(text, room - 1) + ("…" if room > 0 else "")

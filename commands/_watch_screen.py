@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from ._errors import say
 from ._logging import LIBRARIES
 from ._text import one_line
-from ._watch_frame import Style, frame, page
+from ._watch_frame import Style, frame
 from ._watch_terminal import Key, Terminal
 from ._watch_view import View
 
@@ -106,7 +106,7 @@ class _Painter:
 
     def press(self, key: Key) -> None:
         """Give a key to the view."""
-        if self._view.press(key, page(self._view, self._terminal.size[1])):
+        if self._view.press(key):
             self.stale = True
 
 

@@ -36,6 +36,8 @@ class View:
         self.paused = False
         self.help = False
         self.scroll = 0
+        #: How many partitions the last frame had lines for.
+        self.shown = 1
         #: One line about servers, or a recording that is played.
         self.note = ""
         #: What the last line says besides the keys of every screen.
@@ -78,8 +80,8 @@ class View:
                 rows.sort(key=lambda row: (row[2].consumed is None, -(row[2].consumed or 0), row[0]))
         return rows
 
-    def press(self, key: Key, page: int) -> bool:
-        """A key; ``page``: how many partitions are on the screen. Whether it meant anything here."""
+    def press(self, key: Key) -> bool:
+        """A key. Whether it meant anything here."""
         if self.typing:
             return self._type(key)
         match key:
@@ -101,9 +103,9 @@ class View:
             case "down" | "j":
                 self.scroll += 1
             case "page-up":
-                self.scroll -= page
+                self.scroll -= self.shown
             case "page-down":
-                self.scroll += page
+                self.scroll += self.shown
             case "home":
                 self.scroll = 0
             case "end":

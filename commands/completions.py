@@ -14,6 +14,7 @@ from zkgroup.errors import RefusedError, UsageError
 from ._completing import COMPLETE_VARIABLE
 from ._context import done
 from ._shells import SHELLS, Place, Shell, place_for, script
+from ._text import one_line
 
 
 def completions(
@@ -70,10 +71,20 @@ def _install(ctx: typer.Context, shell: Shell, place: Place) -> None:
         temporary.write_text(text, encoding="utf-8")
         temporary.replace(path)
         done(ctx, f"written: {place.path}")
-    if place.lines:
-        done(ctx, f"{shell} does not look there by itself: add to {place.dotfile}:")
-        sys.stdout.write("".join(f"{line}\n" for line in place.lines))
-    done(ctx, f"a new {shell} completes zkgroup")
+    if not place.lines:
+        done(ctx, f"a new {shell} completes zkgroup")
+        return
+    missing = "" if place.dotfile.exists() else " (which is not there yet)"
+    lines = "this line" if len(place.lines) == 1 else "these lines"
+    done(ctx, f"{shell} does not look there by itself: {place.why}")
+    done(ctx, f"with {lines} in {_in_home(place.dotfile)}{missing} a new {shell} completes zkgroup:")
+    sys.stdout.write("".join(f"{line}\n" for line in place.lines))
+
+
+def _in_home(path: Path) -> str:
+    """As people write it."""
+    home = Path(os.environ.get("HOME") or "~").expanduser()
+    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
 
 
 def _uninstall(ctx: typer.Context, shell: Shell, place: Place) -> None:
@@ -83,6 +94,10 @@ def _uninstall(ctx: typer.Context, shell: Shell, place: Place) -> None:
     _check_ours(place.path)
     place.path.unlink()
     done(ctx, f"removed: {place.path}")
+    dotfile = Path(os.environ.get("HOME") or "~").expanduser() / ".bashrc"
+    for line in (_content(dotfile) or "").splitlines() if shell == "bash" else ():
+        if str(place.path) in line:
+            done(ctx, f"every new bash would miss it: take this line out of {_in_home(dotfile)}: {one_line(line)}")
 
 
 def _content(path: Path) -> str | None:

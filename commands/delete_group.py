@@ -17,7 +17,7 @@ from ._changing import (
     KAFKA_WINDOW,
     BackupOption,
     Change,
-    ConfirmOption,
+    ConfirmManyOption,
     DryRunOption,
     ExecuteOption,
     NoMembersOption,
@@ -90,7 +90,7 @@ def delete_group(
     no_zookeeper_members: NoMembersOption = False,
     execute: ExecuteOption = False,
     dry_run: DryRunOption = False,
-    confirm: ConfirmOption = None,
+    confirm: ConfirmManyOption = None,
     output: OutputOption = "table",
 ) -> None:
     """Delete a group, topics of it, or all groups that are debris.

@@ -225,7 +225,7 @@ def export(
     \b
     zkgroup export orders --group lake --from earliest --to /data/lake
     zkgroup export --group lake --to /data/lake --verify
-    zkgroup export orders --group lake --to /data/lake --backfill --from @2024-05-01 --until @2024-05-02
+    zkgroup export orders -g lake --to /lake --backfill --from @2024-05-01
     """
     spark = _spark_properties(properties_file, conf or ())
     target_bytes = _size(target_file_size, "--target-file-size")

@@ -22,7 +22,7 @@ from ._checking import (
     show_checks,
     write_metrics,
 )
-from ._completing import complete_group
+from ._completing import complete_finding, complete_group
 from ._context import warn
 from ._looking import StoreOption, check_topics, look_at, look_at_all
 from ._options import OutputOption, TopicsOption
@@ -103,6 +103,7 @@ def inspect_group(
             metavar="CODE",
             help="Show the page that explains findings of this code: what it means, why it happens, what mends it.",
             show_default=False,
+            autocompletion=complete_finding,
         ),
     ] = None,
     checking: CheckOption = False,

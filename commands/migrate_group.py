@@ -65,7 +65,9 @@ def migrate_group(
     milliseconds remains in which another's commit would be lost; what was not there before cannot be taken away again
     from Kafka but with the whole group.
 
-    How to move consumers that must not stop: docs/migrating.md.
+    Consumers that must not stop move by themselves: give each member offsets.storage=kafka and
+    dual.commit.enabled=true, one after the other, until --verify finds both stores the same; then
+    dual.commit.enabled=false, again one after the other.
 
     \b
     zkgroup migrate-group billing --to kafka

@@ -9,7 +9,7 @@ import typer
 from zkgroup.errors import UsageError
 
 from ._checking import MetricsOption, write_metrics
-from ._completing import complete_topic
+from ._completing import complete_partitions
 from ._context import warn
 from ._looking import StoreOption, check_topics, look_at
 from ._options import GroupArgument, OutputOption
@@ -31,7 +31,7 @@ ScopeOption = Annotated[
         metavar="TOPIC[:P,P-P]",
         help="Only this topic, or these partitions of it; repeatable.",
         show_default=False,
-        autocompletion=complete_topic,
+        autocompletion=complete_partitions,
     ),
 ]
 

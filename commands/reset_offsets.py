@@ -26,7 +26,7 @@ from ._changing import (
     NoMembersOption,
     change_of,
 )
-from ._completing import complete_topic
+from ._completing import complete_group, complete_partitions
 from ._looking import StoreChoice, brokers_of, keep_everything, open_stores
 from ._options import GroupArgument, OutputOption
 from ._render import print_rows
@@ -59,7 +59,7 @@ def reset_offsets(
             help="This topic, or these partitions of it; repeatable. Of a file or a backup, only these.",
             rich_help_panel=SCOPE,
             show_default=False,
-            autocompletion=complete_topic,
+            autocompletion=complete_partitions,
         ),
     ] = None,
     all_topics: Annotated[
@@ -128,6 +128,7 @@ def reset_offsets(
             help="Whose offsets to take of a file that names groups; GROUP's own by default.",
             rich_help_panel=FILES,
             show_default=False,
+            autocompletion=complete_group,
         ),
     ] = None,
     export: Annotated[
@@ -152,7 +153,7 @@ def reset_offsets(
 
     \b
     zkgroup reset-offsets billing --topic orders:0,2-5 --to-earliest
-    zkgroup reset-offsets billing --all-topics --to-datetime 2024-05-01T12:00:00+02:00 --execute
+    zkgroup reset-offsets billing --all-topics --to-datetime 2024-05-01T12:00Z
     zkgroup reset-offsets billing --from-file saved.txt --execute
     zkgroup reset-offsets billing --undo BACKUP --execute
     """

@@ -296,7 +296,7 @@ def member(
 
     \b
     zkgroup sandbox member orders --group billing --from-beginning
-    zkgroup sandbox member --whitelist 'ord.*' --group billing --id nightly --release 0.8.2.2 --detach
+    zkgroup sandbox member orders --group billing --release 0.8.2.2 --detach
     """
     from zkgroup.config import Property, load_consumer_config
     from zkgroup.protocol.names import validate_group_id, validate_topic

@@ -9,7 +9,7 @@ import typer
 from zkgroup.words import counted
 
 from ._changing import BackupOption, ConfirmOption, DryRunOption, ExecuteOption, change_of
-from ._completing import complete_topic
+from ._completing import complete_partitions
 from ._managing import needs_of_deletion, open_manager, show_removal
 from ._options import GroupArgument, OutputOption
 
@@ -23,7 +23,7 @@ def unsubscribe(
             "--topic",
             metavar="TOPIC[:P,P-P]",
             help="This topic, or these partitions of it; repeatable.",
-            autocompletion=complete_topic,
+            autocompletion=complete_partitions,
         ),
     ],
     backup: BackupOption = None,

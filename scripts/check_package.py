@@ -26,8 +26,10 @@ TESTS = (
     "tests/commands/test_consume_ends.py::test_messages_that_come_meanwhile_do_not_keep_it",
     "tests/commands/test_consume_ends.py::test_who_owns_nothing_has_nothing_to_wait_for",
 )
-#: What these tests need of the development tools.
+#: What these tests need of the development tools; others have them all.
 TOOLS = ("pytest", "pytest-timeout", "hypothesis")
+#: What tests read that is no part of the package: pages, which are followed, and scripts that are compared.
+READ = ("docs", "completions", "scripts", "README.md", "CHANGELOG.md", "pyproject.toml")
 #: In the environment: the help of every command that has a man page, in one process, since each start takes its time.
 HELP = """
 import contextlib, io, sys
@@ -41,7 +43,7 @@ for page in sys.argv[1:]:
     if not shown.getvalue().startswith(f"Usage: {' '.join(['zkgroup', *command])} "):
         print(page, shown.getvalue())
 """
-INI = "[pytest]\npythonpath = tests\naddopts = --strict-markers --import-mode=importlib\ntimeout = 300\n"
+INI = "[pytest]\npythonpath = tests scripts\naddopts = --strict-markers --import-mode=importlib\ntimeout = 300\n"
 
 
 class Failed(Exception):
@@ -145,8 +147,15 @@ def check_tests(place: Place, tests: list[str]) -> None:
     """Tests on real servers, from a copy that has nothing of the checkout beside it."""
     with (ROOT / "pyproject.toml").open("rb") as file:
         wanted = tomllib.load(file)["project"]["optional-dependencies"]["dev"]
-    place.install(*(line for line in wanted if re.split(r"[><=\[]", line)[0] in TOOLS), "zkgroup[sandbox]")
-    shutil.copytree(ROOT / "tests", place.work / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+    if tests == list(TESTS):
+        wanted = [line for line in wanted if re.split(r"[><=\[]", line)[0] in TOOLS] + ["zkgroup[sandbox]"]
+    place.install(*wanted)
+    tree = place.folder / "tree"  # what the wheel was made of: somebody may be at work in the checkout meanwhile
+    for name in ("tests", *READ):
+        if (tree / name).is_dir():
+            shutil.copytree(tree / name, place.work / name)
+        else:
+            shutil.copy(tree / name, place.work / name)
     (place.work / "pytest.ini").write_text(INI, encoding="utf-8")
     told = place.run("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests)
     say(f"tests: {told.strip().splitlines()[-1]}")

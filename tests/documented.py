@@ -70,7 +70,7 @@ def masked(text: str) -> list[str]:
     text = re.sub(r"127\.0\.0\.1:\d+", "ADDRESS", text)
     text = re.sub(r"/\S+/sandbox/default/", "FOLDER/", text)
     text = re.sub(r"/\S+/backups/\w+-", "FOLDER/", text)
-    text = re.sub(r"\b\d+\.\d s\b|(?<=registered for )\d+ s\b|\b\d+ s(?= old\b)", "N s", text)
+    text = re.sub(r"(?:at most )?\b\d+\.\d\d? s\b|(?<=registered for )\d+ s\b|\b\d+ s(?= old\b)", "N s", text)
     text = re.sub(r"\b0x[0-9a-f]{9,}\b", "SESSION", text)
     text = re.sub(r"(?<![\w.-])\d{4,}(?![\w.-])", "N", text)
     text = re.sub(r"\d+(?= +running\b)", "N", text)  # process ids may be short

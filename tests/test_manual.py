@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +14,10 @@ import pytest
 import typer
 from documented import parsed, without_shell
 from make_manual import MAN, ROOT, Page, pages
+
+import zkgroup
+from zkgroup import commands
+from zkgroup.commands import app
 
 PAGES = pages()
 #: One line of a terminal of 80 columns, less the indentation of help.
@@ -44,6 +50,44 @@ def test_help_begins_with_one_line_and_has_two_examples(page: Page) -> None:
     assert page.purpose.endswith(".")
     assert page.purpose.count(". ") == 0, "one sentence"
     assert len(page.examples) >= 2
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_examples_fit_on_a_line(page: Page) -> None:
+    """Nobody reads, or copies, a command that a terminal of 80 columns has broken."""
+    assert [example for example in page.examples if len(example) > LINE] == []
+
+
+def help_at_80_columns(page: Page) -> list[str]:
+    """What --help shows on a narrow terminal."""
+    command = typer.main.get_command(app)
+    context = typer.Context(command, info_name="zkgroup", terminal_width=80)
+    for name in page.path[1:]:
+        command = command.get_command(context, name)  # type: ignore[attr-defined]
+        context = typer.Context(command, parent=context, info_name=name, terminal_width=80)
+    return command.get_help(context).splitlines()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_help_is_made_for_80_columns(page: Page) -> None:
+    """No line is longer; examples stand under a title of their own, each on one line, where they can be copied."""
+    lines = help_at_80_columns(page)
+    assert [line for line in lines if len(line) > 80] == []
+    start = lines.index("Examples:") + 1
+    assert lines[start : start + len(page.examples) + 1] == [*(f"  {example}" for example in page.examples), ""]
+
+
+def test_nothing_that_is_said_names_a_page_of_the_sources() -> None:
+    """Who has installed the wheel has no docs/: help, errors and findings name what is there."""
+    said = [text for page in PAGES for text in (page.purpose, *page.paragraphs)]
+    said += [what for page in PAGES for _, rows in page.sections for _, what in rows]
+    for path in {path for package in (zkgroup, commands) for path in Path(package.__file__).parent.rglob("*.py")}:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # what only explains the code
+        texts = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+        said += [node.value for node in texts if id(node) not in alone]
+    assert len(said) > 3000
+    assert [text for text in said if re.search(r"\bdocs/|\b\w+\.md\b", text)] == []
 
 
 @pytest.mark.parametrize(("page", "example"), [(page, line) for page in PAGES for line in page.examples])

@@ -17,6 +17,7 @@ from shells import home_of, shell
 from support import wait_until
 
 from zkgroup.commands._completing import PATIENCE
+from zkgroup.groups.findings import KINDS
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Ensure
 from zkgroup.sandbox.paths import STATE_VARIABLE
@@ -64,6 +65,15 @@ def test_names_and_options() -> None:
     assert offered("zkgroup sandbox start --kafka 0.8") == ["0.8.2.2"]
 
 
+def test_words_of_an_option() -> None:
+    """What may be typed as it stands in the help, beside values that nobody can know; and the codes of findings."""
+    assert offered("zkgroup export orders --from ") == ["committed", "earliest", "latest"]
+    assert offered("zkgroup consume orders --offset l") == ["latest"]
+    assert offered("zkgroup export orders --compression ") == ["zstd", "snappy", "gzip", "lz4", "none"]
+    assert offered("zkgroup inspect-group --explain offset-b") == ["offset-before-start", "offset-beyond-end"]
+    assert set(offered("zkgroup inspect-group --explain ")) == set(KINDS)
+
+
 def test_an_option_and_its_value_in_one_word() -> None:
     """``--output=j``: what is offered stands for the whole word; bash takes off what it does not replace."""
     assert offered("zkgroup owners g --output=j") == ["--output=json"]
@@ -73,6 +83,9 @@ def test_files_only_where_a_file_is_meant() -> None:
     """Where nothing is known the shell offers files for --save, and none for a number, or a group."""
     assert offered("zkgroup offsets g --save ", files=True) == []
     assert offered("zkgroup consume --max-messages ") == []
+    assert offered("zkgroup export orders --from /", files=True) == []
+    for begun in ("--from orders:0=", "--until @", "--to s3:", "--to s3://lake/"):
+        assert offered(f"zkgroup export orders {begun}") == []
     assert offered("zkgroup owners ", ZKGROUP_ZOOKEEPER="127.0.0.1:1") == []
 
 
@@ -115,6 +128,16 @@ def test_topics_and_members(cluster: Sandbox, groups: Groups, topic: str) -> Non
     for line in ("consume ", "offsets g --topic ", "reset-offsets g --topic ", "unsubscribe g --topic ", "export "):
         wait_until(lambda: offered(f"zkgroup {line}{topic[:-1]}", **zookeeper).count(topic) == 1, 60, line)  # noqa: B023
     wait_until(lambda: offered(f"zkgroup assign {group} --without ", **zookeeper) == [f"{group}_one"], 60)
+
+
+def test_partitions(cluster: Sandbox, make_topic: Callable[..., str]) -> None:
+    """Behind a topic's colon its partitions, one by one; of a topic that is not there nothing, and no files."""
+    topic, zookeeper = make_topic(3), {"ZKGROUP_ZOOKEEPER": cluster.connect}
+    for command in ("offsets g", "reset-offsets g", "unsubscribe g", "copy-group a b"):
+        for numbers, whole in (("", ["0", "1", "2"]), ("0,", ["0,0", "0,1", "0,2"]), ("0-2,1", ["0-2,1"]), ("7", [])):
+            line, expected = f"zkgroup {command} --topic {topic}:{numbers}", [f"{topic}:{one}" for one in whole]
+            wait_until(lambda: offered(line, **zookeeper) == expected, 60, line)  # noqa: B023
+    assert offered("zkgroup offsets g --topic nosuch:", **zookeeper) == []
 
 
 def test_servers_that_hang_cost_less_than_a_second() -> None:
@@ -174,7 +197,9 @@ def test_installed_it_completes_in_the_shell(
     create_topic(registry, topic, 1)
     group = groups.make({"@_one": static({topic: 1})}, name=topic)
     env |= {"ZKGROUP_ZOOKEEPER": cluster.connect}
+    (dotfile.parent / "0-is-a-file").write_text("")
     with shell(name, env) as terminal:
+        terminal.send(f"cd {dotfile.parent}\n".encode())
         for line, whole in (
             ("zkgroup own", "zkgroup owners"),
             ("zkgroup offsets g --file-f", "zkgroup offsets g --file-format"),
@@ -182,11 +207,50 @@ def test_installed_it_completes_in_the_shell(
             (f"zkgroup consume {topic[:-1]}", f"zkgroup consume {topic}"),
             (f"zkgroup assign {group} --without ta", f"zkgroup assign {group} --without {group}_one"),
             ("zkgroup owners g -c sandbox:tests-z", "zkgroup owners g -c sandbox:tests-zookeeper"),
+            (f"zkgroup offsets g --topic {topic}:", f"zkgroup offsets g --topic {topic}:0"),
+            ("zkgroup offsets g --topic nosuch:0", "zkgroup offsets g --topic nosuch:0"),
+            ("zkgroup export t --from t:0=0", "zkgroup export t --from t:0=0"),
+            ("zkgroup inspect-group --explain split", "zkgroup inspect-group --explain split-group"),
             ("zkgroup assign g --strategy ro", "zkgroup assign g --strategy roundrobin"),
             ("zkgroup offsets g --file-format=sp", "zkgroup offsets g --file-format=spark"),
             (f"zkgroup offsets g --save {dotfile.parent}/{dotfile.name[:-1]}", f"zkgroup offsets g --save {dotfile}"),
         ):
             terminal.completes(line, whole)
+
+
+def test_bash_without_a_configuration(tmp_path: Path) -> None:
+    """Where nothing loads bash-completion a new bash completes nothing by itself, and that is told; the line that is
+    printed is all that is missing. With it --install has nothing to add, and --uninstall names it."""
+    env = home_of(tmp_path, ZKGROUP, environment())
+    completed = ["bash", "-ic", "complete -p zkgroup || _completion_loader zkgroup"]
+    installed = run("completions", "bash", "--install", env=env)
+    assert installed.returncode == 0
+    assert "bash-completion is not loaded in a new bash" in installed.stderr
+    assert "with this line in ~/.bashrc (which is not there yet) a new bash completes zkgroup:" in installed.stderr
+    assert subprocess.run(completed, env=env, capture_output=True, timeout=60, check=False).returncode != 0
+    assert not (tmp_path / ".bashrc").exists()
+    (tmp_path / ".bashrc").write_text(installed.stdout)
+    assert len(installed.stdout.splitlines()) == 1
+    with shell("bash", env) as terminal:
+        terminal.completes("zkgroup own", "zkgroup owners")
+    again = run("completions", "bash", "--install", env=env)
+    assert (again.returncode, again.stdout) == (0, "")
+    assert again.stderr.endswith("zkgroup: a new bash completes zkgroup\n")
+    removed = run("completions", "bash", "--uninstall", env=env).stderr
+    assert f"take this line out of ~/.bashrc: {installed.stdout}" in removed
+
+
+def test_bash_says_where_it_looks(tmp_path: Path) -> None:
+    """A folder that ~/.bashrc names for completions is taken, and nothing else is needed."""
+    if not BASH_COMPLETION.exists():
+        pytest.skip("bash-completion is not installed: make shells")
+    (tmp_path / ".bashrc").write_text(f"BASH_COMPLETION_USER_DIR=~/mine\nsource {BASH_COMPLETION}\necho talkative\n")
+    env = home_of(tmp_path, ZKGROUP, environment())
+    installed = run("completions", "bash", "--install", env=env)
+    assert (installed.returncode, installed.stdout) == (0, "")
+    assert (tmp_path / "mine" / "completions" / "zkgroup").read_text() == (FOLDER / "zkgroup.bash").read_text()
+    with shell("bash", env) as terminal:
+        terminal.completes("zkgroup own", "zkgroup owners")
 
 
 def test_installing_twice_and_taking_it_away(person: tuple[str, dict[str, str], Path]) -> None:

@@ -169,44 +169,18 @@ def test_options_that_contradict_each_other(migrate: Migrate) -> None:
 # --- the guide ------------------------------------------------------------------------------------------------------
 
 
-def typed(step: str, group: str) -> list[str]:
-    """A command of the guide that begins so, for this group."""
-    text = GUIDE.read_text(encoding="utf-8")
-    (found,) = {match for match in re.findall(r"zkgroup ([a-z-]+ billing[^`\n]*)", text) if match.startswith(step)}
-    return [word.replace("billing", group) for word in found.split()]
-
-
-def test_the_guide_for_consumers_that_may_stop(
-    migrate: Migrate, cluster: Sandbox, registry: Registry, unique: Unique, topic: str
-) -> None:
-    """A Scala member in ZooKeeper, then one of Kafka's own groups: each message is read once. What is left in ZooKeeper
-    goes last."""
-    group = unique("guide")
-    with cluster.member(group, topic, name="old", from_beginning=True) as old:
-        wait_until(lambda: len(old.consumed()) == 30, 60, "the old member reads everything")
-    assert run(*typed("migrate-group billing --to kafka --execute", group), "-z", cluster.connect).returncode == 0
-    produce(migrate.kafka, topic, numbered(3, 3, 30))
-    with joined(migrate.kafka, group, [topic]):
-        shown = run("offsets", group, "--store", "kafka", "--output", "json", "-z", cluster.connect)
-        assert sum(row["lag"] for row in json.loads(shown.stdout)) == 3, "it begins where the old one ended"
-    wait_until(lambda: group_is_empty(migrate, group), 30, "the new member is gone")
-    assert run(*typed("delete-group billing", group), "-z", cluster.connect).returncode == 0
-    (left,) = registry.read([Children(znodes.group(group))])
-    assert not isinstance(left, tuple)
-    assert migrate.in_kafka(group, topic) == [10, 10, 10]
-
-
-def script(mark: str, **names: str) -> str:
-    """The block of the guide below ``<!-- MARK -->``, with these names for those of the guide."""
+def block(mark: str, **names: str) -> str:
+    """The commands of the guide below ``<!-- MARK -->``, with these names for those of the guide."""
     text = GUIDE.read_text(encoding="utf-8")
     (found,) = re.findall(rf"<!-- {mark} -->\n```bash\n(.*?)```\n", text, re.DOTALL)
-    return re.sub(r"compare-old|compare-new|billing(?= )|orders", lambda name: names[name[0].replace("-", "_")], found)
+    known = r"compare-old|compare-new|billing-new|billing(?=\s)|orders"
+    return re.sub(known, lambda name: names[name[0].replace("-", "_")], found)
 
 
-def shell(commands: str, folder: Path, cluster: Sandbox) -> str:
-    """What bash prints, where ``zkgroup`` is ours and knows its cluster; every command must succeed."""
+def typed(commands: str, folder: Path, cluster: Sandbox) -> subprocess.CompletedProcess[str]:
+    """Commands in bash, where ``zkgroup`` is ours and knows its cluster; it ends with the first that fails."""
     path = f"{Path(ZKGROUP).parent}:{os.environ['PATH']}"
-    done = subprocess.run(
+    return subprocess.run(
         ["bash", "-euo", "pipefail", "-c", commands],
         cwd=folder,
         env=environment({"PATH": path, "ZKGROUP_ZOOKEEPER": cluster.connect}),
@@ -215,8 +189,79 @@ def shell(commands: str, folder: Path, cluster: Sandbox) -> str:
         timeout=60,
         check=False,
     )
+
+
+def shell(commands: str, folder: Path, cluster: Sandbox) -> str:
+    """What they print; every command must succeed."""
+    done = typed(commands, folder, cluster)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+class Guide:
+    """Follows the guide for one group, block by block. All that it has must have been followed in the end."""
+
+    def __init__(self, chapter: str, folder: Path, cluster: Sandbox, **names: str) -> None:
+        self._marks = re.findall(rf"<!-- ({chapter}: \w+) -->", GUIDE.read_text(encoding="utf-8"))
+        self._chapter = chapter
+        self._names = names
+        self._folder = folder
+        self._cluster = cluster
+        self.followed: set[str] = set()
+
+    def __call__(self, step: str) -> str:
+        """A step that succeeds at once; what it prints."""
+        self.followed.add(f"{self._chapter}: {step}")
+        return shell(block(f"{self._chapter}: {step}", **self._names), self._folder, self._cluster)
+
+    def until(self, step: str, seen: Callable[[str], bool]) -> str:
+        """A step that is typed again until it succeeds and shows what the guide says that it will."""
+        self.followed.add(f"{self._chapter}: {step}")
+        commands = block(f"{self._chapter}: {step}", **self._names)
+        last: list[str] = []
+
+        def again() -> bool:
+            done = typed(commands, self._folder, self._cluster)
+            last[:] = [done.stdout]
+            return done.returncode == 0 and seen(done.stdout)
+
+        wait_until(again, 60, f"{self._chapter}: {step}")
+        return last[0]
+
+    def left(self) -> set[str]:
+        """What was not followed."""
+        return set(self._marks) - self.followed
+
+
+def test_the_guide_for_consumers_that_may_stop(
+    migrate: Migrate, cluster: Sandbox, registry: Registry, unique: Unique, topic: str, tmp_path: Path
+) -> None:
+    """A Scala member in ZooKeeper, then one of Kafka's own groups: each message is read once. There is a way back, and
+    what is left in ZooKeeper goes while the new member is at work."""
+    group = unique("guide")
+    guide = Guide("stopped", tmp_path, cluster, billing=group)
+    with cluster.member(group, topic, name="old", from_beginning=True) as old:
+        wait_until(lambda: len(old.consumed()) == 30, 60, "the old member reads everything")
+        assert f"{group}_old" in guide("1")
+    guide.until("1", lambda shown: len(shown.splitlines()) == 1)
+    assert group not in guide("2")
+    assert migrate.in_kafka(group, topic) == [None] * 3, "a plan"
+    guide("3")
+    produce(migrate.kafka, topic, numbered(3, 3, 30))
+    with joined(migrate.kafka, group, [topic]):
+        shown = guide.until("4", lambda shown: "tester" in shown)
+        rows = [line.split() for line in shown.splitlines() if line.startswith(f"{topic} ")]
+        assert [(row[1], row[2], row[-1]) for row in rows] == [(str(n), "10", "1") for n in range(3)]
+    wait_until(lambda: group_is_empty(migrate, group), 30, "the new member is gone")
+    commit_in_kafka(migrate.kafka, group, {TopicPartition(topic, 0): 11})
+    guide("back")
+    assert [row["source"] for row in migrate.rows(group)] == [11, 10, 10], "the old ones go on where the new ones were"
+    with joined(migrate.kafka, group, [topic]):
+        guide("5")
+    (left,) = registry.read([Children(znodes.group(group))])
+    assert not isinstance(left, tuple)
+    assert migrate.in_kafka(group, topic) == [11, 10, 10]
+    assert guide.left() == set()
 
 
 def test_the_old_way_and_the_new_side_by_side(
@@ -225,7 +270,7 @@ def test_the_old_way_and_the_new_side_by_side(
     """Both kinds of member print the same messages and commit the same offsets, each in its own store; a group that
     moves from one to the other reads each message once."""
     names = {"compare_old": unique("old"), "compare_new": unique("new"), "orders": topic, "billing": unique("billing")}
-    shown = shell(script("side by side", **names), tmp_path, cluster)
+    shown = shell(block("side by side", **names), tmp_path, cluster)
     assert "the same messages" in shown
     assert len((tmp_path / "old.txt").read_text().splitlines()) == 30
     rows = [line.split()[1:3] for line in shown.splitlines() if line.startswith(topic)]
@@ -233,7 +278,7 @@ def test_the_old_way_and_the_new_side_by_side(
     (left,) = registry.read([Children(znodes.group(names["compare_old"]))])
     assert not isinstance(left, tuple)
     assert migrate.in_kafka(names["compare_new"], topic) == [None] * 3
-    shell(script("one that moves", **names), tmp_path, cluster)
+    shell(block("one that moves", **names), tmp_path, cluster)
     assert sorted((tmp_path / "billing.txt").read_text().split()) == [f"m{n:06d}" for n in range(30)]
     assert migrate.in_kafka(names["billing"], topic) == [10, 10, 10]
 
@@ -244,13 +289,18 @@ def group_is_empty(migrate: Migrate, group: str) -> bool:
 
 
 def test_the_guide_for_consumers_that_must_not_stop(
-    migrate: Migrate, cluster: Sandbox, registry: Registry, unique: Unique, make_topic: Callable[..., str]
+    migrate: Migrate,
+    cluster: Sandbox,
+    registry: Registry,
+    unique: Unique,
+    make_topic: Callable[..., str],
+    tmp_path: Path,
 ) -> None:
-    """Two Scala members, rolled one by one to dual commits and then to Kafka alone, under traffic: nothing is missing,
-    and both stores agree when the guide says that they do."""
-    group, topic = unique("rolled"), make_topic(2)
-    dual = {"offsets.storage": "kafka", "dual.commit.enabled": "true"}
-    alone = {"offsets.storage": "kafka", "dual.commit.enabled": "false"}
+    """Two Scala members, rolled one by one to dual commits and then to Kafka alone, under traffic, then a newer client:
+    nothing is missing, and each step shows what the guide says that it shows."""
+    group, topic, beside = unique("rolled"), make_topic(2), unique("beside")
+    guide = Guide("rolled", tmp_path, cluster, billing=group, billing_new=beside)
+    dual, alone = properties_of_the_guide()
     sent = 0
     everything: list[Any] = []
 
@@ -268,22 +318,52 @@ def test_the_guide_for_consumers_that_must_not_stop(
         everything.append(member)
         return member.start()
 
+    def rows(shown: str) -> list[list[str]]:
+        return [line.split() for line in shown.splitlines() if line.startswith(f"{topic} ")]
+
     members = [start("a", {}), start("b", {})]
     traffic()
     wait_until(all_read, 60, "the old way")
-    for properties in (dual, alone):
+    guide.until("1", lambda shown: len(rows(shown)) == 4)
+    assert (tmp_path / "before.txt").exists()
+    for step, properties in (("2", dual), ("4", alone)):
         for index, name in enumerate("ab"):
             members[index].stop()
-            members[index] = start(f"{name}-{properties['dual.commit.enabled']}", properties)
+            new = f"{name}-{step}"
+            members[index] = start(new, properties)
             traffic()
             wait_until(all_read, 60, "read while it is rolled")
+            guide.until(step, lambda shown: f"{group}_{new}" in shown and len(rows(shown)) > 2)  # noqa: B023
         if properties is dual:
-            command = [*typed("migrate-group billing --to kafka --verify", group), "-z", cluster.connect]
-            wait_until(lambda: run(*command).returncode == 0, 30, "both stores agree")  # noqa: B023
+            guide.until("3", lambda shown: True)
+    before = [row["current"] for row in migrate.rows(group, to="zookeeper")]
+    traffic()
+    done = str(sent // 2)
+    wait_until(all_read, 60, "read from Kafka's offsets")
+    shown = guide.until("4", lambda shown: [row[-1] for row in rows(shown)[-2:]] == [done, done])
+    assert [row["current"] for row in migrate.rows(group, to="zookeeper")] == before, "ZooKeeper's stand still"
+    guide("copy")
+    assert migrate.in_kafka(beside, topic, 2) == [sent // 2] * 2
     for member in members:
         member.stop()
+    guide.until("5", lambda shown: len(shown.splitlines()) == 1)
     assert migrate.in_kafka(group, topic, 2) == [sent // 2, sent // 2]
     result = migrate(group, "--execute")
     assert (result.returncode, "Kafka is ahead of ZooKeeper" in result.stderr) == (5, True), (
         "nothing goes back by mistake"
     )
+    with joined(migrate.kafka, group, [topic]):
+        shown = guide.until("6", lambda shown: "tester" in shown)
+        assert [row[2] for row in rows(shown)[-2:]] == [done, done]
+        guide("7")
+    (left,) = registry.read([Children(znodes.group(group))])
+    assert not isinstance(left, tuple)
+    assert migrate.in_kafka(group, topic, 2) == [sent // 2, sent // 2]
+    assert guide.left() == set()
+
+
+def properties_of_the_guide() -> list[dict[str, str]]:
+    """What members are given while they are rolled, in the order of the guide."""
+    chapter = GUIDE.read_text(encoding="utf-8").partition("## Consumers that must not stop")[2]
+    blocks = re.findall(r"```properties\n(.*?)```", chapter, re.DOTALL)
+    return [dict(line.split("=") for line in text.splitlines()) for text in blocks]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import sys
 import unicodedata
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from cli import run_on_terminal
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zkgroup.commands._overview import SUMMARY, SUMMARY_SPARE
 from zkgroup.commands._render import Column, Output, iso_utc, print_object, print_rows, time_column
 from zkgroup.commands._text import escape, json_escape, one_line, width
 
@@ -159,6 +161,70 @@ def test_table_columns_line_up(rows: list[list[str | int | None]]) -> None:
         assert line.endswith(cell)
         if not numeric:
             assert width(line) - width(cell) == width(heads[0])
+
+
+class Terminal(io.StringIO):
+    """A stream that says that it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def on_terminal(rows: Sequence[Any], columns: Sequence[str], spare: Sequence[str] = ()) -> list[str]:
+    """The lines of a table on a terminal, without what makes them bold."""
+    stream = Terminal()
+    print_rows(rows, columns, "table", stream=stream, spare=spare)
+    return re.sub(r"\x1b\[\d*m", "", stream.getvalue()).splitlines()
+
+
+@pytest.mark.parametrize("name", ["g" * 249, "日" * 120, "g\x1b" * 50, "g" * 76])
+def test_a_long_name_makes_no_row_two(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """On a terminal that the table would be too wide for, a group's name loses as much of its middle as it takes, and
+    every row fits; a wider terminal, a pipe, JSON and CSV have all of it."""
+    rows = [{"group": name, "lag": 5}, {"group": "h" * 50, "lag": None}]
+    for columns in (80, 40, 22):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        lines = on_terminal(rows, ["group", "lag"])
+        assert max(map(width, lines)) <= columns
+        cut = lines[1].split()[0]
+        assert width(cut) >= min(56, columns - 8)
+        before, after = cut.split("…")
+        assert escape(name).startswith(before)
+        assert escape(name).endswith(after)
+        assert min(width(before), width(after)) >= 5
+        assert ("h" * 50 in lines[2]) == (columns == 80)
+    for output in ("table", "json", "csv"):
+        assert "…" not in shown(rows, ["group", "lag"], output)
+    monkeypatch.setenv("COLUMNS", "300")
+    assert escape(name) in on_terminal(rows, ["group", "lag"])[1]
+
+
+@pytest.mark.parametrize(("columns", "there"), [(30, "abcd"), (25, "abd"), (16, "ad"), (5, "ad")])
+def test_a_narrow_terminal_goes_without_columns(monkeypatch: pytest.MonkeyPatch, columns: int, there: str) -> None:
+    """Those that are only good to know are left out, one after the other, as long as the rest is too wide."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    lines = on_terminal([dict.fromkeys("abcd", "123456")], ["a", "b", "c", "d"], ("c", "b"))
+    assert lines[0].split() == list(there)
+
+
+def test_the_summary_of_all_groups_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With names of usual length, and figures of any group that is there."""
+    monkeypatch.setenv("COLUMNS", "80")
+    texts = {"group": "orders-to-billing-2", "store": "zookeeper", "state": "inactive"}
+    row = dict.fromkeys(SUMMARY, 100) | {"lag": 12_345_678} | texts
+    lines = on_terminal([row], SUMMARY, SUMMARY_SPARE)
+    assert {"group", "lag", "critical", "warning"} <= set(lines[0].split())
+    assert "orders-to-billing-2" in lines[1]
+    assert max(map(len, lines)) <= 80
+
+
+def test_ids_of_members_stay_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are copied, and told apart by their middle; nothing else is cut either where that would not help."""
+    monkeypatch.setenv("COLUMNS", "80")
+    member = "billing_web1.example.com-1415824923411-deadbeef"
+    row = {"topic": "t" * 40, "partition": 0, "owner": f"{member}-0", "member": member}
+    (_, line) = on_terminal([row], list(row))
+    assert line.split() == [str(value) for value in row.values()]
 
 
 def test_sentences_are_not_padded() -> None:

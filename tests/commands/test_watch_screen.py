@@ -15,7 +15,7 @@ from screen import Screen
 from timelines import look
 
 from zkgroup.commands._text import width
-from zkgroup.commands._watch_frame import Style, frame
+from zkgroup.commands._watch_frame import HELP, REPLAY_HELP, Style, frame
 from zkgroup.commands._watch_terminal import split_keys, whole
 from zkgroup.commands._watch_view import View
 from zkgroup.groups.timeline import Event, Look, WatchedMember, WatchedPartition
@@ -242,6 +242,70 @@ def test_no_line_is_wider_than_the_screen(columns: int, lines: int) -> None:
             assert len(shown) == lines
             assert max(map(width, shown)) <= columns
             assert not any("\x1b" in line or "\n" in line for line in shown)
+
+
+def many(name: str, count: int) -> View:
+    """A view of a group with so many partitions and four members, and some events."""
+    view = View(name)
+    members = {f"{name}_{n}": WatchedMember("orders:1") for n in range(4)}
+    partitions = {
+        TopicPartition("orders", n): WatchedPartition(f"{name}_{n % 4}-0", f"{name}_{n % 4}", 5, True, 0, 0, n, 1)
+        for n in range(count)
+    }
+    for at in range(5):
+        view.add(Look(at * 1000, name, members, partitions), [Event(at * 1000, "watching", "watching")])
+    return view
+
+
+def partitions_of(shown: list[str]) -> list[int]:
+    """The numbers of the partitions that are shown."""
+    return [int(line.split()[1]) for line in shown if line.startswith("orders ")]
+
+
+@pytest.mark.parametrize(("columns", "lines"), [(80, 8), (80, 12), (80, 24), (200, 24), (200, 50)])
+@pytest.mark.parametrize("count", [1, 7, 8, 9, 40, 1000])
+def test_partitions_that_have_no_line_are_counted(columns: int, lines: int, count: int) -> None:
+    """On no screen a row is missing without a word: those above and below are told, with the keys that show them, and
+    PgDn from the first to the last passes over none."""
+    view = many("g", count)
+    seen: list[int] = []
+    while True:
+        shown = frame(view, columns, lines, Style(colour=False))
+        rows = partitions_of(shown)
+        above = view.scroll
+        below = count - above - len(rows)
+        (told,) = [line for line in shown if line.startswith("… ") and "filters" in line] or [""]
+        assert rows
+        if not above and not below:
+            assert told == ""
+        elif not above:
+            assert told == f"… and {below} more: arrows scroll, / filters, or make the window larger"
+        else:
+            assert told.startswith(f"… {above} above, {below} below: " if below else f"… {above} above: ")
+        assert not set(range(count)) - set(rows) or told
+        seen += [row for row in rows if row not in seen]
+        if not below:
+            break
+        view.press("page-down")
+    assert seen == list(range(count))[::-1], "most lag first"
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+def test_a_long_name_leaves_the_numbers_their_room(columns: int) -> None:
+    """A group's name of 300 characters is cut, and takes no second line; members, lag and the time are there."""
+    shown = frame(many("n" * 300, 40), columns, 24, Style(colour=False))
+    assert shown[0].startswith("n" * 12)
+    assert shown[0].endswith("n…  4 members  40 of 40 partitions owned  lag 780  00:00:04Z")
+    assert max(map(width, shown)) <= columns
+    assert partitions_of(shown)
+
+
+def test_the_keys_are_told_whole() -> None:
+    """On 80 columns and 24 lines no word of the help is cut, on a screen that plays a recording neither."""
+    view = many("g", 3)
+    view.help, view.more_keys = True, "→ step  "
+    shown = frame(view, 80, 24, Style(colour=False))
+    assert set(HELP + REPLAY_HELP) <= set(shown)
 
 
 def test_ascii_alone() -> None:

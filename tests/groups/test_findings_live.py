@@ -87,7 +87,7 @@ def test_a_situation_is_told(number: int, broken: list[Broken], told: Mapping[st
     assert entry["severity"] == expected.severity
     assert expected.said in entry["message"]
     assert entry["remedy"]
-    assert entry["page"] == f"docs/findings/{expected.code}.md"
+    assert entry["page"] == f"zkgroup inspect-group --explain {expected.code}"
 
 
 def test_one_group_is_told_of_and_verified(broken: list[Broken], cluster: Sandbox) -> None:

@@ -184,7 +184,7 @@ def test_whatever_there_is_can_be_judged(now: GroupSnapshot, before: GroupSnapsh
         assert exists(finding, now), finding
         assert 0 < len(finding.message) < 2000
         assert finding.remedy
-        assert finding.page == f"docs/findings/{finding.code}.md"
+        assert finding.page == f"zkgroup inspect-group --explain {finding.code}"
         assert "\n" not in finding.message + finding.remedy
     assert len({(f.code, f.subject, f.message) for f in findings}) == len(findings) or len(now.problems) > 1
     if not now.members or any(m.error and not m.hidden for m in now.members) or not (now.broker_ids or now.hidden):

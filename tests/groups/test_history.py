@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import subprocess
 import sys
@@ -125,6 +126,21 @@ def test_a_file_of_the_future_does_not_push_out_the_newest(tmp_path: Path) -> No
     series = Series(tmp_path, "g", None)
     written = [series.add(str(number), 2) for number in range(3)]
     assert series.files() == written[-2:]
+
+
+@pytest.mark.parametrize(
+    "there", [(), ("g.2999-01-01T000000Z.txt", "g.2999-01-01T000000-3Z.txt"), ("g.9999-12-31T235959.999Z.txt",)]
+)
+def test_files_are_listed_in_the_order_in_which_they_were_written(tmp_path: Path, there: tuple[str, ...]) -> None:
+    """Of runs within one second, and within one millisecond, ``ls`` shows the last one last, whatever the locale: only
+    digits differ, and each name has as many. Digits that are no date are nobody's business."""
+    for name in (*there, "g.2999-99-99T999999.999Z.txt"):
+        (tmp_path / name).write_text("there")
+    series = Series(tmp_path, "g", None)
+    written = [series.add(str(number), None) for number in range(30)]
+    assert sorted(written) == written
+    assert {re.sub(r"\d", "0", path.name) for path in written} == {"g.0000-00-00T000000.000Z.txt"}
+    assert series.files()[-30:] == written
 
 
 def test_names_of_groups_make_names_of_files(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def _profile(table: Mapping[str, Any], name: str, path: Path) -> Profile:
     if unknown:
         # A misspelt `protected` must not pass in silence.
         near = difflib.get_close_matches(unknown[0][:80], _FIELDS, n=1)
-        remedy = f"is {near[0]} meant?" if near else "docs/configuration.md has them all"
+        remedy = f"is {near[0]} meant?" if near else _known_keys()
         raise UsageError(f"{where}: unknown key {unknown[0][:80]!r}", remedy)
     values: dict[str, Any] = {}
     security: dict[str, str] = {}
@@ -120,6 +120,11 @@ def _profile(table: Mapping[str, Any], name: str, path: Path) -> Profile:
         for key, value in values.pop(section, {}).items()
     ]
     return Profile(origin=f"profile {_line(name)} in {path}", properties=tuple(properties), security=security, **values)
+
+
+def _known_keys() -> str:
+    own = ", ".join(key for key in _FIELDS if key not in _SECURITY)
+    return f"known are {own}, and what the options for TLS, users and access lists are called ('zkgroup --help')"
 
 
 def _line(text: str) -> str:

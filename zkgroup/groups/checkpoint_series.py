@@ -9,7 +9,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, Self
 from urllib.parse import quote
@@ -17,8 +17,11 @@ from urllib.parse import quote
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.groups.whole_file import write_whole
 
-_STAMP: Final = "%Y-%m-%dT%H%M%S"
-_NAME: Final = r"\.([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{6})(?:-([0-9]+))?Z\.(?:txt|csv|json)"
+#: Every name has milliseconds, three digits: so the order of names (``ls``, in any locale) is that of time.
+_STAMP: Final = "%Y-%m-%dT%H%M%S.%f"
+#: Earlier ones had a second, and a number within it.
+_NAME: Final = r"\.(\d{4}-\d\d-\d\dT\d{6})(?:\.(\d{3}))?(?:-(\d+))?Z\.(?:txt|csv|json)"
+_STEP: Final = timedelta(milliseconds=1)
 _ENDINGS: Final = {"csv": "csv", "json": "json", "spark": "json"}
 #: How long to wait for another run that writes there, in seconds.
 PATIENCE: Final = 10.0
@@ -57,22 +60,23 @@ class Series:
 
     def files(self) -> list[Path]:
         """The group's files, oldest first; files with other names are nobody's business here."""
-        return [path for *_, path in self._numbered()]
+        return [path for *_, path in self._dated()]
 
-    def _numbered(self) -> list[tuple[str, int, Path]]:
-        """Time, number within the second, file."""
-        pattern = re.compile(re.escape(self._stem) + _NAME)
-        found = ((pattern.fullmatch(path.name), path) for path in self._folder.iterdir())
-        return sorted((match[1], int(match[2] or 0), path) for match, path in found if match)
+    def _dated(self) -> list[tuple[datetime, int, Path]]:
+        """The earliest time for a file that comes after it, number, file."""
+        pattern = re.compile(re.escape(self._stem) + _NAME, re.ASCII)
+        found = []
+        for path in self._folder.iterdir():
+            if match := pattern.fullmatch(path.name):
+                with contextlib.suppress(ValueError, OverflowError):  # digits that are no date
+                    moment = datetime.strptime(f"{match[1]}.{match[2] or '000'}", _STAMP).replace(tzinfo=UTC)
+                    found.append((moment + _STEP, int(match[3] or 0), path))
+        return sorted(found)
 
     def _next_name(self) -> Path:
         """A name that stands behind those of all files there are, even if the clock went back."""
-        stamp, number = datetime.now(UTC).strftime(_STAMP), 0
-        if files := self._numbered():
-            last, count, _ = files[-1]
-            if last >= stamp:
-                stamp, number = last, count + 1
-        return self._folder / f"{self._stem}.{stamp}{f'-{number}' if number else ''}Z.{self._ending}"
+        moment = max([datetime.now(UTC), *(after for after, *_ in self._dated()[-1:])])
+        return self._folder / f"{self._stem}.{moment.strftime(_STAMP)[:-3]}Z.{self._ending}"
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:

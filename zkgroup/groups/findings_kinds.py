@@ -4,6 +4,7 @@ installed as ``zkgroup/pages``."""
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -13,6 +14,8 @@ from zkgroup.errors import UsageError
 
 Severity = Literal["critical", "warning", "info"]
 
+#: A link from one page to another.
+_LINK: Final = re.compile(r"\[([^\]]+)\]\(([a-z-]+)\.md\)")
 #: Worst first.
 SEVERITIES: Final[tuple[Severity, ...]] = ("critical", "warning", "info")
 
@@ -35,19 +38,21 @@ class Finding:
 
     @property
     def page(self) -> str:
-        """The page that explains findings of this kind, from the root of the project."""
-        return f"docs/findings/{self.code}.md"
+        """The command that prints the page that explains findings of this kind."""
+        return f"zkgroup inspect-group --explain {self.code}"
 
 
 def page_text(code: str) -> str:
-    """The page that explains a kind of finding, as it is installed. ``UsageError`` for what is no kind."""
+    """The page that explains a kind of finding; where it refers to another page it says how that is printed.
+    ``UsageError`` for what is no kind."""
     if code not in KINDS:
         near = difflib.get_close_matches(code, KINDS, n=3)
         raise UsageError(
             f"{code!r} is the code of no finding",
             f"is {' or '.join(near)} meant?" if near else f"one of {', '.join(KINDS)}",
         )
-    return resources.files("zkgroup").joinpath("pages", f"{code}.md").read_text(encoding="utf-8")
+    text = resources.files("zkgroup").joinpath("pages", f"{code}.md").read_text(encoding="utf-8")
+    return _LINK.sub(r"\1 (--explain \2)", text)
 
 
 class Kind(NamedTuple):
