@@ -61,15 +61,15 @@ def _own_shell() -> Shell:
 
 
 def _install(ctx: typer.Context, shell: Shell, place: Place) -> None:
+    from zkgroup.groups.whole_file import write_whole
+
     path, text = place.path.resolve(), script(shell)  # a link of somebody who keeps these files elsewhere stays
     if _content(path) == text:
         done(ctx, f"{place.path} is there already, and is as it should be")
     else:
         _check_ours(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
+        write_whole(str(path), text)
         done(ctx, f"written: {place.path}")
     if not place.lines:
         done(ctx, f"a new {shell} completes zkgroup")
