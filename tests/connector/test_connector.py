@@ -125,6 +125,47 @@ def test_a_reader_that_works_long_is_waited_for_and_one_that_hangs_is_not(
             wait_until(lambda: committed(registry, group, topic, 2) == [1, 1], 10, "both read, and committed")
 
 
+def test_the_slowest_of_several_streams_is_waited_for(
+    cluster: Sandbox, registry: Registry, make_topic: Make, unique: Unique, fill: Fill
+) -> None:
+    """While one of a member's streams has a batch in hand, a member that joins finds its share owned, however long the
+    other streams have stopped; it goes on behind that batch once that is done with."""
+    topic, group = make_topic(3), unique("group")
+    fill(topic, 9, 3)
+    contested = TopicPartition(topic, 2)
+    with connector(cluster.connect, group, consumer_id="a", quiesce_timeout_ms=60_000) as first:
+        slow = first.streams({topic: 2})[topic][1]
+        batch = slow.batch(20)
+        assert batch is not None
+        assert set(owners(registry, group)) >= {contested}
+        known: list[Connector] = []
+        joined: list[ReadMember] = []
+        joining = threading.Thread(
+            target=lambda: joined.append(
+                ReadMember(cluster.connect, group, {topic: 1}, consumer_id="b", made=known.append,
+                           rebalance_backoff_ms=200, rebalance_max_retries=300)
+            ),
+            daemon=True,
+        )  # fmt: skip
+        joining.start()
+        try:
+            wait_until(lambda: known and known[0].statistics().counters.failed_attempts > 1, 20, "it is in the way")
+            assert first.statistics().phase == "stopping streams"
+            assert owners(registry, group)[contested] == f"{group}_a-1"
+            slow.mark()
+            wait_for_rest(registry, group, 2)
+            fill(topic, 3, 3)
+            joining.join(20)
+            wait_until(lambda: any(record.offset == 3 for record in joined[0].records), 20, "what comes next")
+            offsets = [record.offset for record in joined[0].records]
+            assert offsets == list(range(len(batch.messages), 4))
+        finally:
+            slow.mark()
+            joining.join(30)
+            for member in joined:
+                member.close()
+
+
 def test_a_filter_reads_what_it_matches(
     cluster: Sandbox, registry: Registry, make_topic: Make, unique: Unique, fill: Fill
 ) -> None:

@@ -14,6 +14,7 @@ from zkgroup.config import ConsumerConfig
 from zkgroup.connector import Connector
 from zkgroup.connector.driver import Driver
 from zkgroup.connector.joining import member_settings
+from zkgroup.connector.stream import Feed
 from zkgroup.protocol import events as ev
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.offsets import CommitError
@@ -47,17 +48,32 @@ class KafkaOffsets:
         self.committed.append(offsets)
 
 
+class BusyFeed:
+    """A stream whose reader has something in hand until the test says otherwise."""
+
+    def __init__(self, partition: int) -> None:
+        self.partition = TopicPartition("t", partition)
+        self.offset = 0
+        self.stopped: Callable[[], None] = lambda: pytest.fail("nobody has asked the stream to stop")
+
+    def quiet(self, done: Callable[[], None], *, abandon: bool) -> None:
+        self.stopped = done
+
+    def consumed(self) -> Mapping[TopicPartition, int]:
+        return {self.partition: self.offset}
+
+
 class HeldDriver:
     """A driver whose thread is not running, on a clock that the test sets, with a session that has just begun."""
 
-    def __init__(self) -> None:
+    def __init__(self, *feeds: BusyFeed) -> None:
         self.now = 100.0
         self.session = HeldSession()
         config, registration = ConsumerConfig(group_id="g"), Registration("static", {"t": 1}, 1)
         self.driver = Driver(
             member_settings(config, "g_host", registration, NOWHERE),
             NOWHERE,
-            feeds=[],
+            feeds=cast("Sequence[Feed]", feeds),
             stream_of=lambda partition, thread: 0,
             brokers=Brokers(self._unasked, {}),
             start_at=None,
@@ -74,6 +90,10 @@ class HeldDriver:
 
     def _unasked(self, ops: Sequence[Op]) -> list[Result]:
         raise AssertionError(ops)
+
+    def heard(self) -> list[Any]:
+        """What waits to be heard by the member."""
+        return [self.driver._events.get_nowait() for _ in range(self.driver._events.qsize())]
 
     def answer(self) -> None:
         """What a member asks for first, which proves that its session lives, is answered, and heard."""
@@ -94,6 +114,24 @@ def test_the_lease_counts_from_when_a_sign_of_life_was_asked_for() -> None:
     assert held.driver.may_hand_out()
     held.now = 103.1
     assert not held.driver.may_hand_out()
+
+
+def test_a_share_is_given_up_when_the_last_of_its_streams_has_stopped() -> None:
+    """Each stream stops when its reader comes back: the member hears of it once, after the last of them, with what all
+    have consumed by then. One that was stopped for an earlier share counts for nothing."""
+    feeds = [BusyFeed(number) for number in range(3)]
+    held = HeldDriver(*feeds)
+    held.driver._perform(ev.Quiet(4, abandon=False))
+    earlier = feeds[0].stopped
+    held.driver._perform(ev.Quiet(5, abandon=False))
+    quieted = ev.Quieted(5, {feed.partition: 10 + feed.partition.partition for feed in feeds})
+    for feed, stopped in ((feeds[2], earlier), (feeds[0], None), (feeds[2], None), (feeds[1], None)):
+        assert held.heard() == []
+        if stopped is None:
+            feed.offset = 10 + feed.partition.partition
+        (stopped or feed.stopped)()
+        held.driver._turn()
+    assert held.heard() == [quieted]
 
 
 def test_offsets_are_committed_to_kafka_under_a_lease_and_not_past_it() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.groups import file_entries
+from zkgroup.groups.file_lines import MAX_LINE
 from zkgroup.groups.files import (
     FORMATS,
     MAX_BYTES,
@@ -248,12 +250,42 @@ def test_a_hundred_thousand_lines() -> None:
         ("\n" * 2_000_001, "2,000,000 lines"),
         ('{"t":{' + '"1":1,' * 1_100_001, "1,100,000 names"),
         ('[{"offset":1,' + '"1":1,' * 5_000_001, "5,000,000 names"),
+        ("[" + "0," * 1_100_001, "1,100,000 values"),
     ],
 )
 def test_more_than_any_group_has(text: str, limit: str) -> None:
     """A file of more lines or names than all partitions of any cluster take is refused in one line before it is taken
     apart, which takes minutes; those that end in the middle are not even JSON."""
     assert refused(text).startswith(f"saved holds more than {limit}: see whether it is the right file")
+
+
+@pytest.mark.parametrize(
+    ("form", "begin", "unit"),
+    [
+        *((form, "", unit) for form in (None, "zk", "csv", "rpk") for unit in ("a,", "a ", "/a", '"",', "#")),
+        *((form, "[", unit) for form in (None, "json", "spark") for unit in ('"",', "1,", "[],", "{},")),
+    ],
+)
+def test_a_file_of_separators_takes_no_more_than_itself(form: FileFormat | None, begin: str, unit: str) -> None:
+    """Whatever format it is taken for: split, every one of them would take fifty bytes, gigabytes in all."""
+    size = 5_000_000
+    data = (begin + unit * (size // len(unit))).encode()
+    tracemalloc.start()
+    try:
+        with pytest.raises(UsageError, match=r"longer than 65,536 characters|more than 1,100,000 values"):
+            parse_offsets(data, "saved", form)
+        assert tracemalloc.get_traced_memory()[1] < 3 * size
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_line_may_be_so_long() -> None:
+    """One character more is too many, also where it is blank, as what follows would pass unread."""
+    line = "t 0 1" + " " * (MAX_LINE - 5)
+    assert parse(f"{line}\nt 1 2").offsets_of(GROUP) == {TopicPartition("t", 0): 1, TopicPartition("t", 1): 2}
+    remedy = "see whether it is the right file"
+    assert refused(f"t 1 2\n{line} \n") == f"saved, line 2: is longer than {MAX_LINE:,} characters: {remedy}"
+    assert refused(f"{' ' * MAX_LINE} t 0 1\nt 1 2\n").startswith("saved, line 1: is longer than")
 
 
 def test_more_offsets_than_any_group_has(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ from support import fresh_name, wait_until
 from tcp_proxy import TcpProxy
 
 from zkgroup.config.security import TlsSettings
+from zkgroup.groups.model import GroupSnapshot
+from zkgroup.groups.nudge import rebalance
 from zkgroup.protocol import znodes
 from zkgroup.protocol.acls import CREATOR, CREATOR_READ_WORLD
 from zkgroup.protocol.names import TopicPartition
@@ -275,6 +278,62 @@ def test_whoever_lacks_the_credentials(secured: Secured) -> None:
         assert "connect with credentials that may change the group's nodes" in last
     rows = json.loads(secured.run("offsets", group, "--output", "json", *stranger))  # which everybody may read
     assert [row["committed"] for row in rows] == [10] * 3
+
+
+MINE = {Acl("sasl", "zkgroup", 31), Acl("x509", "CN=zkgroup", 31)}
+
+
+@pytest.mark.parametrize(
+    ("options", "acl", "wanted"),
+    [
+        ((), CREATOR_READ_WORLD, MINE | {Acl("world", "anyone", 1)}),
+        (("--zookeeper-acl", "creator"), CREATOR, MINE),
+    ],
+    ids=["as the profile says", "creator"],
+)
+def test_what_a_session_holds_has_the_access_list_too(
+    secured: Secured, over_tls: Registry, options: tuple[str, ...], acl: tuple[Acl, ...], wanted: set[Acl]
+) -> None:
+    """The id and owner nodes of a member at work, and the node that makes its group rebalance: whoever could write
+    them could stop the group, or take its partitions."""
+    group, seen = fresh_name("held"), []
+    owned = [znodes.owner(group, TopicPartition(TOPIC, number)) for number in range(3)]
+
+    def lists(*paths: str) -> list[set[Acl]]:
+        """The access lists of ephemeral nodes."""
+        found = over_tls.read([one(path) for path in paths for one in (Get, GetAcl)])
+        assert all(isinstance(node, Node) and node.stat.owner for node in found[::2]), found
+        return [set(one.acl) for one in found[1::2] if isinstance(one, Acls)]
+
+    def registered() -> list[str]:
+        ids = over_tls.read([Children(znodes.ids(group))])[0]
+        return [znodes.member_id(group, name) for name in ids] if isinstance(ids, tuple) else []
+
+    def judge(snapshot: GroupSnapshot) -> list[str]:
+        seen.extend(lists(*(path for path in registered() if "zkgroup-assign" in path)))
+        return []
+
+    errors = Path(secured.file("held.err", ""))
+    with errors.open("wb") as stderr:
+        member = subprocess.Popen(
+            [ZKGROUP, "consume", TOPIC, "--group", group, "-c", secured.name, *options],
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+            env=environment(),
+        )
+    try:
+        wait_until(lambda: all(isinstance(node, Node) for node in over_tls.read([Get(path) for path in owned])), 60)
+        (registration,) = registered()
+        assert lists(registration, *owned) == [wanted] * 4
+        with Registry(replace(over_tls.settings, acl=acl), 30.0) as nudging:
+            rebalance(nudging, group, judge)
+        assert seen
+        assert all(one == wanted for one in seen), seen
+        assert lists(registration, *owned) == [wanted] * 4  # which it has claimed anew
+    finally:
+        member.terminate()
+        member.wait(60)
+    assert member.returncode == 143, errors.read_text()
 
 
 def test_members_that_could_not_commit_to_our_nodes(secured: Secured, over_tls: Registry) -> None:

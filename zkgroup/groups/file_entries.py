@@ -25,6 +25,7 @@ _NUMBER = re.compile(r"\+?[0-9]{1,19}", re.ASCII)
 _NONE = ("", "-", "null")
 _MOST: Final = 2**63 - 1
 
+ELSEWHERE: Final = "see whether it is the right file"
 #: Kafka's clusters on ZooKeeper have up to 200,000 partitions; a file may have several groups.
 MAX_ENTRIES: Final = 1_000_000
 
@@ -69,7 +70,7 @@ class Entries:
 
     def refuse_many(self, most: int, what: str) -> NoReturn:
         """Refuse the file for its size."""
-        raise UsageError(f"{self.name} holds more than {most:,} {what}", "see whether it is the right file")
+        raise UsageError(f"{self.name} holds more than {most:,} {what}", ELSEWHERE)
 
     def fail(self, place: Place, why: str, remedy: str | None = None) -> NoReturn:
         """Refuse the file for what stands there."""
@@ -117,7 +118,7 @@ class Entries:
     def finished(self, form: FileFormat) -> OffsetFile:
         """What was read. Raises ``UsageError`` where that is nothing."""
         if not any(self.groups.values()):
-            raise UsageError(f"{self.name} holds no offsets", "see whether it is the right file")
+            raise UsageError(f"{self.name} holds no offsets", ELSEWHERE)
         groups = {
             group: {key: entry.offset for key, entry in found.items()} for group, found in self.groups.items() if found
         }

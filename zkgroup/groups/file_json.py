@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn, TypeGuard
 import orjson
 
 from zkgroup.errors import UsageError
-from zkgroup.groups.file_entries import MAX_ENTRIES, Entries, FileFormat, Place, Wanted
+from zkgroup.groups.file_entries import ELSEWHERE, MAX_ENTRIES, Entries, FileFormat, Place, Wanted
 from zkgroup.protocol.jsontext import excerpt
 
 # Spark's startingOffsets (2.0 and later).
@@ -23,7 +23,6 @@ _LARGE: Final = 1 << 20
 # An offset takes one name where they are below their topics; some ten in a table's row, some fifty in Burrow's answers.
 _MAX_NAMES: Final = MAX_ENTRIES + 100_000
 _MAX_NAMES_IN_ROWS: Final = 5 * MAX_ENTRIES
-_ELSEWHERE: Final = "see whether it is the right file"
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s"{}\[\],:]+', re.DOTALL)
 
 
@@ -86,11 +85,11 @@ def read_json(text: str, entries: Entries, forced: FileFormat | None) -> FileFor
             index, topics = value.find("offsets")
             if forced == "json" or _is_text(value.find("groupid")[1]) or _has_topics(topics):
                 if not isinstance(topics, _Object):
-                    entries.fail((), 'has no object "offsets"', _ELSEWHERE)
+                    entries.fail((), 'has no object "offsets"', ELSEWHERE)
                 _read_topics(entries, topics, _group(entries, value, "groupid"), (index,), {})
                 return "json"
     if not isinstance(value, _Object):
-        entries.fail((), "is JSON, but holds no offsets", _ELSEWHERE)
+        entries.fail((), "is JSON, but holds no offsets", ELSEWHERE)
     _read_topics(entries, value, None, (), _SPARK_PLACES)
     return "spark"
 
@@ -131,18 +130,19 @@ def _burrow_topics(value: _Object) -> Iterator[tuple[Place, str, int, list[Any]]
 
 def _add_burrow(entries: Entries, place: Place, group: str | None, topic: Any, partition: Any, commit: _Object) -> None:
     if not _is_text(topic) or not isinstance(partition, _Integer):
-        entries.fail(place, "a partition of Burrow's without topic or number", _ELSEWHERE)
+        entries.fail(place, "a partition of Burrow's without topic or number", ELSEWHERE)
     key = entries.topic(place, topic), entries.partition(place, partition)
     entries.add(place, group, *key, _offset(entries, place, commit.find("offset")[1]))
 
 
 def _parse(text: str, entries: Entries) -> Any:
     def refuse(name: str) -> NoReturn:
-        raise UsageError(f"{entries.name} is no JSON: it has {name} for a number", _ELSEWHERE)
+        raise UsageError(f"{entries.name} is no JSON: it has {name} for a number", ELSEWHERE)
 
     most = _MAX_NAMES_IN_ROWS if any(f'"{name}"' in text for name in _ROW_OFFSETS) else _MAX_NAMES
-    if text.count(":") > most:  # before it is taken apart, which takes long
-        entries.refuse_many(most, "names")
+    for mark, what in ((":", "names"), (",", "values")):
+        if text.count(mark) > most:  # before it is taken apart, which takes long, and some sixty bytes for each
+            entries.refuse_many(most, what)
     if len(text) > _LARGE:  # a large file that ends too early is refused at once
         try:
             orjson.loads(text)
@@ -158,7 +158,7 @@ def _parse(text: str, entries: Entries) -> Any:
     except json.JSONDecodeError as error:
         entries.fail(error.lineno, f"is no JSON: {error.msg[:1].lower()}{error.msg[1:]} (character {error.colno})")
     except RecursionError:
-        raise UsageError(f"{entries.name} is nested too deeply to hold offsets", _ELSEWHERE) from None
+        raise UsageError(f"{entries.name} is nested too deeply to hold offsets", ELSEWHERE) from None
 
 
 class _Integer(str):

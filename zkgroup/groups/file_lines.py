@@ -9,13 +9,18 @@ import csv
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
-from zkgroup.groups.file_entries import Entries
+from zkgroup.groups.file_entries import ELSEWHERE, MAX_ENTRIES, Entries
 from zkgroup.protocol.jsontext import excerpt
 
 #: The columns that hold the offset, the best first: a plan is followed by its target.
 OFFSET_COLUMNS: Final = ("offset", "target", "new-offset", "committed", "current-offset")
+#: Of a file with an offset a line; some say nothing.
+MAX_LINES: Final = 2 * MAX_ENTRIES
+#: Characters: a table has some ten columns, and names have some 250 at most. Once split, each field takes fifty bytes.
+MAX_LINE: Final = 1 << 16
 _GROUP_COLUMNS: Final = ("group", "groupid", "group-name")
 _PARTITION_COLUMNS: Final = ("partition", "pid")  # kafka.tools.ConsumerOffsetChecker says Pid
 # kafka-consumer-groups --describe (0.10 to 3.9) says one of these first.
@@ -40,12 +45,35 @@ class _Layout:
     head: tuple[str, ...] = ()
 
 
-def lines_of(text: str) -> Iterator[tuple[int, str]]:
-    """The lines that say something, with their numbers from 1."""
-    for number, line in enumerate(text.split("\n"), 1):
-        stripped = line.strip()
-        if stripped and not stripped.startswith("#") and not _PREFACE.fullmatch(stripped):
-            yield number, stripped
+def first_line(text: str) -> str:
+    """The first line that says something, as far as a line of offsets can go; empty where none does."""
+    for start, end in islice(_lines(text), MAX_LINES):
+        if said := _said(text[start : min(end, start + MAX_LINE)]):
+            return said
+    return ""
+
+
+def _lines_of(text: str, entries: Entries) -> Iterator[tuple[int, str]]:
+    """The lines that say something, with their numbers from 1. None is taken apart that is longer than any can be."""
+    for number, (start, end) in enumerate(_lines(text), 1):
+        if end - start > MAX_LINE:
+            entries.fail(number, f"is longer than {MAX_LINE:,} characters", ELSEWHERE)
+        if said := _said(text[start:end]):
+            yield number, said
+
+
+def _lines(text: str) -> Iterator[tuple[int, int]]:
+    """Where lines begin and end: all of them at once would be a copy of the text."""
+    start = 0
+    while (end := text.find("\n", start)) >= 0:
+        yield start, end
+        start = end + 1
+    yield start, len(text)
+
+
+def _said(line: str) -> str:
+    said = line.strip()
+    return "" if said.startswith("#") or _PREFACE.fullmatch(said) else said
 
 
 def read_zk(text: str, entries: Entries) -> None:
@@ -53,7 +81,7 @@ def read_zk(text: str, entries: Entries) -> None:
 
     A node that was empty, or held -1, has no offset.
     """
-    for number, line in lines_of(text):
+    for number, line in _lines_of(text, entries):
         path, colon, value = line.rpartition(":")
         parts = path.split("/")
         if (
@@ -95,7 +123,7 @@ def _read_fields(
     text: str, entries: Entries, split: Callable[[int, str], list[str]], form: str, widths: set[int]
 ) -> None:
     layout: _Layout | None = None
-    for number, line in lines_of(text):
+    for number, line in _lines_of(text, entries):
         fields = split(number, line)
         if layout is None:
             layout = _headed(number, fields, entries) or _headless(number, fields, entries, form, widths)

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from zkgroup.errors import UsageError
-from zkgroup.groups.file_entries import FORMATS, MAX_ENTRIES, Entries, FileFormat, OffsetFile, Wanted
+from zkgroup.groups.file_entries import ELSEWHERE, FORMATS, Entries, FileFormat, OffsetFile, Wanted
 from zkgroup.groups.file_json import line_of, read_json
-from zkgroup.groups.file_lines import lines_of, read_columns, read_csv, read_zk
+from zkgroup.groups.file_lines import MAX_LINES, first_line, read_columns, read_csv, read_zk
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, validate_topic
 
@@ -42,8 +42,6 @@ __all__ = [
 
 #: 100,000 partitions are some 10 MB: what is larger is no offset file, and may be a device without an end.
 MAX_BYTES: Final = 256 << 20
-#: Of a file with an offset a line; some say nothing.
-MAX_LINES: Final = 2 * MAX_ENTRIES
 STDIO: Final = "-"
 
 
@@ -52,8 +50,11 @@ def parse_offsets(data: bytes, name: str, form: FileFormat | None = None) -> Off
 
     Raises ``UsageError``, which names the file and the line, for whatever cannot be read as it was meant.
     """
-    text = _decode(data, name)
-    first = next((line for _, line in lines_of(text)), "")
+    return _parse(_decode(data, name), name, form)
+
+
+def _parse(text: str, name: str, form: FileFormat | None) -> OffsetFile:
+    first = first_line(text)
     looks_like_json = first[:1] in ("{", "[")
     if form in ("json", "spark") or (form is None and looks_like_json):
         entries = Entries(name, partial(line_of, text))
@@ -80,8 +81,10 @@ def read_offsets(path: str, form: FileFormat | None = None) -> OffsetFile:
     except OSError as error:
         raise UsageError(f"cannot read {name}: {error.strerror}", "check the name and the permissions") from None
     if len(data) > MAX_BYTES:
-        raise UsageError(f"{name} is larger than {MAX_BYTES >> 20} MiB", "see whether it is the right file")
-    return parse_offsets(data, name, form)
+        raise UsageError(f"{name} is larger than {MAX_BYTES >> 20} MiB", ELSEWHERE)
+    text = _decode(data, name)
+    del data  # it may be large
+    return _parse(text, name, form)
 
 
 def _decode(data: bytes, name: str) -> str:

@@ -36,7 +36,9 @@ def explain(failure: str, properties: Mapping[str, str]) -> UnreachableError | N
     encrypted = protocol.endswith("SSL")
     if "SASL" in said and "handshake failed" not in said.partition("SASL")[0]:
         return _of_login(what, said, properties)
-    if encrypted and "handshake failed" in said:
+    # Now and then what OpenSSL says comes bare. A connection that just ends may be a restarting broker's.
+    bare = "SSL routines" in said and "unexpected eof" not in said and "state SSL_HANDSHAKE" in failure
+    if encrypted and ("handshake failed" in said or bare):
         return _of_handshake(what, host, port, said, properties)
     if not encrypted and "Disconnected" in said and tls.speaks_tls((host, port), _PROBE):
         return UnreachableError(f"{what} speaks TLS at this port, not {protocol}", "choose another --security-protocol")
@@ -73,17 +75,18 @@ def _of_handshake(what: str, host: str, port: int, said: str, properties: Mappin
         )
     reason = getattr(found, "reason", None) or ""
     shown = settings.certificate_file
+    unasked = "authentication might be required" in said or "unexpected message" in said  # the latter is why
     if "PLAINTEXT broker" in said or tls.is_no_tls(reason) or isinstance(found, ssl.SSLEOFError):
         return UnreachableError(f"{what} does not speak TLS at this port", "choose another --security-protocol")
     if shown is None:
-        if "certificate" in reason.lower() or "authentication might be required" in said:
+        if "certificate" in reason.lower() or unasked:
             return UnreachableError(
                 f"{what} wants a client certificate",
                 "name yours with --ssl-certificate-file and --ssl-key-file",
             )
     elif tls.has_expired(shown):
         return UnreachableError(f"{what}: the client certificate {shown} has expired", "renew it")
-    elif "ALERT" in reason or "alert" in said or "authentication might be required" in said:
+    elif "ALERT" in reason or "alert" in said or unasked:
         return UnreachableError(
             f"{what} refuses the client certificate {shown} ({tls.alert(reason)})",
             "it may be of an authority that the broker does not know",
