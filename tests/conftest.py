@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from grouping import Groups, groups_on
+from hypothesis import HealthCheck, settings
 from support import fresh_name, numbered
 
 from zkgroup.protocol import znodes
@@ -38,6 +39,9 @@ def pytest_configure(config: pytest.Config) -> None:
     for signum in (signal.SIGHUP, signal.SIGINT):
         if signal.getsignal(signum) is signal.SIG_IGN:
             signal.signal(signum, signal.SIG_DFL if signum == signal.SIGHUP else signal.default_int_handler)
+    # How long an example takes says how busy the machine is.
+    settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("any machine")
     config.addinivalue_line("markers", "long: takes long or downloads much; runs with --long (make test-all)")
 
 

@@ -390,7 +390,7 @@ def test_good_documents_are_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PARSERS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.binary(max_size=300))
 def test_any_bytes(name: str, data: bytes) -> None:
     """No bytes bring forth anything but a value or one line."""
@@ -398,7 +398,7 @@ def test_any_bytes(name: str, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", PARSERS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(seed=st.integers(0, 2**64))
 def test_spoilt_documents(name: str, seed: int) -> None:
     """Nor does a document that was right before something in it was changed."""

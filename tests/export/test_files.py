@@ -51,7 +51,7 @@ def message(partition: int, offset: int, hour: int | None) -> Message:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(tasks, layouts, st.sampled_from([1, 3000, 1 << 20]), st.booleans())
 def test_every_message_is_in_its_folder_once(
     wanted: list[tuple[int, bool, list[list[tuple[int, int | None]]], int]], layout: Layout, target: int, shared: bool

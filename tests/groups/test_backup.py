@@ -63,7 +63,7 @@ backups = st.builds(
 
 
 @given(backups)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_what_is_written_is_read(tmp_path: Path, saved: Backup) -> None:
     """Any offsets, any data of nodes, any names come back as they were."""
     path = tmp_path / "backup.json"

@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from plans import (
     Members,
@@ -31,7 +31,6 @@ from zkgroup.protocol.znodes import Registration
 RANGE, NEW, OLD, MIDDLE = VARIANTS
 
 
-@settings(deadline=None)
 @given(members_of_a_group, partitions_of_topics, variants)
 def test_the_variant_that_made_a_plan_is_found(members: Members, partitions: Partitions, variant: Variant) -> None:
     """Of owners that are a variant's plan, it is among the exact ones, and nobody deviates from the best."""
@@ -43,7 +42,6 @@ def test_the_variant_that_made_a_plan_is_found(members: Members, partitions: Par
     assert set(found.following) == {thread.consumer_id for thread in plan.owners.values()}
 
 
-@settings(deadline=None)
 @given(members_of_a_group, partitions_of_topics, variants, st.randoms(use_true_random=False))
 def test_members_that_lost_their_shares_deviate(
     members: Members, partitions: Partitions, variant: Variant, choose: random.Random
@@ -67,7 +65,6 @@ def test_members_that_lost_their_shares_deviate(
         assert set(found.deviating) == lost if plain else set(found.deviating) <= lost
 
 
-@settings(deadline=None)
 @given(
     members_of_a_group | equal_members,
     partitions_of_topics,
@@ -117,7 +114,6 @@ def test_a_share_within_a_tie_may_be_blocked() -> None:
     assert found.following == ("g_a",)
 
 
-@settings(deadline=None)
 @given(equal_members, partitions_of_topics, st.randoms(use_true_random=False))
 def test_ties_may_be_dealt_in_any_order(members: Members, partitions: Partitions, choose: random.Random) -> None:
     """However the owners stand within the ties of a plan, it is that plan."""

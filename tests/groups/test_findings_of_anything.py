@@ -172,7 +172,7 @@ def exists(finding: Finding, snapshot: GroupSnapshot) -> bool:
     return True
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(snapshots(), st.none() | snapshots(), st.booleans())
 def test_whatever_there_is_can_be_judged(now: GroupSnapshot, before: GroupSnapshot | None, explained: bool) -> None:
     """No snapshot makes it fail; every finding is of a kind and a severity that is declared, about something that is

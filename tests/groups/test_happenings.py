@@ -150,7 +150,7 @@ def test_servers_topics_and_the_group_itself() -> None:
     assert kinds(events) == ["group-gone", "broker-gone", "topic-gone", "partition-gone"]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(any_look(), min_size=1, max_size=8))
 def test_events_tell_everything(looks: list[Look]) -> None:
     """Replaying the events over the first look gives the last look's members and owners; rebalances start and end in

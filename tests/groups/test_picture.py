@@ -57,7 +57,7 @@ def test_a_rebalance() -> None:
     assert (path.get("d") or "").startswith("M500 16h500v16")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(any_look(), min_size=1, max_size=6),
     st.text(st.characters(codec=None), max_size=30),

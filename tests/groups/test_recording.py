@@ -44,7 +44,7 @@ def course(looks: list[Look]) -> list[Entry]:
     return entries
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(looks=st.lists(any_look(), min_size=1, max_size=8), whole=st.integers(1, 4), cut=st.integers(0, 200))
 def test_what_was_recorded_is_read(
     looks: list[Look], whole: int, cut: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import chain, combinations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from plans import (
     Members,
@@ -58,7 +58,6 @@ def pairs(topic: str, *numbers: int) -> tuple[TopicPartition, ...]:
 # --- plans and outcomes ---------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(members_of_a_group | equal_members, partitions_of_topics, variants)
 def test_members_that_agree_have_one_outcome(members: Members, partitions: Partitions, variant: Variant) -> None:
     """It is the strategy's plan, and nothing is unread; or all refuse, and everything is."""
@@ -85,7 +84,6 @@ def _planned(
         return {}, str(refusal)
 
 
-@settings(deadline=None)
 @given(members_of_a_group | equal_members, partitions_of_topics, st.lists(variants, min_size=5, max_size=5))
 def test_outcomes_of_a_mix_are_those_of_the_rules(members: Members, partitions: Partitions, run: list[Variant]) -> None:
     """Read literally: all maximal sets of members whose own shares of their own plans are disjoint, and the rest."""
@@ -266,7 +264,6 @@ def test_every_kind_of_change() -> None:
     assert (stranger.kind, stranger.partitions) == ("owner", pairs("t", 5))
 
 
-@settings(deadline=None)
 @given(members_of_a_group, partitions_of_topics, variants, variants)
 def test_rows_and_comparison_agree(members: Members, partitions: Partitions, live: Variant, other: Variant) -> None:
     """As many rows change as there are differences, and shares add up."""

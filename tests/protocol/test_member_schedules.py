@@ -59,7 +59,7 @@ SCENARIOS = st.builds(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(SCENARIOS)
 def test_a_group_stands_any_schedule(found: Scenario) -> None:
     """Whatever faults come, in whatever order: no invariant is broken, and the group comes to rest."""
@@ -67,7 +67,7 @@ def test_a_group_stands_any_schedule(found: Scenario) -> None:
     assert not outcome.violation, tell(found, outcome)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(SCENARIOS, CALM)
 def test_an_orderly_group_reads_nothing_twice(found: Scenario, calm: list[tuple[float, str, int, float]]) -> None:
     """Where nobody dies, and nobody is cut off for long, members hand on all that they have read, also those that

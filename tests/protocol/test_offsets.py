@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sim.zookeeper import ModelZooKeeper
 
@@ -297,7 +297,6 @@ def test_a_lost_reply_is_looked_up_on_a_server_that_has_caught_up() -> None:
     assert shop.stored(A) == b"6"
 
 
-@settings(deadline=None)
 @given(
     data=st.data(),
     chunk=st.integers(1, 3),

@@ -113,7 +113,7 @@ def pairs(zookeeper: Sandbox) -> Iterator[Any]:
         pair.close()
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(trace=steps)
 def test_the_model_answers_as_a_real_server(pairs: Any, trace: list[tuple[int, Op]]) -> None:
     """Any operations of two sessions, in any order, give the same results, and tell the same of what is watched."""
