@@ -30,8 +30,8 @@ from zkgroup.groups.reset import (
     stores_of,
 )
 from zkgroup.groups.scope import parse_scope
-from zkgroup.groups.targets import TimeOffsets
 from zkgroup.protocol.names import TopicPartition
+from zkgroup.servers.answers import TimeOffsets
 
 KEY = TopicPartition("t", 0)
 

@@ -16,8 +16,8 @@ from zkgroup.groups.backup import SavedOffset
 from zkgroup.groups.file_entries import Wanted
 from zkgroup.groups.model import STORE_NAMES, GroupPartition, KafkaOffset, Store, StoredOffset
 from zkgroup.groups.shell import command_line, quoted
-from zkgroup.groups.targets import TimeOffsets
 from zkgroup.protocol.names import TopicPartition, spans
+from zkgroup.servers.answers import TimeOffsets
 from zkgroup.words import are, counted
 
 #: One of the two places where a group keeps its offsets.
@@ -156,6 +156,8 @@ class _Planner:
         if found is None:
             notes.append("no message since then: the end")
             return "latest"
+        if doubt := self.times.doubts.get(partition.key):
+            notes.append(doubt)
         return found
 
 

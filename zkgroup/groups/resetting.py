@@ -128,9 +128,12 @@ class Resetter:
             raise no_group(self._group, making=False)
         times = None
         if target.kind == "time":
-            existing = [key for key, partition in standing.partitions.items() if partition.exists]
-            waiting = patience(self._timeout, len(existing))
-            times = find_offsets(self._brokers(), existing, target.value, waiting)
+            logs = {
+                key: (partition.log_start, partition.log_end)
+                for key, partition in standing.partitions.items()
+                if partition.exists and partition.log_start is not None and partition.log_end is not None
+            }
+            times = find_offsets(self._brokers(), logs, target.value, patience(self._timeout, len(logs)))
         rows = plan_reset(target, standing.partitions.values(), standing.store, times, standing.homes)
         warnings = (*standing.warnings, *_of_new(standing))
         if standing.exists:  # else delete-group takes it all back
