@@ -102,6 +102,20 @@ def test_targets(target: Target, committed: int | None, expected: int | None, no
 
 
 @pytest.mark.parametrize(
+    ("target", "note"),
+    [
+        (Target("current"), "only the number is left of it: '42 ' has a blank"),
+        (Target("offset", 42), "only the number is left of it: '42 ' has a blank"),
+        (Target("earliest"), "members cannot read it: '42 ' has a blank"),
+    ],
+)
+def test_what_becomes_of_a_number_with_a_blank(target: Target, note: str) -> None:
+    """Only where the same number is written is the number what is left of it."""
+    spoilt = replace(partition(42), stored=replace(stored(42), defect="'42 ' has a blank"))
+    assert plan(target, spoilt).note == note
+
+
+@pytest.mark.parametrize(
     ("found", "by_segments", "expected", "note"),
     [
         (42, False, 42, None),

@@ -109,7 +109,8 @@ class _Planner:
                 target = self._target(partition, offset, notes)
             defect = partition.stored.defect if store == "zookeeper" and partition.stored is not None else None
             if defect is not None:
-                notes.append(f"only the number is left of it: {defect}")
+                left = offset is not None and target == offset
+                notes.append(f"{'only the number is left of it' if left else 'members cannot read it'}: {defect}")
             row = ResetRow(store, *partition.key, offset, target, "; ".join(notes) or None, not (why or defect))
             found.append(row)
         return found

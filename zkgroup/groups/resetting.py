@@ -44,7 +44,7 @@ from zkgroup.groups.reset import (
     stores_of,
 )
 from zkgroup.groups.scope import Scope
-from zkgroup.groups.shell import command_line
+from zkgroup.groups.shell import command_line, quoted
 from zkgroup.groups.standing import (
     Brokers,
     Log,
@@ -157,6 +157,8 @@ class Resetter:
         Raises ``UsageError`` for what is no backup, ``RefusedError`` for one of another group or cluster.
         """
         backup = backups.read(path)
+        if backup.nodes and not backup.offsets and not nodes_too:
+            raise _only_nodes(backup, self._group, path)
         open_questions = backups.check_fits(backup, self._cluster(), self._group, path)
         offsets = [
             offset
@@ -363,6 +365,17 @@ _BACK_IN_ZOOKEEPER: Final = (
     " first"
 )
 _UNSEEN: Final = "the logs could not be looked at again: "
+
+
+def _only_nodes(backup: Backup, group: str, path: Path) -> UsageError:
+    """Of a deletion by pattern: whose groups' offsets are among their nodes."""
+    undoing = f"--undo {quoted(str(path))}"
+    if not any(backups.group_of(node.path) == group for node in backup.nodes):
+        return UsageError(f"{path} has nothing of group {group}", f"'zkgroup delete-group {undoing}' shows what it has")
+    return UsageError(
+        f"{path} holds whole groups, as nodes, and no offsets by themselves",
+        f"'{command_line('delete-group', group, undoing)}' plans to make the nodes of {group} again",
+    )
 
 
 def _of_new(standing: Standing) -> list[str]:
