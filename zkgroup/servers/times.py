@@ -272,6 +272,12 @@ class _Search:
                     continue
                 partition = TopicPartition(topic, number)
                 if (error := message.error()) is not None:
+                    if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                        raise ZkgroupError(
+                            f"brokers find no message since then in {partition}, and whether there is none this user may"
+                            " not read",
+                            "let the user read the topic, leave it out, or name another place than a time",
+                        )
                     if error.code() not in _TOLD_LATER:
                         raise partition_error(partition, error, self._settings)
                     stretch.done |= error.code() == KafkaError._PARTITION_EOF and (message.offset() or 0) >= stretch.end
