@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 from support import wait_until
 
 from zkgroup.connector.start import StartAt, resolve_known, resolve_start
-from zkgroup.errors import ZkgroupError
+from zkgroup.errors import NotFoundError, ZkgroupError
 from zkgroup.export.bounds import Bound
 from zkgroup.export.group import _resolve
 from zkgroup.protocol.names import TopicPartition
@@ -23,7 +23,7 @@ from zkgroup.protocol.ops import Create, Ensure
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import Record, create_topic, produce
 from zkgroup.servers import times
-from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.kafka import KafkaError, KafkaSettings
 from zkgroup.servers.logs import LogRange, log_offsets, offsets_for_time
 from zkgroup.servers.ranges import RangeReader, range_consumer
 from zkgroup.servers.registry import Registry
@@ -188,3 +188,11 @@ def test_messages_without_a_time_are_not_skipped(
     wait_until(lambda: answered(kafka, key), 20, "the format is the new one")
     found = first_since(kafka, {key: (0, 5)}, THEN, 10)
     assert (found.offsets, found.doubts) == ({key: 0}, {key: TIMELESS})
+
+
+def test_who_may_not_read_is_told_so() -> None:
+    """Describing a topic is enough to ask brokers for a time, not to look into it that they find none: no guess."""
+    key, settings = TopicPartition("t", 0), KafkaSettings("h:1")
+    refused = times._unread(key, KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), settings)
+    assert "brokers find no message since then in t-0; whether there is one, this user may not read" in str(refused)
+    assert isinstance(times._unread(key, KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), settings), NotFoundError)

@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from zkgroup.errors import ZkgroupError
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.servers.answers import TimeOffsets
 from zkgroup.servers.kafka import (
@@ -272,14 +273,8 @@ class _Search:
                     continue
                 partition = TopicPartition(topic, number)
                 if (error := message.error()) is not None:
-                    if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                        raise ZkgroupError(
-                            f"brokers find no message since then in {partition}, and whether there is none this user may"
-                            " not read",
-                            "let the user read the topic, leave it out, or name another place than a time",
-                        )
                     if error.code() not in _TOLD_LATER:
-                        raise partition_error(partition, error, self._settings)
+                        raise _unread(partition, error, self._settings)
                     stretch.done |= error.code() == KafkaError._PARTITION_EOF and (message.offset() or 0) >= stretch.end
                 else:
                     self._left -= 1
@@ -301,6 +296,15 @@ class _Search:
             if stretch.done or self._spent:
                 return
         stretch.done = True
+
+
+def _unread(partition: TopicPartition, error: KafkaError, settings: KafkaSettings) -> ZkgroupError:
+    if error.code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        return partition_error(partition, error, settings)
+    return ZkgroupError(
+        f"brokers find no message since then in {partition}; whether there is one, this user may not read",
+        "let the user read the topic, leave it out, or name another place than a time",
+    )
 
 
 def _place(stretch: _Stretch) -> Place:
