@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from ._render import AtLeast, iso_utc, print_marked, print_rows
-from ._text import escape, one_line, shortened
+from ._text import escape, one_line, shortened, shown_name
 
 if TYPE_CHECKING:
     from zkgroup.groups.findings_kinds import Finding, Severity
@@ -124,7 +124,7 @@ def _print_findings(findings: Sequence[Finding]) -> None:
     columns = shutil.get_terminal_size().columns if terminal else sys.maxsize
     for finding in findings:
         severity = f"{finding.severity:<8}"
-        print_marked([(severity, STYLES[finding.severity]), (f"  {finding.code}: {one_line(finding.subject)}", "")])
+        print_marked([(severity, STYLES[finding.severity]), (f"  {finding.code}: {shown_name(finding.subject)}", "")])
         for text in (finding.message, f"→ {finding.remedy}"):
             sys.stdout.write(
                 textwrap.fill(

@@ -14,6 +14,7 @@ _UNSAFE: Final = re.compile(
     "\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
     "\U000e0001\U000e0020-\U000e007f]"
 )
+_OUTER_BLANKS: Final = re.compile(r"\A\s+|\s+\Z")
 _LINE_BREAKS: Final = re.compile(r"[\r\n]+")
 LONGEST_LINE: Final = 10_000  # what names in ZooKeeper may be part of has an end
 
@@ -41,8 +42,19 @@ def shortened(text: str, most: int = 60) -> str:
 
 def one_line(text: str) -> str:
     """A message on one line: its line breaks become blanks, other control characters visible."""
-    lines = (line.strip() for line in _LINE_BREAKS.split(shortened(text.strip(), LONGEST_LINE)))
+    # Blanks of ASCII alone: others may be part of a name.
+    lines = (line.strip(" \t") for line in _LINE_BREAKS.split(shortened(text.strip(" \t\r\n"), LONGEST_LINE)))
     return escape(" ".join(line for line in lines if line))
+
+
+def shown_name(text: str) -> str:
+    """What stands for itself, such as a topic, whole: line breaks and blanks at its ends can be seen, too."""
+    visible = escape(_OUTER_BLANKS.sub(_blanks_visible, shortened(text, LONGEST_LINE)))
+    return f"'{visible}'" if visible != visible.strip(" ") or not visible else visible
+
+
+def _blanks_visible(match: re.Match[str]) -> str:
+    return "".join(one if one.isascii() else _numbered(ord(one)) for one in match[0])
 
 
 def json_escape(encoded: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Collection, Container, Iterable
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from zkgroup.groups.whatif import Choice
     from zkgroup.protocol.assignors import Strategy
     from zkgroup.servers.registry import Registry
+
+    from ._changing import Change
 
 WHAT_IF = "What if (all of these may be repeated)"
 
@@ -158,10 +160,12 @@ def assign(
             change.warn(f"{found.code}: {found.message}" for found in findings if found.code == "foreign-client")
             _check_harmless(ground, base)
             if change.is_wanted(1):
-                _execute(ctx, registry, ground, base, strategy, compat, timeout, output)
+                _execute(ctx, change, registry, ground, base, strategy, compat, timeout, output)
             return
         scenario = change_members(ground.scenario, changes, group)
         choices = {find_member(name, group, scenario.registrations): one for name, one in changes.mix.items()}
+        if strategy is None and compat is None:
+            _refuse_guess(group, ground, base, choices.values())
         wanted = scenario.subscribed([base, *choices.values()]) | changes.partitions.keys()
         scenario, problems = with_topics_read(registry, scenario, wanted)
     existing = scenario.names
@@ -173,6 +177,19 @@ def assign(
     check_size(scenario, [choices.get(name, base) for name in scenario.registrations])
     plan = plan_all(scenario, base, choices, max_outcomes=outcomes)
     show(ctx, View(group, ground.snapshot, ground.explanation, base, plan), output, problems)
+
+
+def _refuse_guess(group: str, ground: Ground, base: Choice, mixed: Collection[Choice]) -> None:
+    """Raise ``UsageError`` where --mix says of members what is only guessed of the others, so that nothing is mixed."""
+    if not mixed or ground.explanation.exact or ground.explanation.best is None:
+        return
+    if all(choice.variant.strategy == base.variant.strategy for choice in mixed):
+        raise UsageError(
+            f"the owners of group {group} are the plan of no strategy: what the others plan by is not known, and taken"
+            f" for {base.variant.text} --mix would mix nothing",
+            "say it with --strategy, such as --strategy"
+            f" {'roundrobin' if base.variant.strategy == 'range' else 'range'}",
+        )
 
 
 def _unread(group: str, changed: Iterable[str], existing: Container[str], read: Container[str]) -> list[str]:
@@ -221,6 +238,7 @@ def _check_harmless(ground: Ground, base: Choice) -> None:
 
 def _execute(
     ctx: typer.Context,
+    change: Change,
     registry: Registry,
     ground: Ground,
     base: Choice,
@@ -231,7 +249,7 @@ def _execute(
 ) -> None:
     """Make the group rebalance, show how it is then, and judge that."""
     from zkgroup.groups.explain import explain
-    from zkgroup.groups.nudge import rebalance
+    from zkgroup.groups.nudge import departures, rebalance
     from zkgroup.groups.planning import accepted, misfits
     from zkgroup.groups.whatif import plan_all, scenario_of
 
@@ -244,6 +262,7 @@ def _execute(
     explanation = explain(result.snapshot)
     plan = plan_all(scenario_of(result.snapshot), found)
     show(ctx, View(group, result.snapshot, explanation, found, plan, result), output)
+    change.warn(departures(ground.snapshot, result.snapshot))
     wanted = base.variant.text if strategy and compat else f"{strategy or 'any strategy'} of {compat or 'any release'}"
     error = _verdict(result, wanted, explanation)
     if error is not None:

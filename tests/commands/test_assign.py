@@ -236,6 +236,11 @@ def test_a_mix(cluster: Sandbox, build: Build, make_topic: Callable[..., str]) -
     assert {row["change"] for row in plan["assignment"]} == {None}
     assert len(plan["unassigned"]) == 12
     assert [conflict["kind"] for conflict in plan["conflicts"]] == ["claim"]
+    guessed = run("assign", group, "--mix", "a=range", "-z", cluster.connect)
+    assert (guessed.returncode, guessed.stdout) == (2, "")
+    assert "what the others plan by is not known" in guessed.stderr
+    mixed = assigned(cluster, group, "--mix", "a=range", "--strategy", "roundrobin", "--compat", "0.8.2")
+    assert mixed["outcomes"] == plan["outcomes"]
     table = run("assign", group, "--mix", "b=roundrobin@0.8.2", "-z", cluster.connect)
     shown = [line.split() for line in table.stderr.splitlines()]
     assert ["outcome", "unread", "live", "holders", "losers"] in shown

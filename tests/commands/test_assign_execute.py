@@ -125,6 +125,29 @@ def test_nobody_answers(cluster: Sandbox, build: Build, make_topic: Callable[...
     assert last.endswith(f"mend the registration of {group}_bad first")
 
 
+def test_who_left_meanwhile_is_told(
+    cluster: Sandbox, registry: Registry, make_topic: Callable[..., str], unique: Callable[[str], str]
+) -> None:
+    """A member whose session ends while the group is at it: the others take over, and stderr says what of it went to
+    whom."""
+    group, topic = unique("left"), make_topic(2)
+    command = [ZKGROUP, "assign", group, "--execute", "-z", cluster.connect]
+    with ReadMember(cluster.connect, group, {topic: 1}, consumer_id="a", rebalance_max_retries=20):
+        wait_for_rest(registry, group, 1)
+        with Registry(registry.settings, 30.0) as other:
+            node = znodes.member_id(group, f"{group}_z")
+            assert not isinstance(other.write(Create(node, data_of({topic: 1}), ephemeral=True)), Failure)
+            claim = Create(znodes.owner(group, TopicPartition(topic, 1)), f"{group}_z-0".encode(), ephemeral=True)
+            wait_until(lambda: other.write(claim) is None, what="its half is free")
+            wait_until(lambda: len(owners(registry, group)) == 2, what="a half each")
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+            wait_until(lambda: len(id_nodes(registry, group)) == 3, what="our node")
+        with process:
+            err = process.communicate(timeout=90)[1].decode()
+        assert process.returncode == 0, err
+        assert f"zkgroup: warning: member {group}_z left meanwhile: {topic}-1 went to {group}_a" in err
+
+
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_execute_interrupted(
     signum: int, code: int, cluster: Sandbox, registry: Registry, build: Build, make_topic: Callable[..., str]

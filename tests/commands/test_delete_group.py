@@ -198,12 +198,32 @@ def test_debris(cluster: Sandbox, registry: Registry, second: Registry, unique: 
         (name, "make", 5) for name in (names[0], names[1], names[3])
     ]
     assert not exists(registry, names[0])
+    other = run("reset-offsets", names[0], "--undo", file, "-z", cluster.connect)
+    assert (other.returncode, f"'zkgroup delete-group {names[0]} --undo {file}'" in other.stderr) == (2, True)
+    other = run("reset-offsets", "nobody", "--undo", file, "-z", cluster.connect)
+    assert (other.returncode, "has nothing of group nobody" in other.stderr) == (2, True)
     undo = run("delete-group", names[0], "--undo", file, "-z", cluster.connect, "--execute")
     assert (undo.returncode, "1 group made again" in undo.stderr) == (0, True), undo.stderr
     assert values(registry, names[0], P("t", 0)) == [5]
     assert not exists(registry, names[1])
     nothing = run("delete-group", "--pattern", f"{stem}-nothing*", "-z", cluster.connect)
     assert (nothing.returncode, "no group matches" in nothing.stderr) == (4, True)
+
+
+def test_a_broken_group_is_called_so_by_pattern_too(
+    cluster: Sandbox, registry: Registry, second: Registry, unique: Callable[[str], str]
+) -> None:
+    """Its state is that of list-groups; a member that nobody gets past keeps it all the same."""
+    name = unique("unreadable")
+    registry.read([Ensure(znodes.ids(name))])
+    assert not isinstance(
+        second.write(Create(znodes.member_id(name, f"{name}_a"), b"no JSON", ephemeral=True)), Failure
+    )
+    listed = json.loads(run("list-groups", "-z", cluster.connect, "--output", "json").stdout)
+    result = run("delete-group", "--pattern", name, "-z", cluster.connect, "--execute", "--output", "json")
+    (row,) = json.loads(result.stdout)
+    assert [one["state"] for one in listed if one["group"] == name] == [row["state"]] == ["broken"]
+    assert (row["action"], row["note"], exists(registry, name)) == ("keep", "it has members", True)
 
 
 def test_debris_with_members_in_kafka(

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from zkgroup.commands._overview import SUMMARY, SUMMARY_SPARE
 from zkgroup.commands._render import Column, Output, iso_utc, print_object, print_rows, time_column
-from zkgroup.commands._text import escape, json_escape, one_line, width
+from zkgroup.commands._text import escape, json_escape, one_line, shown_name, width
 
 
 def shown(rows: Sequence[Any], columns: Sequence[Column | str], output: Output) -> str:
@@ -130,9 +130,32 @@ def test_every_format_character_is_made_visible() -> None:
     assert json.loads(json_escape(text)) == json.loads(text)
 
 
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("plain", "plain"),
+        ("two words", "two words"),
+        (" lead", "' lead'"),
+        ("trail ", "'trail '"),
+        (" ", "' '"),
+        ("\u2028t", "\\u2028t"),
+        ("\u2029", "\\u2029"),
+        ("\u3000t\u3000", "\\u3000t\\u3000"),
+        ("\xa0 t", "\\xa0 t"),
+        ("a\nb\n", "a\\nb\\n"),
+        ("日\u3000本", "日\u3000本"),
+        ("", "''"),
+    ],
+)
+def test_a_name_is_shown_whole(name: str, shown: str) -> None:
+    """Blanks at its ends, and line breaks, are part of it: no two names look alike for them."""
+    assert shown_name(name) == shown
+
+
 def test_messages_are_one_line() -> None:
     """Line breaks in an error become blanks."""
     assert one_line(" a\n  b\r\n\x1b ") == "a b \\x1b"
+    assert one_line("\u2028t\n\u3000") == "\\u2028t \u3000"
 
 
 @given(st.lists(st.tuples(st.text(), st.none() | st.integers(-(2**53), 2**53)), max_size=5))

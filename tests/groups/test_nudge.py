@@ -12,7 +12,7 @@ from plans import planned, snapshot
 from zkgroup.errors import RefusedError, UnreachableError
 from zkgroup.groups.explain import VARIANTS
 from zkgroup.groups.model import GroupSnapshot
-from zkgroup.groups.nudge import look_at, objection, rebalance
+from zkgroup.groups.nudge import departures, look_at, objection, rebalance
 from zkgroup.groups.planning import misfits
 from zkgroup.groups.snapshot import read_group
 from zkgroup.groups.whatif import Choice
@@ -42,6 +42,20 @@ def test_nothing_speaks_against_a_healthy_group() -> None:
     assert objection(snapshot(MEMBERS, PARTITIONS, {}), PLAN, None) is None
     swapped = dict(zip(OWNERS, reversed(OWNERS.values()), strict=True))
     assert objection(snapshot(MEMBERS, PARTITIONS, swapped), PLAN, None) is None
+
+
+def test_who_has_left_is_told_with_what_became_of_its_share() -> None:
+    """Who took it over, what nobody owns, and nothing of those who stayed or came."""
+    before = snapshot(MEMBERS, PARTITIONS, OWNERS)
+    assert departures(before, before) == []
+    mine = [pair for pair, owner in sorted(OWNERS.items()) if owner.startswith("g_b")]
+    taken = OWNERS | {mine[0]: "g_a-0"}
+    del taken[mine[1]]
+    assert departures(before, snapshot({"g_a": {"t": 1}, "g_c": {"t": 1}}, PARTITIONS, taken)) == [
+        f"member g_b left meanwhile: {mine[0]} went to g_a; nobody owns {mine[1]}"
+    ]
+    idle = snapshot({**MEMBERS, "g_z": {"t": 1}}, PARTITIONS, OWNERS)
+    assert departures(idle, before) == ["member g_z left meanwhile: it owned nothing"]
 
 
 def test_a_group_without_members_cannot_rebalance() -> None:

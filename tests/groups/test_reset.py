@@ -30,8 +30,8 @@ from zkgroup.groups.reset import (
     stores_of,
 )
 from zkgroup.groups.scope import parse_scope
-from zkgroup.groups.targets import TimeOffsets
 from zkgroup.protocol.names import TopicPartition
+from zkgroup.servers.answers import TimeOffsets
 
 KEY = TopicPartition("t", 0)
 
@@ -99,6 +99,20 @@ def test_targets(target: Target, committed: int | None, expected: int | None, no
     assert (row.current, row.target, row.note) == (committed, expected, note)
     assert row.change == (None if committed is None or expected is None else expected - committed)
     assert row.moves == (committed != expected)
+
+
+@pytest.mark.parametrize(
+    ("target", "note"),
+    [
+        (Target("current"), "only the number is left of it: '42 ' has a blank"),
+        (Target("offset", 42), "only the number is left of it: '42 ' has a blank"),
+        (Target("earliest"), "members cannot read it: '42 ' has a blank"),
+    ],
+)
+def test_what_becomes_of_a_number_with_a_blank(target: Target, note: str) -> None:
+    """Only where the same number is written is the number what is left of it."""
+    spoilt = replace(partition(42), stored=replace(stored(42), defect="'42 ' has a blank"))
+    assert plan(target, spoilt).note == note
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from zkgroup.errors import NotFoundError, UsageError
 from zkgroup.groups.scope import Scope, parse_scope
-from zkgroup.groups.targets import has_no_time_index, parse_duration, parse_time
+from zkgroup.groups.targets import parse_duration, parse_time
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.times import has_no_time_index
 
 NOON = 1_714_564_800_000  # 2024-05-01T12:00:00Z
 

@@ -110,6 +110,28 @@ def test_many_numbers_are_mended_by_one_command(
     assert of_code(registry, kafka, group) == []
 
 
+def test_of_what_does_not_exist_an_offset_cannot_be_set(
+    stored: Callable[..., tuple[str, str]], cluster: Sandbox, registry: Registry, kafka: KafkaSettings
+) -> None:
+    """Unreadable or not: nobody is given such a partition, and a reset refuses it. It is told as what is left of a
+    topic, or of a partition, and what is advised, typed as it is, removes it."""
+    group, topic = stored(b"5", b"5")
+    for number, name, value in ((77, topic, b"abc"), (0, "gonetopic", b"1q"), (1, "gonetopic", b"3 ")):
+        registry.write(Ensure(znodes.offset_topic(group, name)))
+        assert registry.write(Create(znodes.offset(group, TopicPartition(name, number)), value)) is None
+    found = {f.code: f for f in judged(read_group(registry, group, kafka=kafka))}
+    assert set(found) == {"offset-of-missing-topic", "offset-of-missing-partition"}
+    verified = run("inspect-group", group, "--verify", "-z", cluster.connect)
+    assert "unreadable-offset" not in verified.stdout + verified.stderr
+    for code in ("offset-of-missing-topic", "offset-of-missing-partition"):
+        command = re.search(r"zkgroup ((?:unsubscribe|delete-group) .*? --execute)", found[code].remedy)
+        assert command is not None, found[code]
+        result = run(*shlex.split(command[1]), "-z", cluster.connect)
+        assert result.returncode == 0, result.stderr
+    left = {f.code for f in judged(read_group(registry, group, kafka=kafka))}
+    assert not left & set(found)
+
+
 @given(st.text(alphabet="0123456789+- \n٣７x", max_size=22))
 def test_a_number_as_java_reads_it(text: str) -> None:
     """``Long.parseLong``: one sign, digits of any script and nothing else, within 64 bits."""

@@ -12,7 +12,8 @@ from zkgroup.connector.reading import out_of_range
 from zkgroup.errors import OffsetOutOfRangeError, UsageError
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.logs import LogRange, log_offsets, offsets_for_time
+from zkgroup.servers.logs import LogRange, log_offsets
+from zkgroup.servers.times import told_first_since
 
 Reset: TypeAlias = Literal["smallest", "largest"]
 
@@ -83,13 +84,9 @@ def resolve_known(
 def _places(
     settings: KafkaSettings, ranges: Mapping[TopicPartition, LogRange], start: StartAt, timeout: float
 ) -> dict[TopicPartition, int]:
-    times: Mapping[TopicPartition, int | None] = {}
     if start.kind == "time":
-        times = offsets_for_time(settings, ranges, start.value, timeout)
-    return {
-        partition: _place(start, partition, log, times.get(partition), legacy=settings.legacy_release is not None)
-        for partition, log in ranges.items()
-    }
+        return told_first_since(settings, {p: (log.start, log.end) for p, log in ranges.items()}, start.value, timeout)
+    return {partition: _place(start, partition, log) for partition, log in ranges.items()}
 
 
 def log_ranges(
@@ -115,7 +112,7 @@ def log_ends(
     return {p: log.end for p, log in log_ranges(settings, partitions, timeout, read_committed=committed).items()}
 
 
-def _place(start: StartAt, partition: TopicPartition, log: LogRange, at_time: int | None, *, legacy: bool) -> int:
+def _place(start: StartAt, partition: TopicPartition, log: LogRange) -> int:
     match start.kind:
         case "earliest":
             return log.start
@@ -133,6 +130,4 @@ def _place(start: StartAt, partition: TopicPartition, log: LogRange, at_time: in
         case "tail":
             return max(log.start, log.end - start.value)
         case "time":
-            if at_time is not None:
-                return max(at_time, log.start)
-            return log.start if legacy else log.end
+            raise AssertionError("brokers find it, for all partitions at once")

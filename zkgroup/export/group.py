@@ -18,8 +18,9 @@ from zkgroup.protocol.filters import TopicFilter
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Children, Code, Exists, Failure, Get, Node, Result, Stat
 from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.logs import LogRange, log_offsets, offsets_for_time
+from zkgroup.servers.logs import LogRange, log_offsets
 from zkgroup.servers.registry import Registry
+from zkgroup.servers.times import told_first_since
 from zkgroup.servers.topic_settings import cleanup_policies
 from zkgroup.words import listed
 
@@ -213,14 +214,7 @@ def _resolve(
                 if offset is not None and p in logs
             }
         case "time":
-            found = offsets_for_time(kafka, logs, bound.millis, timeout)
-            # Before 0.10 the brokers know segments only, and nothing found means before the first.
-            nothing = 0 if kafka.legacy_release is not None else 1
-            return {
-                partition: min(end, max(start, offset)) if offset is not None else (start, end)[nothing]
-                for partition, (start, end) in logs.items()
-                for offset in (found.get(partition),)
-            }
+            return told_first_since(kafka, logs, bound.millis, timeout)
 
 
 def read_committed(

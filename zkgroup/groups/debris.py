@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from zkgroup.errors import NotFoundError, UnreachableError, ZkgroupError
@@ -10,6 +11,7 @@ from zkgroup.groups.backup import Backup, SavedNode, read_cluster
 from zkgroup.groups.manage import DebrisRow, find_debris, matching
 from zkgroup.groups.removing import BATCH, acls_of, remove_groups
 from zkgroup.groups.reports import both
+from zkgroup.groups.snapshot import read_groups
 from zkgroup.groups.tree import GroupTree, read_trees
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import OFFSETS_TOPIC
@@ -45,7 +47,10 @@ def look_for_debris(
         trees |= read_trees(registry, {name: [znodes.group(name)] for name in names[start : start + BATCH]})
     others = _stats(registry, listed if isinstance(listed, tuple) else ())
     in_kafka = _members_in_kafka(registry, names, brokers, timeout) if brokers is not None else {}
-    return find_debris(trees.values(), now, older_than, others, in_kafka), trees
+    rows = find_debris(trees.values(), now, older_than, others, in_kafka)
+    # As list-groups has it: nodes that are there may be no use.
+    broken = {one.group for one in read_groups(registry, [row.group for row in rows]) if one.state == "broken"}
+    return [replace(row, state="broken") if row.group in broken else row for row in rows], trees
 
 
 def _members_in_kafka(

@@ -94,7 +94,7 @@ def _unreadable(scene: Scene) -> Iterator[Finding]:
     spoilt: dict[TopicPartition, int] = {}
     blanks: Said = []
     for p in scene.partitions:
-        if p.stored is None or p.stored.hidden:
+        if p.stored is None or p.stored.hidden or _is_gone(scene, p):
             continue
         if p.stored.error is not None:
             said.append((p.key, p.stored.error))
@@ -158,7 +158,7 @@ def _recreated(scene: Scene) -> Iterator[Finding]:
     """An offset of 0 does no harm: it is where the new topic begins as well."""
     topics: dict[str, list[GroupPartition]] = {}
     for p in scene.partitions:
-        if _is_stale(scene, p):
+        if _is_stale(scene, p) and not _is_gone(scene, p):
             topics.setdefault(p.topic, []).append(p)
     for name, stale in topics.items():
         keys = [p.key for p in stale]
@@ -187,13 +187,10 @@ def _older(stored: StoredOffset, topic: GroupTopic) -> bool:
 
 
 def _missing(scene: Scene) -> Iterator[Finding]:
-    if not scene.snapshot.known_topics and scene.snapshot.problems:
-        return  # the list of topics may be what could not be read
     topics: dict[str, list[TopicPartition]] = {}
     for p in scene.partitions:
-        topic = scene.snapshot.topics.get(p.topic)
         kept = (p.stored is not None and not p.stored.hidden) or (p.kafka is not None and p.kafka.offset is not None)
-        if kept and not p.exists and (topic is None or topic.error is None or not topic.exists):
+        if kept and _is_gone(scene, p):
             topics.setdefault(p.topic, []).append(p.key)
     for name, keys in topics.items():
         topic = scene.snapshot.topics.get(name)
@@ -217,6 +214,14 @@ def _missing(scene: Scene) -> Iterator[Finding]:
                     + ", then start members anew"
                 ),
             )
+
+
+def _is_gone(scene: Scene, p: GroupPartition) -> bool:
+    """Whether it surely does not exist: then no member is given it, and no offset of it can be set."""
+    if p.exists or (not scene.snapshot.known_topics and scene.snapshot.problems):
+        return False  # the list of topics may be what could not be read
+    topic = scene.snapshot.topics.get(p.topic)
+    return topic is None or topic.error is None or not topic.exists
 
 
 def _without(scene: Scene) -> Iterator[Finding]:
@@ -300,7 +305,7 @@ def _contradicting(scene: Scene) -> Iterator[Finding]:
     quiet: Said = []
     for p in scene.partitions:
         stored, kafka = p.stored, p.kafka
-        if stored is None or kafka is None or stored.offset is None or kafka.offset is None:
+        if stored is None or kafka is None or stored.offset is None or kafka.offset is None or _is_gone(scene, p):
             continue
         ahead = kafka.offset - stored.offset
         if ahead == 0:

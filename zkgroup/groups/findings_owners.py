@@ -6,7 +6,7 @@ for some seconds, and a look takes several rounds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from zkgroup.groups.findings_kinds import Finding
@@ -213,11 +213,23 @@ def _claims(scene: Scene) -> Iterator[Finding]:
     yield from per_topic("owner-without-registration", stay, lambda keys: _delete_nodes(scene, keys))
     again = scene.rebalance(after=" makes the group share out anew")
     others = ", and the others take over" if scene.snapshot.members else ""
-    remedies = {
+
+    def restarting(keys: Sequence[TopicPartition]) -> str:
+        """Transactions tell whether it has registered since."""
+        owned = [(scene.by_key[key], scene.members[scene.by_key[key].member or ""]) for key in keys]
+        if all(0 < member.czxid < partition.claimed for partition, member in owned):
+            why = ", which claimed this after it had registered: was its registration changed by hand?"
+        elif all(0 < partition.claimed < member.czxid for partition, member in owned):
+            why = ", which has registered anew since it claimed"
+        else:
+            why = ""
+        return f"restart the member{why}{again}"
+
+    remedies: dict[str, str | Callable[[Sequence[TopicPartition]], str]] = {
         "owner-without-registration": "end the process that holds the session (its id node was deleted, or it hangs):"
         f" its nodes go with it{others}{again}",
-        "owner-without-subscription": f"restart the member, which has registered anew since it claimed{again}",
-        "owner-beyond-streams": f"restart the member, which has registered anew since it claimed{again}",
+        "owner-without-subscription": restarting,
+        "owner-beyond-streams": restarting,
         "owner-of-former-session": "nothing, if it goes within the session time-out; else two processes use one"
         " consumer.id: end one of them",
     }

@@ -26,11 +26,11 @@ from zkgroup.groups.snapshot import read_group
 from zkgroup.groups.strangers import look_for_strangers
 from zkgroup.protocol import znodes
 from zkgroup.protocol.assignors import Assignment
-from zkgroup.protocol.names import identify_owner
+from zkgroup.protocol.names import TopicPartition, identify_owner, spans
 from zkgroup.protocol.ops import Children, Code, Create, Delete, Failure, Get, Node, Op
 from zkgroup.protocol.znodes import Registration, encode_registration
 from zkgroup.servers.registry import Registry
-from zkgroup.words import short
+from zkgroup.words import listed, short
 
 log = logging.getLogger(__name__)
 
@@ -98,9 +98,9 @@ def objection(snapshot: GroupSnapshot, plan: Assignment | None, refusal: str | N
         return None
     stopping = [member for member in snapshot.members if member.error is not None]
     if stopping:
-        listed = "; ".join(f"{member.member}: {member.error}" for member in stopping[:3])
+        stops = "; ".join(f"{member.member}: {member.error}" for member in stopping[:3])
         return RefusedError(
-            f"group {group} would lose its owners in a rebalance: no member gets past the registration of {listed}",
+            f"group {group} would lose its owners in a rebalance: no member gets past the registration of {stops}",
             "stop the client that wrote it, or delete the node, first: the members rebalance by themselves then",
         )
     if plan is None:
@@ -118,6 +118,24 @@ def objection(snapshot: GroupSnapshot, plan: Assignment | None, refusal: str | N
                 "end the client that owns it, or delete the owner node, first",
             )
     return None
+
+
+def departures(before: GroupSnapshot, after: GroupSnapshot) -> list[str]:
+    """The members that left between two looks, each with what became of what it owned, in words. Pure."""
+    left = {member.member for member in before.members} - {member.member for member in after.members}
+    owners = {partition.key: partition.member or partition.owner for partition in after.partitions}
+    found = []
+    for name in sorted(left):
+        heirs: dict[str | None, list[TopicPartition]] = {}
+        for partition in before.partitions:
+            if partition.member == name:
+                heirs.setdefault(owners.get(partition.key), []).append(partition.key)
+        became = [
+            f"{spans(keys)} went to {short(heir)}" if heir is not None else f"nobody owns {spans(keys)}"
+            for heir, keys in heirs.items()
+        ]
+        found.append(f"member {name} left meanwhile: {listed(became, '; ') or 'it owned nothing'}")
+    return found
 
 
 def rebalance(

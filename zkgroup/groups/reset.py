@@ -16,8 +16,8 @@ from zkgroup.groups.backup import SavedOffset
 from zkgroup.groups.file_entries import Wanted
 from zkgroup.groups.model import STORE_NAMES, GroupPartition, KafkaOffset, Store, StoredOffset
 from zkgroup.groups.shell import command_line, quoted
-from zkgroup.groups.targets import TimeOffsets
 from zkgroup.protocol.names import TopicPartition, spans
+from zkgroup.servers.answers import TimeOffsets
 from zkgroup.words import are, counted
 
 #: One of the two places where a group keeps its offsets.
@@ -109,7 +109,8 @@ class _Planner:
                 target = self._target(partition, offset, notes)
             defect = partition.stored.defect if store == "zookeeper" and partition.stored is not None else None
             if defect is not None:
-                notes.append(f"only the number is left of it: {defect}")
+                left = offset is not None and target == offset
+                notes.append(f"{'only the number is left of it' if left else 'members cannot read it'}: {defect}")
             row = ResetRow(store, *partition.key, offset, target, "; ".join(notes) or None, not (why or defect))
             found.append(row)
         return found
@@ -156,6 +157,8 @@ class _Planner:
         if found is None:
             notes.append("no message since then: the end")
             return "latest"
+        if doubt := self.times.doubts.get(partition.key):
+            notes.append(doubt)
         return found
 
 

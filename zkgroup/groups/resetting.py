@@ -44,7 +44,7 @@ from zkgroup.groups.reset import (
     stores_of,
 )
 from zkgroup.groups.scope import Scope
-from zkgroup.groups.shell import command_line
+from zkgroup.groups.shell import command_line, quoted
 from zkgroup.groups.standing import (
     Brokers,
     Log,
@@ -128,9 +128,12 @@ class Resetter:
             raise no_group(self._group, making=False)
         times = None
         if target.kind == "time":
-            existing = [key for key, partition in standing.partitions.items() if partition.exists]
-            waiting = patience(self._timeout, len(existing))
-            times = find_offsets(self._brokers(), existing, target.value, waiting)
+            logs = {
+                key: (partition.log_start, partition.log_end)
+                for key, partition in standing.partitions.items()
+                if partition.exists and partition.log_start is not None and partition.log_end is not None
+            }
+            times = find_offsets(self._brokers(), logs, target.value, patience(self._timeout, len(logs)))
         rows = plan_reset(target, standing.partitions.values(), standing.store, times, standing.homes)
         warnings = (*standing.warnings, *_of_new(standing))
         if standing.exists:  # else delete-group takes it all back
@@ -154,6 +157,8 @@ class Resetter:
         Raises ``UsageError`` for what is no backup, ``RefusedError`` for one of another group or cluster.
         """
         backup = backups.read(path)
+        if backup.nodes and not backup.offsets and not nodes_too:
+            raise _only_nodes(backup, self._group, path)
         open_questions = backups.check_fits(backup, self._cluster(), self._group, path)
         offsets = [
             offset
@@ -360,6 +365,17 @@ _BACK_IN_ZOOKEEPER: Final = (
     " first"
 )
 _UNSEEN: Final = "the logs could not be looked at again: "
+
+
+def _only_nodes(backup: Backup, group: str, path: Path) -> UsageError:
+    """Of a deletion by pattern: whose groups' offsets are among their nodes."""
+    undoing = f"--undo {quoted(str(path))}"
+    if not any(backups.group_of(node.path) == group for node in backup.nodes):
+        return UsageError(f"{path} has nothing of group {group}", f"'zkgroup delete-group {undoing}' shows what it has")
+    return UsageError(
+        f"{path} holds whole groups, as nodes, and no offsets by themselves",
+        f"'{command_line('delete-group', group, undoing)}' plans to make the nodes of {group} again",
+    )
 
 
 def _of_new(standing: Standing) -> list[str]:

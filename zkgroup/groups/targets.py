@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from zkgroup.errors import UsageError
 from zkgroup.protocol.names import TopicPartition
+from zkgroup.servers.answers import TimeOffsets
 
 if TYPE_CHECKING:
     from zkgroup.servers.kafka import KafkaSettings
@@ -24,19 +24,6 @@ _DURATION: Final = re.compile(
 _SECONDS: Final = {"weeks": 604_800, "days": 86_400, "hours": 3_600, "minutes": 60, "seconds": 1}
 _CALENDAR: Final = re.compile(r"P[0-9.,]*[0-9][YM].*|P.*[0-9]Y.*", re.ASCII | re.IGNORECASE)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_LEGACY: Final = ("0.8", "0.9")
-
-
-@dataclass(frozen=True, slots=True)
-class TimeOffsets:
-    """For each partition the first offset whose message is not older than a time.
-
-    None where there is none. ``by_segments``: the brokers (0.8, 0.9) have no time index and answered with starts of
-    segments; None then means that the log's start is meant, otherwise its end.
-    """
-
-    offsets: Mapping[TopicPartition, int | None]
-    by_segments: bool
 
 
 def parse_time(text: str) -> int:
@@ -78,18 +65,9 @@ def parse_duration(text: str) -> int:
 
 
 def find_offsets(
-    settings: KafkaSettings, partitions: Iterable[TopicPartition], millis: int, timeout: float
+    settings: KafkaSettings, logs: Mapping[TopicPartition, tuple[int, int]], millis: int, timeout: float
 ) -> TimeOffsets:
-    """Ask the brokers, for all partitions in one round. Raises ``ZkgroupError`` where one cannot be asked."""
-    from zkgroup.servers.logs import offsets_for_time  # librdkafka: 60 ms
+    """Ask the brokers, for all partitions at once. Raises ``ZkgroupError`` where one cannot be asked."""
+    from zkgroup.servers.times import first_since  # librdkafka: 60 ms
 
-    return TimeOffsets(offsets_for_time(settings, partitions, millis, timeout), has_no_time_index(settings))
-
-
-def has_no_time_index(settings: KafkaSettings) -> bool:
-    """Whether the brokers are spoken to as 0.8 or 0.9: because ZooKeeper tells so, or librdkafka's properties do."""
-    properties = settings.properties
-    release = settings.legacy_release
-    if properties.get("api.version.request", "true").lower() in ("false", "f", "0"):
-        release = properties.get("broker.version.fallback", release or "")
-    return (release or "").startswith(_LEGACY)
+    return first_since(settings, logs, millis, timeout)

@@ -1,4 +1,4 @@
-"""What a group's coordinator answers, as data: apart from ``coordinator``, so that who only looks at it need not load
+"""What brokers answer of groups and times, as data: apart from who asks, so that who only looks at it need not load
 confluent-kafka. Offsets are the *next* offset to read."""
 
 from __future__ import annotations
@@ -26,6 +26,20 @@ class KafkaOffset:
     offset: int | None
     metadata: str = ""
     error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TimeOffsets:
+    """For each partition the first offset whose message is not older than a time.
+
+    None where there is none. ``by_segments``: the brokers (0.8, 0.9) have no time index and answered with starts of
+    segments; None then means that the log's start is meant, otherwise its end. ``doubts``: why an offset may be an
+    earlier one than the first, in words; it is never a later one.
+    """
+
+    offsets: Mapping[TopicPartition, int | None]
+    by_segments: bool
+    doubts: Mapping[TopicPartition, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,13 +76,13 @@ def leaderless(
 def _list_offsets(
     settings: KafkaSettings,
     partitions: Sequence[TopicPartition],
-    times: Sequence[int],
+    times: Sequence[int | Mapping[TopicPartition, int]],
     timeout: float,
     level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     client: AdminClient | None = None,
 ) -> tuple[list[dict[TopicPartition, int | ZkgroupError]], dict[TopicPartition, int]]:
-    """For each of ``times`` (or EARLIEST, LATEST) the offset in every partition, or why there is none; and the leaders
-    that were asked.
+    """For each of ``times`` (or EARLIEST, LATEST; one for all partitions, or for each its own) the offset in every
+    partition, or why there is none; and the leaders that were asked.
 
     Only partitions with a leader are asked about, and only after all leaders have been read: librdkafka (2.16) crashes
     now and then where ``list_offsets`` has to look them up first. The look-up goes on in librdkafka's own thread, which
@@ -99,21 +99,20 @@ def _list_offsets(
     else:
         admin, metadata = client, metadata_of(client, settings, timeout)
     errors, led = _led(metadata, partitions, settings)
-    specs = [_SPECS[at]() if at in _SPECS else OffsetSpec.for_timestamp(at) for at in times]
     answers = [
         [
             admin.list_offsets(
-                {KafkaTopicPartition(*partition): spec for partition in piece},
+                {KafkaTopicPartition(*partition): _spec(at, partition) for partition in piece},
                 isolation_level=level,
                 request_timeout=max(1.0, deadline - time.monotonic()),
             )
             for its in led.values()
             for piece in batched(its, PIECE)
         ]
-        for spec in specs
+        for at in times
     ]
     leaders = _leaders(led)
-    results: list[dict[TopicPartition, int | ZkgroupError]] = [dict(errors) for _ in specs]
+    results: list[dict[TopicPartition, int | ZkgroupError]] = [dict(errors) for _ in times]
     for found, pieces in zip(results, answers, strict=True):
         for key, future in (item for futures in pieces for item in futures.items()):
             partition = TopicPartition(key.topic, key.partition)
@@ -130,8 +129,17 @@ def _list_offsets(
     return results, leaders
 
 
+def _spec(at: int | Mapping[TopicPartition, int], partition: TopicPartition) -> OffsetSpec:
+    if not isinstance(at, int):
+        at = at[partition]
+    return _SPECS[at]() if at in _SPECS else OffsetSpec.for_timestamp(at)
+
+
 def _list_old_offsets(
-    settings: KafkaSettings, partitions: Sequence[TopicPartition], times: Sequence[int], timeout: float
+    settings: KafkaSettings,
+    partitions: Sequence[TopicPartition],
+    times: Sequence[int | Mapping[TopicPartition, int]],
+    timeout: float,
 ) -> tuple[list[dict[TopicPartition, int | ZkgroupError]], dict[TopicPartition, int]]:
     """As ``_list_offsets``, of brokers that know neither transactions nor an index of times."""
     deadline = time.monotonic() + timeout
@@ -140,7 +148,8 @@ def _list_old_offsets(
     leaders = _leaders(led)
     asked = {parse_endpoints(_place(metadata, leader))[0]: its for leader, its in led.items()}
     results: list[dict[TopicPartition, int | ZkgroupError]] = []
-    for answers in answering.offsets(asked, times, max(1.0, deadline - time.monotonic())):
+    same = [at if isinstance(at, int) else next(iter(at.values())) for at in times]  # one time for all, see below
+    for answers in answering.offsets(asked, same, max(1.0, deadline - time.monotonic())):
         found: dict[TopicPartition, int | ZkgroupError] = dict(errors)
         for partition, leader in leaders.items():
             code, offset = answers.get(partition, (None, -1))
@@ -217,23 +226,33 @@ def log_offsets(
 def offsets_for_time(
     settings: KafkaSettings, partitions: Iterable[TopicPartition], millis: int, timeout: float
 ) -> dict[TopicPartition, int | None]:
-    """The first offset whose message is not older than ``millis`` (since 1970), for many partitions in one round.
+    """What brokers answer for a time (``millis`` since 1970), for many partitions in one round: the first offset whose
+    message is not older.
 
-    None where there is none: on 0.10 and later that means behind the last message. 0.8 and 0.9 have no time index: they
-    answer with the start of a segment, and None means before the first one (so: the log's start).
+    None where they find none, which proves nothing (see ``times``). 0.8 and 0.9 have no time index: they answer with
+    the start of a segment, and None means before the first one (so: the log's start).
 
     Raises ``ZkgroupError`` where a partition cannot be asked.
     """
-    wanted = list(dict.fromkeys(partitions))
-    if not wanted:
-        return {}
-    (answers,), _ = _list_offsets(settings, wanted, [millis], timeout)
-    found: dict[TopicPartition, int | None] = {}
-    for partition in wanted:
-        offset = answers[partition]
-        if isinstance(offset, ZkgroupError):
-            raise offset
-        found[partition] = offset if offset >= 0 else None
+    return offsets_for_times(settings, [dict.fromkeys(partitions, millis)], timeout)[0]
+
+
+def offsets_for_times(
+    settings: KafkaSettings,
+    rounds: Sequence[Mapping[TopicPartition, int]],
+    timeout: float,
+    client: AdminClient | None = None,
+) -> list[dict[TopicPartition, int | None]]:
+    """As ``offsets_for_time``, for several times (before 0.10 for one), each for the same partitions, all at once."""
+    if not rounds[0]:
+        return [{} for _ in rounds]
+    answers, _ = _list_offsets(settings, list(rounds[0]), rounds, timeout, client=client)
+    found: list[dict[TopicPartition, int | None]] = []
+    for its in answers:
+        for offset in its.values():
+            if isinstance(offset, ZkgroupError):
+                raise offset
+        found.append({p: offset if offset >= 0 else None for p, offset in its.items() if isinstance(offset, int)})
     return found
 
 
