@@ -138,7 +138,7 @@ def _check(change: Change, migrator: Migrator, plan: MigrationPlan, take: Take |
 def _execute(change: Change, migrator: Migrator, plan: MigrationPlan) -> None:
     resetter = migrator.resetter
     with change.backed_up(resetter.backup(plan.reset, "migrate-group")):
-        resetter.write(plan.reset)
+        migrator.write(plan)
         change.warn(resetter.verify(plan.reset))
     change.done(f"{counted(plan.reset.changes, 'offset')} of group {plan.group} moved to {_there(plan)} and verified")
     if plan.to == "kafka":

@@ -15,9 +15,11 @@ from cli import ZKGROUP, environment, run
 from grouping import Groups, commit_in_kafka, joined, static, tree
 from support import numbered, wait_until
 
+from zkgroup.errors import RefusedError
+from zkgroup.groups.migrating import Migrator
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Children
+from zkgroup.protocol.ops import Children, Get, Node
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import produce
 from zkgroup.servers.group_offsets import GroupOffsets
@@ -96,6 +98,43 @@ def test_a_group_at_work_is_refused(migrate: Migrate, kafka: KafkaSettings, grou
         result = migrate(other, "--execute")
     assert (result.returncode, "tester" in result.stderr) == (5, True)
     assert migrate.in_kafka(other, topic) == [None] * 3
+
+
+def test_the_way_back_is_refused_while_kafka_has_members(
+    migrate: Migrate, kafka: KafkaSettings, registry: Registry, groups: Groups, topic: str
+) -> None:
+    """To ZooKeeper, too: what members in Kafka go on committing there would be older in ZooKeeper at once."""
+    group = groups.make({}, {}, {(topic, 0): 4})
+    with joined(kafka, group, [topic]) as member:
+        member.commit(TopicPartition(topic, 0), 7)
+        result = migrate(group, "--take", "source", "--execute", to="zookeeper")
+        assert (result.returncode, "tester" in result.stderr) == (5, True)
+        assert migrate(group, "--take", "source", to="zookeeper").returncode == 0, (
+            "a plan says that it would be refused"
+        )
+    assert in_zookeeper(registry, group, topic) == b"4"
+    assert migrate(group, "--take", "source", "--execute", to="zookeeper").returncode == 0
+
+
+def in_zookeeper(registry: Registry, group: str, topic: str) -> bytes:
+    (node,) = registry.read([Get(znodes.offset(group, TopicPartition(topic, 0)))])
+    assert isinstance(node, Node)
+    return node.data
+
+
+def test_an_offset_in_kafka_that_moves_on_is_not_taken_back_to_zookeeper(
+    kafka: KafkaSettings, registry: Registry, groups: Groups, topic: str
+) -> None:
+    """Between plan and write: what was planned is older than what the group has consumed by now."""
+    group = groups.make({}, {}, {(topic, 0): 4})
+    commit_in_kafka(kafka, group, {TopicPartition(topic, 0): 5})
+    migrator = Migrator(registry, lambda: kafka, group, 20.0)
+    plan = migrator.plan("zookeeper")
+    migrator.refuse_if_live(plan)
+    commit_in_kafka(kafka, group, {TopicPartition(topic, 0): 6})
+    with pytest.raises(RefusedError, match=f"in Kafka have changed since the plan: {topic}-0; nothing was written"):
+        migrator.write(plan)
+    assert in_zookeeper(registry, group, topic) == b"4"
 
 
 def test_where_kafka_is_ahead_somebody_decides(migrate: Migrate, groups: Groups, topic: str) -> None:

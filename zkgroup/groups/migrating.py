@@ -14,15 +14,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from zkgroup.errors import NotFoundError
+from zkgroup.errors import NotFoundError, RefusedError, ZkgroupError
 from zkgroup.groups.checkpoint import checkpoint_of
 from zkgroup.groups.guard import read_guard
+from zkgroup.groups.kafka_writing import refuse_if_active
 from zkgroup.groups.model import GroupPartition
 from zkgroup.groups.reset import OneStore, Target
 from zkgroup.groups.resetting import ResetPlan, Resetter
 from zkgroup.groups.scope import Scope
 from zkgroup.groups.standing import Brokers, Selection, Surveyor
 from zkgroup.protocol.names import TopicPartition, spans
+from zkgroup.servers.coordinator import Coordinators
 from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry
 from zkgroup.servers.topic_settings import offsets_retention
@@ -130,6 +132,29 @@ class Migrator:
         """Raise ``RefusedError``, naming the members, if somebody works for the group, in either store."""
         read_guard(self._registry, self._group)
         self.resetter.refuse_if_active(plan.reset)
+        if plan.to == "zookeeper":  # a reset of ZooKeeper's offsets alone asks nobody else
+            self._refuse_if_kafka_moves(plan)
+
+    def write(self, plan: MigrationPlan) -> None:
+        """Write the plan. Raises as ``Resetter.write``, and ``RefusedError`` where the offsets in Kafka that are moved
+        to ZooKeeper have changed since the plan, or members came there."""
+        if plan.to == "zookeeper":
+            try:
+                self._refuse_if_kafka_moves(plan)
+            except ZkgroupError as error:
+                error.message += "; nothing was written"
+                raise
+        self.resetter.write(plan.reset)
+
+    def _refuse_if_kafka_moves(self, plan: MigrationPlan) -> None:
+        side = Coordinators(self._brokers(), self._timeout).sides([self._group])[self._group]
+        refuse_if_active(self._group, side)
+        now = {key: held.offset for key, held in side.offsets.items()}
+        if moved := [row.key for row in plan.rows if now.get(row.key) != row.source]:
+            raise RefusedError(
+                f"offsets of group {self._group} in Kafka have changed since the plan: {spans(moved)}",
+                "find out who commits for the group, then plan again",
+            )
 
     def retention(self) -> str:
         """How long Kafka keeps the offsets of a group that commits nothing, in words."""
