@@ -24,13 +24,14 @@ PARTITIONS = 6
 def three(zookeeper: Sandbox) -> Iterator[Sandbox]:
     """Three brokers, on the shared ZooKeeper."""
     name = fresh_name("three")
-    # A broker is taken for dead after four seconds, not six; after two, those that were merely slow were, too.
+    # A broker is taken for dead after two seconds, not six. A controller (1.1.1) that has a request under way to one
+    # that is stopped waits for its answer, thirty seconds by default, before it elects other leaders.
     with Sandbox(
         name,
         zookeeper=zookeeper.address,
         chroot=f"/{name}",
         brokers=3,
-        properties={"zookeeper.session.timeout.ms": "4000"},
+        properties={"zookeeper.session.timeout.ms": "2000", "controller.socket.timeout.ms": "3000"},
     ) as sandbox:
         with sandbox.registry(30.0) as registry:
             create_topic(registry, OFFSETS_TOPIC, 4, replication=3)  # as it is where brokers are to be spared
