@@ -242,8 +242,10 @@ def plainly(
         feed = Feed(stream)
         feed.grant(1, starts)
 
+        gone: dict[str, int] = {}
+
         def look() -> Mapping[TopicPartition, int]:
-            return _what_is_new(kafka, config, selection, stream.positions, settings.timeout)
+            return _what_is_new(kafka, config, selection, stream.positions, settings.timeout, gone)
 
         # A set of partitions that was asked for stays as it is.
         fixed = limits.until_end or bool(numbers)
@@ -322,13 +324,22 @@ def _what_is_new(
     selection: Selection,
     read: Collection[TopicPartition],
     timeout: float,
+    gone: dict[str, int],
 ) -> Mapping[TopicPartition, int]:
-    """Partitions that have come, and where they begin. One that cannot be asked yet is left for the next time."""
+    """Partitions that have come, and where they begin. One that cannot be asked yet is left for the next time.
+    ``gone``: topics that are read and were not there for so many looks; at the second one that is told."""
     from zkgroup.protocol.names import TopicPartition
     from zkgroup.servers.kafka import topics
     from zkgroup.servers.logs import LogRange, log_offsets
 
     known = topics(kafka, timeout)
+    missing = sorted({partition.topic for partition in read} - known.keys())
+    looks = {topic: gone.get(topic, 0) + 1 for topic in missing}
+    gone.clear()
+    gone.update(looks)
+    for topic in missing:
+        if gone[topic] == 2:  # a broker that has just started may not know all of them
+            log.warning("topic %s is gone: if it is made again, start anew to read it from its beginning", topic)
     chosen = selection.still_among(known, config)
     new = [one for topic in chosen for number in known[topic] if (one := TopicPartition(topic, number)) not in read]
     found = log_offsets(kafka, new, timeout) if new else {}

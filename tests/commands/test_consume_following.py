@@ -10,7 +10,7 @@ from cli import run
 from consuming import consuming
 
 from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import Record, add_partitions, create_topic, produce
+from zkgroup.sandbox.topics import Record, add_partitions, create_topic, delete_topic, produce
 from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry
 
@@ -51,6 +51,23 @@ def test_new_partitions_are_read_from_their_beginning(
         printed = process.wait_for_lines(14)
     assert sorted(printed) == sorted([f"{p} {o}" for p in range(2) for o in range(6)] + ["2 0", "3 0"])
     assert process.said == ""
+
+
+def test_a_topic_that_is_deleted_is_told(
+    cluster: Sandbox, registry: Registry, make_topic: MakeTopic, fill: Fill, tmp_path: Path
+) -> None:
+    """Who reads on behind the offset that it has come to would pass over what is made again under that name."""
+    topic, other = make_topic(1), make_topic(1)
+    fill(topic, 5)
+    fill(other, 5)
+    with consuming(tmp_path, cluster.connect, topic, other, "--from-beginning", "-f", r"%o\n") as process:
+        process.wait_for_lines(10)
+        delete_topic(registry, topic)
+        process.wait_to_hear("start anew")
+    (line,) = [line for line in process.said.splitlines() if " is gone" in line]
+    assert line == (
+        f"zkgroup: warning: topic {topic} is gone: if it is made again, start anew to read it from its beginning"
+    )
 
 
 def test_a_filter_that_nothing_passes(cluster: Sandbox, unique: Unique) -> None:
