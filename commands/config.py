@@ -69,8 +69,8 @@ def show(ctx: typer.Context, output: OutputOption = "table") -> None:
 def check(ctx: typer.Context, output: OutputOption = "table") -> None:
     """Check every profile of config.toml, or what the command line names.
 
-    Are the files there that it names, do the servers answer? Nothing is changed anywhere. Exit 6 where something is
-    wrong.
+    Are the files there that it names, would a member take its settings, do the servers answer? Nothing is changed
+    anywhere. Exit 6 where something is wrong.
 
     \b
     zkgroup config check

@@ -350,7 +350,7 @@ def test_saving_replaces_a_file_whole(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "saved"]
 
 
-@pytest.mark.parametrize("name", ["群" * 80, "x" * 255])
+@pytest.mark.parametrize("name", ["群" * 80, "x" * 255], ids=["wide", "long"])
 def test_a_file_may_have_any_name(tmp_path: Path, name: str) -> None:
     """What a file system takes for a name, in bytes, is written to: also the longest, and one of wide characters."""
     for text in ("one\n", "two\n"):
