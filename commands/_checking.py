@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -101,7 +102,10 @@ def is_check(arguments: Sequence[str]) -> bool:
 
 def say_unknown(why: str) -> int:
     """The line, and the exit code, where nothing could be judged."""
-    sys.stdout.write(f"ZKGROUP UNKNOWN: {_plain(why)}\n")
+    # What went wrong may be that nothing takes our output: the exit code still tells.
+    with contextlib.suppress(OSError):
+        sys.stdout.write(f"ZKGROUP UNKNOWN: {_plain(why)}\n")
+        sys.stdout.flush()
     return UNKNOWN
 
 

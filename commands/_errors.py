@@ -43,7 +43,8 @@ def exit_code_for(
     except BaseException as error:  # noqa: BLE001  # the process ends here, and _settle tells why
         settled()
         code = _settle(error, verbosity)
-        if failed is not None and code:
+        # That nobody reads a verdict does not make it a good one.
+        if failed is not None and (code or isinstance(error, BrokenPipeError)):
             code = failed(str(error) or type(error).__name__)
     _close_stdout()
     return code

@@ -51,6 +51,8 @@ complete --command {PROGRAM} --no-files --condition __{PROGRAM}_completion \
 # When zsh autoloads the file as the function _zkgroup, its last line must complete at once, for the first TAB.
 _ZSH_REGISTER: Final = f"compdef _{PROGRAM}_completion {PROGRAM}"
 _ZSH_FIRST_TAB: Final = f"if [[ $funcstack[1] == _{PROGRAM} ]]; then _{PROGRAM}_completion; else {_ZSH_REGISTER}; fi\n"
+#: What turns zsh's completions on.
+ZSH_START: Final = "autoload -Uz compinit && compinit"
 #: Words for a value that is, or may be, the name of a file.
 _FILES: Final = ("FILE", "FOLDER", "URI")
 #: How long a shell may take to read its configuration and to tell what it found, in seconds.
@@ -64,7 +66,7 @@ _BASH_LOADERS: Final = ("_completion_loader", "_comp_complete_load")
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a shell's script goes. ``lines``: what its configuration lacks to find it there, in the file ``dotfile``;
-    none if it does. ``why``: what is missing, in words."""
+    none if it does. ``why``: what is missing, in words. fish needs no ``dotfile``."""
 
     path: Path
     dotfile: Path = Path()
@@ -141,26 +143,25 @@ def place_for(shell: Shell, environ: Mapping[str, str]) -> Place:
 def _bash_place(home: Path, usual: Path, told: Sequence[str] | None) -> Place:
     """``told``: what bash said, of ``_ask_bash``."""
     own, *completes = told or ("",)
-    path = Path(own.partition(":")[0] or usual) / "completions" / PROGRAM
+    path, dotfile = Path(own.partition(":")[0] or usual) / "completions" / PROGRAM, home / ".bashrc"
     if any(loader in line for line in completes for loader in _BASH_LOADERS):
-        return Place(path)
+        return Place(path, dotfile)
     if any(line.endswith(f" -F _{PROGRAM}_completion {PROGRAM}") for line in completes):
-        return Place(path)  # the line is there already
+        return Place(path, dotfile)  # the line is there already
     why = "bash does not tell what it completes" if told is None else "bash-completion is not loaded in a new bash"
-    return Place(path, home / ".bashrc", (f"source {shlex.quote(str(path))}",), why)
+    return Place(path, dotfile, (f"source {shlex.quote(str(path))}",), why)
 
 
 def _zsh_place(home: Path, usual: Path, dotfile: Path, told: Sequence[str] | None) -> Place:
     """The first folder of the user's own in $fpath. ``told``: what zsh said, of ``_ask_zsh``."""
-    start = "autoload -Uz compinit && compinit"
     *folders, completes = told or ("",)
     own = [folder for name in folders if (folder := Path(name)).is_relative_to(home) and _may_write(folder)]
     if not own:
-        lines = (f"fpath=({shlex.quote(str(usual))} $fpath)", start)
+        lines = (f"fpath=({shlex.quote(str(usual))} $fpath)", ZSH_START)
         return Place(usual / f"_{PROGRAM}", dotfile, lines, "no folder of yours is in a new zsh's $fpath")
     if completes == "compdef":
-        return Place(own[0] / f"_{PROGRAM}")
-    return Place(own[0] / f"_{PROGRAM}", dotfile, (start,), "a new zsh does not start its completions")
+        return Place(own[0] / f"_{PROGRAM}", dotfile)
+    return Place(own[0] / f"_{PROGRAM}", dotfile, (ZSH_START,), "a new zsh does not start its completions")
 
 
 def _may_write(folder: Path) -> bool:

@@ -13,7 +13,7 @@ from zkgroup.errors import RefusedError, UsageError
 
 from ._completing import COMPLETE_VARIABLE
 from ._context import done
-from ._shells import SHELLS, Place, Shell, place_for, script
+from ._shells import SHELLS, ZSH_START, Place, Shell, place_for, script
 from ._text import one_line
 
 
@@ -94,10 +94,17 @@ def _uninstall(ctx: typer.Context, shell: Shell, place: Place) -> None:
     _check_ours(place.path)
     place.path.unlink()
     done(ctx, f"removed: {place.path}")
-    dotfile = Path(os.environ.get("HOME") or "~").expanduser() / ".bashrc"
-    for line in (_content(dotfile) or "").splitlines() if shell == "bash" else ():
-        if str(place.path) in line:
-            done(ctx, f"every new bash would miss it: take this line out of {_in_home(dotfile)}: {one_line(line)}")
+    dotfile = _in_home(place.dotfile)
+    for line in (_content(place.dotfile) or "").splitlines() if shell != "fish" else ():
+        if shell == "bash" and str(place.path) in line:
+            done(ctx, f"every new bash would miss it: take this line out of {dotfile}: {one_line(line)}")
+        if shell == "zsh" and _served_zsh(line.strip(), place.path.parent):
+            done(ctx, f"if no other completion needs it, take this line out of {dotfile}: {one_line(line)}")
+
+
+def _served_zsh(line: str, folder: Path) -> bool:
+    """Whether it is a line that --install asks for."""
+    return line == ZSH_START or (line.startswith("fpath=(") and str(folder) in line)
 
 
 def _content(path: Path) -> str | None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from zkgroup.config import ConnectionSettings
-from zkgroup.errors import NotFoundError, VerificationError, ZkgroupError
+from zkgroup.config import ConnectionSettings, load_consumer_config
+from zkgroup.errors import NotFoundError, UsageError, VerificationError, ZkgroupError
 from zkgroup.words import counted
 
 from ._context import connection, open_registry
@@ -36,7 +36,6 @@ app = typer.Typer(
     """,
     short_help="The settings that are in force, and whether they work.",
     subcommand_metavar="COMMAND …",
-    no_args_is_help=True,
 )
 
 
@@ -70,8 +69,8 @@ def show(ctx: typer.Context, output: OutputOption = "table") -> None:
 def check(ctx: typer.Context, output: OutputOption = "table") -> None:
     """Check every profile of config.toml, or what the command line names.
 
-    Are the files there that it names, do the servers answer? Nothing is changed anywhere. Exit 6 where something is
-    wrong.
+    Are the files there that it names, would a member take its settings, do the servers answer? Nothing is changed
+    anywhere. Exit 6 where something is wrong.
 
     \b
     zkgroup config check
@@ -108,8 +107,7 @@ def _check(ctx: typer.Context, name: str | None) -> list[Checked]:
     except ZkgroupError as error:
         unknown = [Checked(cluster, what, "unknown", "the settings are wrong") for what in ("zookeeper", "brokers")]
         return [Checked(cluster, "settings", "wrong", str(error)), *unknown]
-    said = "; ".join(settings.warnings)
-    rows = [Checked(cluster, "settings", "ok", said)]
+    rows = [_settings(settings, cluster)]
     if settings.zookeeper is None:
         rows.append(Checked(cluster, "zookeeper", "unknown", "none is named"))
         return [*rows, _brokers(settings, None, cluster)]
@@ -121,6 +119,20 @@ def _check(ctx: typer.Context, name: str | None) -> list[Checked]:
         rows.append(Checked(cluster, "zookeeper", "wrong", str(error)))
         rows.append(Checked(cluster, "brokers", "unknown", "ZooKeeper would tell which there are"))
     return rows
+
+
+def _settings(settings: ConnectionSettings, cluster: str) -> Checked:
+    """Whether a member could be configured so; where only one at Kafka's coordinator could, that is said."""
+    warnings = [*settings.warnings]
+    try:
+        warnings += load_consumer_config(settings.properties).warnings
+    except UsageError as error:
+        try:
+            warnings += load_consumer_config(settings.properties, coordinated=True).warnings
+        except UsageError:
+            return Checked(cluster, "settings", "wrong", str(error))
+        warnings.append(f"for --coordinator kafka alone: {error}")
+    return Checked(cluster, "settings", "ok", "; ".join(dict.fromkeys(warnings)))
 
 
 def _brokers(settings: ConnectionSettings, registry: Registry | None, cluster: str) -> Checked:

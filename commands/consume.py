@@ -68,7 +68,8 @@ def consume(
         typer.Option(
             "--offset",
             metavar="earliest|latest|N|-N|@TIME",
-            help="Where to start; with a group only where it has no offset stored. -N: the last N.",
+            help="Where to start; with a group only where it has no offset stored. -N: the last N. By default latest, "
+            "or earliest where auto.offset.reset is smallest.",
             rich_help_panel=WHEN,
         ),
     ] = None,
@@ -134,6 +135,10 @@ def consume(
     if from_beginning and offset is not None:
         raise UsageError("--from-beginning and --offset contradict each other", "give one of them")
     settings = connection(ctx)
+    if group:
+        from zkgroup.protocol.names import validate_group_id
+
+        validate_group_id(group)
     membership: Mapping[str, str] = {}
     if coordinator == "kafka":
         config, membership = coordinated_config(ctx, settings, group)
@@ -158,10 +163,7 @@ def consume(
         timeout_ms = config.consumer_timeout_ms
     _consuming.load()
     from zkgroup.connector import parse_start
-    from zkgroup.protocol.names import validate_group_id
 
-    if member:
-        validate_group_id(config.group_id)
     selection = _selection(topics or [], whitelist, blacklist)
     where = "earliest" if from_beginning else offset
     if where is None and not member:

@@ -111,7 +111,7 @@ def delete_group(
     \b
     zkgroup delete-group billing
     zkgroup delete-group billing --topic orders --execute
-    zkgroup delete-group --pattern 'console-consumer-*' --older-than 30d --execute
+    zkgroup delete-group --pattern 'console-*' --older-than 30d --execute
     zkgroup delete-group --undo BACKUP --execute
     """
     if undo is not None and (topic or pattern or store in ("kafka", "both") or older_than or backup):

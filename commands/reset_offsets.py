@@ -153,7 +153,7 @@ def reset_offsets(
 
     \b
     zkgroup reset-offsets billing --topic orders:0,2-5 --to-earliest
-    zkgroup reset-offsets billing --all-topics --to-datetime 2024-05-01T12:00Z
+    zkgroup reset-offsets billing --all-topics --to-datetime 2024-05-01
     zkgroup reset-offsets billing --from-file saved.txt --execute
     zkgroup reset-offsets billing --undo BACKUP --execute
     """

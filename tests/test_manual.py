@@ -111,7 +111,7 @@ def test_long_lists_of_options_are_grouped(page: Page) -> None:
 
 @pytest.mark.skipif(shutil.which("man") is None or shutil.which("groff") is None, reason="nothing shows man pages here")
 def test_man_shows_every_page_without_a_warning() -> None:
-    """groff warns of nothing, and what it shows has the options as they are typed."""
+    """groff warns of nothing, and what it shows has the options as they are typed, on lines that fit 80 columns."""
     for path in sorted(MAN.glob("*.1")):
         shown = subprocess.run(
             ["man", "--warnings=w", "-E", "UTF-8", "-l", str(path)],
@@ -119,12 +119,13 @@ def test_man_shows_every_page_without_a_warning() -> None:
             text=True,
             timeout=60,
             check=True,
-            env={"PATH": "/usr/bin:/bin", "MANWIDTH": "100", "MAN_KEEP_FORMATTING": "", "LC_ALL": "C.UTF-8"},
+            env={"PATH": "/usr/bin:/bin", "MANWIDTH": "80", "MAN_KEEP_FORMATTING": "", "LC_ALL": "C.UTF-8"},
         )
         assert shown.stderr == "", path.name
         page = next(page for page in PAGES if page.man_name == path.stem)
         assert page.name in shown.stdout
         assert all(example in shown.stdout for example in page.examples), path.name
+        assert [line for line in shown.stdout.splitlines() if len(line) > 80] == [], path.name
 
 
 def test_the_reference_is_part_of_the_documentation() -> None:

@@ -271,6 +271,24 @@ def test_installing_twice_and_taking_it_away(person: tuple[str, dict[str, str], 
     assert Path(written).read_text() == "mine\n"
 
 
+def test_zsh_is_told_which_lines_it_needs_no_more(tmp_path: Path) -> None:
+    """--uninstall names the lines that --install has asked for where they stand in ~/.zshrc, and no other."""
+    if shutil.which("zsh") is None:
+        pytest.skip("zsh is not installed: make shells")
+    env = home_of(tmp_path, ZKGROUP, environment())
+    asked_for = run("completions", "zsh", "--install", env=env).stdout
+    assert [line.partition(" ")[0].partition("(")[0] for line in asked_for.splitlines()] == ["fpath=", "autoload"]
+    own = f"fpath=(/opt/none $fpath)\n# {asked_for}export EDITOR=vi\n"
+    (tmp_path / ".zshrc").write_text(own)
+    assert run("completions", "zsh", "--uninstall", env=env).stderr.count(".zshrc") == 1, "compinit alone"
+    run("completions", "zsh", "--install", env=env)
+    (tmp_path / ".zshrc").write_text(f"setopt no_beep\n{asked_for}")
+    assert run("completions", "zsh", "--install", env=env).stdout == ""
+    removed = run("completions", "zsh", "--uninstall", env=env).stderr.splitlines()
+    told = "zkgroup: if no other completion needs it, take this line out of ~/.zshrc: "
+    assert removed[1:] == [told + line for line in asked_for.splitlines()]
+
+
 def test_zsh_has_a_folder_of_its_own(tmp_path: Path) -> None:
     """A folder of the user's in $fpath is taken, and nothing is left to be added where completions are on."""
     if shutil.which("zsh") is None:

@@ -93,6 +93,32 @@ def test_all_profiles_are_checked(profiles: dict[str, str], cluster: Sandbox) ->
     assert "sesame" not in result.stdout + result.stderr
 
 
+@pytest.mark.parametrize(
+    ("section", "line", "state", "message"),
+    [
+        ("properties", '"auto.offset.reset" = "middle"', "wrong", "auto.offset.reset=middle is unknown: use smallest"),
+        ("properties", '"fetch.wait.max.ms" = 40000', "wrong", "fetch.wait.max.ms=40000 > socket.timeout.ms=30000"),
+        ("properties", '"auto.ofset.reset" = "x"', "ok", "unknown key 'auto.ofset.reset' is ignored"),
+        ("kafka", '"group.id" = "g"', "wrong", "kafka.group.id cannot be set: use --group"),
+        ("kafka", '"session.timeout.ms" = 9000', "ok", "for --coordinator kafka alone: "),
+    ],
+)
+def test_what_members_would_refuse_is_wrong(
+    cluster: Sandbox, tmp_path: Path, section: str, line: str, state: str, message: str
+) -> None:
+    """A value that no member takes is wrong, with the reason and 6; what is warned of stands in the message. The
+    servers are asked all the same."""
+    config = tmp_path / "config.toml"
+    config.write_text(f'[clusters.prod]\nzookeeper = "{cluster.connect}"\n[clusters.prod.{section}]\n{line}\n')
+    result = run("config", "check", "--output", "json", env={"ZKGROUP_CONFIG": str(config)})
+    settings, *servers = json.loads(result.stdout)
+    assert (settings["what"], settings["state"]) == ("settings", state)
+    assert message in settings["message"]
+    assert [row["state"] for row in servers] == ["ok", "ok"]
+    assert result.returncode == (6 if state == "wrong" else 0)
+    assert result.stderr.startswith("zkgroup: prod: settings: " if state == "wrong" else "")
+
+
 def test_one_cluster_is_checked(profiles: dict[str, str], cluster: Sandbox, tmp_path: Path) -> None:
     """The one that is named, with or without a profile."""
     good = run("config", "check", "-c", "good", env=profiles)

@@ -26,6 +26,8 @@ from zkgroup.errors import RefusedError, UnreachableError
     ("args", "message"),
     [
         ([], "missing command: see 'zkgroup --help'"),
+        (["config"], "missing command: see 'zkgroup config --help'"),
+        (["sandbox"], "missing command: see 'zkgroup sandbox --help'"),
         (["nonsense"], "no command 'nonsense': see 'zkgroup --help'"),
         (["owner"], "no command 'owner': is owners meant?"),
         (["--xyzzy"], "no such option: --xyzzy: see 'zkgroup --help'"),

@@ -350,6 +350,14 @@ def test_saving_replaces_a_file_whole(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "saved"]
 
 
+@pytest.mark.parametrize("name", ["群" * 80, "x" * 255], ids=["wide", "long"])
+def test_a_file_may_have_any_name(tmp_path: Path, name: str) -> None:
+    """What a file system takes for a name, in bytes, is written to: also the longest, and one of wide characters."""
+    for text in ("one\n", "two\n"):
+        write_whole(str(tmp_path / name), text)
+        assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {name: text}
+
+
 def test_what_cannot_be_saved_leaves_the_old(tmp_path: Path) -> None:
     """A disk without room, or a folder that is not there, is told by the file's name; the old file stays."""
     with pytest.raises(ZkgroupError, match=r"cannot write .*/none/saved: No such file"):

@@ -38,6 +38,8 @@ def complaint(key: Key, value: object) -> tuple[str, str] | None:
         not _NAME.fullmatch(value) or (not value and key.name != "client.id")
     ):
         return "is not a legal name", "use letters, digits, '.', '_' and '-'"
+    if key.name == "group.id" and value in (".", ".."):
+        return "is not a legal name", "give another: it would be a relative path"
     return None
 
 
@@ -48,16 +50,17 @@ def _of_integer(key: Key, value: object) -> tuple[str, str] | None:
 
 
 def check_fields(values: Mapping[str, object]) -> None:
-    """Check ``ConsumerConfig``'s fields, derived ones included. Raises UsageError, naming the field.
-
-    The group's name is left to whoever joins: the command line checks its own.
-    """
+    """Check ``ConsumerConfig``'s fields, derived ones included. Raises UsageError, naming the field."""
     for key in BY_NAME.values():
         value = values[key.field]
-        unset = key.name == "group.id" or (value is None and key.name in ("consumer.id", "auto.offset.reset"))
+        unset = value is None and key.name in ("consumer.id", "auto.offset.reset")
+        unset = unset or (key.name == "group.id" and value == "")
         unset = unset or (key.name == "client.id" and value == values["group_id"])
         if not unset and (wrong := complaint(key, value)) is not None:
-            raise UsageError(f"{key.field}={str(value)[:80]!r} {wrong[0]}", wrong[1])
+            shown = f"{str(value)[:80]!r} {wrong[0]}"
+            raise UsageError(
+                f"group_id: group name {shown}" if key.name == "group.id" else f"{key.field}={shown}", wrong[1]
+            )
     wait, patience = values["fetch_wait_max_ms"], values["socket_timeout_ms"]
     assert isinstance(wait, int)
     assert isinstance(patience, int)

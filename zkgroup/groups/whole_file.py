@@ -29,7 +29,8 @@ def write_whole(path: str, text: str) -> None:
 
 
 def _replace(target: Path, data: bytes, mode: int | None) -> None:
-    temporary = target.with_name(f".{target.name[:100]}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    # Without the target's own name: that may be as long as a name can be.
+    temporary = target.with_name(f".zkgroup-{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)  # less the umask
         with os.fdopen(descriptor, "wb") as file:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sqlite3
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cli import run
+from cli import ZKGROUP, environment, run
 from grouping import Groups, commit_in_kafka, static
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -152,6 +154,32 @@ def test_what_cannot_be_judged_is_unknown(check: Check, groups: Groups, topic: s
     check.connect = f"127.0.0.1:{free_port()}"
     assert check(group, "--connect-timeout", "0.5")[:2] == (3, "UNKNOWN")
     assert run("inspect-group", "--check", "--help").returncode == 0
+
+
+def test_a_check_that_nobody_can_read_is_unknown(check: Check, groups: Groups, topic: str) -> None:
+    """A full disk, or a reader that has gone: 3, whatever the verdict is, and at most one line on stderr."""
+    group = groups.make({}, {}, {(topic, p): 10 for p in range(3)})
+    assert check(group)[0] == 0
+    command = [ZKGROUP, "inspect-group", group, "--check", "--history", str(check.history)]
+    reads, writes = os.pipe()
+    os.close(reads)
+    with Path("/dev/full").open("wb") as full, os.fdopen(writes, "wb") as broken:
+        for address, output, said in (
+            (check.connect, full, "zkgroup: input or output failed: No space left on device\n"),
+            ("127.0.0.1:1", full, "zkgroup: ZooKeeper at 127.0.0.1:1 cannot be reached"),
+            (check.connect, broken, ""),
+        ):
+            ended = subprocess.run(
+                [*command, "-z", address],
+                stdout=output,
+                stderr=subprocess.PIPE,
+                text=True,
+                timeout=60,
+                check=False,
+                env=environment(),
+            )
+            assert (ended.returncode, ended.stderr[: len(said)]) == (3, said), ended.stderr
+            assert ended.stderr.count("\n") == bool(said)
 
 
 def test_a_check_as_json(check: Check, groups: Groups, topic: str) -> None:
