@@ -190,8 +190,8 @@ def trusts_lost_watches(patch: Patch) -> None:
     """Does not read again after a reconnect: what was missed stays missed."""
     connected = Member._connected
 
-    def unverified(self: Member, session_id: int, timeout: float) -> None:
-        connected(self, session_id, timeout)
+    def unverified(self: Member, session_id: int, timeout: float, server: str) -> None:
+        connected(self, session_id, timeout, server)
         self._ground.unsure = False
 
     patch.setattr(Member, "_connected", unverified)
