@@ -52,6 +52,9 @@ def run_demo(narrator: Narrator, *, keep: bool, name: str, total: int, kafka: st
     for package in ("pyspark", "pyarrow"):
         if find_spec(package) is None:
             raise MissingExtraError("the demo", package, "all")
+    # In the background of a script it is ignored, which members would inherit: one is ended by it.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     began = time.monotonic()
     narrator.title("One consumer group, three members of two kinds, and its messages in Parquet")
     narrator.say(

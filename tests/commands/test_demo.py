@@ -195,9 +195,10 @@ def processes_with(text: str) -> list[str]:
 
 @pytest.fixture
 def demo(home: Path) -> Iterator[Running]:
-    """A demo of few messages, with its stdout and stderr together."""
+    """A demo of few messages, with its stdout and stderr together; in the background of a script, where SIGINT is
+    ignored, which its members must not inherit."""
     process = subprocess.Popen(
-        [ZKGROUP, "sandbox", "demo", "--messages", "400"],
+        ["bash", "-c", 'trap "" INT; exec "$@"', "bash", ZKGROUP, "sandbox", "demo", "--messages", "400"],
         env=environment({"ZKGROUP_STATE_DIR": str(home), "PYTHONUNBUFFERED": "1"}),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
