@@ -242,7 +242,7 @@ def plainly(
         feed = Feed(stream)
         feed.grant(1, starts)
 
-        gone: dict[str, int] = {}
+        gone = _Gone()
 
         def look() -> Mapping[TopicPartition, int]:
             return _what_is_new(kafka, config, selection, stream.positions, settings.timeout, gone)
@@ -318,28 +318,36 @@ def _wait_for_a_broker(registry: Registry, timeout: float | None) -> None:
         time.sleep(min(BROKER_LOOK, max(0.0, deadline - time.monotonic())))
 
 
+class _Gone:
+    """Topics that are read and have been missing for some looks. Told at the second: a broker that has just started may
+    not know all of them."""
+
+    def __init__(self) -> None:
+        self._looks: dict[str, int] = {}
+
+    def look(self, missing: Collection[str]) -> None:
+        """These are not there now."""
+        self._looks = {topic: self._looks.get(topic, 0) + 1 for topic in sorted(missing)}
+        for topic, looks in self._looks.items():
+            if looks == 2:
+                log.warning("topic %s is gone: if it is made again, start anew to read it from its beginning", topic)
+
+
 def _what_is_new(
     kafka: KafkaSettings,
     config: ConsumerConfig,
     selection: Selection,
     read: Collection[TopicPartition],
     timeout: float,
-    gone: dict[str, int],
+    gone: _Gone,
 ) -> Mapping[TopicPartition, int]:
-    """Partitions that have come, and where they begin. One that cannot be asked yet is left for the next time.
-    ``gone``: topics that are read and were not there for so many looks; at the second one that is told."""
+    """Partitions that have come, and where they begin. One that cannot be asked yet is left for the next time."""
     from zkgroup.protocol.names import TopicPartition
     from zkgroup.servers.kafka import topics
     from zkgroup.servers.logs import LogRange, log_offsets
 
     known = topics(kafka, timeout)
-    missing = sorted({partition.topic for partition in read} - known.keys())
-    looks = {topic: gone.get(topic, 0) + 1 for topic in missing}
-    gone.clear()
-    gone.update(looks)
-    for topic in missing:
-        if gone[topic] == 2:  # a broker that has just started may not know all of them
-            log.warning("topic %s is gone: if it is made again, start anew to read it from its beginning", topic)
+    gone.look({partition.topic for partition in read} - known.keys())
     chosen = selection.still_among(known, config)
     new = [one for topic in chosen for number in known[topic] if (one := TopicPartition(topic, number)) not in read]
     found = log_offsets(kafka, new, timeout) if new else {}

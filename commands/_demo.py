@@ -40,6 +40,7 @@ FORMAT: Final = r"%t\t%p\t%o\t%k\t%s\n"
 # Deadlines in seconds, for machines that are busy with something else.
 JOIN: Final = 60.0
 READ: Final = 60.0
+PRODUCE: Final = 30.0
 COMMAND: Final = 180.0
 
 
@@ -269,7 +270,8 @@ class Demo:
         # librdkafka calls back at each delivery, and an exception that a signal raises there is lost.
         with StopRequest() as stop:
             for index, topic in enumerate(TOPICS):
-                produce(kafka, topic, [demo_message(number) for number in numbers if number % len(TOPICS) == index])
+                records = [demo_message(number) for number in numbers if number % len(TOPICS) == index]
+                produce(kafka, topic, records, timeout=PRODUCE)
         if stop.signum is not None:
             raise Terminated(stop.signum)
         self._sent += len(numbers)

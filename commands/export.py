@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import typer
 
@@ -29,9 +29,6 @@ from ._export_looking import show_lake, show_status
 from ._export_progress import ProgressBar
 from ._options import Given, OutputOption
 from ._render import print_rows
-
-if TYPE_CHECKING:
-    pass
 
 COLUMNS = ("topic", "partition", "start", "end", "rows", "bytes", "files", "undecodable", "late")
 TROUBLE = "What to do with partitions in trouble"

@@ -146,15 +146,18 @@ def _execute(change: Change, migrator: Migrator, plan: MigrationPlan) -> None:
 
 
 def _there(plan: MigrationPlan) -> str:
-    from zkgroup.groups.model import STORE_NAMES
-
-    return STORE_NAMES[plan.to]
+    return _stores(plan)[1]
 
 
 def _other(plan: MigrationPlan) -> str:
+    return _stores(plan)[0]
+
+
+def _stores(plan: MigrationPlan) -> tuple[str, str]:
+    """From which to which, in words."""
     from zkgroup.groups.model import STORE_NAMES
 
-    return STORE_NAMES["zookeeper" if plan.to == "kafka" else "kafka"]
+    return STORE_NAMES["zookeeper" if plan.to == "kafka" else "kafka"], STORE_NAMES[plan.to]
 
 
 def _shown(offset: int | None) -> str:

@@ -8,14 +8,14 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from cli import ZKGROUP, environment
 from support import wait_until
 
 from zkgroup.config import ConsumerConfig
 from zkgroup.connector import Connector, RebalanceListener, Record, StartAt, Stream
+from zkgroup.connector.closing import Closing
 from zkgroup.connector.connector import boot_clock
 from zkgroup.errors import ZkgroupError
 from zkgroup.protocol import znodes
@@ -47,7 +47,7 @@ def connector(
     return Connector(settings, zookeeper, listener=listener, start=start, clock=clock)
 
 
-class ReadMember:
+class ReadMember(Closing):
     """Joins, and reads on a thread for each stream. ``records`` is what has been handed out, in the order of each
     stream; ``failures`` is what readers got instead."""
 
@@ -118,18 +118,6 @@ class ReadMember:
             for thread in self._threads:
                 thread.join(10)
                 assert not thread.is_alive(), "a reader hangs"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self.close()
-        except ZkgroupError:
-            if error is None:
-                raise
 
 
 def owners(registry: Registry, group: str) -> dict[TopicPartition, str]:

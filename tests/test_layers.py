@@ -11,6 +11,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
+#: What export and sandbox stand on alike.
+BELOW_EXPORT = {
+    *("shapes", "environment", "guard", "java"),
+    *("connector", "groups", "servers", "protocol", "config", "errors"),
+}
 #: Layer → the layers it may import from, its own included.
 ALLOWED = {
     "errors": {"errors"},
@@ -24,37 +29,8 @@ ALLOWED = {
     "servers": {"servers", "protocol", "config", "errors"},
     "connector": {"connector", "servers", "protocol", "config", "errors"},
     "groups": {"groups", "words", "servers", "protocol", "config", "errors"},
-    "export": {
-        *(
-            "export",
-            "words",
-            "shapes",
-            "environment",
-            "guard",
-            "java",
-            "connector",
-            "groups",
-            "servers",
-            "protocol",
-            "config",
-            "errors",
-        ),
-    },
-    "sandbox": {
-        *(
-            "sandbox",
-            "shapes",
-            "environment",
-            "guard",
-            "java",
-            "connector",
-            "groups",
-            "servers",
-            "protocol",
-            "config",
-            "errors",
-        ),
-    },
+    "export": {"export", "words", *BELOW_EXPORT},
+    "sandbox": {"sandbox", *BELOW_EXPORT},
 }
 
 #: Foreign package → where alone it may be imported.

@@ -177,7 +177,7 @@ class Running:
 
     def end(self) -> int:
         """Its exit code; nothing that it started may be left."""
-        shown, _ = self.process.communicate(timeout=120)  # what is being produced waits a minute for brokers
+        shown, _ = self.process.communicate(timeout=60)
         self.shown += shown
         wait_until(lambda: not processes_with(str(self.home)), 10.0, "its processes to be gone")
         assert [path.name for path in (self.home / "sandbox").iterdir()] == []

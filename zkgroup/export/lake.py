@@ -248,16 +248,16 @@ class Lake:
             told = read_footer(self.store, file.name).told
         except UnreadableFileError:
             told = {}
+        run = told.get("run", "").rpartition("@")[2]
         if told.get("group", own) != own:
             return RefusedError(
-                f"{what}: group {told['group']} exported them (run {told.get('run', '').rpartition('@')[2]})",
+                f"{what}: group {told['group']} exported them (run {run})",
                 f"one group exports a topic to a destination: go on with group {told['group']}, or choose another --to",
             )
         known = self.last(own).coverage.get(piece.partition.topic)
         same = known is not None and known.identity.tag == file.told.tag
         covered = known.partitions.get(held.partition, ()) if known is not None and same else ()
         if not any(piece.start < high for _, high in covered):
-            run = told.get("run", "").rpartition("@")[2]
             return RefusedError(
                 f"{what}, and no run accounts for it: {f'its run {run}' if run else 'the run that wrote it'} was "
                 "forgotten (--settle forget), or its manifest is gone",
