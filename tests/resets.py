@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Literal
 
 from support import wait_until
 
-from zkgroup.groups.resetting import Resetter
+from zkgroup.groups import backup
+from zkgroup.groups.resetting import ResetPlan, Resetter
+from zkgroup.groups.scope import parse_scope
+from zkgroup.groups.standing import Selection
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Create, Delete, Ensure, Failure, Get, Node, SetData
@@ -96,3 +100,17 @@ def drop_messages(kafka: KafkaSettings, partition: TopicPartition, before: int) 
     admin = admin_client(kafka, TIMEOUT)  # held until the answer is there
     for future in admin.delete_records([wanted]).values():
         future.result(TIMEOUT)
+
+
+def selection(*topics: str) -> Selection:
+    """As ``--topic`` does."""
+    return Selection(parse_scope(topics))
+
+
+def carry_out(resetter: Resetter, plan: ResetPlan, path: Path) -> Path:
+    """All that --execute does."""
+    resetter.refuse_if_active(plan)
+    written = backup.write(resetter.backup(plan, "reset-offsets"), path)
+    resetter.write(plan)
+    assert resetter.verify(plan) == []
+    return written

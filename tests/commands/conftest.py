@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from migrating import Migrate
+
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.servers.kafka import KafkaSettings
 
 
 @pytest.fixture
@@ -13,3 +17,9 @@ def topic(make_topic: Callable[..., str], fill: Callable[..., object]) -> str:
     name = make_topic(3)
     fill(name, 30, 3)
     return name
+
+
+@pytest.fixture
+def migrate(cluster: Sandbox, kafka: KafkaSettings) -> Migrate:
+    """Runs ``migrate-group``."""
+    return Migrate(cluster, kafka)

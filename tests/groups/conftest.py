@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
 from broken_groups import Maker
+from resets import STORES, Kept, OneStore
 
 from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry
 
 
@@ -20,3 +22,15 @@ def maker(cluster: Sandbox, registry: Registry) -> Iterator[Maker]:
         maker = Maker(cluster, registry, sessions)
         stack.callback(maker.clear)
         yield maker
+
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest) -> OneStore:
+    """Each of the two places where offsets are kept."""
+    return request.param
+
+
+@pytest.fixture
+def kept(registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], store: OneStore) -> Kept:
+    """A new group's offsets in one store."""
+    return Kept(registry, kafka, unique("reset"), store)

@@ -1,0 +1,169 @@
+"""Resets of what cannot be read, of half a group, without brokers, and with old ones, on real servers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from resets import STORES, Kept, carry_out, selection
+
+from zkgroup.errors import NotFoundError, RefusedError, UnreachableError
+from zkgroup.groups.reset import Target
+from zkgroup.groups.resetting import Resetter
+from zkgroup.groups.standing import Selection
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import Acl, Children, Create, Ensure, Get, Node, SetData
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.sandbox.topics import Record, create_topic, produce
+from zkgroup.servers.brokers import Brokers
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
+
+MakeTopic = Callable[..., str]
+Fill = Callable[..., list[Record]]
+P = TopicPartition
+
+
+@pytest.fixture
+def topic(make_topic: MakeTopic, fill: Fill) -> str:
+    """A topic of three partitions with 100 messages each."""
+    name = make_topic(3)
+    fill(name, 300, 3)
+    return name
+
+
+def test_unreadable_offsets_are_mended(
+    registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], topic: str, tmp_path: Path
+) -> None:
+    """A node that holds no offset gets one; the backup keeps what it held, and an undo puts that back."""
+    kept = Kept(registry, kafka, unique("spoilt"), "zookeeper")
+    kept.put({P(topic, 0): 1, P(topic, 1): 1})
+    registry.write(SetData(znodes.offset(kept.group, P(topic, 0)), b"spoilt"))
+    registry.write(SetData(znodes.offset(kept.group, P(topic, 1)), b"-1"))
+    resetter = kept.resetter()
+    plan = resetter.plan(Target("offset", 7), selection(f"{topic}:0-1"))
+    assert [(row.current, row.legible) for row in plan.rows] == [(None, False), (None, True)]
+    assert [entry.raw for entry in resetter.backup(plan, "reset-offsets").offsets] == [b"spoilt", None]
+    saved = carry_out(resetter, plan, tmp_path / "backup")
+    assert kept.get(P(topic, 0), P(topic, 1)) == [7, 7]
+    carry_out(resetter, resetter.plan_undo(saved), tmp_path / "again")
+    assert held(kept, topic)[0] == b"spoilt"
+
+
+SPOILT = (b"12\n", b" 12 ", b"abc", b"", b"\xff12")
+
+
+def held(kept: Kept, topic: str) -> list[bytes | None]:
+    """What the group's nodes hold, byte by byte."""
+    nodes = kept.registry.read([Get(znodes.offset(kept.group, P(topic, number))) for number in range(len(SPOILT))])
+    return [node.data if isinstance(node, Node) else None for node in nodes]
+
+
+def test_an_undo_is_exact(
+    registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    """What a node held comes back byte by byte, a number or not; and what was written, with the undo of the undo."""
+    topic = make_topic(len(SPOILT))
+    kept = Kept(registry, kafka, unique("exact"), "zookeeper")
+    for number, data in enumerate(SPOILT):
+        registry.write(Ensure(znodes.offset(kept.group, P(topic, number))))
+        registry.write(SetData(znodes.offset(kept.group, P(topic, number)), data))
+    resetter = kept.resetter()
+    saved = carry_out(resetter, resetter.plan(Target("latest"), Selection()), tmp_path / "backup")
+    assert held(kept, topic) == [b"0"] * len(SPOILT)
+    undo = resetter.plan_undo(saved)
+    assert (undo.conflicts, undo.changes, undo.left) == ((), len(SPOILT), None)
+    undone = carry_out(resetter, undo, tmp_path / "undone")
+    assert held(kept, topic) == list(SPOILT)
+    assert (resetter.plan_undo(saved).conflicts, resetter.plan_undo(saved).changes) == ((), 0)
+    carry_out(resetter, resetter.plan_undo(undone), tmp_path / "redone")
+    assert held(kept, topic) == [b"0"] * len(SPOILT)
+    registry.write(SetData(znodes.offset(kept.group, P(topic, 0)), b"else"))
+    assert resetter.plan_undo(saved).conflicts == (f"{topic}-0 is unreadable in ZooKeeper, where 0 was written",)
+
+
+def test_offsets_that_nobody_may_read(
+    registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], topic: str
+) -> None:
+    """What cannot be read cannot be backed up either: refused before anything is written, and the plan can say so."""
+    kept = Kept(registry, kafka, unique("closed"), "zookeeper")
+    kept.put({P(topic, 0): 1})
+    closed = Acl("digest", "app:B6mHBfPTG7OxD/NTlRVOPMWQ4V4=", 31)
+    path = znodes.offset(kept.group, P(topic, 1))
+    assert registry.write(Create(path, b"6", acl=(closed,))) is None
+    resetter = kept.resetter()
+    plan = resetter.plan(Target("offset", 7), selection(f"{topic}:0-1"))
+    with pytest.raises(RefusedError, match=f"in ZooKeeper cannot be read: {topic}-1"):
+        resetter.refuse_if_active(plan)
+    resetter.refuse_if_active(resetter.plan(Target("offset", 7), selection(f"{topic}:0")))
+
+
+def test_half_built_groups(registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], topic: str) -> None:
+    """A group with nothing below it, or with nodes that no partition is called, is looked at for what there is."""
+    kept = Kept(registry, kafka, unique("half"), "zookeeper")
+    registry.write(Create(znodes.group(kept.group)))
+    with pytest.raises(NotFoundError, match="has no offsets"):
+        kept.resetter().plan(Target("latest"), Selection())
+    kept.put({P(topic, 0): 3})
+    registry.write(Create(f"{znodes.offset_topic(kept.group, topic)}/0-7"))
+    registry.write(Create(f"{znodes.offset_topic(kept.group, topic)}/x"))
+    rows = kept.resetter().plan(Target("current"), Selection()).rows
+    assert [(row.partition, row.current) for row in rows] == [(0, 3), (1, None), (2, None)]
+
+
+def test_brokers_out_of_reach(
+    registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], topic: str, tmp_path: Path
+) -> None:
+    """Without brokers nothing is planned that they must check; what is there is shown, and a backup can be put back."""
+    kept = Kept(registry, kafka, unique("alone"), "zookeeper")
+    kept.put({P(topic, 0): 10})
+    plan = kept.resetter().plan(Target("latest"), selection(f"{topic}:0"), "zookeeper")
+    path = carry_out(kept.resetter(), plan, tmp_path / "backup")
+    alone = Resetter(registry, lambda: KafkaSettings("127.0.0.1:1"), kept.group, 1.0)
+    with pytest.raises(UnreachableError):
+        alone.plan(Target("latest"), selection(topic), "zookeeper")
+    current = alone.plan(Target("current"), selection(f"{topic}:0"), "zookeeper")
+    assert [row.current for row in current.rows] == [100]
+    assert current.warnings[0].startswith("log offsets are not known")
+    undo = alone.plan_undo(path)
+    alone.write(undo)
+    assert [warning.partition(":")[0] for warning in alone.verify(undo)] == ["the logs could not be looked at again"]
+    assert kept.get(P(topic, 0)) == [10]
+
+
+def test_looking_leaves_no_trace(make_sandbox: Callable[..., Sandbox], unique: Callable[[str], str]) -> None:
+    """A plan on a cluster where no group was ever kept in Kafka does not make its brokers create the topic for that."""
+    sandbox = make_sandbox()
+    with sandbox.registry(30.0) as registry:
+        kafka = KafkaSettings(sandbox.bootstrap)
+        create_topic(registry, "t", 1)
+        kept = Kept(registry, kafka, unique("first"), "zookeeper")
+        kept.put({P("t", 0): 0})
+        kept.resetter().plan(Target("latest"), Selection())
+        assert registry.read([Children(znodes.topics())]) == [("t",)]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("release", ["0.8.2.2", "0.9.0.1"])
+def test_releases_without_a_time_index(make_sandbox: Callable[..., Sandbox], release: str) -> None:
+    """Their brokers know the times of segments alone: the note says so, and what is before the first is the start."""
+    sandbox = make_sandbox(kafka=release)
+    with sandbox.registry(30.0) as registry:
+        create_topic(registry, "orders", 4)  # librdkafka 2.16 cannot read what 0.8 tells of one short topic
+        kafka = Brokers(registry.read, {}).settings()
+        produce(kafka, "orders", [Record(b"x", None, 0) for _ in range(10)])
+        for store in STORES:
+            kept = Kept(registry, kafka, f"g-{store}", store)
+            kept.put({P("orders", 0): 5})
+            resetter = kept.resetter()
+            for millis, expected in ((0, 0), (int(time.time() * 1000) + 3_600_000, 10)):
+                plan = resetter.plan(Target("time", millis), selection("orders:0"), store)
+                assert [row.target for row in plan.rows] == [expected]
+                assert (plan.rows[0].note or "").startswith("by the segments' times")
+                resetter.refuse_if_active(plan)
+                resetter.write(plan)
+                assert resetter.verify(plan) == []
+                assert kept.get(P("orders", 0)) == [expected]

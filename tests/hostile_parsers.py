@@ -1,0 +1,304 @@
+"""A table of all parsers, each with documents that it reads."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import struct
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from zkgroup.config.connection import parse_bootstrap, parse_connect_string
+from zkgroup.config.consumer import load_consumer_config
+from zkgroup.config.credentials import read_credentials
+from zkgroup.config.profiles import read_profiles
+from zkgroup.config.properties import parse_properties
+from zkgroup.connector.start import parse_start
+from zkgroup.errors import ZkgroupError
+from zkgroup.export import documents
+from zkgroup.export.layout import Layout, read_name
+from zkgroup.export.rundata import (
+    Manifest,
+    ManifestFile,
+    ManifestPart,
+    Pointer,
+    RunPlan,
+    Settled,
+    TopicCoverage,
+    TopicIdentity,
+    shares,
+)
+from zkgroup.export.words import PartitionPlan, Skipped, Slice
+from zkgroup.groups.backup import Backup, Cluster, SavedNode, SavedOffset
+from zkgroup.groups.backup import read as read_backup
+from zkgroup.groups.backup_json import encode as encode_backup
+from zkgroup.groups.files import FORMATS, parse_offsets
+from zkgroup.groups.guard import decode_exporter
+from zkgroup.groups.history import History
+from zkgroup.groups.progress import Sample
+from zkgroup.groups.scope import parse_scope
+from zkgroup.groups.stored import stored_offset
+from zkgroup.groups.targets import parse_duration, parse_time
+from zkgroup.groups.unfinished import UnfinishedExportError, told_of_export
+from zkgroup.protocol import brokers, znodes
+from zkgroup.protocol.filters import TopicFilter
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import Node, Stat
+from zkgroup.sandbox.state import read_state, write_state
+from zkgroup.servers import wire
+from zkgroup.shapes import require
+
+LONG = "x" * 5000
+STAT = Stat(0, 1, 1, 1, 1, 0, 0, 0)
+
+
+def of_file(read: Callable[[Path], object], name: str) -> Callable[[bytes], object]:
+    """A parser that takes a file, called ``name`` in a folder of its own."""
+
+    def parse(data: bytes) -> object:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, name)
+            path.write_bytes(data)
+            return read(path)
+
+    return parse
+
+
+def of_text(read: Callable[[str], object]) -> Callable[[bytes], object]:
+    """A parser that takes what stands on a command line: any bytes but zero, as Python tells them."""
+    return lambda data: read(data.replace(b"\0", b"").decode("utf-8", "surrogateescape"))
+
+
+def again(decode: Callable[[str, bytes], Any], encode: Callable[[Any], bytes]) -> Callable[[bytes], object]:
+    """A parser of documents of our own: what it accepts can be written, and read as the same."""
+
+    def parse(data: bytes) -> object:
+        found = decode("doc", data)
+        if found is not None:
+            assert decode("doc", encode(found)) == found
+        return found
+
+    return parse
+
+
+def manifest(data: bytes) -> object:
+    """A manifest, with what everyone computes of one."""
+    found = documents.decode_manifest("doc", data)
+    assert documents.decode_manifest("doc", documents.encode_manifest(found)) == found
+    return list(shares(found)), [(part.moves, part.balanced) for part in found.parts]
+
+
+def backup(data: bytes) -> object:
+    """A backup, which can be written again."""
+    found = of_file(read_backup, "b.json")(data)
+    assert isinstance(found, Backup)
+    assert of_file(read_backup, "b.json")(encode_backup(found)) == found
+    return found
+
+
+def state(folder: Path) -> object:
+    """A sandbox's state, with what everyone asks of one."""
+    found = read_state(folder)
+    if found is not None:
+        write_state(replace(found, folder=str(folder)))
+        assert read_state(folder) == replace(found, folder=str(folder))
+        return found.zookeeper, found.brokers, [one.process.alive() for one in (*found.servers, *found.members)]
+    return None
+
+
+def answers(read: Callable[[bytes], object]) -> Callable[[bytes], object]:
+    """A parser of a broker's answer, which tells by struct.error what is none."""
+
+    def parse(data: bytes) -> object:
+        try:
+            return read(data)
+        except struct.error:
+            raise ZkgroupError("no answer") from None
+
+    return parse
+
+
+IDENTITY = TopicIdentity(17, "abc", "delete", None)
+PART = PartitionPlan(TopicPartition("orders", 0), 5, 2, 5, 9, (Skipped("expired", 3, 5),), True)
+SLICE = Slice(0, 5, 9, 4)
+PLAN = RunPlan(
+    "r1", "g", "export", "c", 1, "read_committed", "zstd", 9, 9, None, False, False, {"orders": IDENTITY}, (PART,)
+)
+COVERAGE = {"orders": TopicCoverage(IDENTITY, {0: ((0, 5), (7, 9))}, {0: 3})}
+MANIFEST = Manifest(
+    *("r1", "g", "export", "c", "p", "a", 1, 2, "read_committed"),
+    (ManifestPart(PART, 9, 4, 0, {"compacted": 0}),),
+    COVERAGE,
+    files=(ManifestFile("w", "topic=orders/0.5-9.parquet", "orders", 4, 100, (SLICE,)),),
+)
+BACKUP = Backup(
+    "reset-offsets",
+    "g",
+    1,
+    Cluster("h:1", "id", (1, 2)),
+    (
+        SavedOffset("zookeeper", TopicPartition("orders", 0), 1, None, b"x"),
+        SavedOffset("kafka", TopicPartition("t", 1), None, 3),
+    ),
+    (SavedNode("/consumers/g", b"\xff"),),
+)  # fmt: skip
+PROCESS = {"pid": 1, "started": "1"}
+SANDBOX = {
+    "name": "s", "kafka": "1.1.1", "connect": "h:1", "bootstrap": "h:2", "folder": "/f", "ready": True,
+    "servers": [{"name": "z", "host": "h", "port": 1, "process": PROCESS, "log": "l", "broker_id": None}],
+    "members": [{"name": "m", "group": "g", "release": "1.1.1", "process": PROCESS, "log": "l"}],
+    "owner": PROCESS,
+}  # fmt: skip
+TOML = """
+[clusters.prod]
+zookeeper = "zk1:2181,zk2:2181/kafka"
+connect-timeout = 10
+protected = true
+kafka = { "security.protocol" = "SASL_SSL" }
+[clusters."b".properties]
+"auto.offset.reset" = "smallest"
+"x" = 0x1F
+"""
+PROPERTIES = b"# c\ngroup.id = g\\\n  h\na:b\\u00e4\\t\nzookeeper.connect h1:2181,h2:2181/x\n"
+METADATA = struct.pack("!iih1siihh1sihiiiiii", 1, 1, 1, b"h", 9092, 1, 0, 1, b"t", 1, 0, 0, 1, 1, 1, 1, 1)
+
+
+def history(path: Path) -> object:
+    """A file of looks, with what is asked of one; samples are what rules count with."""
+    with History(path) as kept:
+        found = kept.window("c", "g", "zookeeper", 5, 10**12)
+    require([sample for samples in found.values() for sample in samples], list[Sample])
+    return found
+
+
+def looks() -> bytes:
+    """A file of looks with two in it."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "history")
+        with History(path):
+            pass
+        with sqlite3.connect(path) as connection:
+            for number, at in enumerate((1_000_000, 2_000_000)):
+                connection.execute("INSERT INTO look VALUES (?, 'c', 'g', 'zookeeper', ?)", (number, at))
+                connection.execute("INSERT INTO seen VALUES (?, 'orders', 0, 5, 9, NULL)", (number,))
+        connection.close()
+        return path.read_bytes()
+
+
+@dataclass(frozen=True)
+class Parser:
+    """One parser, what it reads, and whether that is JSON."""
+
+    parse: Callable[[bytes], object]
+    good: tuple[bytes, ...]
+    json: bool = False
+
+
+def znode(decode: Callable[[str, bytes], object], path: str, *good: bytes) -> Parser:
+    """A parser of a znode's data, which is JSON."""
+    return Parser(lambda data: decode(path, data), good, json=True)
+
+
+PARSERS: dict[str, Parser] = {
+    "registration": znode(
+        znodes.decode_registration,
+        "/consumers/g/ids/g_a",
+        b'{"version":1,"subscription":{"t":1},"pattern":"static","timestamp":"1"}',
+        rb'{"version":1,"subscription":{"t\\w+":2},"pattern":"white_list","timestamp":"1"}',
+    ),
+    "broker": znode(
+        brokers.decode_broker,
+        "/brokers/ids/1",
+        b'{"version":1,"host":"h","port":9092,"jmx_port":-1,"timestamp":"1"}',
+        b'{"version":5,"host":null,"port":-1,"endpoints":["A://[::1]:9"],"listener_security_protocol_map":{"A":"SSL"}}',
+    ),
+    "topic": znode(brokers.decode_topic, "/brokers/topics/t", b'{"version":3,"partitions":{"0":[1,2]},"topic_id":"x"}'),
+    "partition": znode(
+        brokers.decode_partition_state, "/state", b'{"controller_epoch":1,"leader":2,"leader_epoch":0,"isr":[2,1]}'
+    ),
+    "controller": znode(brokers.decode_controller, "/controller", b'{"version":1,"brokerid":3,"timestamp":"1"}'),
+    "offset": Parser(lambda data: znodes.decode_offset("/o", data), (b"17", b" -1\n")),
+    "stored": Parser(lambda data: stored_offset("/o", Node(data, STAT)), (b"17", "١٢".encode())),
+    "pointer": Parser(
+        again(documents.decode_pointer, documents.encode_pointer),
+        (documents.encode_pointer(Pointer("decided", "r", "/out", "p", "a", "m")),),
+        json=True,
+    ),
+    "plan": Parser(again(documents.decode_plan, documents.encode_plan), (documents.encode_plan(PLAN),), json=True),
+    "manifest": Parser(manifest, (documents.encode_manifest(MANIFEST),), json=True),
+    "settled": Parser(
+        again(documents.decode_settled, documents.encode_settled),
+        (documents.encode_settled(Settled("keep", 1, (TopicPartition("t", 0),), COVERAGE)),),
+        json=True,
+    ),
+    "backup": Parser(backup, (encode_backup(BACKUP),), json=True),
+    "sandbox": Parser(
+        of_file(lambda path: state(path.parent), "state.json"), (json.dumps(SANDBOX).encode(),), json=True
+    ),
+    "profiles": Parser(of_file(lambda path: read_profiles(path, must_exist=True), "c.toml"), (TOML.encode(),)),
+    "history": Parser(of_file(history, "history"), (looks(),)),
+    "unfinished": Parser(
+        lambda data: told_of_export("g", data) and str(UnfinishedExportError("g", data)),
+        (documents.encode_pointer(Pointer("decided", "r", "/out", "p", "a", "m")),),
+        json=True,
+    ),
+    "exporter": Parser(decode_exporter, (b'{"host":"h","pid":7,"run":"r","since":1}',), json=True),
+    "properties": Parser(lambda data: parse_properties(data, "file"), (PROPERTIES,)),
+    "consumer": Parser(
+        lambda data: load_consumer_config(parse_properties(data, "file"), group="g"),
+        (b"zookeeper.session.timeout.ms=1000\nauto.offset.reset=smallest\nkafka.linger.ms=3\ndual.commit.enabled=true",),
+    ),
+    "credentials": Parser(
+        of_file(lambda path: read_credentials(path, "profile"), "auth"), (b"digest a:b\n# c\nuser:pass word\n",)
+    ),
+    "filter": Parser(
+        of_text(lambda text: TopicFilter("black_list", text).select(["orders", "a.b", "x" * 200])),
+        (rb"(?i)or(d|e)*rs|[a-z&&[^b]]+\p{Alpha}{2}(?<n>a)\k<n>\Qx\E", b"(a*)*b,(x+x+)+y"),
+    ),
+    "connect string": Parser(of_text(lambda text: parse_connect_string(text, "flag")), (b"h1:2181,[::1]:2/x/y",)),
+    "bootstrap": Parser(of_text(lambda text: parse_bootstrap(text, "flag")), (b"SSL://h1:9092,h2",)),
+    "time": Parser(of_text(parse_time), (b"2024-05-01T12:00:00+02:00", b"0001-01-01T00:00+23:59")),
+    "duration": Parser(of_text(parse_duration), (b"P1DT2H0.5S", b"P2W")),
+    "start": Parser(of_text(parse_start), (b"@2024-05-01T12:00", b"-100", b"@0001-01-01T00:00+23:59")),
+    "scope": Parser(of_text(lambda text: parse_scope([text])), (b"orders:0,2-5", b"orders")),
+    "file name": Parser(
+        of_text(read_name), (b"topic=orders/partition=0/date=2024-01-01/5-9.parquet", b"topic=a/0.5-9.parquet")
+    ),
+    "period": Parser(
+        of_text(lambda text: period(text)), (b"topic=orders/date=2024-01-01/hour=3/0.5-9.parquet",)
+    ),
+    "metadata": Parser(answers(wire.read_metadata), (METADATA,)),
+    "offsets": Parser(
+        answers(wire.read_offsets), (struct.pack("!ih1siihiq", 1, 1, b"t", 1, 0, 0, 1, 17),)
+    ),
+    **{
+        f"{form or 'any'} file": Parser(
+            lambda data, form=form: parse_offsets(data, "saved", form),  # type: ignore[misc]
+            (
+                b"/consumers/g/offsets/t/0:17\n/chroot/consumers/g/offsets/t/0-3:\n",
+                b't,0,17\n',
+                b'g,"t,x",1,2\n',
+                b"GROUP,TOPIC,PARTITION,OFFSET\ng,t,0,1\n",
+                b"Topic Partition Offset\nt 0 1\n",
+                b'{"groupid":"g","offsets":{"t":{"0":1}}}',
+                b'{"t":{"0":-1}}',
+                b'{"error":false,"message":"","status":{"group":"g","partitions":[{"topic":"t","partition":0,"end":{"offset":1}}]}}',
+                b'{"error":false,"message":"","topics":{"t":[{"offsets":[{"offset":1},null]}]}}',
+                b'[{"topic":"t","partition":0,"offset":1,"group":"g"}]',
+                "t 0 1\n".encode("utf-16"),
+            ),
+        )
+        for form in (None, *FORMATS)
+    },
+}  # fmt: skip
+
+
+def period(text: str) -> object:
+    """The period of a published file's folder; ValueError is what it says of a name that has none."""
+    try:
+        return Layout(("date", "hour")).period_of_folder(text)
+    except ValueError:
+        return None
