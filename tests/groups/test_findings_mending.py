@@ -73,3 +73,20 @@ def test_what_is_advised_for_a_topic_with_fewer_partitions_mends(
     now = look(registry, kafka, group)
     assert judged(now) == []
     assert [partition.topic for partition in now.partitions] == [maker.cut]
+
+
+def test_what_is_advised_for_a_topic_named_like_a_partition_leaves_that_alone(
+    maker: Maker, cluster: Sandbox, registry: Registry, kafka: KafkaSettings
+) -> None:
+    """Debris below ``orders:0``, which no topic can be called, is not partition 0 of ``orders``."""
+    group = maker.group(offsets=maker.sane | {(f"{maker.orders}:0", 0): 1})
+    before = look(registry, kafka, group)
+    (finding,) = serious(judged(before))
+    assert finding.code == "offset-of-missing-topic"
+    command = re.search(r"zkgroup (unsubscribe .*? --execute)", finding.remedy)
+    assert command is not None
+    result = run(*shlex.split(command[1]), "-z", cluster.connect)
+    assert result.returncode == 0, result.stderr
+    now = look(registry, kafka, group)
+    assert judged(now) == []
+    assert [p.stored for p in now.partitions] == [p.stored for p in before.partitions if p.topic == maker.orders]

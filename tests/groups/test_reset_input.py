@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkgroup.errors import NotFoundError, UsageError
-from zkgroup.groups.scope import Scope, parse_scope
+from zkgroup.groups.scope import Scope, parse_scope, whole
 from zkgroup.groups.targets import parse_duration, parse_time
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.servers.kafka import KafkaSettings
@@ -99,6 +99,7 @@ def test_scopes() -> None:
     assert parse_scope(["a:0", "a:3"]) == Scope({"a": ((0, 0), (3, 3))})
     assert parse_scope(["a:0", "a"]) == parse_scope(["a", "a:0"]) == Scope({"a": ()})
     assert parse_scope(["x:y:3"]) == Scope({"x:y": ((3, 3),)})
+    assert parse_scope(["x:0:"]) == parse_scope([whole("x:0")]) == Scope({"x:0": ()})
     scope = parse_scope(["a:0,2-5"])
     assert [number for number in range(8) if scope.has(TopicPartition("a", number))] == [0, 2, 3, 4, 5]
     assert not scope.has(TopicPartition("b", 0))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from zkgroup.groups.findings_kinds import KINDS, Finding, Severity
 from zkgroup.groups.model import GroupMember, GroupPartition, GroupSnapshot
+from zkgroup.groups.scope import whole
 from zkgroup.groups.shell import command_line, quoted, rid_in_kafka
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, spans
@@ -298,9 +299,9 @@ def ago(millis: int) -> str:
 
 def topic_option(keys: Sequence[TopicPartition]) -> str:
     """``--topic orders:0,3``; the topic alone where its partitions are many."""
-    topic = quoted(keys[0].topic)
+    topic = keys[0].topic
     numbers = ",".join(str(key.partition) for key in keys)
-    return f"--topic {topic}:{numbers}" if len(keys) <= 20 else f"--topic {topic}"
+    return f"--topic {quoted(topic)}:{numbers}" if len(keys) <= 20 else f"--topic {quoted(whole(topic))}"
 
 
 def stopped(active: bool) -> str:
@@ -321,7 +322,7 @@ def rid_of_offsets(scene: Scene, topic: str, command: str) -> str:
     those = [p for p in scene.partitions if p.topic == topic]
     in_zookeeper = any(p.stored is not None for p in those)
     in_kafka = any(p.kafka is not None and p.kafka.offset is not None for p in those)
-    removing = scene.command(command, f"--topic {quoted(topic)} --execute")
+    removing = scene.command(command, f"--topic {quoted(whole(topic))} --execute")
     if not in_kafka:
         return removing
     in_there = f"those in Kafka: {rid_in_kafka(scene.snapshot.group, topic)}"

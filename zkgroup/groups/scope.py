@@ -1,4 +1,7 @@
-"""Which partitions are meant: ``TOPIC``, or ``TOPIC:0,2-5`` for some of a topic's partitions."""
+"""Which partitions are meant: ``TOPIC``, or ``TOPIC:0,2-5`` for some of a topic's partitions.
+
+No topic of Kafka's has a colon in its name, but nodes that somebody made by hand may: all of ``a:0`` is ``a:0:``.
+"""
 
 from __future__ import annotations
 
@@ -56,9 +59,14 @@ def no_partition(partition: TopicPartition, existing: Iterable[int]) -> NotFound
     return NotFoundError(f"topic {partition.topic} has no partition {partition.partition}", f"it has {there or 'none'}")
 
 
+def whole(topic: str) -> str:
+    """How all partitions of a topic are written."""
+    return f"{topic}:" if ":" in topic else topic
+
+
 def parse_scope(texts: Iterable[str]) -> Scope:
-    """Read ``TOPIC`` and ``TOPIC:P,P-P``; a topic that is named twice means all that was said of it. Raises
-    ``UsageError``."""
+    """Read ``TOPIC``, ``TOPIC:P,P-P``, and what ``whole`` writes; a topic that is named twice means all that was said
+    of it. Raises ``UsageError``."""
     topics: dict[str, tuple[tuple[int, int], ...]] = {}
     for text in texts:
         topic, ranges = _parse(text)
@@ -72,6 +80,8 @@ def _parse(text: str) -> tuple[str, tuple[tuple[int, int], ...]]:
     topic, colon, numbers = text.rpartition(":")
     if not colon:
         return text, ()
+    if not numbers and ":" in topic:
+        return topic, ()
     found = []
     for part in numbers.split(","):
         match = _PART.fullmatch(part.strip())
