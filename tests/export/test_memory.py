@@ -35,16 +35,46 @@ print(rows, files, re.search(r"VmHWM:\\s+([0-9]+) kB", status)[1])
 """
 
 
-@pytest.fixture(scope="module")
-def large(kafka: KafkaSettings) -> str:
-    """A topic with some messages of 10 MB of JSON, each of another hour, in no order."""
-    topic = fresh_name("large")
+def peak_of(kafka: KafkaSettings, topic: str, end: int, folder: Path, layout: Layout) -> tuple[int, int, int]:
+    """Rows and files that a task writes, and the most memory that its process has had, in KiB; as Spark's workers are
+    set up."""
+    (folder / "work").mkdir()
+    options = FileOptions(folder, "work", ("zstd", 1), 512 << 20, {}, layout)
+    environment = os.environ | {
+        "ARROW_DEFAULT_MEMORY_POOL": "system",
+        "MALLOC_MMAP_THRESHOLD_": str(4 << 20),
+        "MALLOC_TRIM_THRESHOLD_": str(32 << 20),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", _TASK],
+        input=pickle.dumps((TaskSettings(kafka, options), topic, end)),
+        env=environment,
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    rows, files, peak = map(int, done.stdout.split())
+    return rows, files, peak
+
+
+def make_topic_of(kafka: KafkaSettings, codec: str, records: list[Record]) -> str:
+    """A topic of one partition that takes large messages, with these, compressed by the producer."""
+    topic = fresh_name("memory")
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     admin.create_topics([NewTopic(topic, 1, 1, config={"max.message.bytes": "20000000"})])[topic].result(30)
-    value = b'"' + bytes(SIZE - 2).replace(b"\0", b"x") + b'"'
-    settings = KafkaSettings(kafka.bootstrap, {"message.max.bytes": "20000000"})
-    produce(settings, topic, [Record(value, b"k", 0, NOON + i * 7 % MESSAGES * 3_600_000) for i in range(MESSAGES)])
+    produce(
+        KafkaSettings(kafka.bootstrap, {"message.max.bytes": "20000000", "compression.codec": codec}), topic, records
+    )
     return topic
+
+
+@pytest.fixture(scope="module", params=["none", "gzip"])
+def large(kafka: KafkaSettings, request: pytest.FixtureRequest) -> str:
+    """A topic with some messages of 10 MB of JSON, each of another hour, in no order; gzip makes 10 KB of each."""
+    value = b'"' + bytes(SIZE - 2).replace(b"\0", b"x") + b'"'
+    hours = [NOON + i * 7 % MESSAGES * 3_600_000 for i in range(MESSAGES)]
+    return make_topic_of(kafka, request.param, [Record(value, b"k", 0, hour) for hour in hours])
 
 
 @pytest.mark.parametrize(
@@ -55,24 +85,31 @@ def large(kafka: KafkaSettings) -> str:
 def test_a_task_with_messages_of_ten_megabytes_stays_small(
     large: str, kafka: KafkaSettings, unique: Callable[[str], str], tmp_path: Path, layout: Layout, files: int
 ) -> None:
-    """180 MB go through a task's process, whose memory never passes the bound, as Spark's workers are
-    set up."""
-    (tmp_path / "work").mkdir()
-    options = FileOptions(tmp_path, "work", ("zstd", 1), 512 << 20, {}, layout)
-    environment = os.environ | {
-        "ARROW_DEFAULT_MEMORY_POOL": "system",
-        "MALLOC_MMAP_THRESHOLD_": str(4 << 20),
-        "MALLOC_TRIM_THRESHOLD_": str(32 << 20),
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", _TASK],
-        input=pickle.dumps((TaskSettings(kafka, options), large, MESSAGES)),
-        env=environment,
-        capture_output=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr.decode()
-    rows, written, peak = map(int, done.stdout.split())
+    """180 MB go through a task's process, whose memory never passes the bound, however well they were compressed."""
+    rows, written, peak = peak_of(kafka, large, MESSAGES, tmp_path, layout)
     assert (rows, written) == (MESSAGES, files)
+    assert peak < LIMIT, f"{peak >> 10} MB"
+
+
+def test_large_messages_after_many_small_ones(kafka: KafkaSettings, tmp_path: Path) -> None:
+    """Hundreds are asked for at a time when the first of them come."""
+    large, small = Record(b"x" * SIZE, None, 0), Record(b"small", None, 0)
+    topic = make_topic_of(kafka, "gzip", [small] * 5000 + [large] * MESSAGES)
+    rows, _, peak = peak_of(kafka, topic, 5000 + MESSAGES, tmp_path, Layout())
+    assert rows == 5000 + MESSAGES
+    assert peak < LIMIT, f"{peak >> 10} MB"
+
+
+@pytest.mark.parametrize(
+    ("value", "count"),
+    [(b'{"sensor":"s-7","state":"ok"}', 1_000_000), (b'{"a":"' + b"abc" * 323 + b'"}', 300_000)],
+    ids=["heartbeats", "records"],
+)
+def test_many_messages_that_were_compressed_well_stay_small(
+    kafka: KafkaSettings, tmp_path: Path, value: bytes, count: int
+) -> None:
+    """A fetched megabyte would be a hundred, and a million messages, once it is unpacked."""
+    topic = make_topic_of(kafka, "gzip", [Record(value, None, 0)] * count)
+    rows, _, peak = peak_of(kafka, topic, count, tmp_path, Layout())
+    assert rows == count
     assert peak < LIMIT, f"{peak >> 10} MB"

@@ -39,6 +39,9 @@ _BATCH_BYTES = 8 << 20
 # What librdkafka may fetch ahead. With it, a batch and a row group, a task stays below 250 MB.
 _QUEUE_KBYTES = 8 << 10
 _FETCH_BYTES = 8 << 20
+# What is fetched of a partition at one go, as it lies in the log: all of it is unpacked at once, and gzip makes up to a
+# thousand times as much of what repeats itself. A batch that is larger comes whole.
+_PARTITION_BYTES = 96 << 10
 # The largest response that is taken: a message above the broker's usual limits must not make the reader fall silent.
 _RESPONSE_BYTES = 1_000_000_000
 # For how long a broker that has nothing more may keep a request: with one consumer the next range waits for its answer.
@@ -94,6 +97,7 @@ def range_consumer(settings: KafkaSettings) -> Consumer:
         isolation_level="read_committed",
         queued_max_messages_kbytes=_QUEUE_KBYTES,
         fetch_max_bytes=_FETCH_BYTES,
+        fetch_message_max_bytes=_PARTITION_BYTES,
         receive_message_max_bytes=_RESPONSE_BYTES,
         fetch_wait_max_ms=_LINGER_MS,
     )
@@ -109,7 +113,7 @@ class RangeReader:
         self._source = source
         self._patience = patience
         self._ask = max(1.0, min(_ASK, patience))
-        self._size = _BATCH_MESSAGES // 16  # messages to ask for; follows their size
+        self._size = 1  # messages to ask for; follows their size
         self.hole: Hole | None = None
 
     def batches(self, partition: TopicPartition, start: int, end: int) -> Iterator[list[Message]]:
@@ -136,9 +140,9 @@ class RangeReader:
                 batch = [message for message in batch if _offset(message) < end]
             if batch:
                 position = _follow(partition, position, batch)
-                self._adapt(batch)
-                yield batch
-                batch = []  # not held while the next is fetched: it may be large
+                size = sum(map(len, batch))  # of values alone
+                self._adapt(batch, size)
+                yield from _pieces(batch, size)  # and empties it: it is not held while the next is fetched
                 silence = _Silence(self._patience)
             for event in events:
                 complete |= self._heed(partition, position, end, event, silence)
@@ -153,12 +157,12 @@ class RangeReader:
                 self._source.assign([KafkaTopicPartition(partition.topic, partition.partition, position)])
                 silence = _Silence(self._patience, was_empty=True)
 
-    def _adapt(self, batch: list[Message]) -> None:
-        # len(Message) is its value's. Keys and headers of note come with every message: one tells of them.
+    def _adapt(self, batch: list[Message], size: int) -> None:
+        # Keys and headers of note come with every message: one tells of them.
         last = batch[-1]
         headers = cast("list[tuple[str, bytes | None]]", last.headers() or [])
         extra = len(last.key() or b"") + sum(len(value or b"") for _, value in headers)
-        mean = sum(map(len, batch)) // len(batch) + extra
+        mean = size // len(batch) + extra
         wanted = min(_BATCH_MESSAGES, max(1, _BATCH_BYTES // (mean + 100)))
         self._size = min(wanted, self._size * 4)
 
@@ -259,6 +263,23 @@ class _Silence:
         """Count one more wait; whether it was the last."""
         self._waits -= 1
         return self._waits <= 0
+
+
+def _pieces(batch: list[Message], size: int) -> Iterator[list[Message]]:
+    """All of the batch, which is left empty: in pieces if it is larger than was asked for, as when large messages follow
+    small ones."""
+    if size <= 2 * _BATCH_BYTES:
+        yield batch[:]
+        batch.clear()
+        return
+    batch.reverse()
+    while batch:
+        piece: list[Message] = []
+        held = 0
+        while batch and held < _BATCH_BYTES:
+            piece.append(batch.pop())
+            held += len(piece[-1])
+        yield piece
 
 
 def _offset(message: Message) -> int:
