@@ -119,6 +119,22 @@ def test_a_stopped_process_commits_nothing_when_it_goes_on() -> None:
     assert other.member.counters.foreign_writes == 0
 
 
+@pytest.mark.parametrize("seconds", [TIMEOUT / 2 + 0.1, TIMEOUT + 3.0])
+def test_a_stopped_process_begins_no_write_when_it_goes_on(seconds: float) -> None:
+    """SIGSTOP past the lease, at each moment of a rebalance: whatever it was about to write, it does not send before it
+    knows that its session lives (which the world looks at), and all is read in the end."""
+    for milliseconds in range(0, 60, 2):
+        world, member = settled_member()
+        every(T, world, 10)
+        world.join("m2")
+        world.run(0.02 + milliseconds / 1000)
+        member.freeze()
+        world.run(seconds)
+        member.thaw()
+        world.come_to_rest()
+        world.read_all()
+
+
 def test_a_second_expiry_in_the_middle_of_a_rebalance() -> None:
     """However often the session ends, and wherever in the rebalance: in the end the member has its share."""
     for milliseconds in range(0, 60, 3):

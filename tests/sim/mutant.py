@@ -15,7 +15,7 @@ Mutant = Callable[[Patch], None]
 MUTANTS: list[Mutant] = []
 #: Seeds that are known to show a mutant; 0 does for the others.
 KILLERS: dict[str, int] = {
-    "lease_from_reads": 6,
+    "writes_past_the_lease": 5,
     "commits_to_kafka_past_the_lease": 6,
     "commits_to_kafka_under_the_next_session": 84,
     "sure_of_everything": 12,
