@@ -56,6 +56,7 @@ class Invariants:
         self.handed: dict[TopicPartition, int] = {}
         self.early: dict[int, float] = {}  # sessions that were ended early, and when
         self.robbed: dict[tuple[int, TopicPartition], None] = {}  # who has lost which owner node by somebody's hand
+        self.by_former_owners = 0  # commits that were accepted in spite of a successor
         self.repeated = 0
         self.wrongs: Counter[str] = Counter()
         self.spans_of_trouble: dict[str, float] = {}  # member → until when it may not be told at once
@@ -210,6 +211,7 @@ class Invariants:
         node = self.server.nodes.get(znodes.owner(GROUP, partition))
         last = self._last_writer.get(partition)
         excused = session in self.early or (session, partition) in self.robbed
+        self.by_former_owners += node is not None and node.owner != session
         if node is not None and node.owner != session and (not excused or last == node.owner):
             self._wrong(member, "commit by a superseded owner", f"{value} for {partition} by {session:#x}")
         elif node is None and not excused:

@@ -164,7 +164,7 @@ class Play:
         if not member.dead and member.committed.keys() != member.asked:
             raise Violation(f"a commit is never answered: {member.name}", world.clock.now)
         foreign = member.member.counters.foreign_writes
-        if foreign and not (self.scenario.mixed or world.robbed or world.early):
+        if foreign and not (self.scenario.mixed or world.by_former_owners):
             raise Violation(f"takes its own write for somebody else's: {member.name}", world.clock.now)
 
     def _calm_the_reference(self) -> None:
