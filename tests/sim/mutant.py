@@ -26,7 +26,7 @@ KILLERS: dict[str, int] = {
     "ignores_new_partitions": 3,
     "gives_up_silently": 1,
     "no_compare_and_set": 31,
-    "forgets_unknown_outcomes": 7,
+    "forgets_unknown_outcomes": 3,
     "reads_offsets_before_it_claims": 16,
     "commits_after_the_release": 7,
     "starts_at_the_smaller_of_two": 27,
