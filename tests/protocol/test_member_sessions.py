@@ -135,6 +135,22 @@ def test_a_stopped_process_begins_no_write_when_it_goes_on(seconds: float) -> No
         world.read_all()
 
 
+def test_what_was_held_past_the_lease_is_decided_on_anew() -> None:
+    """Stopped in a release, past its lease; meanwhile somebody deletes two of its owner nodes, and another member has
+    them. Once it knows that its session lives it deletes what is its own by then, not what was when it was stopped."""
+    for milliseconds in range(30):
+        world, member = settled_member()
+        other = world.join("m2")
+        world.run(milliseconds / 1000)
+        member.freeze()
+        for partition in T[2:]:
+            world.delete(znodes.owner(GROUP, partition))
+        world.run(TIMEOUT / 2 + 0.2)
+        member.thaw()
+        world.come_to_rest()
+        assert other.member.counters.sessions == member.member.counters.sessions == 1
+
+
 def test_a_second_expiry_in_the_middle_of_a_rebalance() -> None:
     """However often the session ends, and wherever in the rebalance: in the end the member has its share."""
     for milliseconds in range(0, 60, 3):
