@@ -47,6 +47,8 @@ class TcpProxy:
         self.closed_gate = threading.Event()
         self._gate: Callable[[], bool] | None = None
         self._at_gate: frozenset[str] = frozenset()
+        #: Given, on the proxy's thread, what clients send: whose it is (one object for each connection), and the bytes.
+        self.tap: Callable[[object, bytes], object] = lambda client, data: None
         self._commands: list[tuple[str, threading.Event]] = []
         self._lock = threading.Lock()
         self._wake, self._waker = socket.socketpair()
@@ -211,6 +213,7 @@ class TcpProxy:
                 data = side.connection.recv(CHUNK)
                 if side.is_client and data:
                     self._seen()
+                    self.tap(side, data)
                 peer.waiting += data
                 side.ended = not data
         except BlockingIOError:

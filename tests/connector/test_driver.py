@@ -18,7 +18,7 @@ from zkgroup.connector.stream import Feed
 from zkgroup.protocol import events as ev
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.offsets import CommitError
-from zkgroup.protocol.ops import Connected, Op, Result, Sync
+from zkgroup.protocol.ops import Code, Connected, Delete, Get, Op, Result, Sync
 from zkgroup.protocol.znodes import Registration
 from zkgroup.servers.brokers import Brokers
 from zkgroup.servers.group_offsets import GroupOffsets
@@ -114,6 +114,23 @@ def test_the_lease_counts_from_when_a_sign_of_life_was_asked_for() -> None:
     assert held.driver.may_hand_out()
     held.now = 103.1
     assert not held.driver.may_hand_out()
+
+
+def test_a_write_that_was_decided_on_under_a_lease_is_not_begun_past_it() -> None:
+    """Between the decision and the sending the process may have been stopped, or have waited for who reads its log: the
+    write is not sent, and begins again as after a lost connection. What only reads, or asks for a sign of life, is."""
+    held = HeldDriver()
+    held.answer()
+    held.session.sent.clear()
+    write, look = (Get("/a"), Delete("/a")), (Sync("/"), Get("/a"))
+    held.driver._perform(ev.Send(7, 1, write))
+    held.now = 103.0
+    held.driver._perform(ev.Send(8, 1, write))
+    held.driver._perform(ev.Send(9, 1, look))
+    assert [ops for ops, _ in held.session.sent] == [write, look]
+    (told,) = held.heard()
+    assert told.request == 8
+    assert [one.code for one in told.results] == [Code.CONNECTION_LOSS] * 2
 
 
 def test_a_share_is_given_up_when_the_last_of_its_streams_has_stopped() -> None:

@@ -63,13 +63,17 @@ def test_a_procedure_goes_from_answer_to_answer() -> None:
 
 
 def test_a_write_past_the_lease_waits_for_a_proof() -> None:
-    """Reads may go on; a write is held until a sync, asked at once, is answered."""
+    """Reads may go on; a write is not sent before a sync, asked at once, is answered, and then decided on anew: what it
+    was decided on may be as old as the lease."""
     talk = Talk()
     talk.run(READ, WRITE)
     talk.answer(talk.sent[0], None)
     assert [send.ops for send in talk.sent] == [READ, (Sync("/consumers"),)]
     talk.answer(talk.sent[1], None)
-    assert [send.ops for send in talk.sent][2:] == [WRITE]
+    assert [send.ops for send in talk.sent][2:] == [READ]
+    talk.answer(talk.sent[2], None)
+    assert [send.ops for send in talk.sent][3:] == [WRITE]
+    assert talk.begun == 2
 
 
 def test_a_held_write_is_not_sent_after_a_reconnect() -> None:

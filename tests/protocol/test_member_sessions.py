@@ -119,6 +119,38 @@ def test_a_stopped_process_commits_nothing_when_it_goes_on() -> None:
     assert other.member.counters.foreign_writes == 0
 
 
+@pytest.mark.parametrize("seconds", [TIMEOUT / 2 + 0.1, TIMEOUT + 3.0])
+def test_a_stopped_process_begins_no_write_when_it_goes_on(seconds: float) -> None:
+    """SIGSTOP past the lease, at each moment of a rebalance: whatever it was about to write, it does not send before it
+    knows that its session lives (which the world looks at), and all is read in the end."""
+    for milliseconds in range(0, 60, 2):
+        world, member = settled_member()
+        every(T, world, 10)
+        world.join("m2")
+        world.run(0.02 + milliseconds / 1000)
+        member.freeze()
+        world.run(seconds)
+        member.thaw()
+        world.come_to_rest()
+        world.read_all()
+
+
+def test_what_was_held_past_the_lease_is_decided_on_anew() -> None:
+    """Stopped in a release, past its lease; meanwhile somebody deletes two of its owner nodes, and another member has
+    them. Once it knows that its session lives it deletes what is its own by then, not what was when it was stopped."""
+    for milliseconds in range(30):
+        world, member = settled_member()
+        other = world.join("m2")
+        world.run(milliseconds / 1000)
+        member.freeze()
+        for partition in T[2:]:
+            world.delete(znodes.owner(GROUP, partition))
+        world.run(TIMEOUT / 2 + 0.2)
+        member.thaw()
+        world.come_to_rest()
+        assert other.member.counters.sessions == member.member.counters.sessions == 1
+
+
 def test_a_second_expiry_in_the_middle_of_a_rebalance() -> None:
     """However often the session ends, and wherever in the rebalance: in the end the member has its share."""
     for milliseconds in range(0, 60, 3):

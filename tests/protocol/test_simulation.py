@@ -184,3 +184,25 @@ def test_one_who_waits_for_its_id_is_patient_with_servers_that_restart() -> None
             Fault(2.0, "restart", 0, 1.0),
             Fault(2.0 + wait, "ZooKeeper restarted", 0, 2.4),
         )
+
+
+def test_a_write_of_a_former_owner_is_remembered_when_it_owns_again() -> None:
+    """One whose nodes were deleted by hand, and who is told late, commits once under its successor's eyes, and then has
+    its partition back. (The simulator's account, which forgot that then, blamed the successor, which told of it.)"""
+    _run(Fault(4.9477, "robbed", 483, 2.412), seed=1000756, members=1, keep_trying=True, commit_interval=0.5)
+
+
+def test_a_commit_that_a_broker_answers_slowly_is_waited_for() -> None:
+    """One that was asked for under the last fault and is under way to a broker when the group has come to rest. (The
+    simulator's account took it for one that is never answered.)"""
+    _run(
+        Fault(200.5894, "slow brokers", 488, 2.33),
+        Fault(201.0151, "cut all", 803, 0.602),
+        Fault(204.6039, "commit", 632, 0.509),
+        seed=1002582,
+        strategy="roundrobin",
+        topics=(1,),
+        members=1,
+        store="dual",
+        keep_trying=True,
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from sim.brokers import Brokers
 from sim.clock import Clock
@@ -14,7 +14,7 @@ from sim.zookeeper import Change
 from zkgroup.protocol import znodes
 from zkgroup.protocol.ledger import Run
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Get, Node
+from zkgroup.protocol.ops import WRITES, Get, Node, Op
 
 GROUP = "g"
 TIMEOUT = 6.0
@@ -40,6 +40,7 @@ class Invariants:
        partition more, if it can be told; past its lease nothing.
     5. Nothing is handed out that was committed before.
     6. Nobody deletes what is another's.
+    9. Nobody begins a write for a session past its lease, as far as its client was told of it: sync and reads are none.
 
     Members of the reference promise none of this: what they break is counted, in ``wrongs``.
     """
@@ -55,6 +56,7 @@ class Invariants:
         self.handed: dict[TopicPartition, int] = {}
         self.early: dict[int, float] = {}  # sessions that were ended early, and when
         self.robbed: dict[tuple[int, TopicPartition], None] = {}  # who has lost which owner node by somebody's hand
+        self.by_former_owners = 0  # commits that were accepted in spite of a successor
         self.repeated = 0
         self.wrongs: Counter[str] = Counter()
         self.spans_of_trouble: dict[str, float] = {}  # member → until when it may not be told at once
@@ -90,6 +92,15 @@ class Invariants:
                 if member.session is not None and member.session.id:
                     self._by_session.setdefault(member.session.id, member)
         return self._by_session.get(session)
+
+    def _sending(self, member: SimMember, ops: Sequence[Op]) -> None:
+        """A member sends: one that was stopped and goes on does not write before it knows that its session lives, nor
+        try to, where its client knows already that the connection is gone."""
+        assert member.session is not None
+        over = self.clock.now - member.session.proven_until
+        if over >= 0 and any(isinstance(op, WRITES) for op in ops):
+            what = ", ".join(f"{type(op).__name__} {op.path}" for op in ops[:3])
+            self._wrong(member, "write past the lease", f"{member.name} sends {what}, {over:.2f} s past it")
 
     def _handed_out(self, member: SimMember | Reference, run: Run) -> None:
         session = member.session.id if member.session is not None else 0
@@ -200,6 +211,7 @@ class Invariants:
         node = self.server.nodes.get(znodes.owner(GROUP, partition))
         last = self._last_writer.get(partition)
         excused = session in self.early or (session, partition) in self.robbed
+        self.by_former_owners += node is not None and node.owner != session
         if node is not None and node.owner != session and (not excused or last == node.owner):
             self._wrong(member, "commit by a superseded owner", f"{value} for {partition} by {session:#x}")
         elif node is None and not excused:

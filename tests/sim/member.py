@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
 from sim.brokers import Brokers
@@ -17,6 +17,7 @@ from zkgroup.protocol.ledger import Run
 from zkgroup.protocol.member import TRANSITIONS, Member, MemberSettings, Phase
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.offsets import CommitError
+from zkgroup.protocol.ops import Op
 from zkgroup.protocol.znodes import Registration
 
 
@@ -44,6 +45,7 @@ class SimMember(SimProcess):
         brokers: Brokers,
         settings: MemberSettings,
         *,
+        sending: Callable[[SimMember, Sequence[Op]], None] = lambda member, ops: None,
         handed_out: Callable[[SimMember, Run], None] = lambda member, run: None,
         consumed: Callable[[SimMember, Run], None] = lambda member, run: None,
         jumped: Callable[[TopicPartition, int], None] = lambda partition, offset: None,
@@ -59,6 +61,7 @@ class SimMember(SimProcess):
         self.grants: list[ev.Grant] = []
         self.listener_delay = 0.0
         self.listener_commits = False  # it commits, and waits for that
+        self._sending = sending
         self._committed = committed
         self._note = note
         self._wake_at = float("inf")
@@ -150,6 +153,7 @@ class SimMember(SimProcess):
             case ev.Send(request, _, ops):
                 sent_at = self._clock.now
                 assert self.session is not None, "sent without a session"
+                self._sending(self, ops)  # the driver looks at the lease once more: here no time has gone by
                 self.session.submit(ops, lambda results: self.post(ev.Reply(request, results, sent_at)))
             case ev.Quiet(generation, abandon):
                 self.reader.quiet(

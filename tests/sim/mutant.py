@@ -15,7 +15,7 @@ Mutant = Callable[[Patch], None]
 MUTANTS: list[Mutant] = []
 #: Seeds that are known to show a mutant; 0 does for the others.
 KILLERS: dict[str, int] = {
-    "lease_from_reads": 6,
+    "writes_past_the_lease": 5,
     "commits_to_kafka_past_the_lease": 6,
     "commits_to_kafka_under_the_next_session": 84,
     "sure_of_everything": 12,
@@ -26,7 +26,7 @@ KILLERS: dict[str, int] = {
     "ignores_new_partitions": 3,
     "gives_up_silently": 1,
     "no_compare_and_set": 31,
-    "forgets_unknown_outcomes": 7,
+    "forgets_unknown_outcomes": 3,
     "reads_offsets_before_it_claims": 16,
     "commits_after_the_release": 7,
     "starts_at_the_smaller_of_two": 27,

@@ -57,6 +57,19 @@ def lease_of_a_whole_timeout(patch: Patch) -> None:
 
 
 @mutant
+def writes_past_the_lease(patch: Patch) -> None:
+    """Hands nothing out past its lease, and writes: what it was about to do when it was stopped, when it goes on."""
+
+    def ask(self: conversation.Conversation, ops: Any, then: Any) -> None:
+        if self.connected:
+            self._send(ops, then)
+        else:
+            self._interrupt()
+
+    patch.setattr(conversation.Conversation, "_ask", ask)
+
+
+@mutant
 def commits_to_kafka_past_the_lease(patch: Patch) -> None:
     """Does not look at the lease before a commit to Kafka, which has no compare-and-set."""
     patch.setattr(Member, "believes_in", lambda self, epoch, now: True)

@@ -63,6 +63,7 @@ class SimSession:
         self._arrival = 0.0  # of the last request under way: they arrive in order
         self._return = 0.0  # of the last reply
         self._answered_at = 0.0
+        self._proven_at = float("-inf")  # when the last was sent whose answer shows that the session lived then
         self._trap: Literal["request", "reply"] | None = None
 
     # ------------------------------------------------------------ the client
@@ -79,6 +80,12 @@ class SimSession:
     def waiting(self) -> bool:
         """Whether an answer is under way."""
         return bool(self._pending)
+
+    @property
+    def proven_until(self) -> float:
+        """Until when its client may take it for alive, by what it was told: for half of the time-out from its begin, or
+        from the sending of the last request whose answer proves that. An account apart from the member's own."""
+        return self._proven_at + self._timeout / 2
 
     def submit(self, ops: Sequence[Op], done: Callable[[list[Result]], None]) -> None:
         """As the real one: fails at once while there is no connection."""
@@ -158,6 +165,7 @@ class SimSession:
                 self._server.forget_watches(self.id)  # of a request that came after the client had given up
             else:
                 self.id = self._server.admit(self, self._timeout)
+                self._proven_at = self._clock.now  # it was begun by a majority
             self._connection += 1
             self._accepted = self._connection
             self._connected = True
@@ -210,7 +218,7 @@ class SimSession:
         self._tell(Disconnected())
         pending, self._pending = self._pending, {}
         for batch in pending:
-            batch.done(list(batch.results))
+            self._done(batch)
         self._connect_later(pause)
 
     # ------------------------------------------------------------ the server
@@ -289,9 +297,14 @@ class SimSession:
                     pending.open -= 1
                     if pending.open == 0:
                         del self._pending[pending]
-                        pending.done(pending.results)
+                        self._done(pending)
 
         self._clock.after(self._back() - self._clock.now, heard)
+
+    def _done(self, pending: Pending) -> None:
+        if pending.proves:
+            self._proven_at = max(self._proven_at, pending.sent_at)
+        pending.done(list(pending.results))
 
     def watched(self, event: Changed) -> None:
         """The server tells of a change: in the order of its answers, but a watch that comes late holds up what is

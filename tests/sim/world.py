@@ -103,6 +103,7 @@ class World(Invariants):
             self.server,
             self.brokers,
             self.settings(name, **options),
+            sending=self._sending,
             handed_out=self._handed_out,
             consumed=self._consumed,
             jumped=self._jumped,

@@ -38,7 +38,7 @@ class Conversation:
         self._connections = 0
         self._requests = 0
         self._waiting: dict[int, tuple[tuple[Op, ...], _Then]] = {}
-        self._held: tuple[tuple[Op, ...], _Then] | None = None  # a write that waits for a proof that the session lives
+        self._holding = False  # the procedure wants to write, and waits for a proof that the session lives
         self._procedure: Procedure[Any] | None = None
         self._begin: Callable[[], None] | None = None  # begins the procedure that is under way, or interrupted
         self._restart_at = float("inf")
@@ -69,7 +69,7 @@ class Conversation:
         self.connected = False
         self.lease.pause()
         self._restart_at = float("inf")
-        if self._held is not None:
+        if self._holding:
             self._interrupt()  # it has not been sent, and what it was decided on may be outdated by then
 
     def end(self) -> None:
@@ -100,19 +100,21 @@ class Conversation:
             return
         ops, then = waiting
         self.lease.renew(ops, event.results, event.sent_at)
-        if self._held is not None and self.lease.holds(self.now):
-            held, self._held = self._held, None
-            self._send(*held)
+        if self._holding and self.lease.holds(self.now):
+            # As after a reconnect: what it wanted to write was decided on by answers that may be as old as the lease.
+            self._interrupt()
+            self._restart()
         then(event.results)
 
     def _ask(self, ops: tuple[Op, ...], then: _Then) -> None:
-        """Send now, or, where it writes and the lease has run out, once a sync has shown that the session lives."""
+        """Send now. What writes, where the lease has run out, is not sent: once a sync has shown that the session lives
+        the procedure begins again."""
         if not self.connected:
             self._interrupt()
         elif self.lease.holds(self.now) or not any(isinstance(op, WRITES) for op in ops):
             self._send(ops, then)
         else:
-            self._held = ops, then
+            self._holding = True
             self._sync()
 
     def _send(self, ops: tuple[Op, ...], then: _Then) -> None:
@@ -176,4 +178,4 @@ class Conversation:
         if self._procedure is not None:
             self._procedure.close()
         self._procedure = None
-        self._held = None
+        self._holding = False
