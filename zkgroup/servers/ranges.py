@@ -266,8 +266,8 @@ class _Silence:
 
 
 def _pieces(batch: list[Message], size: int) -> Iterator[list[Message]]:
-    """All of the batch, which is left empty: in pieces if it is larger than was asked for, as when large messages follow
-    small ones."""
+    """All of the batch, which is left empty: in pieces if it is larger than was asked for, as when large messages
+    follow small ones."""
     if size <= 2 * _BATCH_BYTES:
         yield batch[:]
         batch.clear()
