@@ -154,6 +154,7 @@ def test_the_command_tells_when_everything_is_left_out(scene: Scene, cluster: Sa
     assert done.stderr.splitlines() == [
         f"zkgroup: warning: {scene.topic}-{number} is left out: it has no committed offset" for number in range(2)
     ]
+    assert run(*told, "-z", cluster.connect, "--quiet").stderr == ""
 
 
 def test_a_backfill_tells_what_it_leaves_out(scene: Scene) -> None:
