@@ -65,6 +65,7 @@ def show_lake(ctx: typer.Context, to: str, group: str | None, output: Output, *,
     require("pyarrow")
     from zkgroup.export.documents import DamagedDocumentError
     from zkgroup.export.group import read_committed
+    from zkgroup.export.verify import remedy_for
     from zkgroup.export.verify import verify as check
 
     committed = None
@@ -82,6 +83,5 @@ def show_lake(ctx: typer.Context, to: str, group: str | None, output: Output, *,
         where = "" if first.topic is None else f"{first.topic}-{first.partition} from offset {first.start} on: "
         raise VerificationError(
             f"{len(problems)} problem{'s' * (len(problems) > 1)} in {root}; {where}{str(first.problem).rstrip('.')}",
-            "finish what is unfinished (--status); move away what is damaged or in no manifest; then --backfill "
-            "exports again what is missing, where the log still has it",
+            remedy_for(problems),
         )

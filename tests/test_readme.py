@@ -74,6 +74,29 @@ def test_library_examples(kept: Sandbox, tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == (example.shown, "")
 
 
+# Figures
+
+
+def rows_of(page: str) -> list[list[str]]:
+    """The rows of a page's tables of goals: work, peer, its figure, ours, ratio, goal, whether it is met."""
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line[:2] == "| "]
+    return [row for row in cells if row[-1] in ("yes", "**no**")]
+
+
+def test_the_figures_are_those_of_the_benchmarks() -> None:
+    """The README has all rows of exports, and every goal that is missed, as they stand in the benchmarks' page; which
+    names the missed ones in a sentence."""
+    page = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
+    missed = [row for row in rows_of(page) if row[-1] == "**no**"]
+    exports = [row for row in rows_of(page) if row[0].startswith("export")]
+    assert len(exports) > 5
+    assert rows_of(README) == exports + [row for row in missed if row not in exports]
+    (sentence,) = re.findall(r"^\*\*Goals that are not met:\*\* ((?:.+\n)+)", page, re.MULTILINE)
+    named = {name.replace("\n", " ") for name in re.findall("“([^”]+)”", sentence)}
+    assert named == {row[0] for row in missed}
+    assert "All others are." in sentence
+
+
 # Names
 
 

@@ -42,6 +42,7 @@ def main(wish: dict) -> int:
         tuple(wish["topics"]),
         begin="earliest",
         range_messages=10,
+        skip_lost=wish.get("skip_lost", False),
         join=joining(wish["group"]) if wish.get("join") else None,
     )
     settings = ZooKeeperSettings(wish["connect"], session_timeout=1.0)

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 from exports import messages_in, published_in
+from resets import drop_messages
 from support import wait_until
 
 from zkgroup.errors import RefusedError, UsageError
 from zkgroup.export.bounds import LATEST, Bound, parse_bound
 from zkgroup.export.lake import Lake
+from zkgroup.export.refusals import overtaken
 from zkgroup.export.run import PartitionSummary
 from zkgroup.export.rundata import Manifest
 from zkgroup.export.store import FolderStore
-from zkgroup.export.words import Policies
+from zkgroup.export.words import PartitionPlan, Policies
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Create, Ensure
 from zkgroup.sandbox.topics import Record, add_partitions, produce
@@ -202,6 +205,47 @@ def test_retention_that_overtakes_the_plan_is_refused_or_recorded(
     ]
     assert manifest(group).parts[0].gaps == {"retention": 30}
     assert [message["value"] for message in messages_in(tmp_path / "out")] == [b"%d" % i for i in range(60, 100)]
+
+
+def test_all_that_retention_took_of_the_plan_is_told(
+    export: Export, make_topic: Callable[..., str], kafka: KafkaSettings, unique: Callable[[str], str]
+) -> None:
+    """Not only of the first range that a task has read, and of every partition: who decides whether to go on without
+    is told how much that is."""
+    topic, group = make_topic(4), unique("group")
+    produce(kafka, topic, [Record(b"%d" % i, None, i % 4) for i in range(400)])
+
+    def overtake(point: str) -> None:
+        if point == "plan in place":
+            for number, low in ((1, 55), (2, 100)):
+                drop_messages(kafka, TopicPartition(topic, number), low)
+
+    with pytest.raises(RefusedError) as raised:
+        export(group, topic, passed=overtake, range_messages=10)
+    assert raised.value.message == "; ".join(
+        f"{topic}-{number}: offsets 0 to {low - 1} ({low} offsets) were deleted from the log, which now starts at {low}"
+        for number, low in ((1, 55), (2, 100))
+    )
+    assert "--on-expired earliest" in str(raised.value.remedy)
+
+
+def test_what_is_gone_is_what_was_planned_and_no_more() -> None:
+    """Of the first three partitions by name; a part that is whole, one that reads nothing, and what lies behind a
+    part's end do not count."""
+    places = [(0, 5, 9), (1, 0, 20), (2, 8, 9), (3, 3, 3), (4, 1, 9), (5, 2, 9), (6, 0, 9)]
+    parts = [PartitionPlan(TopicPartition("t", number), start, 1, start, end) for number, start, end in places]
+    starts = {part.partition: 8 for part in parts if part.partition.partition != 6}
+    error = overtaken(parts, starts)
+    assert error is not None
+    assert error.message == (
+        "t-0: offsets 5 to 7 (3 offsets) were deleted from the log, which now starts at 8; "
+        "t-1: offsets 0 to 7 (8 offsets) were deleted from the log, which now starts at 8; "
+        "t-4: offsets 1 to 7 (7 offsets) were deleted from the log, which now starts at 8; and 1 more"
+    )
+    assert overtaken(parts[2:4], starts) is None
+    cut = overtaken([replace(parts[0], end=6)], starts)
+    assert cut is not None
+    assert "offsets 5 to 5 (1 offset) were" in cut.message
 
 
 def test_retention_that_overtook_the_group_is_refused_or_recorded(

@@ -6,11 +6,12 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from cli import run
 
 from zkgroup.export.claim import ExportClaim
 from zkgroup.export.group import read_committed
@@ -19,11 +20,12 @@ from zkgroup.export.lake import Lake
 from zkgroup.export.run import PartitionSummary
 from zkgroup.export.rundata import Pointer
 from zkgroup.export.store import FolderStore
-from zkgroup.export.verify import VerifyRow, verify
+from zkgroup.export.verify import VerifyRow, remedy_for, verify
 from zkgroup.export.words import Policies
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Ensure, SetData
+from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.servers.registry import Registry
 
 
@@ -171,6 +173,43 @@ def test_a_group_that_was_moved_is_named(
             (*interval, f"group {group} stands at {offset}, exported up to 40")
         ]
     assert problems(lake, committed={group: {}}) == [(40, 40, f"group {group} has no offset, exported up to 40")]
+
+
+@pytest.mark.parametrize(
+    ("offset", "believed", "not_said"), [(12, "lake", "--on-disagreement group"), (47, "group", "another --to")]
+)
+def test_what_is_advised_for_a_group_that_was_moved_mends_it(
+    exported: tuple[Lake, str, str], in_process: Callable[..., list[PartitionSummary]], fill: Callable[..., object],
+    commit: Callable[..., None], cluster: Sandbox, offset: int, believed: Literal["lake", "group"], not_said: str,
+) -> None:  # fmt: skip
+    """The files are as they should be: neither are they to be moved away, nor is there anything for a backfill. One
+    says whom the export is to believe, and then all is right."""
+    lake, group, topic = exported
+    fill(topic, 10)
+    commit(group, {TopicPartition(topic, 0): offset})
+    look = ("export", "--group", group, "--to", lake.store.uri, "--verify", "-z", cluster.connect)
+    done = run(*look)
+    assert done.returncode == 6
+    assert f"group {group} stands at {offset}, exported up to 40" in done.stderr
+    assert f"--on-disagreement {believed}" in done.stderr
+    assert not_said not in done.stderr
+    assert "move away" not in done.stderr
+    assert "--backfill" not in done.stderr
+    in_process(group, topic, policies=Policies(disagreement=believed))
+    done = run(*look)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_advice_is_for_the_problems_that_there_are() -> None:
+    """Damaged files have theirs, a group that stands elsewhere has its own, and both are told where both are there."""
+    file, back, ahead = (VerifyRow("t", 0, 0, 9, *4 * [None], "why", stands) for stands in (None, "behind", "ahead"))
+    assert "--on-disagreement" not in remedy_for([file])
+    assert "--backfill" in remedy_for([file])
+    assert "--backfill" not in remedy_for([back, ahead])
+    for problems in ([file, back], [file, back, ahead]):
+        assert "--backfill" in remedy_for(problems)
+        assert "--on-disagreement lake" in remedy_for(problems)
+        assert ("--on-disagreement group" in remedy_for(problems)) is (ahead in problems)
 
 
 def test_a_run_that_was_taken_back_counts_for_nothing(exported: tuple[Lake, str, str]) -> None:

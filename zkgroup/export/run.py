@@ -29,6 +29,7 @@ from zkgroup.export.layout import Layout, LayoutWish, parse_compression
 from zkgroup.export.master import choose_master, refuse_if_silent
 from zkgroup.export.neighbours import binding_layout
 from zkgroup.export.packages import require
+from zkgroup.export.passing_over import passed_over, words_on
 from zkgroup.export.plan import make_backfill, make_plan
 from zkgroup.export.refusals import refuse_other_cluster
 from zkgroup.export.request import DEFAULT_TARGET_BYTES, ExportRequest, Settle
@@ -108,6 +109,7 @@ class _Export:
         self._lake = Lake(open_store(request.root))
         self._kafka = kafka
         self._warn = warn
+        self._told: set[str] = set()
         self._own_runner = runner is None
 
         def tell(point: str) -> None:
@@ -123,8 +125,8 @@ class _Export:
         plan: ExportPlan | None = None
         if request.settle is None and not self._unfinished():
             plan, _ = self._plan(self._registry)
-            if not plan.moves and not self._lake.has_garbage(request.group):
-                self._tell(plan.notes)
+            if not self._has_work(plan) and not self._lake.has_garbage(request.group):
+                self._tell(words_on(plan))
                 return summaries_of(plan, None)
             if plan.ranges:
                 self._require_spark()
@@ -144,12 +146,13 @@ class _Export:
                 )
                 if pointer.state == "planned":
                     self._require_spark()
+                    self._tell(passed_over(run.plan.partitions))  # whoever planned it may have told nobody any more
                 return summaries_of(None, run.carry_out(resumed=True))
             cluster = claim.persist(lambda: ExportGroup(claim.registry, request.group, self._warn).cluster())
             if removed := self._lake.remove_garbage(request.group, cluster, None):
                 log.info("removed what %d killed exports left in %s", removed, self._lake.store.uri)
             plan, run_plan = claim.persist(lambda: self._plan(claim.registry, cluster), asks_brokers=True)
-            self._tell(plan.notes)
+            self._tell(words_on(plan) if run_plan is None else [*words_on(plan), *passed_over(plan.partitions)])
             if run_plan is None:
                 return summaries_of(plan, None)
             log.info("run %s: %d ranges of %d partitions", run_plan.run, len(plan.ranges), len(plan.partitions))
@@ -158,9 +161,20 @@ class _Export:
         tell("unlocked")
         return summaries
 
-    def _tell(self, notes: Iterable[str]) -> None:
-        for note in notes:
-            self._warn(note)
+    def _tell(self, words: Iterable[str]) -> None:
+        for line in words:
+            self._once(line)
+
+    def _once(self, line: str) -> None:
+        """A warning of the planning, which looks twice and more: told by the first look."""
+        if line not in self._told:
+            self._told.add(line)
+            self._warn(line)
+
+    def _has_work(self, plan: ExportPlan) -> bool:
+        """Whether there is anything to read, to commit, or to record. What other members have read is recorded when
+        there is something else: for that alone nobody joins them."""
+        return plan.moves or (plan.passes_over and self._request.join is None)
 
     def _unfinished(self) -> bool:
         """Whether a run of the group is under way, or was left."""
@@ -184,7 +198,7 @@ class _Export:
     def _plan(self, registry: Registry, cluster: str | None = None) -> tuple[ExportPlan, RunPlan | None]:
         """What there is to do now; with ``cluster`` also as the plan of a run, if there is anything."""
         request, kafka = self._request, self._kafka()
-        group = ExportGroup(registry, request.group, self._warn)
+        group = ExportGroup(registry, request.group, self._once)
         topics = group.select_topics(request.topics, request.whitelist)
         if self._with.member is not None:
             topics = self._share(self._with.member, registry, topics)
@@ -215,26 +229,17 @@ class _Export:
         )
         if not request.backfill:
             self._lake.refuse_others(request.group, plan.partitions, identities, last)
-        if not plan.moves and request.layout == LayoutWish():
+        if not self._has_work(plan) and request.layout == LayoutWish():
             return plan, None
         binding = binding_layout(registry, self._lake, request.group, cluster)
         layout = request.layout.resolve(binding, self._lake.store.uri)
-        if cluster is None or not plan.moves:
+        if cluster is None or not self._has_work(plan):
             return plan, None
         if last.run is None and (strangers := self._lake.strangers()):
-            self._warn(
+            self._once(
                 f"{self._lake.store.uri} holds {listed(strangers)}, which no export has written: readers may take that "
                 "for data of the lake, and --verify will name it"
             )
-        for partition, why in plan.left_out:
-            self._warn(f"{partition} is left out: {why}")
-        for part in plan.partitions:
-            for lost in part.again:
-                what = f"offsets {lost.start} to {lost.end - 1} are exported again"
-                self._warn(f"{part.partition}: {lost.file} is missing: {what}")
-            for gap in part.skipped:
-                if gap.end > gap.start:
-                    self._warn(f"{part.partition}: offsets {gap.start} to {gap.end - 1} are not exported ({gap.kind})")
         cleanup = group.cleanup(identities, kafka, registry.timeout) if plan.ranges else {}
         known = {
             topic: replace(identity, cleanup=cleanup.get(topic), tag=tags[topic])
@@ -245,7 +250,7 @@ class _Export:
     def _join(self, stack: ExitStack, registry: Registry, config: ConsumerConfig) -> None:
         from zkgroup.export.membership import Membership
 
-        topics = ExportGroup(registry, self._request.group, self._warn).select_topics(
+        topics = ExportGroup(registry, self._request.group, self._once).select_topics(
             self._request.topics, self._request.whitelist
         )
         config = replace(config, group_id=self._request.group, auto_commit_enable=False)
@@ -264,10 +269,10 @@ class _Export:
         ours = [partition for partition in wanted if partition in held]
         taken = holdable(self._request.group, ours)
         if not taken:
-            self._warn(f"other members of group {self._request.group} own all partitions: there is nothing to export")
+            self._once(f"other members of group {self._request.group} own all partitions: there is nothing to export")
         if len(taken) < len(ours):
             left = len(ours) - len(taken)
-            self._warn(f"{left} partitions are left to the next export: one transaction holds no more")
+            self._once(f"{left} partitions are left to the next export: one transaction holds no more")
         grouped: dict[str, tuple[int, ...]] = {}
         for topic, number in taken:
             grouped[topic] = (*grouped.get(topic, ()), number)
@@ -321,7 +326,7 @@ class _Export:
         ]  # fmt: skip
         lost = holdings.lost({file.name for topic in tags for file in self._lake.published(topic)}, tags)
         if lost and (request.max_messages is not None or request.max_bytes is not None):
-            self._warn("files that are missing are written again as a whole, and left out here: leave --max-… out")
+            self._once("files that are missing are written again as a whole, and left out here: leave --max-… out")
             lost = {}
         return make_backfill(
             request.group,

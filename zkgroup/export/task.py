@@ -29,7 +29,6 @@ _ATTEMPTS = 3
 _UNTIL_COLLECTED = 100_000
 # Unexplained stretches that an answer names.
 _SHOWN = 3
-_OVERTAKEN = "--on-expired earliest (or --skip-lost) goes on where the log starts, and records what is gone"
 _CUT = "nothing was exported: export again, and it says how the group stands to the log that is there"
 T = TypeVar("T")
 
@@ -50,7 +49,10 @@ def run_task(settings: TaskSettings, ranges: list[tuple[str, int, int, int]]) ->
         yield from files.take()
         done = True
     except OffsetOutOfRangeError as error:
-        yield "failed", "RefusedError", error.message, _OVERTAKEN if "deleted from the log" in error.message else _CUT
+        if "deleted from the log" in error.message:
+            yield "failed", "OffsetOutOfRangeError", error.message, error.remedy  # the driver tells what is gone of all
+        else:
+            yield "failed", "RefusedError", error.message, _CUT
     except ZkgroupError as error:
         yield "failed", type(error).__name__, error.message, error.remedy
     except OSError as error:

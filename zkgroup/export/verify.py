@@ -9,11 +9,11 @@ no offset in common, and as many rows are there as offsets are accounted for by 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from zkgroup.export.documents import DamagedDocumentError
 from zkgroup.export.footer import Footer, UnreadableFileError, count_rows, read_footer
@@ -35,7 +35,8 @@ class VerifyRow:
     """A partition as a whole, without a ``problem``; or a problem with offsets ``[start, end)`` of it, or with a file
     or a run of which nobody knows what it holds.
 
-    ``gaps``: offsets that are accounted for and are no messages, ``skipped``: those left out knowingly.
+    ``gaps``: offsets that are accounted for and are no messages, ``skipped``: those left out knowingly. ``stands``: the
+    problem is the group, which stands ahead of where its exports end, or behind it (or nowhere).
     """
 
     topic: str | None
@@ -47,6 +48,7 @@ class VerifyRow:
     skipped: int | None
     files: int | None
     problem: str | None
+    stands: Literal["ahead", "behind"] | None = None
 
 
 _NO_NUMBERS: Final = (None, None, None, None)
@@ -64,6 +66,7 @@ class _Account:
     seen: int = 0
     folders: dict[str, list[Interval]] = field(default_factory=dict)
     problems: list[tuple[Interval, str]] = field(default_factory=list)
+    standing: list[tuple[Interval, str, Literal["ahead", "behind"]]] = field(default_factory=list)
 
 
 class _Books:
@@ -106,6 +109,25 @@ def verify(
     for key in sorted(books.accounts, key=lambda key: (key.topic, key.partition, key.tag or "")):
         rows += _rows(key, books.accounts[key])
     return rows + books.strangers
+
+
+def remedy_for(problems: Iterable[VerifyRow]) -> str:
+    """What mends these: files and manifests by a backfill, where a group stands by saying whom the next export is to
+    believe."""
+    stands = {row.stands for row in problems}
+    ways = ["finish what is unfinished (--status)"]
+    if None in stands:
+        ways.append(
+            "move away what is damaged or in no manifest; then --backfill exports again what is missing, where the log "
+            "still has it"
+        )
+    if stands & {"ahead", "behind"}:
+        ways.append("if the group was moved: export --on-disagreement lake goes on where its exports end")
+    if "ahead" in stands:
+        ways.append("--on-disagreement group where it stands, and notes the gap")
+    if "behind" in stands:
+        ways.append("to have the messages again choose another --to")
+    return "; ".join(ways)
 
 
 def _read_books(lake: Lake) -> _Books:
@@ -329,7 +351,9 @@ def _judge_offsets(
                 continue
             where = "has no offset" if offset is None else f"stands at {offset}"
             low, high = sorted((end if offset is None else offset, end))
-            account.problems.append(((low, high), f"group {group} {where}, exported up to {end}"))
+            ahead = offset is not None and offset > end
+            why = f"group {group} {where}, exported up to {end}"
+            account.standing.append(((low, high), why, "ahead" if ahead else "behind"))
 
 
 def _rows(key: Incarnation, account: _Account) -> Iterator[VerifyRow]:
@@ -348,4 +372,6 @@ def _rows(key: Incarnation, account: _Account) -> Iterator[VerifyRow]:
     if everything:
         yield VerifyRow(key.topic, key.partition, low, high, account.rows, account.gaps, skipped, account.seen, None)
     for (start, end), why in sorted(problems):
-        yield VerifyRow(key.topic, key.partition, start, end, None, None, None, None, why)
+        yield VerifyRow(key.topic, key.partition, start, end, *_NO_NUMBERS, why)
+    for (start, end), why, stands in account.standing:
+        yield VerifyRow(key.topic, key.partition, start, end, *_NO_NUMBERS, why, stands)

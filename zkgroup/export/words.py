@@ -148,5 +148,10 @@ class ExportPlan:
 
     @property
     def moves(self) -> bool:
-        """Whether there is anything to do."""
+        """Whether there is anything to read, or to commit."""
         return bool(self.ranges) or any(partition.moves for partition in self.partitions)
+
+    @property
+    def passes_over(self) -> bool:
+        """Whether there is anything to record of what is not exported."""
+        return any(partition.skipped for partition in self.partitions)

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import cast
 
 from zkgroup import __version__
+from zkgroup.errors import OffsetOutOfRangeError, RefusedError, UnreachableError, ZkgroupError
 from zkgroup.export.assembling import Written, assemble, ranges_of
 from zkgroup.export.lake import Lake
 from zkgroup.export.layout import parse_compression
 from zkgroup.export.plan import pack, task_size
+from zkgroup.export.refusals import OVERTAKEN_REMEDY, overtaken
 from zkgroup.export.rundata import RunPlan
 from zkgroup.export.surroundings import Progress, Surroundings
 from zkgroup.export.taskdata import DoneAnswer, FileAnswer, FileOptions, RangeAnswer, TaskSettings
 from zkgroup.protocol.names import TopicPartition
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.logs import LogRange, log_offsets
 
 
 def write_ranges(plan: RunPlan, lake: Lake, folder: str, having: Surroundings) -> Written:
@@ -66,9 +72,23 @@ def write_ranges(plan: RunPlan, lake: Lake, folder: str, having: Surroundings) -
         having.passed("runner started")
         having.progress(Progress("exporting", 0, total))
         tasks = pack(ranges, task_size(total, plan.range_messages), runner.cores)
-        answers = runner.run(settings, tasks, tell)
+        try:
+            answers = runner.run(settings, tasks, tell)
+        except OffsetOutOfRangeError as error:
+            raise _overtaken(plan, kafka, having.patience, error) from None
     having.passed("files written")
     return assemble(plan, answers, newest)
+
+
+def _overtaken(plan: RunPlan, kafka: KafkaSettings, timeout: float, met: OffsetOutOfRangeError) -> RefusedError:
+    """The refusal where retention overtook the plan. A task met it in one of its ranges, and more may be gone, also of
+    other partitions; where the brokers do not tell, what it ``met`` is all that is known."""
+    parts = [part for part in plan.partitions if part.start < part.end]
+    logs: Mapping[TopicPartition, LogRange | ZkgroupError] = {}
+    with contextlib.suppress(UnreachableError):
+        logs = log_offsets(kafka, [part.partition for part in parts], timeout)
+    starts = {partition: found.start for partition, found in logs.items() if isinstance(found, LogRange)}
+    return overtaken(parts, starts) or RefusedError(met.message, OVERTAKEN_REMEDY)
 
 
 def _only(plan: RunPlan) -> dict[TopicPartition, list[tuple[str, int, int]]]:

@@ -1,0 +1,242 @@
+"""Whatever an export passes over is told, and recorded where that was asked for, also where nothing is to be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli import run
+from export_points import driven
+from exports import joining, messages_in, published_in
+from resets import drop_messages
+
+from zkgroup.errors import RefusedError
+from zkgroup.export.bounds import Bound
+from zkgroup.export.lake import Lake
+from zkgroup.export.run import PartitionSummary
+from zkgroup.export.store import FolderStore
+from zkgroup.export.verify import VerifyRow, verify
+from zkgroup.export.words import Policies
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.sandbox.topics import add_partitions, create_topic, delete_topic
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
+from zkgroup.servers.zookeeper import ZooKeeperSettings
+
+InProcess = Callable[..., list[PartitionSummary]]
+
+
+@dataclass
+class Scene:
+    """A topic of two partitions, each of ten messages, and a group that has exported what is asked for."""
+
+    export: InProcess
+    registry: Registry
+    kafka: KafkaSettings
+    commit: Callable[[str, Mapping[TopicPartition, int]], None]
+    fill: Callable[..., object]
+    out: Path
+    topic: str
+    group: str
+
+    @property
+    def lake(self) -> Lake:
+        """The destination."""
+        return Lake(FolderStore(self.out))
+
+    @property
+    def first(self) -> TopicPartition:
+        """The partition that gets into trouble."""
+        return TopicPartition(self.topic, 0)
+
+    def told(self, **options: Any) -> tuple[list[str], list[int]]:
+        """What an export says, and the partitions of its rows; unless told, it begins nowhere but at offsets."""
+        lines: list[str] = []
+        rows = self.export(self.group, self.topic, warn=lines.append, **{"begin": None, **options})
+        return lines, [row.partition for row in rows]
+
+    def skipped(self) -> list[tuple[str, int, int]]:
+        """What the last run has recorded as passed over."""
+        run = self.lake.last(self.group).run
+        found = None if run is None else self.lake.manifest(self.group, run)
+        return [] if found is None else [tuple(gap) for part in found[0].parts for gap in part.plan.skipped]  # type: ignore[misc]
+
+
+@pytest.fixture
+def scene(
+    in_process: InProcess, registry: Registry, kafka: KafkaSettings, commit: Callable[..., None],
+    make_topic: Callable[..., str], fill: Callable[..., object], unique: Callable[[str], str], tmp_path: Path,
+) -> Scene:  # fmt: skip
+    """Nothing is exported yet."""
+    topic = make_topic(2)
+    fill(topic, 20, 2)
+    return Scene(in_process, registry, kafka, commit, fill, tmp_path / "out", topic, unique("group"))
+
+
+def up_to(scene: Scene, first: int) -> None:
+    """Export partition 0 up to ``first``, and all of the other one."""
+    offsets = {scene.first: first, TopicPartition(scene.topic, 1): 10}
+    scene.export(scene.group, scene.topic, until=Bound("offsets", offsets=offsets))
+
+
+def set_back(scene: Scene) -> str:
+    """All is exported, then an operator sets one partition back."""
+    up_to(scene, 10)
+    scene.commit(scene.group, {scene.first: 2})
+    return f"{scene.first} is left out: {scene.first} is at 2, exported up to 10"
+
+
+def expired(scene: Scene) -> str:
+    """Retention has passed by where the group stands."""
+    up_to(scene, 3)
+    drop_messages(scene.kafka, scene.first, 5)
+    return f"{scene.first} is left out: its log starts at 5, behind 3"
+
+
+def added(scene: Scene) -> str:
+    """A partition that earlier exports did not see."""
+    up_to(scene, 10)
+    add_partitions(scene.registry, scene.topic, 3)
+    return f"{scene.topic}-2 is left out: it has no committed offset"
+
+
+def uncommitted(scene: Scene) -> str:
+    """The group knows but one of the partitions, and has read all of that."""
+    scene.commit(scene.group, {TopicPartition(scene.topic, 1): 10})
+    return f"{scene.first} is left out: it has no committed offset"
+
+
+def made_again(scene: Scene) -> str:
+    """The topic is another one."""
+    up_to(scene, 10)
+    remake(scene)
+    return f"{scene.first} is left out: its topic was made again"
+
+
+def remake(scene: Scene) -> None:
+    delete_topic(scene.registry, scene.topic)
+    create_topic(scene.registry, scene.topic, 2)
+    scene.fill(scene.topic, 20, 2)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "option", "rest"),
+    [
+        (set_back, "disagreement", [1]),
+        (expired, "expired", [1]),
+        (added, "new_partition", [0, 1]),
+        (uncommitted, "no_offset", [1]),
+        (made_again, "recreated", []),
+    ],
+)
+def test_what_is_left_out_is_told_where_nothing_else_is_new(
+    scene: Scene, trouble: Callable[[Scene], str], option: str, rest: list[int]
+) -> None:
+    """Each time: a job that runs every hour must not look well while a partition waits until retention takes it."""
+    line = trouble(scene)
+    policies = Policies(**{option: "skip"})  # type: ignore[arg-type]
+    for _ in range(2):
+        lines, rows = scene.told(policies=policies)
+        assert line in lines
+        assert len(lines) == (2 if option == "recreated" else 1)
+        assert rows == rest
+
+
+def test_the_command_tells_when_everything_is_left_out(scene: Scene, cluster: Sandbox) -> None:
+    """An empty table is explained on stderr, and ``--quiet`` alone silences it."""
+    told = ["export", scene.topic, "-g", scene.group, "--to", str(scene.out), "--on-no-offset", "skip"]
+    done = run(*told, "-z", cluster.connect, "--output", "json")
+    assert (done.returncode, done.stdout.split()) == (0, ["[]"])
+    assert done.stderr.splitlines() == [
+        f"zkgroup: warning: {scene.topic}-{number} is left out: it has no committed offset" for number in range(2)
+    ]
+    assert run(*told, "-z", cluster.connect, "--quiet").stderr == ""
+
+
+def test_a_backfill_tells_what_it_leaves_out(scene: Scene) -> None:
+    """What is gone from the log of what it would fill, though there is nothing else to fill."""
+    scene.commit(scene.group, {scene.first: 7, TopicPartition(scene.topic, 1): 0})
+    scene.export(scene.group, scene.topic)
+    drop_messages(scene.kafka, scene.first, 7)
+    begin = Bound("offsets", offsets={scene.first: 0})
+    lines, rows = scene.told(backfill=True, begin=begin, policies=Policies(expired="skip"))
+    assert (lines, rows) == ([f"{scene.first} is left out: its log starts at 7, behind 0"], [])
+
+
+def test_a_gap_is_recorded_though_nothing_is_new(scene: Scene) -> None:
+    """Who says ``--on-disagreement group`` once is asked no second time, and the gap is in the books."""
+    up_to(scene, 4)
+    scene.commit(scene.group, {scene.first: 10})
+    believed = Policies(disagreement="group")
+    with pytest.raises(RefusedError, match="exported up to 4"):
+        scene.told()
+    assert scene.told(policies=believed) == ([f"{scene.first}: offsets 4 to 9 are not exported (moved)"], [0, 1])
+    assert scene.skipped() == [("moved", 4, 10)]
+    runs = scene.lake.runs(scene.group)
+    assert scene.told() == scene.told(policies=believed) == ([], [0, 1])
+    assert scene.lake.runs(scene.group) == runs
+    assert verify(scene.lake)[0] == VerifyRow(scene.topic, 0, 0, 10, 4, 0, 6, 1, None)
+    assert [row.rows for row in scene.export(scene.group, scene.topic, backfill=True)] == [6]
+
+
+def test_a_topic_made_again_that_goes_on_is_recorded_at_once(scene: Scene) -> None:
+    """``--on-recreated committed``, once: also where the group has read all of the new log."""
+    up_to(scene, 10)
+    remake(scene)
+    lines, _ = scene.told(policies=Policies(recreated="committed"))
+    assert lines == [
+        f"{scene.topic}-{number}: its topic was made again: what was left of the old log is not exported"
+        for number in range(2)
+    ]
+    assert scene.told() == ([], [0, 1])
+
+
+def test_a_backfill_of_what_is_gone_for_good_is_recorded(scene: Scene) -> None:
+    """A lost file of which the log has nothing any more: said once, and ``--verify`` is content from then on."""
+    up_to(scene, 10)
+    (name,) = [name for name in published_in(scene.out) if "partition=0" in name]
+    (scene.out / name).unlink()
+    drop_messages(scene.kafka, scene.first, 10)
+    lines, rows = scene.told(backfill=True, begin=Bound("offsets", offsets={scene.first: 0}), skip_lost=True)
+    assert lines == [
+        f"{scene.first}: {name} is missing: of its messages the log has none any more",
+        f"{scene.first}: offsets 0 to 9 are not exported (retention)",
+    ]
+    assert rows == [0]
+    assert [row.problem for row in verify(scene.lake)] == [None, None]
+    assert scene.told(backfill=True, begin="earliest", skip_lost=True) == ([], [])
+
+
+def test_nobody_joins_to_record_what_others_have_read(scene: Scene) -> None:
+    """Beside members the group stands elsewhere than the lake ends at any time: that alone makes no rebalance."""
+    up_to(scene, 4)
+    scene.commit(scene.group, {scene.first: 10})
+    points: list[str] = []
+    lines, rows = scene.told(join=joining(scene.group), passed=points.append)
+    assert (lines, rows, points) == ([], [0, 1], [])
+
+
+def test_who_goes_on_tells_what_is_passed_over(scene: Scene, short: ZooKeeperSettings) -> None:
+    """Whoever planned the run was killed, and may have told nobody: its gaps are told once more, and the next export
+    has nothing to say."""
+    up_to(scene, 3)
+    drop_messages(scene.kafka, scene.first, 5)
+    wish = {"group": scene.group, "topics": [scene.topic], "out": scene.out, "skip_lost": True}
+    assert driven(short, scene.kafka, kill_at="plan in place", **wish)[0] == -9
+    *_, goes_on, gap = scene.told()[0]
+    assert goes_on.startswith("going on with run")
+    assert gap == f"{scene.first}: offsets 3 to 4 are not exported (retention)"
+    assert scene.told() == ([], [0, 1])
+    assert [row["offset"] for row in messages_in(scene.out) if row["partition"] == 0] == [0, 1, 2, *range(5, 10)]
+
+
+def test_a_warning_of_the_planning_is_told_once(scene: Scene) -> None:
+    """Though an export that finds something new plans twice."""
+    scene.commit(scene.group, {TopicPartition("dead", 0): 3, scene.first: 0, TopicPartition(scene.topic, 1): 0})
+    lines: list[str] = []
+    scene.export(scene.group, warn=lines.append)
+    assert lines == [f"group {scene.group} has offsets of topic dead, which does not exist: it is left out"]

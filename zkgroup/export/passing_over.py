@@ -1,0 +1,29 @@
+"""What an export leaves out or does once more, in words: whatever is passed over is told. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from zkgroup.export.words import ExportPlan, PartitionPlan
+
+
+def words_on(plan: ExportPlan) -> list[str]:
+    """What is to be said of a plan, whether or not anything comes of it: what its bounds come to, and which partitions
+    wait for another export."""
+    return [*plan.notes, *(f"{partition} is left out: {why}" for partition, why in plan.left_out)]
+
+
+def passed_over(partitions: Iterable[PartitionPlan]) -> Iterator[str]:
+    """What is to be said of the parts of a run: what it writes once more, and what it records as not exported."""
+    for part in partitions:
+        for lost in part.again:
+            first = max(lost.start, part.start)
+            what = f"offsets {first} to {lost.end - 1} are exported again"
+            if first >= lost.end:
+                what = "of its messages the log has none any more"
+            yield f"{part.partition}: {lost.file} is missing: {what}"
+        for gap in part.skipped:
+            if gap.kind == "recreated":
+                yield f"{part.partition}: its topic was made again: what was left of the old log is not exported"
+            elif gap.end > gap.start:
+                yield f"{part.partition}: offsets {gap.start} to {gap.end - 1} are not exported ({gap.kind})"
