@@ -23,6 +23,7 @@ from ._managing import (
     SomeTopicsOption,
     StoreOption,
     check_at_rest,
+    check_lists,
     needs_of_copy,
     open_manager,
     show_copy,
@@ -78,6 +79,7 @@ def copy_group(
             validate_group_id(to)  # members could not join it
         show_copy(rows, output)
         change.warn([*source.warnings, *target.warnings, *_of_life(source)])
+        lists = check_lists(change, manager, source, target, rows)
         check_at_rest(change, manager, [target])
         change.forewarn(manager.registry, to, needs_of_copy(to, rows))
         if any(row.store == "kafka" and row.moves for row in rows):
@@ -94,7 +96,7 @@ def copy_group(
         if not change.is_wanted(changes):
             return
         with change.backed_up(manager.backup_of_copy("copy-group", target, rows)):
-            manager.copy(target, rows)
+            manager.copy(target, rows, acls=lists)
             manager.verify_copy(to, rows)
         change.done(f"{counted(changes, 'offset')} of group {group} copied to {to} and verified")
 

@@ -25,6 +25,7 @@ from ._managing import (
     StoreOption,
     check_at_rest,
     check_deletable,
+    check_lists,
     needs_of_copy,
     needs_of_deletion,
     open_manager,
@@ -91,6 +92,7 @@ def rename_group(
         change.warn([*source.warnings, *target.warnings, *lost])
         if "kafka" in source.stores:
             change.warn([KAFKA_WINDOW.format(done="copied and deleted", lost="lost")])
+        lists = check_lists(change, manager, source, target, rows, renaming=True)
         check_at_rest(change, manager, [source, target])
         check_deletable(change, manager, source)
         change.forewarn(manager.registry, to, needs_of_copy(to, rows))
@@ -108,7 +110,7 @@ def rename_group(
         if not change.is_wanted(1):
             return
         with change.backed_up(manager.backup_of_removal("rename-group", group, [source])) as backup_file:
-            manager.copy(target, rows, moved=source)
+            manager.copy(target, rows, moved=source, acls=lists)
             with after(f"group {group} is not deleted", GO_ON):
                 manager.verify_copy(to, rows)
             try:

@@ -61,7 +61,7 @@ from zkgroup.groups.targets import find_offsets
 from zkgroup.groups.writing import OffsetWrite, write_offsets
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Children, Get, Node
+from zkgroup.protocol.ops import Acl, Children, Get, Node
 from zkgroup.servers.coordinator import Coordinators
 from zkgroup.servers.group_offsets import GroupOffsets
 from zkgroup.servers.kafka import KafkaSettings
@@ -72,7 +72,8 @@ from zkgroup.words import are, counted, listed
 @dataclass(frozen=True, slots=True)
 class ResetPlan:
     """What is to be written, and what that is based on. ``conflicts``: why an undo is refused. ``metadata``: what is
-    kept beside offsets in Kafka, and is to be. ``go_on``: what to do where only a part of it is written."""
+    kept beside offsets in Kafka, and is to be. ``go_on``: what to do where only a part of it is written. ``acls``: the
+    access lists that nodes had which an undo makes again."""
 
     group: str
     store: Store
@@ -83,6 +84,7 @@ class ResetPlan:
     undone: Path | None = None
     metadata: Mapping[TopicPartition, str] = field(default_factory=dict)
     go_on: str = GO_ON
+    acls: Mapping[str, tuple[Acl, ...]] = field(default_factory=dict)
 
     def moving(self, store: OneStore) -> list[ResetRow]:
         """The rows that are to be written to one store."""
@@ -183,7 +185,12 @@ class Resetter:
             )
         conflicts = tuple(moved_since(offsets, standing.partitions, standing.unreadable))
         metadata = {offset.partition: offset.metadata for offset in offsets if offset.store == "kafka"}
-        return ResetPlan(self._group, standing.store, rows, standing, tuple(warnings), conflicts, path, metadata)
+        above = {znodes.group(self._group), znodes.offsets(self._group)}
+        below = znodes.offsets(self._group) + "/"
+        acls = {node.path: node.acl for node in backup.nodes if node.path in above or node.path.startswith(below)}
+        return ResetPlan(
+            self._group, standing.store, rows, standing, tuple(warnings), conflicts, path, metadata, acls=acls
+        )
 
     # --- doing ------------------------------------------------------------------------------------------------------
 
@@ -253,7 +260,7 @@ class Resetter:
         if zookeeper:
             assert self._registry is not None, "offsets in ZooKeeper were read from it"
             prune = plan.undone is not None
-            write_offsets(self._registry, self._group, zookeeper, prune=prune, go_on=plan.go_on)
+            write_offsets(self._registry, self._group, zookeeper, prune=prune, go_on=plan.go_on, acls=plan.acls)
         if not kafka:
             return
         done = all_in_zookeeper(len(zookeeper))
