@@ -13,7 +13,7 @@ With both stores ZooKeeper is written first, where a compare-and-set is possible
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -137,7 +137,7 @@ class Resetter:
             }
             times = find_offsets(self._brokers(), logs, target.value, patience(self._timeout, len(logs)))
         rows = plan_reset(target, standing.partitions.values(), standing.store, times, standing.homes)
-        warnings = (*standing.warnings, *_of_new(standing))
+        warnings = (*standing.warnings, *_of_new(standing, rows))
         if standing.exists:  # else delete-group takes it all back
             warnings += tuple(new_in_kafka(rows))
         if store is not None:
@@ -177,7 +177,7 @@ class Resetter:
             logs_needed=False,
         )
         rows = plan_undo(offsets, standing.partitions, standing.unreadable)
-        warnings = [*open_questions, *standing.warnings, *_of_new(standing)]
+        warnings = [*open_questions, *standing.warnings, *_of_new(standing, rows)]
         if backup.nodes and not nodes_too:
             warnings.append(
                 f"{path} also holds {counted(len(backup.nodes), 'node')}: only offsets are put back;"
@@ -385,5 +385,8 @@ def _only_nodes(backup: Backup, group: str, path: Path) -> UsageError:
     )
 
 
-def _of_new(standing: Standing) -> list[str]:
-    return [] if standing.exists else [f"there is no group {standing.group} yet: this makes it"]
+def _of_new(standing: Standing, rows: Iterable[ResetRow]) -> list[str]:
+    if standing.exists:
+        return []
+    told = f"there is no group {standing.group}"
+    return [f"{told} yet: this makes it"] if any(row.moves for row in rows) else [told]
