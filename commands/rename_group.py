@@ -58,7 +58,8 @@ def rename_group(
     they are there, and only then the group is deleted, if it is still as it was. Neither of the two may have members.
     Where the other group has offsets of its own for the same partitions, which differ, nothing is done. Interrupted at
     any point, run it again: it goes on. Kafka deletes without comparing: offsets there are read again just before, and
-    a commit in the milliseconds between would be lost. A backup of the whole group is written before; 'reset-offsets
+    a commit in the milliseconds between would be lost. Access lists in ZooKeeper come along, unless --zookeeper-acl
+    gives another. A backup of the whole group is written before; 'reset-offsets
     GROUP --undo BACKUP' makes its offsets again. The backup of a run that goes on has what was left of the group:
     undoing takes those of all runs.
 
