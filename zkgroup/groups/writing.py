@@ -236,7 +236,8 @@ class _Writing(Reporter):
         topics: set[str] = set()
         size = 0
         for write in self._todo.values():
-            cost = len(self._paths[write.partition].encode()) + chroot + _OPERATION_BYTES
+            path = self._paths[write.partition]
+            cost = len(path.encode()) + chroot + _OPERATION_BYTES + self._acl_bytes(path)
             if write.partition.topic not in topics:
                 cost *= 2  # the topic's node may have to be made
             if piece and size + cost > self._limit:
@@ -245,6 +246,10 @@ class _Writing(Reporter):
             piece.append(write)
             size += cost
         return piece
+
+    def _acl_bytes(self, path: str) -> int:
+        acl = self.acls.get(path, self._steady.registry.settings.acl or ())
+        return sum(_ACL_BYTES + len(entry.id.encode()) for entry in acl)
 
     def _put(self, piece: Sequence[OffsetWrite], look: _Look) -> None:
         """One transaction. It may have to be tried again: then the piece is still to do."""
