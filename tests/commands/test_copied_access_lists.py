@@ -11,12 +11,14 @@ from cli import run
 from hiding import AUTH, CLOSED
 from writing import P, values
 
+from zkgroup.config.security import TlsSettings
 from zkgroup.groups import access, writing
-from zkgroup.groups.access import copied_lists
+from zkgroup.groups.access import copied_lists, is_asked_for
 from zkgroup.groups.strangers import identities
 from zkgroup.groups.tree import read_tree
 from zkgroup.groups.writing import write_offsets
 from zkgroup.protocol import znodes
+from zkgroup.protocol.acls import CREATOR_READ_WORLD
 from zkgroup.protocol.ops import OPEN, Acl, Acls, Create, Exists, Failure, GetAcl, Stat
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.servers.registry import Registry
@@ -177,6 +179,24 @@ def test_lists_of_many_pieces(owner: Registry, unique: Callable[[str], str]) -> 
     writes = [writing.OffsetWrite(key, 5, None) for key in tree.offsets]
     write_offsets(owner, other, writes, piece_bytes=600, acls=copied.lists)
     assert lists_of(owner, other) == lists_of(owner, group)
+
+
+@pytest.mark.parametrize(
+    ("acl", "same"),
+    [
+        (MINE, True),
+        (MINE[::-1], True),
+        ((*MINE, Acl("x509", "CN=app", 31)), True),
+        (CLOSED, False),
+        ((*MINE, Acl("sasl", "other", 31)), False),
+        (OPEN, False),
+    ],
+)
+def test_a_list_that_was_asked_for_needs_no_word(acl: tuple[Acl, ...], same: bool) -> None:
+    """In any order, with the session's own credentials in place of ``auth``, that of its certificate included."""
+    tls = TlsSettings(certificate_file="cert.pem", key_file="key.pem")
+    settings = ZooKeeperSettings("", auth=(AUTH,), acl=CREATOR_READ_WORLD, tls=tls)
+    assert is_asked_for(acl, settings) is same
 
 
 def test_words_show_no_digest() -> None:

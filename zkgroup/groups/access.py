@@ -68,7 +68,7 @@ def copied_lists(
     closed = list(dict.fromkeys(acl for acl in found.values() if acl != OPEN))
     those = "those" if len(closed) > 1 else "that"
     if wanted is not None:
-        differs = set(closed) - {_resolved(wanted, registry.settings)}
+        differs = any(not is_asked_for(acl, registry.settings) for acl in closed)
         told = f"group {to} gets {_ASKED}, not {those} of group {source.group}: {_told(closed)}"
         return CopiedLists(told=(told,) if differs else ())
     if target is not None and not renaming:
@@ -120,15 +120,15 @@ def _check_below(lists: Lists, to: str, settings: ZooKeeperSettings) -> None:
 _OFFSET_DEPTH: Final = 5  # slashes in /consumers/G/offsets/T/P
 
 
-def _resolved(acl: Sequence[Acl], settings: ZooKeeperSettings) -> tuple[Acl, ...]:
-    """What ZooKeeper makes of a list: all credentials of the session in place of ``auth``."""
-    found: list[Acl] = []
-    for entry in acl:
-        if entry.scheme == "auth":
-            found += [Acl(scheme, name, entry.permissions) for scheme, name in sorted(identities(settings))]
-        else:
-            found.append(entry)
-    return tuple(found)
+def is_asked_for(acl: Sequence[Acl], settings: ZooKeeperSettings) -> bool:
+    """Whether a list is what ZooKeeper makes of the one that these settings ask for, with all credentials of the
+    session in place of ``auth``. Nobody here can tell the name in a client certificate as the server does."""
+    wanted: set[Acl] = set()
+    for entry in settings.acl or ():
+        named = sorted(identities(settings)) if entry.scheme == "auth" else [(entry.scheme, entry.id)]
+        wanted |= {Acl(scheme, name, entry.permissions) for scheme, name in named}
+    certified = settings.tls is not None and settings.tls.certificate_file is not None
+    return wanted == {entry for entry in acl if not (certified and entry.scheme == "x509") or entry in wanted}
 
 
 def _told(acls: Sequence[tuple[Acl, ...]]) -> str:
