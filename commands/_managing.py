@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from zkgroup.groups.manage import CopyRow, DeleteRow
     from zkgroup.groups.managing import Found, Manager
     from zkgroup.groups.permissions import Need
+    from zkgroup.protocol.ops import Acl
 
 StoreOption: TypeAlias = Annotated[
     StoreChoice,
@@ -78,6 +79,27 @@ def check_deletable(change: Change, manager: Manager, found: Found) -> None:
     """Refuse to delete what cannot be deleted where it is."""
     with change.refusing():
         manager.refuse_if_undeletable(found)
+    if not change.execute:  # else the backup, which comes first, is refused
+        with change.refusing():
+            manager.refuse_if_hidden(found)
+
+
+def check_lists(
+    change: Change,
+    manager: Manager,
+    source: Found,
+    target: Found,
+    rows: Iterable[CopyRow],
+    *,
+    renaming: bool = False,
+) -> Mapping[str, tuple[Acl, ...]]:
+    """The access lists of the nodes that a copy makes, of which the plan tells; refuse where they are not known, or
+    would be in the way."""
+    with change.refusing():
+        copied = manager.lists(source, target, rows, renaming=renaming)
+        change.warn(copied.told)
+        return copied.lists
+    return {}
 
 
 def needs_of_copy(to: str, rows: Iterable[CopyRow]) -> list[Need]:

@@ -23,6 +23,7 @@ from ._managing import (
     SomeTopicsOption,
     StoreOption,
     check_at_rest,
+    check_lists,
     needs_of_copy,
     open_manager,
     show_copy,
@@ -54,7 +55,8 @@ def copy_group(
     Without --execute only what would be done is shown. The group itself is only read, and may be at work: what is
     copied are its offsets as they are at that moment. The other group, which need not exist, must have no members; what
     it has already and differs is replaced only with --overwrite. In ZooKeeper nothing is overwritten that has changed
-    since the plan; in Kafka a window of some milliseconds remains. A backup of what the other group had is written
+    since the plan; in Kafka a window of some milliseconds remains. Nodes of a new group get the access lists of those
+    that they are copied from, unless --zookeeper-acl gives another. A backup of what the other group had is written
     before; 'reset-offsets TO --undo BACKUP' puts that back.
 
     \b
@@ -78,6 +80,7 @@ def copy_group(
             validate_group_id(to)  # members could not join it
         show_copy(rows, output)
         change.warn([*source.warnings, *target.warnings, *_of_life(source)])
+        lists = check_lists(change, manager, source, target, rows)
         check_at_rest(change, manager, [target])
         change.forewarn(manager.registry, to, needs_of_copy(to, rows))
         if any(row.store == "kafka" and row.moves for row in rows):
@@ -94,7 +97,7 @@ def copy_group(
         if not change.is_wanted(changes):
             return
         with change.backed_up(manager.backup_of_copy("copy-group", target, rows)):
-            manager.copy(target, rows)
+            manager.copy(target, rows, acls=lists)
             manager.verify_copy(to, rows)
         change.done(f"{counted(changes, 'offset')} of group {group} copied to {to} and verified")
 

@@ -25,6 +25,7 @@ from ._managing import (
     StoreOption,
     check_at_rest,
     check_deletable,
+    check_lists,
     needs_of_copy,
     needs_of_deletion,
     open_manager,
@@ -57,7 +58,8 @@ def rename_group(
     they are there, and only then the group is deleted, if it is still as it was. Neither of the two may have members.
     Where the other group has offsets of its own for the same partitions, which differ, nothing is done. Interrupted at
     any point, run it again: it goes on. Kafka deletes without comparing: offsets there are read again just before, and
-    a commit in the milliseconds between would be lost. A backup of the whole group is written before; 'reset-offsets
+    a commit in the milliseconds between would be lost. Access lists in ZooKeeper come along, unless --zookeeper-acl
+    gives another. A backup of the whole group is written before; 'reset-offsets
     GROUP --undo BACKUP' makes its offsets again. The backup of a run that goes on has what was left of the group:
     undoing takes those of all runs.
 
@@ -91,6 +93,7 @@ def rename_group(
         change.warn([*source.warnings, *target.warnings, *lost])
         if "kafka" in source.stores:
             change.warn([KAFKA_WINDOW.format(done="copied and deleted", lost="lost")])
+        lists = check_lists(change, manager, source, target, rows, renaming=True)
         check_at_rest(change, manager, [source, target])
         check_deletable(change, manager, source)
         change.forewarn(manager.registry, to, needs_of_copy(to, rows))
@@ -108,7 +111,7 @@ def rename_group(
         if not change.is_wanted(1):
             return
         with change.backed_up(manager.backup_of_removal("rename-group", group, [source])) as backup_file:
-            manager.copy(target, rows, moved=source)
+            manager.copy(target, rows, moved=source, acls=lists)
             with after(f"group {group} is not deleted", GO_ON):
                 manager.verify_copy(to, rows)
             try:

@@ -79,7 +79,13 @@ def reset_offsets(
     to_earliest: Annotated[bool, _target("--to-earliest", help="The start of each log.")] = False,
     to_latest: Annotated[bool, _target("--to-latest", help="The end of each log.")] = False,
     to_offset: Annotated[int | None, _target("--to-offset", metavar="N", help="This offset.")] = None,
-    to_current: Annotated[bool, _target("--to-current", help="Where it is: shows what there is.")] = False,
+    to_current: Annotated[
+        bool,
+        _target(
+            "--to-current",
+            help="Where it is: shows what there is. What has no offset gets none; Kafka's tool goes to the log's end.",
+        ),
+    ] = False,
     shift_by: Annotated[
         int | None,
         _target(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import json
+import lzma
 import os
 import stat
 import tracemalloc
@@ -198,6 +201,22 @@ def test_what_is_wrong_is_told_with_its_line(text: str | bytes, line: int, why: 
     assert message.startswith(f"saved, line {line}: ")
     assert why in message
     assert len(message) < 250
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "unpack"),
+    [
+        ("gzip", gzip.compress(b"t 0 1\n"), "gunzip -c"),
+        ("bzip2", bz2.compress(b"t 0 1\n"), "bunzip2 -c"),
+        ("xz", lzma.compress(b"t 0 1\n"), "xz -dc"),
+        ("zip", b"PK\x03\x04\x14\x00\x00\x00", "unzip -p"),
+        ("zstd", b"\x28\xb5\x2f\xfd\x24\x06", "zstd -dc"),
+    ],
+)
+def test_what_is_compressed_is_to_be_unpacked(kind: str, data: bytes, unpack: str) -> None:
+    """Whatever its name, it is recognised by how it begins."""
+    remedy = f"unpack it first: '{unpack}' does, and --from-file - reads a pipe"
+    assert refused(data) == f"saved is compressed ({kind}): {remedy}"
 
 
 @pytest.mark.parametrize("text", ["", "\n \n", "# nothing\n", "[]", "{}", '{"groupid":"g","offsets":{}}', "\ufeff"])

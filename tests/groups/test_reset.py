@@ -76,7 +76,7 @@ def plan(target: Target, one: GroupPartition, store: Store = "zookeeper", times:
         (Target("offset", 101), 50, 100, "101 is beyond the log: clamped to its end"),
         (Target("offset", 9), 50, 10, "9 is before the log: clamped to its start"),
         (Target("current"), 50, 50, None),
-        (Target("current"), None, None, "no offset is committed"),
+        (Target("current"), None, None, "no offset is committed: stays so"),
         (Target("current"), 101, 101, "beyond the log's end 100"),
         (Target("current"), 9, 9, "before the log's start 10"),
         (Target("shift", 7), 50, 57, None),

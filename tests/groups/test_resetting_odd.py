@@ -10,6 +10,7 @@ import pytest
 from resets import STORES, Kept, carry_out, selection
 
 from zkgroup.errors import NotFoundError, RefusedError, UnreachableError
+from zkgroup.groups.model import STORE_NAMES
 from zkgroup.groups.reset import Target
 from zkgroup.groups.resetting import Resetter
 from zkgroup.groups.standing import Selection
@@ -112,6 +113,29 @@ def test_half_built_groups(registry: Registry, kafka: KafkaSettings, unique: Cal
     registry.write(Create(f"{znodes.offset_topic(kept.group, topic)}/x"))
     rows = kept.resetter().plan(Target("current"), Selection()).rows
     assert [(row.partition, row.current) for row in rows] == [(0, 3), (1, None), (2, None)]
+
+
+def test_a_group_without_offsets_in_the_store_that_is_named(
+    registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], topic: str
+) -> None:
+    """The message names the store, and the remedy the other one, where the group has some."""
+    for store, other in (STORES, STORES[::-1]):
+        names = STORE_NAMES[store], STORE_NAMES[other]
+        kept = Kept(registry, kafka, unique("one"), other)
+        registry.write(Ensure(znodes.ids(kept.group)))
+        resetter = kept.resetter()
+        nothing = f"group {kept.group} has no offsets in {names[0]}"
+        with pytest.raises(NotFoundError, match=f"^{nothing}: there is nothing to save, or to move"):
+            resetter.plan(Target("latest"), Selection(), store)
+        kept.put({P(topic, 0): 3})
+        with pytest.raises(NotFoundError, match=f"^{nothing}: it has some in {names[1]}: see --store$"):
+            resetter.plan(Target("latest"), Selection(), store)
+
+
+def test_a_new_group_with_nothing_to_do(kept: Kept, topic: str) -> None:
+    """Where nothing is to be written, no group is made, and no word says that one is."""
+    plan = kept.resetter().plan(Target("current"), selection(topic), kept.store)
+    assert (plan.changes, plan.warnings) == (0, (f"there is no group {kept.group}",))
 
 
 def test_brokers_out_of_reach(

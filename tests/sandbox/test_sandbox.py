@@ -13,12 +13,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from support import numbered, wait_until
 
+from zkgroup.config.properties import parse_properties
 from zkgroup.errors import RefusedError, UsageError
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Exists
+from zkgroup.protocol.ops import Children, Exists
 from zkgroup.sandbox import server
+from zkgroup.sandbox.configuration import properties_file
 from zkgroup.sandbox.lifecycle import process_rows
 from zkgroup.sandbox.lifecycle import stop as stop_recorded
 from zkgroup.sandbox.paths import sandbox_folder
@@ -97,6 +101,30 @@ def test_a_deleted_topic_is_gone_and_can_be_made_again(cluster: Sandbox, unique:
         create_topic(registry, topic)
     ends = log_offsets(settings, [TopicPartition(topic, 0)], 10.0)
     assert list(ends.values()) == [LogRange(0, 0)]
+
+
+@given(st.dictionaries(st.sampled_from(["a", "b.c"]), st.text(st.characters(codec="utf-8", exclude_characters="\0"))))
+@example({"a": r"\d\u00e4 \\"})
+@example({"a": "/kafka/ü/𝄞"})
+@example({"a": "# two\nlines\r\n=:!"})
+def test_any_value_of_a_property_is_read_as_it_was_written(properties: dict[str, str]) -> None:
+    """By whoever reads Java's format, in ASCII: Java takes the bytes for ISO-8859-1."""
+    found = parse_properties(properties_file(properties).encode("ascii"), "test")
+    assert {one.key: one.value for one in found} == {key: value.strip(BLANKS) for key, value in properties.items()}
+
+
+BLANKS = "".join(map(chr, range(33)))  # what our reader drops, as the reference does
+
+
+@pytest.mark.parametrize("release", ["0.8.2.2", "1.1.1"])
+def test_a_chroot_may_have_any_name(zookeeper: Sandbox, make_sandbox: Callable[..., Sandbox], release: str) -> None:
+    """Brokers register where the connect string says that they are, whatever its letters."""
+    sandbox = make_sandbox(zookeeper=zookeeper.address, chroot=f"/kafka-ü/{release}", kafka=release)
+    assert sandbox.connect.endswith(f"/kafka-ü/{release}")
+    with sandbox.registry() as registry:
+        assert registry.read([Children("/brokers/ids")]) == [("1",)]
+    with zookeeper.registry() as registry:
+        assert "kafka-ü" in (registry.read([Children("/")])[0] or ())
 
 
 def test_two_sandboxes_at_once(make_sandbox: Callable[..., Sandbox]) -> None:

@@ -43,6 +43,14 @@ __all__ = [
 #: 100,000 partitions are some 10 MB: what is larger is no offset file, and may be a device without an end.
 MAX_BYTES: Final = 256 << 20
 STDIO: Final = "-"
+#: How what no text begins with begins: what packed it, and what prints what is in it.
+_PACKED: Final = (
+    (b"\x1f\x8b", "gzip", "gunzip -c"),
+    (b"\x28\xb5\x2f\xfd", "zstd", "zstd -dc"),
+    (b"\xfd7zXZ\x00", "xz", "xz -dc"),
+    (b"PK\x03\x04", "zip", "unzip -p"),
+    (b"BZh91AY&SY", "bzip2", "bunzip2 -c"),
+)
 
 
 def parse_offsets(data: bytes, name: str, form: FileFormat | None = None) -> OffsetFile:
@@ -89,6 +97,12 @@ def read_offsets(path: str, form: FileFormat | None = None) -> OffsetFile:
 
 def _decode(data: bytes, name: str) -> str:
     """The text; a byte order mark is honoured, as Windows' tools write it."""
+    packed = next(((kind, tool) for magic, kind, tool in _PACKED if data.startswith(magic)), None)
+    if packed is not None:
+        kind, tool = packed
+        raise UsageError(
+            f"{name} is compressed ({kind})", f"unpack it first: '{tool}' does, and --from-file - reads a pipe"
+        )
     encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     try:
         text = data.decode(encoding)

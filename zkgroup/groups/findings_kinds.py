@@ -104,7 +104,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "unreadable-node": Kind(_WI, "a node that cannot be read, or should not be there"),
     "incomplete-look": Kind(_W, "servers did not answer: not everything could be judged"),
     "registration-defect": Kind(_WI, "a registration that is not as it should be, but is read by everyone"),
-    "rebalance-in-progress": Kind(_I, "members or owners have just changed"),
+    "rebalance-in-progress": Kind(_I, "members or owners have just changed, or members have yet to claim anew"),
     "surplus-streams": Kind(_WI, "more streams than partitions: some will never get one"),
     "filter-without-topics": Kind(_I, "a topic filter that matches no topic"),
     "missing-topic": Kind(_I, "a member subscribes to a topic that does not exist"),

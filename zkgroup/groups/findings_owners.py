@@ -34,6 +34,7 @@ def judge_owners(scene: Scene) -> Iterator[Finding]:
         yield from _in_progress(scene)
         return
     yield from _unresponsive(scene)
+    yield from _awaited(scene)
     yield from _claims(scene)
     yield from _idle_members(scene)
     yield from _unexplained(scene)
@@ -88,6 +89,34 @@ def _unresponsive(scene: Scene) -> Iterator[Finding]:
             f"look at its process{host} (stopped, swapped out, in a long garbage collection, stuck in a rebalance"
             f" listener?): resume or end it. Its session 0x{member.session_id:x} keeps its share until it ends",
             "critical" if scene.gaps else "warning",
+        )
+
+
+def _awaited(scene: Scene) -> Iterator[Finding]:
+    """Members that have yet to claim anew, where nothing dates the last coming or going: the node of who left is gone,
+    and only its transaction is known. They may be about to, or hang."""
+    changed = scene.snapshot.ids_changed
+    if not changed or not scene.snapshot.broker_ids:  # without brokers nobody rebalances
+        return
+    claimed: dict[str, list[GroupPartition]] = {}
+    for p in scene.partitions:
+        if p.member in scene.members:
+            claimed.setdefault(p.member or "", []).append(p)
+    waiting = [
+        name
+        for name, held in sorted(claimed.items())
+        if name.startswith(f"{scene.snapshot.group}_")  # others may keep what does not change
+        and all(0 < p.claimed < changed and p.stream is not None for p in held)
+        and name not in scene.unresponsive
+    ]
+    if waiting:
+        has, claims = ("has", "its claims are") if len(waiting) == 1 else ("have", "their claims are")
+        yield finding(
+            "rebalance-in-progress",
+            scene.snapshot.group,
+            f"{few(waiting)} {has} yet to rebalance: {claims} older than the last coming or going of a member, of which"
+            " ZooKeeper keeps no time; that was just now, or the process hangs",
+            f"look twice: {scene.command('inspect-group', f'--again-after {REST // SECOND}')} names who hangs",
         )
 
 

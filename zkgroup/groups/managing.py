@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from zkgroup.errors import NotFoundError, RefusedError, UsageError, VerificationError, ZkgroupError
 from zkgroup.groups import backup as backups
+from zkgroup.groups.access import CopiedLists, copied_lists
 from zkgroup.groups.backup import Backup, Cluster, OffsetStore, SavedNode, SavedOffset
 from zkgroup.groups.guard import read_guard
 from zkgroup.groups.manage import CopyRow, plan_copy
@@ -27,7 +28,7 @@ from zkgroup.groups.tree import GroupTree, read_tree
 from zkgroup.groups.writing import OffsetWrite, WriteReport, write_offsets
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition, spans
-from zkgroup.protocol.ops import Exists, Stat
+from zkgroup.protocol.ops import Acl, Exists, Stat
 from zkgroup.servers.answers import KafkaSide
 from zkgroup.servers.registry import Registry
 from zkgroup.words import counted, listed
@@ -154,6 +155,11 @@ class Manager:
                     refused.remedy = "it is nowhere else, and its offsets there expire by themselves"
                 raise
 
+    def refuse_if_hidden(self, found: Found) -> None:
+        """Raise ``RefusedError`` if access lists of the group's nodes are not told, which a backup must have."""
+        if found.tree is not None and self.registry is not None:
+            acls_of(self.registry, found.tree.nodes)
+
     def cluster(self) -> Cluster:
         """Which cluster it is."""
         return Cluster(self.brokers.bootstrap) if self.registry is None else backups.read_cluster(self.registry)
@@ -223,11 +229,26 @@ class Manager:
             rows = [row for row in rows if scope.has(row.key)]
         return sorted(rows, key=lambda row: (row.key, row.store != "zookeeper")), target
 
+    def lists(self, source: Found, target: Found, rows: Iterable[CopyRow], *, renaming: bool = False) -> CopiedLists:
+        """Which access lists the nodes get that copying makes. Raises as ``copied_lists``."""
+        if self.registry is None or source.tree is None:
+            return CopiedLists()
+        keys = [row.key for row in rows if row.store == "zookeeper" and row.moves]
+        return copied_lists(self.registry, source.tree, target.tree, target.group, keys, renaming=renaming)
+
     # --- changing ---------------------------------------------------------------------------------------------------
 
-    def copy(self, target: Found, rows: Sequence[CopyRow], *, moved: Found | None = None) -> list[WriteReport]:
+    def copy(
+        self,
+        target: Found,
+        rows: Sequence[CopyRow],
+        *,
+        moved: Found | None = None,
+        acls: Mapping[str, tuple[Acl, ...]] | None = None,
+    ) -> list[WriteReport]:
         """Write the rows to the other group, guarded, ZooKeeper first. ``moved``: the group that they come from, if it
-        is to be deleted afterwards: it must be without members, and in Kafka as it was planned with.
+        is to be deleted afterwards: it must be without members, and in Kafka as it was planned with. ``acls``: the
+        access lists of nodes that are to be made.
 
         Raises as ``write_offsets`` and ``write_kafka_offsets``, and ``RefusedError`` where ``moved`` has moved on.
         """
@@ -249,7 +270,7 @@ class Manager:
         if wanted and self.registry is not None:
             stored = target.stored
             writes = [OffsetWrite(row.key, row.target, stored.get(row.key)) for row in wanted]
-            reports.append(write_offsets(self.registry, target.group, writes))
+            reports.append(write_offsets(self.registry, target.group, writes, acls=acls))
             done = all_in_zookeeper(len(writes))
         if commits:
             groups = [target.group] if moved is None else [moved.group, target.group]

@@ -121,7 +121,7 @@ class _Planner:
         match kind:
             case "current":
                 if current is None:
-                    notes.append("no offset is committed")
+                    notes.append("no offset is committed: stays so")
                 else:
                     _note_range(partition, current, notes)
                 return current

@@ -13,7 +13,7 @@ With both stores ZooKeeper is written first, where a compare-and-set is possible
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -61,7 +61,7 @@ from zkgroup.groups.targets import find_offsets
 from zkgroup.groups.writing import OffsetWrite, write_offsets
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Children, Get, Node
+from zkgroup.protocol.ops import Acl, Children, Get, Node
 from zkgroup.servers.coordinator import Coordinators
 from zkgroup.servers.group_offsets import GroupOffsets
 from zkgroup.servers.kafka import KafkaSettings
@@ -72,7 +72,8 @@ from zkgroup.words import are, counted, listed
 @dataclass(frozen=True, slots=True)
 class ResetPlan:
     """What is to be written, and what that is based on. ``conflicts``: why an undo is refused. ``metadata``: what is
-    kept beside offsets in Kafka, and is to be. ``go_on``: what to do where only a part of it is written."""
+    kept beside offsets in Kafka, and is to be. ``go_on``: what to do where only a part of it is written. ``acls``: the
+    access lists that nodes had which an undo makes again."""
 
     group: str
     store: Store
@@ -83,6 +84,7 @@ class ResetPlan:
     undone: Path | None = None
     metadata: Mapping[TopicPartition, str] = field(default_factory=dict)
     go_on: str = GO_ON
+    acls: Mapping[str, tuple[Acl, ...]] = field(default_factory=dict)
 
     def moving(self, store: OneStore) -> list[ResetRow]:
         """The rows that are to be written to one store."""
@@ -135,7 +137,7 @@ class Resetter:
             }
             times = find_offsets(self._brokers(), logs, target.value, patience(self._timeout, len(logs)))
         rows = plan_reset(target, standing.partitions.values(), standing.store, times, standing.homes)
-        warnings = (*standing.warnings, *_of_new(standing))
+        warnings = (*standing.warnings, *_of_new(standing, rows))
         if standing.exists:  # else delete-group takes it all back
             warnings += tuple(new_in_kafka(rows))
         if store is not None:
@@ -175,7 +177,7 @@ class Resetter:
             logs_needed=False,
         )
         rows = plan_undo(offsets, standing.partitions, standing.unreadable)
-        warnings = [*open_questions, *standing.warnings, *_of_new(standing)]
+        warnings = [*open_questions, *standing.warnings, *_of_new(standing, rows)]
         if backup.nodes and not nodes_too:
             warnings.append(
                 f"{path} also holds {counted(len(backup.nodes), 'node')}: only offsets are put back;"
@@ -183,7 +185,12 @@ class Resetter:
             )
         conflicts = tuple(moved_since(offsets, standing.partitions, standing.unreadable))
         metadata = {offset.partition: offset.metadata for offset in offsets if offset.store == "kafka"}
-        return ResetPlan(self._group, standing.store, rows, standing, tuple(warnings), conflicts, path, metadata)
+        above = {znodes.group(self._group), znodes.offsets(self._group)}
+        below = znodes.offsets(self._group) + "/"
+        acls = {node.path: node.acl for node in backup.nodes if node.path in above or node.path.startswith(below)}
+        return ResetPlan(
+            self._group, standing.store, rows, standing, tuple(warnings), conflicts, path, metadata, acls=acls
+        )
 
     # --- doing ------------------------------------------------------------------------------------------------------
 
@@ -253,7 +260,7 @@ class Resetter:
         if zookeeper:
             assert self._registry is not None, "offsets in ZooKeeper were read from it"
             prune = plan.undone is not None
-            write_offsets(self._registry, self._group, zookeeper, prune=prune, go_on=plan.go_on)
+            write_offsets(self._registry, self._group, zookeeper, prune=prune, go_on=plan.go_on, acls=plan.acls)
         if not kafka:
             return
         done = all_in_zookeeper(len(zookeeper))
@@ -378,5 +385,8 @@ def _only_nodes(backup: Backup, group: str, path: Path) -> UsageError:
     )
 
 
-def _of_new(standing: Standing) -> list[str]:
-    return [] if standing.exists else [f"there is no group {standing.group} yet: this makes it"]
+def _of_new(standing: Standing, rows: Iterable[ResetRow]) -> list[str]:
+    if standing.exists:
+        return []
+    told = f"there is no group {standing.group}"
+    return [f"{told} yet: this makes it"] if any(row.moves for row in rows) else [told]

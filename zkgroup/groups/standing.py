@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
@@ -90,7 +91,7 @@ class Surveyor:
         exists = in_zookeeper or in_kafka
         if not exists and selection.scope is None and selection.listed is None:
             raise no_group(self._group, making=making, where=where)
-        found = self._partitions(selection, store, side)
+        found = self._partitions(selection, store, side, where)
         unreadable: dict[TopicPartition, bytes] = {}
         stored: Mapping[TopicPartition, StoredOffset] = {}
         logs: Mapping[TopicPartition, Log] = {}
@@ -199,7 +200,7 @@ class Surveyor:
     # --- partitions -------------------------------------------------------------------------------------------------
 
     def _partitions(
-        self, selection: Selection, store: Store, side: KafkaSide | None
+        self, selection: Selection, store: Store, side: KafkaSide | None, where: str
     ) -> dict[TopicPartition, str | None]:
         """The partitions that are meant, each with why it does not exist, None where it does."""
         committed = side.offsets if side is not None else {}
@@ -218,11 +219,21 @@ class Surveyor:
             keys = self._all(store, committed)
             if not keys:
                 raise NotFoundError(
-                    f"group {self._group} has no offsets",
-                    "there is nothing to save, or to move unless --topic names new topics",
+                    f"group {self._group} has no offsets{where}", self._other_store(store, named=bool(where))
                 )
         there = {topic: frozenset(numbers) for topic, numbers in self._topics.items()}
         return {key: _missing(key, there.get(key.topic)) for key in keys}
+
+    def _other_store(self, store: Store, *, named: bool) -> str:
+        """What to do where a group has no offsets in the store that is meant."""
+        nothing = "there is nothing to save, or to move unless --topic names new topics"
+        if named and store == "kafka" and self._registry is not None and self._all("zookeeper", ()):
+            return "it has some in ZooKeeper: see --store"
+        if named and store == "zookeeper" and self._nodes.exists(znodes.topic(OFFSETS_TOPIC)):
+            with suppress(ZkgroupError):  # what was asked is answered all the same
+                if self._ask_coordinator().offsets:
+                    return "it has some in Kafka: see --store"
+        return nothing
 
     def _check(self, keys: Iterable[TopicPartition]) -> None:
         """Raise ``NotFoundError`` for partitions that do not exist."""

@@ -85,13 +85,14 @@ def _is_stranger(theirs: tuple[Acl, ...], settings: ZooKeeperSettings) -> bool:
     full = {(entry.scheme, entry.id) for entry in theirs if entry.permissions == EVERYTHING}
     ours = {(entry.scheme, entry.id) for entry in settings.acl or () if entry.permissions & _WRITE}
     if ("auth", "") in ours:
-        ours |= _identities(settings)
+        ours |= identities(settings)
         if settings.tls is not None and settings.tls.certificate_file and any(scheme == "x509" for scheme, _ in full):
             return False  # nobody here can tell the name in a certificate as the server does
     return not full & {*ours, *((scheme, _shown(name)) for scheme, name in ours if scheme == "digest")}
 
 
-def _identities(settings: ZooKeeperSettings) -> set[tuple[str, str]]:
+def identities(settings: ZooKeeperSettings) -> set[tuple[str, str]]:
+    """Schemes and names of a session with these settings, but for that in a client certificate."""
     found = {("sasl", settings.sasl[0])} if settings.sasl else set()
     for scheme, credentials in settings.auth:
         if scheme == "digest":

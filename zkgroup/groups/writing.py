@@ -95,12 +95,14 @@ def write_offsets(
     prune: bool = False,
     patience: float = PATIENCE,
     go_on: str = GO_ON,
+    acls: Mapping[str, tuple[Acl, ...]] | None = None,
 ) -> WriteReport:
     """Write all of ``writes`` (each partition once), in transactions of at most ``piece_bytes``.
 
     Everything is looked at before anything is written. With ``prune``, the node of a topic goes with the last of its
     offsets. ``patience``: how many seconds a lost ZooKeeper is waited for, to learn what became of a transaction.
-    ``go_on``: what to do where only a part is written.
+    ``go_on``: what to do where only a part is written. ``acls``: the access lists of nodes that are to be made, where
+    they are not as that of the node above; ``ids`` and ``owners`` are made as well if they are among them.
 
     The report has no ``unwritten`` where this returns. Raises ``WriteRefusedError`` (the group is active, a node has
     changed since the plan, we may not change it) and ``WriteFailedError`` (ZooKeeper out of reach, exit code 3), both
@@ -109,6 +111,7 @@ def write_offsets(
     with ExitStack() as opened:
         writing = _Writing(registry, group, writes, piece_bytes, prune, patience, opened)
         writing.go_on = go_on
+        writing.acls = acls or {}
         with reported(writing):
             return writing.run()
 
@@ -139,6 +142,7 @@ class _Writing(Reporter):
         self.group = group
         self._limit = piece_bytes
         self._prune = prune
+        self.acls: Mapping[str, tuple[Acl, ...]] = {}
         # In their order, so that a piece can be told in few words.
         self._todo: dict[TopicPartition, OffsetWrite] = {
             write.partition: write for write in sorted(writes, key=lambda write: write.partition)
@@ -203,7 +207,12 @@ class _Writing(Reporter):
         if not topics:
             return []
         fixed = [znodes.consumers(), znodes.group(self.group), znodes.offsets(self.group)]
-        return fixed + [znodes.offset_topic(self.group, topic) for topic in topics]
+        return fixed + self._beside + [znodes.offset_topic(self.group, topic) for topic in topics]
+
+    @property
+    def _beside(self) -> list[str]:
+        """The nodes beside offsets that come with their access lists."""
+        return [path for path in (znodes.ids(self.group), znodes.owners(self.group)) if path in self.acls]
 
     def _value(self, partition: TopicPartition, node: Node | None) -> tuple[int | None, bool]:
         """What the node holds, None where it is missing; and whether that is what None means."""
@@ -227,7 +236,8 @@ class _Writing(Reporter):
         topics: set[str] = set()
         size = 0
         for write in self._todo.values():
-            cost = len(self._paths[write.partition].encode()) + chroot + _OPERATION_BYTES
+            path = self._paths[write.partition]
+            cost = len(path.encode()) + chroot + _OPERATION_BYTES + self._acl_bytes(path)
             if write.partition.topic not in topics:
                 cost *= 2  # the topic's node may have to be made
             if piece and size + cost > self._limit:
@@ -236,6 +246,10 @@ class _Writing(Reporter):
             piece.append(write)
             size += cost
         return piece
+
+    def _acl_bytes(self, path: str) -> int:
+        acl = self.acls.get(path, self._steady.registry.settings.acl or ())
+        return sum(_ACL_BYTES + len(entry.id.encode()) for entry in acl)
 
     def _put(self, piece: Sequence[OffsetWrite], look: _Look) -> None:
         """One transaction. It may have to be tried again: then the piece is still to do."""
@@ -282,6 +296,9 @@ class _Writing(Reporter):
 
     def _operations(self, piece: Sequence[OffsetWrite], look: _Look) -> list[_Change]:
         operations = [*self._parents(piece, look), *look.guard.operations()]
+        # Behind the guard, which itself makes an ``ids`` that is missing, and deletes it again.
+        beside = [path for path in self._beside if path in look.above and _is_missing(look.above[path])]
+        operations += [Create(path, acl=self.acls[path]) for path in beside]
         deleted: dict[str, set[str]] = {}
         for write in piece:
             path, node = self._paths[write.partition], look.nodes[write.partition]
@@ -289,8 +306,7 @@ class _Writing(Reporter):
                 operations.append(Delete(path, -1 if node is None else node.stat.version))
                 deleted.setdefault(write.partition.topic, set()).add(str(write.partition.partition))
             elif node is None:
-                acl = self._inherited(znodes.offset_topic(self.group, write.partition.topic), look)
-                operations.append(Create(path, write.data, acl=acl))
+                operations.append(Create(path, write.data, acl=self._inherited(path, look)))
             else:
                 operations.append(SetData(path, write.data, node.stat.version))
         created = {write.partition.topic for write in piece if write.data is not None}
@@ -302,15 +318,19 @@ class _Writing(Reporter):
     def _parents(self, piece: Sequence[OffsetWrite], look: _Look) -> Iterator[_Change]:
         new = (w.partition.topic for w in piece if w.data is not None and look.nodes[w.partition] is None)
         for path in self._above(sorted(set(new))):
-            if path not in look.above or _is_missing(look.above[path]):
+            if path not in self._beside and (path not in look.above or _is_missing(look.above[path])):
                 yield Create(path, acl=self._inherited(path, look))
 
     def _inherited(self, path: str, look: _Look) -> tuple[Acl, ...]:
-        """The access list for a new node at or below ``path``: the one that was asked for, else that of the nearest
-        node of the group that is there. The group's own node is then open, as the reference makes it."""
+        """The access list for a new node at ``path``: its own, else the one that was asked for, else that of the
+        nearest node of the group above. The group's own node is then open, as the reference makes it."""
+        if (own := self.acls.get(path)) is not None:
+            return own
         if (wanted := self._steady.registry.settings.acl) is not None:
             return wanted
         while path.startswith(znodes.group(self.group)):
+            if path in self.acls:
+                return self.acls[path]
             result = look.above.get(path)
             if result is not None and not _is_missing(result):
                 return readable_acl(path, result)

@@ -14,7 +14,7 @@ CREATOR: Final[tuple[Acl, ...]] = (Acl("auth", "", EVERYTHING),)
 #: ``zookeeper.set.acl``.
 CREATOR_READ_WORLD: Final[tuple[Acl, ...]] = (*CREATOR, Acl("world", "anyone", 1))
 NAMED: Final = {"open": OPEN, "creator": CREATOR, "creator-read-world": CREATOR_READ_WORLD}
-_LETTERS: Final = {"r": 1, "w": 2, "c": 4, "d": 8, "a": 16}
+LETTERS: Final = {"r": 1, "w": 2, "c": 4, "d": 8, "a": 16}
 
 
 def parse_acl(text: str, origin: str) -> tuple[Acl, ...]:
@@ -26,11 +26,11 @@ def parse_acl(text: str, origin: str) -> tuple[Acl, ...]:
     for entry in text.split(","):
         scheme, _, rest = entry.strip().partition(":")
         name, _, letters = rest.rpartition(":")
-        known = bool(letters) and set(letters) <= _LETTERS.keys()
+        known = bool(letters) and set(letters) <= LETTERS.keys()
         if not scheme or not known or (not name and scheme != "auth") or (scheme == "world" and name != "anyone"):
             raise UsageError(
                 f"{origin}: {entry.strip()[:80]!r} is no entry of an access list",
                 f"write {', '.join(NAMED)}, or SCHEME:ID:cdrwa with commas between",
             )
-        entries.append(Acl(scheme, name, sum(_LETTERS[letter] for letter in set(letters))))
+        entries.append(Acl(scheme, name, sum(LETTERS[letter] for letter in set(letters))))
     return tuple(entries)

@@ -31,8 +31,19 @@ STARTED = "started (KafkaServer)"
 
 
 def properties_file(properties: Mapping[str, object]) -> str:
-    """A Java properties file. Backslashes are doubled: Java takes them for escapes."""
-    return "".join(f"{key}={str(value).replace(chr(92), chr(92) * 2)}\n" for key, value in properties.items())
+    """A Java properties file, in ASCII: Java reads the bytes of one as ISO-8859-1 (``Properties.load``)."""
+    return "".join(f"{key}={_escaped(str(value))}\n" for key, value in properties.items())
+
+
+def _escaped(value: str) -> str:
+    """What Java reads as this value: it drops blanks before one, and takes backslashes for escapes."""
+    text = "".join(char if " " <= char <= "~" and char != "\\" else _escape(char) for char in value)
+    return f"\\{text}" if text.startswith(" ") else text
+
+
+def _escape(char: str) -> str:
+    code = char.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{code[at : at + 4]}" for at in range(0, len(code), 4))
 
 
 def zookeeper_properties(port: int, data: Path, tick_ms: int) -> dict[str, object]:

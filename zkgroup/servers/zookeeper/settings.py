@@ -14,7 +14,8 @@ class ZooKeeperSettings:
 
     ``auth``: schemes and credentials, as ``addauth`` takes them. ``tls``: spoken if given. ``sasl``: user and password,
     for DIGEST-MD5 (needs the extra ``sasl``). ``acl``: the access list of what is made; None: open to everyone for
-    what a member makes, as with the reference, and that of the node above for what commands make.
+    what a member makes, as with the reference; for what commands make that of the node above, or of the node that it is
+    a copy of.
     """
 
     hosts: str
