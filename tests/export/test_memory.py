@@ -91,9 +91,14 @@ def test_a_task_with_messages_of_ten_megabytes_stays_small(
     assert peak < LIMIT, f"{peak >> 10} MB"
 
 
-def test_large_messages_after_many_small_ones(kafka: KafkaSettings, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "large",
+    [Record(b"x" * SIZE, None, 0), Record(b"", b"x" * SIZE, 0), Record(b"", None, 0, headers=(("h", b"x" * SIZE),))],
+    ids=["value", "key", "header"],
+)
+def test_large_messages_after_many_small_ones(kafka: KafkaSettings, tmp_path: Path, large: Record) -> None:
     """Hundreds are asked for at a time when the first of them come."""
-    large, small = Record(b"x" * SIZE, None, 0), Record(b"small", None, 0)
+    small = Record(b"small", None, 0)
     topic = make_topic_of(kafka, "gzip", [small] * 5000 + [large] * MESSAGES)
     rows, _, peak = peak_of(kafka, topic, 5000 + MESSAGES, tmp_path, Layout())
     assert rows == 5000 + MESSAGES

@@ -240,3 +240,13 @@ def test_a_warning_of_the_planning_is_told_once(scene: Scene) -> None:
     lines: list[str] = []
     scene.export(scene.group, warn=lines.append)
     assert lines == [f"group {scene.group} has offsets of topic dead, which does not exist: it is left out"]
+
+
+@pytest.mark.parametrize("how", [{"begin": "latest"}, {"policies": Policies(no_offset="latest")}])
+def test_what_is_before_the_latest_is_recorded(scene: Scene, how: dict[str, Any]) -> None:
+    """A first export that begins at the end reads nothing, says what it passes over, and records that, once."""
+    lines, rows = scene.told(**how)
+    passed = [f"{TopicPartition(scene.topic, n)}: offsets 0 to 9 are not exported (latest)" for n in range(2)]
+    assert (lines, sorted(rows)) == (passed, [0, 1])
+    assert scene.skipped() == [("latest", 0, 10)] * 2
+    assert scene.told(**how)[0] == []

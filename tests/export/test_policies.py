@@ -23,13 +23,13 @@ TROUBLES = [
         PartitionFacts(T0, None, None, 2, 9),
         "no_offset",
         "has no committed offset for 1 partition (t-0)",
-        {"earliest": (2, ()), "latest": (9, ()), "skip": None},
+        {"earliest": (2, ()), "latest": (9, (Skipped("latest", 2, 9),)), "skip": None},
     ),
     (
         PartitionFacts(T0, None, None, 2, 9, fresh=True),
         "new_partition",
         "partitions that are new to group g (t-0)",
-        {"earliest": (2, ()), "latest": (9, ()), "skip": None},
+        {"earliest": (2, ()), "latest": (9, (Skipped("latest", 2, 9),)), "skip": None},
     ),
     (
         PartitionFacts(T0, 1, 3, 4, 9),

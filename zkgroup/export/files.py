@@ -214,6 +214,12 @@ class TaskFiles:
         del self._files[folder]
 
 
+def _header_bytes(messages: list[Message]) -> int:
+    """Of each message. Headers of note come with every one: the last tells of them."""
+    headers = cast("list[tuple[str, bytes | None]]", messages[-1].headers() or [])
+    return sum(len(value or b"") for _, value in headers)
+
+
 class _File:
     """One file: what waits for it, and what it holds."""
 
@@ -262,7 +268,9 @@ class _File:
             self._slices.append(piece)
         self._stretch = stretch
         keys = cast("Iterable[bytes]", filter(None, map(Message.key, messages)))
-        size = sum(map(len, messages)) + sum(map(len, keys)) + len(messages) * _MESSAGE_BYTES
+        size = (
+            sum(map(len, messages)) + sum(map(len, keys)) + len(messages) * (_MESSAGE_BYTES + _header_bytes(messages))
+        )
         self._raw += messages
         self._raw_bytes += size
         self._load.raw += size
@@ -289,8 +297,9 @@ class _File:
             self._take(messages)
 
     def _take(self, messages: list[Message]) -> None:
-        # What is full is written before more is made, or large messages would be held twice. One value tells the size.
-        likely = len(messages) * len(cast("Sized", messages[-1]))
+        # What is full is written before more is made, or large messages would be held twice. One tells the size.
+        one = messages[-1]
+        likely = len(messages) * (len(cast("Sized", one)) + len(one.key() or b"") + _header_bytes(messages))
         if self._rows + len(messages) > _GROUP_ROWS or self._bytes + likely > self._group_bytes:
             self._write()
         batch, undecodable = self._columns.batch(messages, self._slices[-1].partition)

@@ -140,9 +140,7 @@ class RangeReader:
                 batch = [message for message in batch if _offset(message) < end]
             if batch:
                 position = _follow(partition, position, batch)
-                size = sum(map(len, batch))  # of values alone
-                self._adapt(batch, size)
-                yield from _pieces(batch, size)  # and empties it: it is not held while the next is fetched
+                yield from _pieces(batch, self._adapt(batch))  # which empties it, before the next is fetched
                 silence = _Silence(self._patience)
             for event in events:
                 complete |= self._heed(partition, position, end, event, silence)
@@ -157,14 +155,13 @@ class RangeReader:
                 self._source.assign([KafkaTopicPartition(partition.topic, partition.partition, position)])
                 silence = _Silence(self._patience, was_empty=True)
 
-    def _adapt(self, batch: list[Message], size: int) -> None:
+    def _adapt(self, batch: list[Message]) -> int:
+        """Ask for as many messages as fit; the mean size of these, in bytes."""
         # Keys and headers of note come with every message: one tells of them.
-        last = batch[-1]
-        headers = cast("list[tuple[str, bytes | None]]", last.headers() or [])
-        extra = len(last.key() or b"") + sum(len(value or b"") for _, value in headers)
-        mean = size // len(batch) + extra
+        mean = sum(map(len, batch)) // len(batch) + _beside(batch[-1])
         wanted = min(_BATCH_MESSAGES, max(1, _BATCH_BYTES // (mean + 100)))
         self._size = min(wanted, self._size * 4)
+        return mean
 
     def _heed(self, partition: TopicPartition, position: int, end: int, event: Message, silence: _Silence) -> bool:
         """Take notice of an event; True if it completes the range."""
@@ -265,10 +262,16 @@ class _Silence:
         return self._waits <= 0
 
 
-def _pieces(batch: list[Message], size: int) -> Iterator[list[Message]]:
+def _beside(message: Message) -> int:
+    """Bytes of what a message has beside its value."""
+    headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])
+    return len(message.key() or b"") + sum(len(value or b"") for _, value in headers)
+
+
+def _pieces(batch: list[Message], mean: int) -> Iterator[list[Message]]:
     """All of the batch, which is left empty: in pieces if it is larger than was asked for, as when large messages
     follow small ones."""
-    if size <= 2 * _BATCH_BYTES:
+    if mean * len(batch) <= 2 * _BATCH_BYTES:
         yield batch[:]
         batch.clear()
         return
@@ -278,7 +281,7 @@ def _pieces(batch: list[Message], size: int) -> Iterator[list[Message]]:
         held = 0
         while batch and held < _BATCH_BYTES:
             piece.append(batch.pop())
-            held += len(piece[-1])
+            held += len(piece[-1]) + _beside(piece[-1])
         yield piece
 
 
