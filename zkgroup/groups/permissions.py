@@ -15,7 +15,7 @@ from zkgroup.errors import RefusedError
 from zkgroup.groups.tree import GroupTree
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Acl, Acls, Code, Failure, GetAcl
+from zkgroup.protocol.ops import Acl, Acls, Code, Create, Delete, Failure, GetAcl, Transaction
 from zkgroup.servers.registry import Registry
 from zkgroup.words import listed
 
@@ -35,9 +35,10 @@ def needs_of_writes(group: str, partitions: Iterable[TopicPartition]) -> list[Ne
     return [(above, CREATE), (above, DELETE), *((path, WRITE) for path in paths)]
 
 
-def needs_of_removal(tree: GroupTree) -> list[Need]:
-    """What it takes to remove these nodes."""
-    return [(path, DELETE) for path in dict.fromkeys(node.path.rpartition("/")[0] for node in tree.nodes)]
+def needs_of_removal(tree: GroupTree, *, in_pieces: bool = False) -> list[Need]:
+    """What it takes to remove these nodes; ``in_pieces``: in more than one transaction, where the guard makes nodes."""
+    needs = [(path, DELETE) for path in dict.fromkeys(node.path.rpartition("/")[0] for node in tree.nodes)]
+    return [*needs, (znodes.group(tree.group), CREATE)] if in_pieces else needs
 
 
 def refusal(registry: Registry, group: str, needs: Sequence[Need]) -> RefusedError | None:
@@ -55,8 +56,35 @@ def refusal(registry: Registry, group: str, needs: Sequence[Need]) -> RefusedErr
             elif isinstance(result, Failure) and result.code is Code.NO_NODE and permission != DELETE:
                 above[path.rpartition("/")[0] or "/", CREATE] = None
         waiting = [need for need in above if need not in seen and need[0] != "/"]
-    if not missing:
-        return None
+    return _refused(group, missing) if missing else None
+
+
+def refuse_removal(registry: Registry, tree: GroupTree, *, in_pieces: bool) -> None:
+    """Raise ``RefusedError`` where ZooKeeper will not let these nodes be removed (``in_pieces``: in more than one
+    transaction): for who first does something else that would then be half of it. Changes nothing.
+
+    The server itself is asked, whatever it is set to: it looks at permissions before it looks at versions (3.4.6 to
+    3.9.2), and no node has the version -2.
+    """
+    one_below = {node.path.rpartition("/")[0]: node.path for node in tree.nodes}
+    probes: list[Delete | Transaction] = [Delete(path, _NO_VERSION) for path in one_below.values()]
+    above = znodes.group(tree.group)
+    paths = list(one_below)
+    probe = f"{above}/{_PROBE}"
+    if in_pieces:  # their guard makes and deletes nodes below the group's
+        probes.append(Transaction((Create(probe), Delete(probe))))
+        paths.append(above)
+    answers = zip(paths, registry.read(probes), strict=True)
+    denied = [path for path, one in answers if isinstance(one, Failure) and one.code is Code.NO_AUTH]
+    if denied:
+        raise _refused(tree.group, [f"{path} (not to be {_WORDS[DELETE]})" for path in dict.fromkeys(denied)])
+
+
+_NO_VERSION: Final = -2
+_PROBE: Final = "zkgroup-probe"
+
+
+def _refused(group: str, missing: Sequence[str]) -> RefusedError:
     return RefusedError(
         f"nodes of group {group} may not be changed: {listed(missing)}",
         "connect with credentials that may change the group's nodes",
