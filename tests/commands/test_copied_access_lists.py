@@ -97,6 +97,19 @@ def test_a_protected_group_stays_protected(
     assert lists_of(owner, group) == {path: acl for path, acl in before.items() if path not in ("/ids", "/owners")}
 
 
+def test_all_of_a_renamed_group_comes_back(
+    owner: Registry, unique: Callable[[str], str], credentials: tuple[str, ...], tmp_path: Path
+) -> None:
+    """``delete-group --undo`` makes every node again, ``ids`` and ``owners`` included, each with its list."""
+    group, file = unique("ro"), tmp_path / "backup"
+    make(owner, group, {znodes.offset_topic(group, "t"): CLOSED, znodes.ids(group): CLOSED})
+    before = lists_of(owner, group)
+    done = run("rename-group", group, unique("ro"), *credentials, "--backup", str(file), "--execute")
+    assert done.returncode == 0, done.stderr
+    back = run("delete-group", "--undo", str(file), *credentials, "--execute")
+    assert (back.returncode, lists_of(owner, group)) == (0, before), back.stderr
+
+
 def test_an_open_group_stays_open(owner: Registry, unique: Callable[[str], str], credentials: tuple[str, ...]) -> None:
     """Of lists that everybody knows no word is lost."""
     group, other = make(owner, unique("open"), {}, otherwise=OPEN), unique("open")

@@ -1,7 +1,7 @@
 """Which permissions a change surely lacks, as far as access lists tell before it is tried.
 
 Only for plans: what a server allows it tells when it is asked (it may be set to skip access lists), and a change that
-it does not allow is refused as a whole.
+it does not allow is refused as a whole. Where it comes second, after another change, the server is asked before.
 """
 
 from __future__ import annotations
