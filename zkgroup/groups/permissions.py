@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from zkgroup.errors import RefusedError
+from zkgroup.errors import RefusedError, UnreachableError
 from zkgroup.groups.tree import GroupTree
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
@@ -63,8 +63,8 @@ def refuse_removal(registry: Registry, tree: GroupTree, *, in_pieces: bool) -> N
     """Raise ``RefusedError`` where ZooKeeper will not let these nodes be removed (``in_pieces``: in more than one
     transaction): for who first does something else that would then be half of it. Changes nothing.
 
-    The server itself is asked, whatever it is set to: it looks at permissions before it looks at versions (3.4.6 to
-    3.9.2), and no node has the version -2.
+    The server itself is asked, whatever it is set to: it looks at permissions before it looks at versions (3.4.6,
+    3.5.9, 3.8.4), and no node has the version -2. Raises ``UnreachableError`` where the answer is lost.
     """
     one_below = {node.path.rpartition("/")[0]: node.path for node in tree.nodes}
     probes: list[Delete | Transaction] = [Delete(path, _NO_VERSION) for path in one_below.values()]
@@ -74,8 +74,12 @@ def refuse_removal(registry: Registry, tree: GroupTree, *, in_pieces: bool) -> N
     if in_pieces:  # their guard makes and deletes nodes below the group's
         probes.append(Transaction((Create(probe), Delete(probe))))
         paths.append(above)
-    answers = zip(paths, registry.read(probes), strict=True)
-    denied = [path for path, one in answers if isinstance(one, Failure) and one.code is Code.NO_AUTH]
+    failed = [
+        (path, one.code) for path, one in zip(paths, registry.read(probes), strict=True) if isinstance(one, Failure)
+    ]
+    if any(code is Code.CONNECTION_LOSS for _, code in failed):
+        raise UnreachableError("ZooKeeper went away before anything was changed", "run it again once it is back")
+    denied = [path for path, code in failed if code is Code.NO_AUTH]
     if denied:
         raise _refused(tree.group, [f"{path} (not to be {_WORDS[DELETE]})" for path in dict.fromkeys(denied)])
 
