@@ -69,19 +69,17 @@ def refuse_removal(registry: Registry, tree: GroupTree, *, in_pieces: bool) -> N
     one_below = {node.path.rpartition("/")[0]: node.path for node in tree.nodes}
     probes: list[Delete | Transaction] = [Delete(path, _NO_VERSION) for path in one_below.values()]
     above = znodes.group(tree.group)
-    paths = list(one_below)
-    probe = f"{above}/{_PROBE}"
+    words = [f"{path} (not to be {_WORDS[DELETE]})" for path in one_below]
     if in_pieces:  # their guard makes and deletes nodes below the group's
+        probe = f"{above}/{_PROBE}"
         probes.append(Transaction((Create(probe), Delete(probe))))
-        paths.append(above)
-    failed = [
-        (path, one.code) for path, one in zip(paths, registry.read(probes), strict=True) if isinstance(one, Failure)
-    ]
+        words.append(f"{above} (not to be {_WORDS[CREATE]}, and rid of them)")
+    answers = zip(words, registry.read(probes), strict=True)
+    failed = [(told, one.code) for told, one in answers if isinstance(one, Failure)]
     if any(code is Code.CONNECTION_LOSS for _, code in failed):
         raise UnreachableError("ZooKeeper went away before anything was changed", "run it again once it is back")
-    denied = [path for path, code in failed if code is Code.NO_AUTH]
-    if denied:
-        raise _refused(tree.group, [f"{path} (not to be {_WORDS[DELETE]})" for path in dict.fromkeys(denied)])
+    if denied := [told for told, code in failed if code is Code.NO_AUTH]:
+        raise _refused(tree.group, denied)
 
 
 _NO_VERSION: Final = -2
