@@ -79,7 +79,11 @@ def check_deletable(change: Change, manager: Manager, found: Found) -> None:
     """Refuse to delete what cannot be deleted where it is."""
     with change.refusing():
         manager.refuse_if_undeletable(found)
-    if not change.execute:  # else the backup, which comes first, is refused
+
+
+def check_shown(change: Change, manager: Manager, found: Found) -> None:
+    """Beside a plan say that a backup cannot be written for want of an access list; else writing it is refused."""
+    if not change.execute:
         with change.refusing():
             manager.refuse_if_hidden(found)
 
@@ -94,8 +98,10 @@ def check_lists(
     renaming: bool = False,
 ) -> Mapping[str, tuple[Acl, ...]]:
     """The access lists of the nodes that a copy makes, of which the plan tells; refuse where they are not known, or
-    would be in the way."""
+    would be in the way. ``renaming``: where those of the source, whose backup needs them all, are not."""
     with change.refusing():
+        if renaming:
+            manager.refuse_if_hidden(source)
         copied = manager.lists(source, target, rows, renaming=renaming)
         change.warn(copied.told)
         return copied.lists
@@ -108,10 +114,3 @@ def needs_of_copy(to: str, rows: Iterable[CopyRow]) -> list[Need]:
 
     moving = [row.key for row in rows if row.store == "zookeeper" and row.moves]
     return needs_of_writes(to, moving) if moving else []
-
-
-def needs_of_deletion(found: Found) -> list[Need]:
-    """The permissions in ZooKeeper that it takes to delete these nodes."""
-    from zkgroup.groups.permissions import needs_of_removal
-
-    return needs_of_removal(found.tree) if found.tree is not None else []

@@ -55,7 +55,7 @@ def copy_group(
     Without --execute only what would be done is shown. The group itself is only read, and may be at work: what is
     copied are its offsets as they are at that moment. The other group, which need not exist, must have no members; what
     it has already and differs is replaced only with --overwrite. In ZooKeeper nothing is overwritten that has changed
-    since the plan; in Kafka a window of some milliseconds remains. Nodes of a new group get the access lists of those
+    since the plan; in Kafka a window of some milliseconds remains. Nodes that are made get the access lists of those
     that they are copied from, unless --zookeeper-acl gives another. A backup of what the other group had is written
     before; 'reset-offsets TO --undo BACKUP' puts that back.
 

@@ -31,7 +31,7 @@ from ._managing import (
     StoreOption,
     check_at_rest,
     check_deletable,
-    needs_of_deletion,
+    check_shown,
     open_manager,
     show_removal,
 )
@@ -157,7 +157,8 @@ def _delete_one(change: Change, group: str, store: StoreChoice, output: Output) 
             change.warn([KAFKA_WINDOW.format(done="deleted", lost="lost")])
         check_at_rest(change, manager, [found])
         check_deletable(change, manager, found)
-        change.forewarn(manager.registry, group, needs_of_deletion(found))
+        check_shown(change, manager, found)
+        change.forewarn(manager.registry, group, manager.needs_of_deletion(found))
         change.check_vouched(manager.registry)
         if not change.is_wanted(1):
             return
@@ -184,7 +185,7 @@ def _delete_topics(change: Change, group: str, topics: Sequence[str], store: Sto
         change.warn([*whole.warnings, *staying_in_kafka(whole, scope)])
         found = Found(group, tree)
         check_at_rest(change, manager, [found])
-        change.forewarn(manager.registry, group, needs_of_deletion(found))
+        change.forewarn(manager.registry, group, manager.needs_of_deletion(found))
         if not change.is_wanted(len(tree.nodes)):
             return
         with change.backed_up(manager.backup_of_removal("delete-group", group, [found])):

@@ -27,7 +27,6 @@ from ._managing import (
     check_deletable,
     check_lists,
     needs_of_copy,
-    needs_of_deletion,
     open_manager,
     show_copy,
 )
@@ -97,7 +96,7 @@ def rename_group(
         check_at_rest(change, manager, [source, target])
         check_deletable(change, manager, source)
         change.forewarn(manager.registry, to, needs_of_copy(to, rows))
-        change.forewarn(manager.registry, group, needs_of_deletion(source))
+        change.forewarn(manager.registry, group, manager.needs_of_deletion(source))
         change.check_vouched(manager.registry)
         otherwise = "choose another name, or delete these offsets first"
         refused = conflict(to, rows, otherwise) or told_apart(target, rows, otherwise)
@@ -110,6 +109,7 @@ def rename_group(
             change.refuse(refused)
         if not change.is_wanted(1):
             return
+        manager.refuse_if_lasting(source)
         with change.backed_up(manager.backup_of_removal("rename-group", group, [source])) as backup_file:
             manager.copy(target, rows, moved=source, acls=lists)
             with after(f"group {group} is not deleted", GO_ON):

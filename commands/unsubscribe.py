@@ -10,7 +10,7 @@ from zkgroup.words import counted
 
 from ._changing import BackupOption, ConfirmOption, DryRunOption, ExecuteOption, change_of
 from ._completing import complete_partitions
-from ._managing import needs_of_deletion, open_manager, show_removal
+from ._managing import open_manager, show_removal
 from ._options import GroupArgument, OutputOption
 
 
@@ -65,7 +65,7 @@ def unsubscribe(
         guard = unsubscribe_guard(group, scope.topics)
         with change.refusing():
             guard(manager.registry)
-        change.forewarn(manager.registry, group, needs_of_deletion(Found(group, tree)))
+        change.forewarn(manager.registry, group, manager.needs_of_deletion(Found(group, tree)))
         if not change.is_wanted(len(tree.nodes)):
             return
         with change.backed_up(manager.backup_of_removal("unsubscribe", group, [Found(group, tree)])):

@@ -12,8 +12,10 @@ from hiding import AUTH, CLOSED
 from writing import P, values
 
 from zkgroup.config.security import TlsSettings
+from zkgroup.errors import RefusedError
 from zkgroup.groups import access, writing
 from zkgroup.groups.access import copied_lists, is_asked_for
+from zkgroup.groups.permissions import needs_of_removal, refusal, refuse_removal
 from zkgroup.groups.strangers import identities
 from zkgroup.groups.tree import read_tree
 from zkgroup.groups.writing import write_offsets
@@ -95,6 +97,19 @@ def test_a_protected_group_stays_protected(
     assert lists_of(owner, group) == {path: acl for path, acl in before.items() if path not in ("/ids", "/owners")}
 
 
+def test_all_of_a_renamed_group_comes_back(
+    owner: Registry, unique: Callable[[str], str], credentials: tuple[str, ...], tmp_path: Path
+) -> None:
+    """``delete-group --undo`` makes every node again, ``ids`` and ``owners`` included, each with its list."""
+    group, file = unique("ro"), tmp_path / "backup"
+    make(owner, group, {znodes.offset_topic(group, "t"): CLOSED, znodes.ids(group): CLOSED})
+    before = lists_of(owner, group)
+    done = run("rename-group", group, unique("ro"), *credentials, "--backup", str(file), "--execute")
+    assert done.returncode == 0, done.stderr
+    back = run("delete-group", "--undo", str(file), *credentials, "--execute")
+    assert (back.returncode, lists_of(owner, group)) == (0, before), back.stderr
+
+
 def test_an_open_group_stays_open(owner: Registry, unique: Callable[[str], str], credentials: tuple[str, ...]) -> None:
     """Of lists that everybody knows no word is lost."""
     group, other = make(owner, unique("open"), {}, otherwise=OPEN), unique("open")
@@ -119,22 +134,148 @@ def test_a_copy_is_as_protected(owner: Registry, unique: Callable[[str], str], c
     assert "access list" not in same.stderr
 
 
+@pytest.mark.parametrize("command", ["copy-group", "rename-group"])
 def test_what_is_there_keeps_its_lists(
+    owner: Registry, unique: Callable[[str], str], credentials: tuple[str, ...], command: str
+) -> None:
+    """Of another's group the nodes stay as they are; those that come have the lists of their own source, and the plan
+    says so."""
+    group, other = make(owner, unique("ro"), {}), unique("mine")
+    for path in (znodes.group(other), znodes.ids(other), znodes.owners(other)):
+        assert not isinstance(owner.write(Create(path, acl=OPEN)), Failure)
+    done = run(command, group, other, *credentials, "--execute")
+    assert done.returncode == 0, done.stderr
+    told = f"new nodes of group {other} get the access list of group {group}: digest:app:cdrwa,world:anyone:r"
+    assert told in done.stderr
+    below = dict.fromkeys(("/offsets", "/offsets/t", "/offsets/t/0"), MINE)
+    assert lists_of(owner, other) == {"": OPEN, "/ids": OPEN, "/owners": OPEN, **below}
+
+
+@pytest.mark.parametrize("command", ["copy-group", "rename-group"])
+def test_what_opens_a_part_of_a_protected_group_is_told(
+    owner: Registry, unique: Callable[[str], str], credentials: tuple[str, ...], command: str
+) -> None:
+    """An open group that comes into a protected one stays open, which the plan says: of the topmost nodes."""
+    group, other = make(owner, unique("open"), {}, otherwise=OPEN), unique("ro")
+    for path in (znodes.group(other), znodes.ids(other)):
+        assert not isinstance(owner.write(Create(path, acl=CLOSED)), Failure)
+    done = run(command, group, other, *credentials, "--execute")
+    told = f"{znodes.offsets(other)} will be open to everybody, as in group {group}, unlike what is above"
+    assert (done.returncode, told in done.stderr) == (0, True), done.stderr
+    assert {acl for path, acl in lists_of(owner, other).items() if path.startswith("/offsets")} == {OPEN}
+
+
+@pytest.mark.parametrize("command", ["copy-group", "rename-group"])
+@pytest.mark.parametrize("shape", ["closed above", "open above"])
+def test_what_was_interrupted_ends_as_if_it_had_not_been(
+    owner: Registry, unique: Callable[[str], str], credentials: tuple[str, ...], command: str, shape: str
+) -> None:
+    """The first piece was made, and then the process killed: run again, each node has its own source's list, be it
+    more open than the half that is there, or less."""
+    group, other = unique("big"), unique("big")
+    above, rest = (CLOSED, OPEN) if shape == "closed above" else (OPEN, MINE)
+    upper = {znodes.group(group): OPEN, znodes.offsets(group): above, znodes.offset_topic(group, "t"): above}
+    make(owner, group, upper, otherwise=rest)
+    owner.write(Create(znodes.offset(group, P("t", 1)), b"5", acl=CLOSED))
+    owner.write(Create(znodes.offset_topic(group, "u"), acl=rest))
+    for number in range(3):
+        owner.write(Create(znodes.offset(group, P("u", number)), b"5", acl=rest))
+    before = lists_of(owner, group)
+    tree = read_tree(owner, group)
+    renaming = command == "rename-group"
+    copied = copied_lists(owner, tree, None, other, list(tree.offsets), renaming=renaming)
+    write_offsets(owner, other, [writing.OffsetWrite(P("t", 0), 5, None)], acls=copied.lists)
+
+    done = run(command, group, other, *credentials, "--execute")
+    assert done.returncode == 0, done.stderr
+    beside = {path for path in ("/ids", "/owners") if not renaming or before[path] == OPEN}
+    assert lists_of(owner, other) == {path: acl for path, acl in before.items() if path not in beside}
+
+
+@pytest.mark.parametrize("above", ["/offsets", "/offsets/t", ""])
+def test_a_rename_that_could_not_delete_copies_nothing(
+    owner: Registry, unique: Callable[[str], str], credentials: tuple[str, ...], above: str
+) -> None:
+    """Without the permission to remove what is below one node, it is refused as its plan says, before the copy."""
+    group, other = unique("kept"), unique("kept")
+    undeletable = tuple(Acl(entry.scheme, entry.id, 31 & ~8) for entry in CLOSED)
+    make(owner, group, {znodes.group(group) + above: undeletable})
+    before = read_tree(owner, group)
+    told = f"nodes of group {group} may not be changed: {znodes.group(group)}{above} (not to be rid of children)"
+    plan = run("rename-group", group, other, *credentials)
+    assert (plan.returncode, f"--execute would be refused: {told}" in plan.stderr) == (0, True), plan.stderr
+    done = run("rename-group", group, other, *credentials, "--execute")
+    assert (done.returncode, told in done.stderr, is_there(owner, other)) == (5, True, False), done.stderr
+    assert "connect with credentials that may change the group's nodes" in done.stderr
+    assert read_tree(owner, group) == before
+
+
+def test_removing_in_pieces_takes_the_permission_to_make_nodes(owner: Registry, unique: Callable[[str], str]) -> None:
+    """Their guard makes a node below the group's: asked of the server before, which leaves the group as it was."""
+    uncreatable = tuple(Acl(entry.scheme, entry.id, 31 & ~4) for entry in CLOSED)
+    group = unique("kept")
+    with Registry(replace(owner.settings, auth=(AUTH, ("digest", "maker:secret"))), 20.0) as both:
+        make(both, group, {znodes.group(group): (*uncreatable, *_digest("maker:secret"))})
+    tree = read_tree(owner, group)
+    refuse_removal(owner, tree, in_pieces=False)
+    with pytest.raises(RefusedError, match="not to be given children, and rid of them"):
+        refuse_removal(owner, tree, in_pieces=True)
+    assert read_tree(owner, group).nodes == tree.nodes
+    needs = needs_of_removal(tree, in_pieces=True)
+    told = refusal(owner, group, needs)
+    assert told is not None
+    assert f"{znodes.group(group)} (not to be given children)" in told.message
+    assert refusal(owner, group, needs_of_removal(tree)) is None
+
+
+def _many(session: Registry, group: str, lists: Lists, count: int) -> str:
+    make(session, group, lists)
+    session.read([Create(znodes.offset(group, P("t", number)), b"5", acl=MINE) for number in range(1, count)])
+    return group
+
+
+#: Offsets that one transaction does not take.
+MANY = 4000
+
+
+def test_a_list_that_stops_only_the_second_piece(
     owner: Registry, unique: Callable[[str], str], credentials: tuple[str, ...]
 ) -> None:
-    """What is copied into another's group that group must be able to write: as its nodes above, and the plan says so.
-    What is renamed into it stays protected."""
-    group, other, third = make(owner, unique("ro"), {}), unique("mine"), unique("mine")
-    for name in (other, third):
-        for path in (znodes.group(name), znodes.ids(name)):
-            assert not isinstance(owner.write(Create(path, acl=OPEN)), Failure)
+    """One that was asked for and lets nobody delete will do for one transaction; where there are more, whose guard
+    deletes, it is refused before the first, as is one of an address, of which nobody can tell whom it lets in."""
+    small, large = make(owner, unique("w"), {}), _many(owner, unique("w"), {}, MANY)
+    undeletable = f"digest:{CLOSED[0].id}:crwa"
+    asked = ("--zookeeper-acl", undeletable, "--execute")
+    assert run("copy-group", small, unique("w"), *credentials, *asked).returncode == 0
+    for acl, told in (
+        (undeletable, "would get an access list that keeps these credentials from making its offsets"),
+        ("ip:10.9.9.9:cdrwa", "in the first of several transactions that may keep these credentials"),
+    ):
+        other = unique("w")
+        plan = run("copy-group", large, other, *credentials, "--zookeeper-acl", acl)
+        assert (plan.returncode, told in plan.stderr) == (0, True), plan.stderr
+        done = run("rename-group", large, other, *credentials, "--zookeeper-acl", acl, "--execute")
+        assert (done.returncode, told in done.stderr, is_there(owner, other)) == (5, True, False), done.stderr
+        assert "give another --zookeeper-acl" in done.stderr
+
+
+def test_a_list_of_an_address_above_many_offsets(
+    owner: Registry, unique: Callable[[str], str], credentials: tuple[str, ...]
+) -> None:
+    """Whether it lets the second transaction go on nobody can tell: refused in the plan, and --zookeeper-acl is the
+    way."""
+    address = (Acl("ip", "127.0.0.1", 31), READABLE)
+    group, other = _many(owner, unique("ip"), {}, MANY), unique("ip")
+    owner.write(Create(znodes.offset_topic(group, "a"), acl=address))
+    owner.write(Create(znodes.offset(group, P("a", 0)), b"5", acl=MINE))
+    told = f"{znodes.offset_topic(other, 'a')} would get an access list in the first of several transactions"
+    plan = run("copy-group", group, other, *credentials)
+    assert f"--execute would be refused: {told}" in plan.stderr
     done = run("copy-group", group, other, *credentials, "--execute")
-    told = f"new nodes of group {other} get the access lists of that group's own nodes, not that of group {group}"
-    assert told in done.stderr
-    assert set(lists_of(owner, other).values()) == {OPEN}
-    done = run("rename-group", group, third, *credentials, "--execute")
+    assert (done.returncode, told in done.stderr, is_there(owner, other)) == (5, True, False), done.stderr
+    assert "or give --zookeeper-acl" in done.stderr
+    done = run("copy-group", group, other, *credentials, "--zookeeper-acl", "creator", "--execute")
     assert done.returncode == 0, done.stderr
-    assert {acl for path, acl in lists_of(owner, third).items() if path.startswith("/offsets")} == {MINE}
 
 
 @pytest.mark.parametrize("command", ["copy-group", "rename-group"])
@@ -166,7 +307,21 @@ def test_a_list_that_is_not_shown(owner: Registry, unique: Callable[[str], str],
     assert (done.returncode, "or give --zookeeper-acl" in done.stderr, is_there(owner, other)) == (5, True, False)
     assert run("copy-group", *args, "--zookeeper-acl", "open", "--execute").returncode == 0
     assert set(lists_of(owner, other).values()) == {OPEN}
-    assert told in run("rename-group", *args, "--zookeeper-acl", "open").stderr
+
+
+@pytest.mark.parametrize("asked", [(), ("--zookeeper-acl", "open")])
+def test_a_rename_needs_all_lists(
+    owner: Registry, unique: Callable[[str], str], credentials: tuple[str, ...], asked: tuple[str, ...]
+) -> None:
+    """Its backup has them, whichever list the other group gets: said once, without a way that is none."""
+    group, other = make(owner, unique("ro"), {}), unique("copy")
+    args = ("rename-group", group, other, *credentials[:4], *asked)
+    told = f"the access list of /consumers/{group} is shown only to who may administer it"
+    plan = run(*args)
+    assert (plan.stderr.count(told), "--zookeeper-acl" in plan.stderr, "gets" in plan.stderr) == (1, False, False)
+    done = run(*args, "--execute")
+    assert (done.returncode, done.stderr.count(told), is_there(owner, other)) == (5, 1, False), done.stderr
+    assert "--zookeeper-acl" not in done.stderr
 
 
 def test_lists_of_many_pieces(owner: Registry, unique: Callable[[str], str]) -> None:

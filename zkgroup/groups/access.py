@@ -1,7 +1,8 @@
-"""Which access lists the nodes of a copied group get: those of the group that it is made of.
+"""Which access lists the nodes of a copied group get: each that of the node that it is made of.
 
-A copy of a protected group must not be open. ``--zookeeper-acl``, or a profile, says otherwise; nodes that are there
-already keep theirs.
+A copy of a protected group must not be open, and what is gone on with after an interruption must be as if it had been
+done in one go: so whether the other group is there already does not count. ``--zookeeper-acl``, or a profile, says
+otherwise; nodes that are there already keep theirs.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from typing import Final
 from zkgroup.errors import RefusedError
 from zkgroup.groups.guard import readable_acl
 from zkgroup.groups.permissions import CREATE, DELETE, lacks
+from zkgroup.groups.pieces import first_piece
 from zkgroup.groups.strangers import identities
 from zkgroup.groups.tree import GroupTree
 from zkgroup.protocol import znodes
 from zkgroup.protocol.acls import LETTERS
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import OPEN, Acl, Code, Failure, GetAcl
+from zkgroup.protocol.ops import OPEN, Acl, Acls, Code, Failure, GetAcl
 from zkgroup.servers.registry import Registry
 from zkgroup.servers.zookeeper import ZooKeeperSettings
 from zkgroup.words import listed
@@ -50,36 +52,58 @@ def copied_lists(
     Raises ``RefusedError`` where a list is not told, or would keep these credentials from making what is below.
     """
     there = frozenset(node.path for node in target.nodes) if target is not None else frozenset[str]()
-    pairs = {new: old for new, old in _pairs(source.group, to, partitions, renaming=renaming) if new not in there}
-    if set(pairs) <= {znodes.ids(to), znodes.owners(to)}:
+    keys = list(partitions)
+    pairs = {new: old for new, old in _pairs(source.group, to, keys, renaming=renaming) if new not in there}
+    beside = (znodes.ids(to), znodes.owners(to))
+    if set(pairs) <= set(beside):
         return CopiedLists()
+    settings = registry.settings
+    wanted = settings.acl
     answers = dict(zip(pairs, registry.read([GetAcl(old) for old in pairs.values()]), strict=True))
     gone = {new for new, answer in answers.items() if isinstance(answer, Failure) and answer.code is Code.NO_NODE}
-    wanted = registry.settings.acl
     try:
         found = {new: readable_acl(old, answers[new]) for new, old in pairs.items() if new not in gone}
     except RefusedError as refused:
-        if wanted is not None:
-            return CopiedLists(told=(f"group {to} gets {_ASKED}, not those of group {source.group}, {_HIDDEN}",))
-        refused.remedy = f"{refused.remedy}, or give --zookeeper-acl"
-        raise
-    beside = (znodes.ids(to), znodes.owners(to))
+        if wanted is None:
+            if not renaming:  # where the source is deleted, its backup needs the list in any case
+                refused.remedy = f"{refused.remedy}, or give --zookeeper-acl"
+            raise
+        found = {}
+    known = bool(found)
     found = {new: acl for new, acl in found.items() if new not in beside or acl != OPEN}
+    lists = found if wanted is None else dict.fromkeys((new for new in pairs if new not in beside), wanted)
+    paths = znodes.offset_paths(to, keys)
+    in_pieces = len(first_piece(paths, keys, settings, lists)) < len(keys)
+    if wanted is None or in_pieces:  # one transaction is refused as a whole
+        _check_below(lists, to, settings, in_pieces=in_pieces)
     closed = list(dict.fromkeys(acl for acl in found.values() if acl != OPEN))
-    those = "those" if len(closed) > 1 else "that"
     if wanted is not None:
-        differs = any(not is_asked_for(acl, registry.settings) for acl in closed)
-        told = f"group {to} gets {_ASKED}, not {those} of group {source.group}: {_told(closed)}"
-        return CopiedLists(told=(told,) if differs else ())
-    if target is not None and not renaming:
-        told = f"new nodes of group {to} get the access lists of that group's own nodes, not {those} of group"
-        return CopiedLists(told=(f"{told} {source.group}: {_told(closed)}",) if closed else ())
-    if target is not None:  # what is open gets no more open than the group is that it comes into
-        found = {new: acl for new, acl in found.items() if acl != OPEN}
-    _check_below(found, to, registry.settings)
-    lists = "lists" if len(closed) > 1 else "list"
-    told = f"group {to} gets the access {lists} of group {source.group}: {_told(closed)}"
-    return CopiedLists(found, (told,) if closed else ())
+        those = "those" if len(closed) != 1 else "that"
+        told = f"group {to} gets {_ASKED}, not {those} of group {source.group}"
+        if not known:
+            return CopiedLists(told=(f"{told}, {_HIDDEN}",))
+        differs = any(not is_asked_for(acl, settings) for acl in closed)
+        return CopiedLists(told=(f"{told}: {_told(closed)}",) if differs else ())
+    words = []
+    if closed:
+        who = f"group {to} gets" if target is None else f"new nodes of group {to} get"
+        words.append(
+            f"{who} the access {'lists' if len(closed) > 1 else 'list'} of group {source.group}: {_told(closed)}"
+        )
+    if opened := _opened(registry, found, there):
+        words.append(f"{listed(opened)} will be open to everybody, as in group {source.group}, unlike what is above")
+    return CopiedLists(found, tuple(words))
+
+
+def _opened(registry: Registry, lists: Lists, there: frozenset[str]) -> list[str]:
+    """The topmost of the nodes that are to be open, and come below a node that is there and is not."""
+    above = {new: new.rpartition("/")[0] for new, acl in lists.items() if acl == OPEN}
+    parents = list(dict.fromkeys(parent for parent in above.values() if parent in there))
+    answers = registry.read([GetAcl(parent) for parent in parents])
+    closed = {
+        parent for parent, one in zip(parents, answers, strict=True) if not isinstance(one, Acls) or one.acl != OPEN
+    }
+    return [new for new, parent in above.items() if parent in closed]
 
 
 _ASKED: Final = "the access list that was asked for (zookeeper-acl)"
@@ -101,20 +125,37 @@ def _pairs(group: str, to: str, partitions: Iterable[TopicPartition], *, renamin
         yield new[key], old[key]
 
 
-def _check_below(lists: Lists, to: str, settings: ZooKeeperSettings) -> None:
-    """Raise ``RefusedError`` where a node's list surely keeps us from what is to come below it: a copy in several
-    transactions would get stuck half way."""
-    needs = {
-        path: (CREATE, DELETE) if path == znodes.group(to) else (CREATE,)  # the guard makes and deletes ``ids`` there
-        for path in lists
-        if path not in (znodes.ids(to), znodes.owners(to)) and path.count("/") < _OFFSET_DEPTH
-    }
-    stuck = [path for path, wants in needs.items() if any(lacks(lists[path], settings.auth, one) for one in wants)]
-    if stuck:
+def _check_below(lists: Lists, to: str, settings: ZooKeeperSettings, *, in_pieces: bool) -> None:
+    """Raise ``RefusedError`` where a node's list keeps us from what is to come below it. What comes in several pieces
+    would get stuck half way: there a list must be known to let us go on."""
+    stuck: list[str] = []
+    doubtful: list[str] = []
+    for path, acl in lists.items():
+        if path not in (znodes.ids(to), znodes.owners(to)) and path.count("/") < _OFFSET_DEPTH:
+            needs = [CREATE]
+            if in_pieces and path == znodes.group(to):
+                needs.append(DELETE)  # from the second piece on, the guard makes and deletes ``ids``
+            if any(lacks(acl, settings.auth, one) for one in needs):
+                stuck.append(path)
+            elif in_pieces and not all(admits(acl, settings, one) for one in needs):
+                doubtful.append(path)
+    if stuck or doubtful:
+        told = "that keeps" if stuck else "in the first of several transactions that may keep"
+        another = "--zookeeper-acl" if settings.acl is None else "another --zookeeper-acl"
         raise RefusedError(
-            f"{listed(stuck)} would get an access list that keeps these credentials from making its offsets",
-            "connect with credentials that may change the group's nodes, or give --zookeeper-acl",
+            f"{listed(stuck or doubtful)} would get an access list {told} these credentials from making its offsets",
+            f"connect with credentials that may change the group's nodes, or give {another}",
         )
+
+
+def admits(acl: Iterable[Acl], settings: ZooKeeperSettings, permission: int) -> bool:
+    """Whether a list surely gives this permission to a session with these settings. Of addresses, and of names in
+    client certificates, nobody here can tell."""
+    ours = {("world", "anyone"), ("auth", ""), *identities(settings)}
+    digests = [credentials for scheme, credentials in settings.auth if scheme == "digest"]
+    if any(credentials.startswith("super:") for credentials in digests):
+        return True
+    return any(entry.permissions & permission and (entry.scheme, entry.id) in ours for entry in acl)
 
 
 _OFFSET_DEPTH: Final = 5  # slashes in /consumers/G/offsets/T/P

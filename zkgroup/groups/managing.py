@@ -20,7 +20,8 @@ from zkgroup.groups.backup import Backup, Cluster, OffsetStore, SavedNode, Saved
 from zkgroup.groups.guard import read_guard
 from zkgroup.groups.manage import CopyRow, plan_copy
 from zkgroup.groups.model import STORE_NAMES, KafkaOffset, Store, StoredOffset, in_store
-from zkgroup.groups.removing import acls_of, remove_tree
+from zkgroup.groups.permissions import Need, needs_of_removal, refuse_removal
+from zkgroup.groups.removing import acls_of, is_in_pieces, remove_tree
 from zkgroup.groups.reports import after, all_in_zookeeper, check_told, unknown_in_kafka
 from zkgroup.groups.scope import Scope
 from zkgroup.groups.shell import command_line
@@ -154,6 +155,17 @@ class Manager:
                 if found.tree is None:
                     refused.remedy = "it is nowhere else, and its offsets there expire by themselves"
                 raise
+
+    def needs_of_deletion(self, found: Found) -> list[Need]:
+        """The permissions in ZooKeeper that it takes to delete these nodes."""
+        if found.tree is None or self.registry is None:
+            return []
+        return needs_of_removal(found.tree, in_pieces=is_in_pieces(self.registry, found.tree.nodes))
+
+    def refuse_if_lasting(self, found: Found) -> None:
+        """Raise ``RefusedError`` if ZooKeeper will not let these credentials delete the group's nodes."""
+        if found.tree is not None and self.registry is not None:
+            refuse_removal(self.registry, found.tree, in_pieces=is_in_pieces(self.registry, found.tree.nodes))
 
     def refuse_if_hidden(self, found: Found) -> None:
         """Raise ``RefusedError`` if access lists of the group's nodes are not told, which a backup must have."""

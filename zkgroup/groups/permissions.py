@@ -1,7 +1,7 @@
 """Which permissions a change surely lacks, as far as access lists tell before it is tried.
 
 Only for plans: what a server allows it tells when it is asked (it may be set to skip access lists), and a change that
-it does not allow is refused as a whole.
+it does not allow is refused as a whole. Where it comes second, after another change, the server is asked before.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from zkgroup.errors import RefusedError
+from zkgroup.errors import RefusedError, UnreachableError
 from zkgroup.groups.tree import GroupTree
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Acl, Acls, Code, Failure, GetAcl
+from zkgroup.protocol.ops import Acl, Acls, Code, Create, Delete, Failure, GetAcl, Transaction
 from zkgroup.servers.registry import Registry
 from zkgroup.words import listed
 
@@ -35,9 +35,10 @@ def needs_of_writes(group: str, partitions: Iterable[TopicPartition]) -> list[Ne
     return [(above, CREATE), (above, DELETE), *((path, WRITE) for path in paths)]
 
 
-def needs_of_removal(tree: GroupTree) -> list[Need]:
-    """What it takes to remove these nodes."""
-    return [(path, DELETE) for path in dict.fromkeys(node.path.rpartition("/")[0] for node in tree.nodes)]
+def needs_of_removal(tree: GroupTree, *, in_pieces: bool = False) -> list[Need]:
+    """What it takes to remove these nodes; ``in_pieces``: in more than one transaction, where the guard makes nodes."""
+    needs = [(path, DELETE) for path in dict.fromkeys(node.path.rpartition("/")[0] for node in tree.nodes)]
+    return [*needs, (znodes.group(tree.group), CREATE)] if in_pieces else needs
 
 
 def refusal(registry: Registry, group: str, needs: Sequence[Need]) -> RefusedError | None:
@@ -55,8 +56,37 @@ def refusal(registry: Registry, group: str, needs: Sequence[Need]) -> RefusedErr
             elif isinstance(result, Failure) and result.code is Code.NO_NODE and permission != DELETE:
                 above[path.rpartition("/")[0] or "/", CREATE] = None
         waiting = [need for need in above if need not in seen and need[0] != "/"]
-    if not missing:
-        return None
+    return _refused(group, missing) if missing else None
+
+
+def refuse_removal(registry: Registry, tree: GroupTree, *, in_pieces: bool) -> None:
+    """Raise ``RefusedError`` where ZooKeeper will not let these nodes be removed (``in_pieces``: in more than one
+    transaction): for who first does something else that would then be half of it. Changes nothing.
+
+    The server itself is asked, whatever it is set to: it looks at permissions before it looks at versions (3.4.6,
+    3.5.9, 3.8.4), and no node has the version -2. Raises ``UnreachableError`` where the answer is lost.
+    """
+    one_below = {node.path.rpartition("/")[0]: node.path for node in tree.nodes}
+    probes: list[Delete | Transaction] = [Delete(path, _NO_VERSION) for path in one_below.values()]
+    above = znodes.group(tree.group)
+    words = [f"{path} (not to be {_WORDS[DELETE]})" for path in one_below]
+    if in_pieces:  # their guard makes and deletes nodes below the group's
+        probe = f"{above}/{_PROBE}"
+        probes.append(Transaction((Create(probe), Delete(probe))))
+        words.append(f"{above} (not to be {_WORDS[CREATE]}, and rid of them)")
+    answers = zip(words, registry.read(probes), strict=True)
+    failed = [(told, one.code) for told, one in answers if isinstance(one, Failure)]
+    if any(code is Code.CONNECTION_LOSS for _, code in failed):
+        raise UnreachableError("ZooKeeper went away before anything was changed", "run it again once it is back")
+    if denied := [told for told, code in failed if code is Code.NO_AUTH]:
+        raise _refused(tree.group, denied)
+
+
+_NO_VERSION: Final = -2
+_PROBE: Final = "zkgroup-probe"
+
+
+def _refused(group: str, missing: Sequence[str]) -> RefusedError:
     return RefusedError(
         f"nodes of group {group} may not be changed: {listed(missing)}",
         "connect with credentials that may change the group's nodes",

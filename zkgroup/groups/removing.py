@@ -100,7 +100,7 @@ def _remove_batch(steady: Steady, trees: Sequence[GroupTree], outcome: dict[str,
     others: list[GroupTree] = []
     for tree in trees:
         same = [node.identity for node in tree.nodes] == [node.identity for node in now[tree.group].nodes]
-        fits = _cost(registry, tree.nodes) <= PIECE_BYTES
+        fits = not is_in_pieces(registry, tree.nodes)
         clear = same and fits and tree.nodes and not tree.held and not tree.members and not tree.unreadable
         (plain if clear else others).append(tree)
     lost: list[GroupTree] = []
@@ -153,6 +153,11 @@ def _deletions(group: str, nodes: Iterable[TreeNode]) -> list[Delete]:
     last = (znodes.ids(group), znodes.group(group))
     ordered = sorted(nodes, key=lambda node: (node.path in last, -node.path.count("/"), node.path))
     return [Delete(node.path, node.stat.version) for node in ordered]
+
+
+def is_in_pieces(registry: Registry, nodes: Iterable[TreeNode]) -> bool:
+    """Whether removing these nodes takes more than one transaction."""
+    return _cost(registry, nodes) > PIECE_BYTES
 
 
 def _cost(registry: Registry, nodes: Iterable[TreeNode | Delete]) -> int:
@@ -340,4 +345,4 @@ def acls_of(registry: Registry, nodes: Sequence[TreeNode]) -> Mapping[str, tuple
     return {node.path: readable_acl(node.path, result) for node, result in zip(nodes, results, strict=True)}
 
 
-__all__ = ["BATCH", "GroupActiveError", "Guarding", "acls_of", "remove_groups", "remove_tree"]
+__all__ = ["BATCH", "GroupActiveError", "Guarding", "acls_of", "is_in_pieces", "remove_groups", "remove_tree"]

@@ -21,6 +21,7 @@ from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.groups.guard import Guard, read_guard, readable_acl
 from zkgroup.groups.lost import Steady
 from zkgroup.groups.model import StoredOffset
+from zkgroup.groups.pieces import PIECE_BYTES, first_piece
 from zkgroup.groups.reports import GO_ON, Reporter, WriteFailedError, WriteRefusedError, WriteReport, named, reported
 from zkgroup.groups.stored import stored_offset
 from zkgroup.protocol import znodes
@@ -56,10 +57,6 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-#: ZooKeeper takes at most 1 MiB a request (jute.maxbuffer), and drops the connection above it.
-PIECE_BYTES: Final = 512 << 10
-_OPERATION_BYTES: Final = 64  # of an operation, besides its path, its data and its access list
-_ACL_BYTES: Final = 32  # of an entry, besides its identity
 #: Seconds to wait for a ZooKeeper that went away while a transaction was under way.
 PATIENCE: Final = 30.0
 #: How often a piece is tried again when nothing that matters has changed.
@@ -231,25 +228,9 @@ class _Writing(Reporter):
 
     def _cut(self) -> list[OffsetWrite]:
         """The first of what is left, as many as one transaction takes."""
-        chroot = len(self._steady.registry.settings.chroot.encode())
-        piece: list[OffsetWrite] = []
-        topics: set[str] = set()
-        size = 0
-        for write in self._todo.values():
-            path = self._paths[write.partition]
-            cost = len(path.encode()) + chroot + _OPERATION_BYTES + self._acl_bytes(path)
-            if write.partition.topic not in topics:
-                cost *= 2  # the topic's node may have to be made
-            if piece and size + cost > self._limit:
-                break
-            topics.add(write.partition.topic)
-            piece.append(write)
-            size += cost
-        return piece
-
-    def _acl_bytes(self, path: str) -> int:
-        acl = self.acls.get(path, self._steady.registry.settings.acl or ())
-        return sum(_ACL_BYTES + len(entry.id.encode()) for entry in acl)
+        settings = self._steady.registry.settings
+        piece = first_piece(self._paths, self._todo, settings, self.acls, self._limit)
+        return [self._todo[partition] for partition in piece]
 
     def _put(self, piece: Sequence[OffsetWrite], look: _Look) -> None:
         """One transaction. It may have to be tried again: then the piece is still to do."""

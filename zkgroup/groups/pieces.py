@@ -1,0 +1,45 @@
+"""How many of a group's offsets one transaction writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import Acl
+from zkgroup.servers.zookeeper import ZooKeeperSettings
+
+#: ZooKeeper takes at most 1 MiB a request (jute.maxbuffer), and drops the connection above it.
+PIECE_BYTES: Final = 512 << 10
+_OPERATION_BYTES: Final = 64  # of an operation, besides its path, its data and its access list
+_ACL_BYTES: Final = 32  # of an entry, besides its identity
+
+
+def first_piece(
+    paths: Mapping[TopicPartition, str],
+    partitions: Iterable[TopicPartition],
+    settings: ZooKeeperSettings,
+    acls: Mapping[str, tuple[Acl, ...]],
+    limit: int = PIECE_BYTES,
+) -> list[TopicPartition]:
+    """The first of ``partitions``, in their order, as many as a transaction of ``limit`` bytes takes, one at least.
+
+    ``paths``: of their nodes; ``acls``: of nodes that are to be made, where they are not those of ``settings``.
+    """
+    chroot = len(settings.chroot.encode())
+    piece: list[TopicPartition] = []
+    topics: set[str] = set()
+    size = 0
+    for key in partitions:
+        path = paths[key]
+        acl = acls.get(path, settings.acl or ())
+        cost = len(path.encode()) + chroot + _OPERATION_BYTES
+        cost += sum(_ACL_BYTES + len(entry.id.encode()) for entry in acl)
+        if key.topic not in topics:
+            cost *= 2  # the topic's node may have to be made
+        if piece and size + cost > limit:
+            break
+        topics.add(key.topic)
+        piece.append(key)
+        size += cost
+    return piece
