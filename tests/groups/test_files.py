@@ -206,12 +206,13 @@ def test_what_is_wrong_is_told_with_its_line(text: str | bytes, line: int, why: 
 @pytest.mark.parametrize(
     ("kind", "data", "unpack"),
     [
-        ("gzip", gzip.compress(b"t 0 1\n"), "gunzip -c"),
+        ("gzip", gzip.compress(b"t 0 1\n", mtime=0), "gunzip -c"),
         ("bzip2", bz2.compress(b"t 0 1\n"), "bunzip2 -c"),
         ("xz", lzma.compress(b"t 0 1\n"), "xz -dc"),
         ("zip", b"PK\x03\x04\x14\x00\x00\x00", "unzip -p"),
         ("zstd", b"\x28\xb5\x2f\xfd\x24\x06", "zstd -dc"),
     ],
+    ids=["gzip", "bzip2", "xz", "zip", "zstd"],
 )
 def test_what_is_compressed_is_to_be_unpacked(kind: str, data: bytes, unpack: str) -> None:
     """Whatever its name, it is recognised by how it begins."""

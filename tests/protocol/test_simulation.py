@@ -206,3 +206,28 @@ def test_a_commit_that_a_broker_answers_slowly_is_waited_for() -> None:
         store="dual",
         keep_trying=True,
     )
+
+
+def test_an_answer_that_was_asked_for_while_brokers_are_slow_is_waited_for() -> None:
+    """The last fault lasts until the last of those that ask under it has its answer, ten seconds later. (The
+    simulator's account let it end when it began, and called a member that waited one that does not come to rest.)"""
+    first = Kind(subscription="first", streams=1, listener_takes=0.3)
+    _run(
+        Fault(11.79, "restart", 171, 2.1),
+        Fault(15.4206, "lagging follower", 750, 1.053),
+        Fault(34.3208, "rolling", 318, 0.189),
+        Fault(46.6717, "kill", 81, 1.348),
+        Fault(47.1167, "slow brokers", 203, 1.828),
+        seed=1010307,
+        strategy="roundrobin",
+        topics=(2, 2, 2),
+        members=3,
+        kinds=(
+            Kind(subscription="black", streams=2),
+            first,
+            Kind(subscription="first", streams=3),
+            Kind(subscription="black", streams=2, listener_commits=True),
+        ),
+        store="kafka",
+        commit_interval=0.5,
+    )

@@ -381,6 +381,7 @@ class Faults:
 
     def _slow_brokers(self, fault: Fault) -> None:
         self.world.brokers.slow_until = self.world.clock.now + 2 * fault.length
+        self.world.calm_at = max(self.world.calm_at, self.world.brokers.slow_until)  # whoever asks until then may wait
 
     def _other_topics(self, fault: Fault) -> None:
         """Topics that nobody subscribes to come and go."""
