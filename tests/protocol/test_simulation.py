@@ -231,3 +231,19 @@ def test_an_answer_that_was_asked_for_while_brokers_are_slow_is_waited_for() -> 
         store="kafka",
         commit_interval=0.5,
     )
+
+
+def test_patience_that_was_spent_on_faults_is_no_giving_up_in_peace() -> None:
+    """Whoever comes while no server answers gives up after its time-out, be that a second after the last fault. (The
+    simulator's account called it giving up in peace.)"""
+    _run(
+        Fault(3.8451, "ZooKeeper restarted", 969, 1.177),
+        Fault(4.1136, "join", 774, 2.327),
+        Fault(4.2131, "cut all", 717, 0.983),
+        seed=1012913,
+        strategy="roundrobin",
+        topics=(1,),
+        members=1,
+        kinds=(Kind(subscription="all"),),
+        keep_trying=False,
+    )

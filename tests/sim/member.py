@@ -67,6 +67,7 @@ class SimMember(SimProcess):
         self._wake_at = float("inf")
         self._listening: dict[int, int] = {}  # tokens that a listener waits for, and the request it was called with
         self._asked_at = 0.0
+        self.waits_since = clock.now  # for a first connection, or for its share
         self.reader = SimReader(
             clock,
             random,
@@ -182,6 +183,8 @@ class SimMember(SimProcess):
                 if (listening := self._listening.pop(token, None)) is not None:
                     self.post(ev.Answered(listening, {}))
             case ev.Log(_, text):
+                if text.startswith("rebalance attempt 1 failed"):
+                    self.waits_since = self._clock.now
                 self.log.append(text)
                 self._note(f"{self.name}: {text}")
             case ev.Finished(error):

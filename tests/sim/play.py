@@ -128,6 +128,7 @@ class Play:
                 self._faults.asked[member.name] = None
                 self.counts["gave up"] += 1
         self._faults.over = True
+        calm = world.clock.now
         if self.scenario.mixed:
             self._calm_the_reference()
         elif not world.clock.run(BOUND, world.owned_by_plan):
@@ -142,7 +143,7 @@ class Play:
             raise Violation(f"read twice in an orderly group: {world.repeated} records", world.clock.now)
         for member in world.members:
             if isinstance(member, SimMember):
-                self._check_end(member, rested)
+                self._check_end(member, calm, rested)
         for member in world.live:
             self._faults.asked[member.name] = None
             member.leave()
@@ -157,10 +158,12 @@ class Play:
             missing = {p: offsets[:3] for p, offsets in self.world.missing().items()}
             raise Violation(f"{what}: {missing}\n{self.world.describe()}", self.world.clock.now)
 
-    def _check_end(self, member: SimMember, rested: float) -> None:
+    def _check_end(self, member: SimMember, calm: float, rested: float) -> None:
         world = self.world
         if member.finished and not member.dead and member.name not in self._faults.asked:
-            raise Violation(f"gave up in peace: {member.name}: {member.error}", world.clock.now)
+            if member.waits_since >= calm:  # or its patience was spent on faults
+                raise Violation(f"gave up in peace: {member.name}: {member.error}", world.clock.now)
+            self.counts["gave up"] += 1
         if not member.dead:  # a broker may take its time to answer still
             self._must(lambda: member.committed.keys() == member.asked, f"a commit is never answered: {member.name}")
         foreign = member.member.counters.foreign_writes
