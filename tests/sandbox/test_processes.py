@@ -88,7 +88,8 @@ def test_secrets_are_not_handed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert guard._process is not None
         child = spawn(["sleep", "60"], folder=tmp_path, log=tmp_path / "log", guard=guard)
         for pid in (child.id.pid, guard._process.pid):
-            handed = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            environ = Path(f"/proc/{pid}/environ")  # it is empty for a moment, while the process becomes another
+            handed = wait_until(environ.read_bytes, 10, "the environment").split(b"\0")
             assert b"NOT_ZKGROUP=told" in handed
             assert not [one for one in handed if b"hush" in one]
         child.kill()
