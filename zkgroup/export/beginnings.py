@@ -125,14 +125,13 @@ def _begin_without_offset(
     name = str(fact.partition)
     policy, kind = policies.no_offset, "unknown"
     start = fact.begin
-    latest = start == fact.log_end and not fact.exact
     if start is None and begin is not None:
-        start, latest = (fact.log_start, False) if begin == "earliest" else (fact.log_end, True)
+        start = fact.log_start if begin == "earliest" else fact.log_end
     if fact.fresh:
         # What was said of partitions without an offset was not said of one that nobody knew: all of it is new.
         policy, kind = policies.new_partition, "new"
         if start is not None and start > fact.log_start and not fact.exact:
-            start, latest = None, False
+            start = None
     if start is None and fact.coverage and policies.disagreement == "lake":
         start = fact.coverage[-1][1]
     if start is None:
@@ -142,15 +141,13 @@ def _begin_without_offset(
         if policy == "skip":
             troubles.leave_out(fact.partition, "it has no committed offset")
             return None
-        start, latest = (fact.log_start, False) if policy == "earliest" else (fact.log_end, True)
+        start = fact.log_start if policy == "earliest" else fact.log_end
     if start > fact.log_end:
         troubles.add("beyond", f"{name} is to begin at {start}, its log ends at {fact.log_end}")
         return None
     place = _agreed(fact, start, policies.disagreement, troubles)
-    if place is not None and latest:
-        known = [*fact.coverage, *((gap.start, gap.end) for gap in place[1])]
-        passed = subtract((fact.log_start, place[0]), known)
-        place = place[0], (*(Skipped("latest", low, high) for low, high in passed), *place[1])
+    if not fact.coverage and not fact.exact and fact.log_start < start == fact.log_end:
+        place = start, (Skipped("latest", fact.log_start, start),)  # else what is passed over has been agreed on
     return None if place is None else _readable(fact, *place, policies.expired, troubles)
 
 
