@@ -67,7 +67,7 @@ class SimMember(SimProcess):
         self._wake_at = float("inf")
         self._listening: dict[int, int] = {}  # tokens that a listener waits for, and the request it was called with
         self._asked_at = 0.0
-        self.waits_since = clock.now  # for a first connection, or for its share
+        self.waits_since = clock.now  # for a first connection, or for its share; never, while it owns that
         self.reader = SimReader(
             clock,
             random,
@@ -128,6 +128,10 @@ class SimMember(SimProcess):
             return
         for action in self.member.handle(event, self._clock.now):
             self._perform(action)
+        if self.member.phase is Phase.OWNING:
+            self.waits_since = float("inf")
+        elif not self.finished:
+            self.waits_since = min(self.waits_since, self._clock.now)
         self._set_alarm()
 
     def _set_alarm(self) -> None:
@@ -183,8 +187,6 @@ class SimMember(SimProcess):
                 if (listening := self._listening.pop(token, None)) is not None:
                     self.post(ev.Answered(listening, {}))
             case ev.Log(_, text):
-                if text.startswith("rebalance attempt 1 failed"):
-                    self.waits_since = self._clock.now
                 self.log.append(text)
                 self._note(f"{self.name}: {text}")
             case ev.Finished(error):
