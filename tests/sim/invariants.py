@@ -14,7 +14,7 @@ from sim.zookeeper import Change
 from zkgroup.protocol import znodes
 from zkgroup.protocol.ledger import Run
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import WRITES, Get, Node, Op
+from zkgroup.protocol.ops import Get, Node, Op, writes
 
 GROUP = "g"
 TIMEOUT = 6.0
@@ -98,7 +98,7 @@ class Invariants:
         try to, where its client knows already that the connection is gone."""
         assert member.session is not None
         over = self.clock.now - member.session.proven_until
-        if over >= 0 and any(isinstance(op, WRITES) for op in ops):
+        if over >= 0 and writes(ops):
             what = ", ".join(f"{type(op).__name__} {op.path}" for op in ops[:3])
             self._wrong(member, "write past the lease", f"{member.name} sends {what}, {over:.2f} s past it")
 

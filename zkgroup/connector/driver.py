@@ -23,7 +23,7 @@ from zkgroup.protocol import events as ev
 from zkgroup.protocol.member import Member, MemberSettings, Phase
 from zkgroup.protocol.names import ConsumerThreadId, TopicPartition
 from zkgroup.protocol.offsets import CommitError
-from zkgroup.protocol.ops import WRITES, Code, Failure, Op, Result, SessionEvent
+from zkgroup.protocol.ops import Code, Failure, Op, Result, SessionEvent, writes
 from zkgroup.servers.brokers import Brokers
 from zkgroup.servers.group_offsets import GroupOffsets
 from zkgroup.servers.zookeeper import Session, Trouble, ZooKeeperSettings
@@ -279,7 +279,7 @@ class Driver:
         assert self._session is not None
         sent_at = self._clock()
         # Who was stopped since that was decided, or waited for who reads its log, begins no write past its lease.
-        if not self.member.lease.holds(sent_at) and any(isinstance(op, WRITES) for op in ops):
+        if not self.member.lease.holds(sent_at) and writes(ops):
             unsent = Failure(Code.CONNECTION_LOSS, "not sent: the lease on the session ran out")
             self._events.put(ev.Reply(request, [unsent] * len(ops), sent_at))
             return

@@ -13,7 +13,7 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.events import Reply, Send
 from zkgroup.protocol.lease import Lease
 from zkgroup.protocol.offsets import Procedure
-from zkgroup.protocol.ops import WRITES, Code, Failure, Op, Result, Sync
+from zkgroup.protocol.ops import Code, Failure, Op, Result, Sync, writes
 
 T = TypeVar("T")
 _Then: TypeAlias = Callable[[Sequence[Result]], None]
@@ -111,7 +111,7 @@ class Conversation:
         the procedure begins again."""
         if not self.connected:
             self._interrupt()
-        elif self.lease.holds(self.now) or not any(isinstance(op, WRITES) for op in ops):
+        elif self.lease.holds(self.now) or not writes(ops):
             self._send(ops, then)
         else:
             self._holding = True

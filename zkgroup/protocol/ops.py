@@ -7,6 +7,7 @@ to the chroot. A batch is sent in its order, pipelined, and answered by one resu
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -161,6 +162,11 @@ class Transaction:
 Op: TypeAlias = Get | Children | Exists | GetAcl | Create | Ensure | SetData | Delete | Sync | Transaction
 #: What goes through the leader and its quorum: answered only while the session lives.
 WRITES = (Create, Ensure, SetData, Delete, Transaction)
+
+
+def writes(ops: Iterable[Op]) -> bool:
+    """Whether any of these is a write."""
+    return any(isinstance(op, WRITES) for op in ops)
 
 
 @dataclass(frozen=True, slots=True)
