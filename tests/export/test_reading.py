@@ -16,11 +16,11 @@ from support import wait_until
 from zkgroup.errors import RefusedError, UsageError
 from zkgroup.export.bounds import LATEST, Bound, parse_bound
 from zkgroup.export.lake import Lake
-from zkgroup.export.refusals import overtaken
 from zkgroup.export.run import PartitionSummary
 from zkgroup.export.rundata import Manifest
 from zkgroup.export.store import FolderStore
 from zkgroup.export.words import PartitionPlan, Policies
+from zkgroup.export.writing import overtaken
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Create, Ensure
 from zkgroup.sandbox.topics import Record, add_partitions, produce
@@ -235,17 +235,13 @@ def test_what_is_gone_is_what_was_planned_and_no_more() -> None:
     places = [(0, 5, 9), (1, 0, 20), (2, 8, 9), (3, 3, 3), (4, 1, 9), (5, 2, 9), (6, 0, 9)]
     parts = [PartitionPlan(TopicPartition("t", number), start, 1, start, end) for number, start, end in places]
     starts = {part.partition: 8 for part in parts if part.partition.partition != 6}
-    error = overtaken(parts, starts)
-    assert error is not None
-    assert error.message == (
+    assert overtaken(parts, starts) == (
         "t-0: offsets 5 to 7 (3 offsets) were deleted from the log, which now starts at 8; "
         "t-1: offsets 0 to 7 (8 offsets) were deleted from the log, which now starts at 8; "
         "t-4: offsets 1 to 7 (7 offsets) were deleted from the log, which now starts at 8; and 1 more"
     )
-    assert overtaken(parts[2:4], starts) is None
-    cut = overtaken([replace(parts[0], end=6)], starts)
-    assert cut is not None
-    assert "offsets 5 to 5 (1 offset) were" in cut.message
+    assert not overtaken(parts[2:4], starts)
+    assert "offsets 5 to 5 (1 offset) were" in overtaken([replace(parts[0], end=6)], starts)
 
 
 def test_retention_that_overtook_the_group_is_refused_or_recorded(

@@ -13,7 +13,7 @@ large values in the footer. The footer's metadata says where the file comes from
 from __future__ import annotations
 
 import resource
-from collections.abc import Iterable, Mapping, Sized
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
@@ -28,6 +28,7 @@ from zkgroup.export.taskdata import FileAnswer, FileOptions
 from zkgroup.export.words import OffsetRange, Slice
 from zkgroup.export.workplace import WorkFile, Workplace
 from zkgroup.servers.kafka import Message
+from zkgroup.servers.ranges import header_bytes, size_of
 
 _GROUP_ROWS: Final = 128 << 10
 _GROUP_BYTES: Final = 16 << 20
@@ -214,12 +215,6 @@ class TaskFiles:
         del self._files[folder]
 
 
-def _header_bytes(messages: list[Message]) -> int:
-    """Of each message. Headers of note come with every one: the last tells of them."""
-    headers = cast("list[tuple[str, bytes | None]]", messages[-1].headers() or [])
-    return sum(len(value or b"") for _, value in headers)
-
-
 class _File:
     """One file: what waits for it, and what it holds."""
 
@@ -268,9 +263,8 @@ class _File:
             self._slices.append(piece)
         self._stretch = stretch
         keys = cast("Iterable[bytes]", filter(None, map(Message.key, messages)))
-        size = (
-            sum(map(len, messages)) + sum(map(len, keys)) + len(messages) * (_MESSAGE_BYTES + _header_bytes(messages))
-        )
+        beside = _MESSAGE_BYTES + header_bytes(messages[-1])  # headers of note come with every message
+        size = sum(map(len, messages)) + sum(map(len, keys)) + len(messages) * beside
         self._raw += messages
         self._raw_bytes += size
         self._load.raw += size
@@ -298,8 +292,7 @@ class _File:
 
     def _take(self, messages: list[Message]) -> None:
         # What is full is written before more is made, or large messages would be held twice. One tells the size.
-        one = messages[-1]
-        likely = len(messages) * (len(cast("Sized", one)) + len(one.key() or b"") + _header_bytes(messages))
+        likely = len(messages) * size_of(messages[-1])
         if self._rows + len(messages) > _GROUP_ROWS or self._bytes + likely > self._group_bytes:
             self._write()
         batch, undecodable = self._columns.batch(messages, self._slices[-1].partition)

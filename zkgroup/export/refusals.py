@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from zkgroup.errors import RefusedError
 from zkgroup.export.words import PartitionFacts, PartitionPlan
-from zkgroup.protocol.names import TopicPartition
-from zkgroup.words import counted, listed
+from zkgroup.words import listed
 
 if TYPE_CHECKING:
     from zkgroup.export.group import ExportGroup
@@ -19,12 +18,6 @@ TAKEN_REMEDY: Final = (
     "--settle withdraw takes back what this run has published and ends it; or move that file away, and run the same "
     "command again; --status tells what is unfinished"
 )
-
-#: What helps where retention was faster than the export.
-OVERTAKEN_REMEDY: Final = (
-    "--on-expired earliest (or --skip-lost) goes on where the log starts, and records what is gone"
-)
-_SHOWN = 3  # partitions that a message tells of
 
 
 class Moved(RefusedError):
@@ -66,20 +59,6 @@ class Live(RefusedError):
 def taken_name(where: object) -> RefusedError:
     """The error for a file of another run under the name that one of ours was to have."""
     return RefusedError(f"{where} exists already, and is another run's", TAKEN_REMEDY)
-
-
-def overtaken(parts: Iterable[PartitionPlan], starts: Mapping[TopicPartition, int]) -> RefusedError | None:
-    """The error for what logs that begin at ``starts`` have no more of what was planned; None where it is all there."""
-    gone: list[str] = []
-    for part in parts:
-        low = starts.get(part.partition, 0)
-        if part.start < min(low, part.end):
-            count = counted(min(low, part.end) - part.start, "offset")
-            gone.append(
-                f"{part.partition}: offsets {part.start} to {min(low, part.end) - 1} ({count}) were deleted from the "
-                f"log, which now starts at {low}"
-            )
-    return RefusedError(listed(gone, "; ", most=_SHOWN), OVERTAKEN_REMEDY) if gone else None
 
 
 def refuse_other_cluster(group: ExportGroup, lake: Lake, facts: Iterable[PartitionFacts], last: LastRun) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import cast
 
@@ -13,13 +13,17 @@ from zkgroup.export.assembling import Written, assemble, ranges_of
 from zkgroup.export.lake import Lake
 from zkgroup.export.layout import parse_compression
 from zkgroup.export.plan import pack, task_size
-from zkgroup.export.refusals import OVERTAKEN_REMEDY, overtaken
 from zkgroup.export.rundata import RunPlan
 from zkgroup.export.surroundings import Progress, Surroundings
 from zkgroup.export.taskdata import DoneAnswer, FileAnswer, FileOptions, RangeAnswer, TaskSettings
+from zkgroup.export.words import PartitionPlan
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.logs import LogRange, log_offsets
+from zkgroup.servers.ranges import what_is_gone
+from zkgroup.words import listed
+
+_SHOWN = 3  # partitions that a message tells of
 
 
 def write_ranges(plan: RunPlan, lake: Lake, folder: str, having: Surroundings) -> Written:
@@ -75,12 +79,12 @@ def write_ranges(plan: RunPlan, lake: Lake, folder: str, having: Surroundings) -
         try:
             answers = runner.run(settings, tasks, tell)
         except OffsetOutOfRangeError as error:
-            raise _overtaken(plan, kafka, having.patience, error) from None
+            raise _refusal(plan, kafka, having.patience, error) from None
     having.passed("files written")
     return assemble(plan, answers, newest)
 
 
-def _overtaken(plan: RunPlan, kafka: KafkaSettings, timeout: float, met: OffsetOutOfRangeError) -> RefusedError:
+def _refusal(plan: RunPlan, kafka: KafkaSettings, timeout: float, met: OffsetOutOfRangeError) -> RefusedError:
     """The refusal where retention overtook the plan. A task met it in one of its ranges, and more may be gone, also of
     other partitions; where the brokers do not tell, what it ``met`` is all that is known."""
     parts = [part for part in plan.partitions if part.start < part.end]
@@ -88,7 +92,20 @@ def _overtaken(plan: RunPlan, kafka: KafkaSettings, timeout: float, met: OffsetO
     with contextlib.suppress(UnreachableError):
         logs = log_offsets(kafka, [part.partition for part in parts], timeout)
     starts = {partition: found.start for partition, found in logs.items() if isinstance(found, LogRange)}
-    return overtaken(parts, starts) or RefusedError(met.message, OVERTAKEN_REMEDY)
+    return RefusedError(
+        overtaken(parts, starts) or met.message,
+        "--on-expired earliest (or --skip-lost) goes on where the log starts, and records what is gone",
+    )
+
+
+def overtaken(parts: Iterable[PartitionPlan], starts: Mapping[TopicPartition, int]) -> str:
+    """What logs that begin at ``starts`` have no more of what was planned, in words; none where it is all there."""
+    gone = [
+        what_is_gone(part.partition, part.start, part.end, low)
+        for part in parts
+        if part.start < min(low := starts.get(part.partition, 0), part.end)
+    ]
+    return listed(gone, "; ", most=_SHOWN)
 
 
 def _only(plan: RunPlan) -> dict[TopicPartition, list[tuple[str, int, int]]]:

@@ -16,7 +16,7 @@ What was seen with librdkafka 2.16 and is dealt with here:
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from dataclasses import dataclass
 from typing import Protocol, cast
 
@@ -158,7 +158,7 @@ class RangeReader:
     def _adapt(self, batch: list[Message]) -> int:
         """Ask for as many messages as fit; the mean size of these, in bytes."""
         # Keys and headers of note come with every message: one tells of them.
-        mean = sum(map(len, batch)) // len(batch) + _beside(batch[-1])
+        mean = sum(map(len, batch)) // len(batch) + size_of(batch[-1]) - len(batch[-1])
         wanted = min(_BATCH_MESSAGES, max(1, _BATCH_BYTES // (mean + 100)))
         self._size = min(wanted, self._size * 4)
         return mean
@@ -262,10 +262,15 @@ class _Silence:
         return self._waits <= 0
 
 
-def _beside(message: Message) -> int:
-    """Bytes of what a message has beside its value."""
+def header_bytes(message: Message) -> int:
+    """The size of what its headers hold."""
     headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])
-    return len(message.key() or b"") + sum(len(value or b"") for _, value in headers)
+    return sum(len(value or b"") for _, value in headers)
+
+
+def size_of(message: Message) -> int:
+    """Bytes of value, key and headers; ``len(message)`` is its value's."""
+    return len(cast("Sized", message)) + len(message.key() or b"") + header_bytes(message)
 
 
 def _pieces(batch: list[Message], mean: int) -> Iterator[list[Message]]:
@@ -281,7 +286,7 @@ def _pieces(batch: list[Message], mean: int) -> Iterator[list[Message]]:
         held = 0
         while batch and held < _BATCH_BYTES:
             piece.append(batch.pop())
-            held += len(piece[-1]) + _beside(piece[-1])
+            held += size_of(piece[-1])
         yield piece
 
 
@@ -310,15 +315,22 @@ def _follow(partition: TopicPartition, position: int, batch: list[Message]) -> i
 
 def _out_of_range(partition: TopicPartition, position: int, end: int, low: int, high: int) -> OffsetOutOfRangeError:
     if low > position:
-        lost = min(low, end) - position
         return OffsetOutOfRangeError(
-            f"{partition}: offsets {position} to {min(low, end) - 1} ({lost} offsets) were deleted from the log, "
-            f"which now starts at {low}",
+            what_is_gone(partition, position, end, low),
             "retention overtook the reader: choose where to go on",
         )
     return OffsetOutOfRangeError(
         f"{partition}: the log ends at {high}, below {end} where it ended when it was looked at",
         "it was truncated, or deleted and made again",
+    )
+
+
+def what_is_gone(partition: TopicPartition, start: int, end: int, low: int) -> str:
+    """What a log that begins at ``low``, above ``start``, has no more of ``[start, end)``, in words."""
+    count = min(low, end) - start
+    return (
+        f"{partition}: offsets {start} to {start + count - 1} ({count} offset{'s' * (count != 1)}) were deleted from "
+        f"the log, which now starts at {low}"
     )
 
 
