@@ -46,6 +46,10 @@ class UnreachableError(ZkgroupError):
     exit_code = 3
 
 
+class NoAnswerError(UnreachableError):
+    """Brokers let a request wait: the next one may be answered, by another of them."""
+
+
 class NotFoundError(ZkgroupError):
     """No such group, topic or partition."""
 

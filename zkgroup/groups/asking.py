@@ -7,11 +7,12 @@ questions share one time-out: where one must be answered before the next can be 
 from __future__ import annotations
 
 import re
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
-from zkgroup.errors import UsageError, ZkgroupError
+from zkgroup.errors import NoAnswerError, UsageError, ZkgroupError
 from zkgroup.groups.joining import Log
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.servers.answers import KafkaSide
@@ -28,7 +29,7 @@ Brokers: TypeAlias = "KafkaSettings | Callable[[], KafkaSettings]"
 
 
 class Asker:
-    """One look's questions to the brokers. Once they were out of reach they are not asked again.
+    """One look's questions to the brokers. Once they were out of reach, or the time was up, they are not asked again.
 
     ``timeout``: seconds, for all questions together, from the first on.
     ``logs`` may be asked while another thread waits for ``sides``.
@@ -40,6 +41,7 @@ class Asker:
         self._deadline: float | None = None
         self._settings: KafkaSettings | None = None
         self._coordinators: Coordinators | None = None
+        self._lock = threading.Lock()  # over the making of it
         self.failure: ZkgroupError | None = None
         self._errors: list[str] = []
         self._failed: dict[str, tuple[ZkgroupError, set[str]]] = {}
@@ -58,18 +60,26 @@ class Asker:
 
     def coordinators(self, questions: int = 1) -> Coordinators:
         """The brokers as coordinators of groups; one of so many ``questions`` is asked next. Raises as ``settings``."""
+        coordinators = self._asked()
+        coordinators.timeout = self._left() / questions
+        return coordinators
+
+    def _asked(self) -> Coordinators:
         from zkgroup.servers.coordinator import Coordinators  # confluent-kafka: 60 ms that not every look needs
 
-        if self._coordinators is None:
-            self._coordinators = Coordinators(self.settings(), self._timeout)
-        self._coordinators.timeout = self._left() / questions
-        return self._coordinators
+        with self._lock:
+            if self._coordinators is None:
+                self._coordinators = Coordinators(self.settings(), self._left())
+            return self._coordinators
 
     def _left(self) -> float:
         """How much is left of the time-out, in seconds; a little always is."""
         if self._deadline is None:
             self._deadline = time.monotonic() + self._timeout
         return max(min(LEAST, self._timeout), self._deadline - time.monotonic())
+
+    def _has_time(self) -> bool:
+        return self._deadline is None or time.monotonic() < self._deadline
 
     def names(self) -> Sequence[str]:
         """The groups in Kafka; none, with a warning, where the brokers do not tell."""
@@ -101,11 +111,14 @@ class Asker:
             return {}
         from zkgroup.servers.logs import LogRange, log_offsets  # as above
 
-        nothing: Mapping[TopicPartition, LogRange | ZkgroupError] = {}
-        answers = self._ask(
-            "log offsets are not known", lambda: log_offsets(self.settings(), wanted, self._left()), nothing
-        )
-        if self.failure is not None:
+        def question() -> Mapping[TopicPartition, LogRange | ZkgroupError] | None:
+            settings = self.settings()
+            client = None if settings.old_and_plain else self._asked().client()
+            return log_offsets(settings, wanted, self._left(), client=client)
+
+        answers = self._ask("log offsets are not known", question, None)
+        if answers is None:
+            assert self.failure is not None
             return dict.fromkeys(wanted, self.failure.message)
         return {
             key: (answer.start, answer.end, answer.leader) if isinstance(answer, LogRange) else answer.message
@@ -114,7 +127,7 @@ class Asker:
 
     def _ask(self, what: str, question: Callable[[], T], otherwise: T) -> T:
         """The answer, or ``otherwise``. Raises ``UsageError`` where librdkafka refuses its configuration."""
-        if self.failure is not None:
+        if self.failure is not None and not (isinstance(self.failure, NoAnswerError) and self._has_time()):
             return otherwise
         try:
             self.settings()

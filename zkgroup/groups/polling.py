@@ -20,7 +20,7 @@ from zkgroup.servers.answers import KafkaSide
 
 if TYPE_CHECKING:
     from zkgroup.servers.coordinator import Coordinators
-    from zkgroup.servers.kafka import AdminClient, KafkaSettings
+    from zkgroup.servers.kafka import KafkaSettings
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,6 @@ class Poller:
         self._closing = False
         self._brokers: tuple[int, ...] | None = None
         self._settings: KafkaSettings | None = None
-        self._client: AdminClient | None = None
         self._coordinators: Coordinators | None = None
         self._side = KafkaSide()
         self._unknown_since: float | None = None
@@ -128,7 +127,7 @@ class Poller:
             wanted = {*question.partitions, *self._side.offsets, *assigned(self._side)}
             return Answer(self._side, self._logs(wanted), "; ".join(self._side.errors) or None)
         except ZkgroupError as error:
-            self._settings = self._client = self._coordinators = None
+            self._settings = self._coordinators = None
             return Answer(self._side, {}, error.message)
 
     def _settle(self, brokers: tuple[int, ...]) -> None:
@@ -137,7 +136,7 @@ class Poller:
             return
         settings = self._find()
         if settings != self._settings:
-            self._settings, self._client, self._coordinators = settings, None, None
+            self._settings, self._coordinators = settings, None
         self._brokers = brokers
 
     def _ask_side(self, question: Question) -> None:
@@ -147,24 +146,26 @@ class Poller:
         since = self._unknown_since
         if since is not None and time.monotonic() - since < UNKNOWN_FOR:
             return
-        from zkgroup.servers.coordinator import Coordinators  # confluent-kafka, which not every import needs
-
-        if self._coordinators is None:
-            self._coordinators = Coordinators(self._settings, self._timeout)
-        side = self._coordinators.sides([self._group], by_partition=question.by_partition)[self._group]
+        coordinators = self._asked_of(self._settings)
+        side = coordinators.sides([self._group], by_partition=question.by_partition)[self._group]
         self._side = side
         nothing = side.group is None and not side.offsets and not side.errors
         self._unknown_since = time.monotonic() if nothing else None
 
+    def _asked_of(self, settings: KafkaSettings) -> Coordinators:
+        from zkgroup.servers.coordinator import Coordinators  # confluent-kafka, which not every import needs
+
+        if self._coordinators is None:
+            self._coordinators = Coordinators(settings, self._timeout)
+        return self._coordinators
+
     def _logs(self, wanted: Collection[TopicPartition]) -> dict[TopicPartition, Log]:
         if not wanted or self._settings is None:
             return {}
-        from zkgroup.servers.kafka import admin_client  # as above
-        from zkgroup.servers.logs import LogRange, log_offsets
+        from zkgroup.servers.logs import LogRange, log_offsets  # as above
 
-        if self._client is None and not self._settings.old_and_plain:
-            self._client = admin_client(self._settings, self._timeout)
-        found = log_offsets(self._settings, sorted(wanted), self._timeout, client=self._client)
+        client = None if self._settings.old_and_plain else self._asked_of(self._settings).client()
+        found = log_offsets(self._settings, sorted(wanted), self._timeout, client=client)
         return {
             key: (answer.start, answer.end, answer.leader) if isinstance(answer, LogRange) else answer.message
             for key, answer in found.items()

@@ -7,6 +7,7 @@ partitions that are named, later a group's offsets are told as a whole. Asking f
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
@@ -36,22 +37,27 @@ _STATES: Final = {
 
 
 class Coordinators:
-    """The coordinators of a cluster's groups, asked through one client. Used by one thread; ``timeout`` in seconds."""
+    """The coordinators of a cluster's groups, asked through one client. Used by one thread, but for ``client``;
+    ``timeout`` in seconds."""
 
     def __init__(self, settings: KafkaSettings, timeout: float) -> None:
         self.settings = settings
         self.timeout = timeout
         self._client: AdminClient | None = None
+        self._lock = threading.Lock()  # over the making of it
 
-    def _admin(self) -> AdminClient:
-        if self._client is None:
-            self._client = admin_client(self.settings, self.timeout)
-        return self._client
+    def client(self) -> AdminClient:
+        """The client, for other questions too: a second one would wait once more for a controller that is dead. Made
+        when first asked for, by any thread. Raises ``UnreachableError``."""
+        with self._lock:
+            if self._client is None:
+                self._client = admin_client(self.settings, self.timeout)
+            return self._client
 
     def leaders(self) -> dict[str, dict[int, int | None]]:
         """Topic → partition → the id of its leader, None where there is none. Raises ``ZkgroupError``."""
         try:
-            metadata = self._admin().list_topics(timeout=self.timeout)
+            metadata = self.client().list_topics(timeout=self.timeout)
         except KafkaException as error:
             raise self._failed("brokers do not tell their topics", error.args[0]) from None
         return {
@@ -66,14 +72,14 @@ class Coordinators:
     def broker_ids(self) -> tuple[int, ...]:
         """The brokers that are up. Raises ``ZkgroupError``."""
         try:
-            return tuple(sorted(self._admin().list_topics(timeout=self.timeout).brokers))
+            return tuple(sorted(self.client().list_topics(timeout=self.timeout).brokers))
         except KafkaException as error:
             raise self._failed("brokers do not tell who they are", error.args[0]) from None
 
     def names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The groups that the brokers know, sorted, and what could not be asked. Raises ``UnreachableError``."""
         try:
-            answer = self._admin().list_consumer_groups(request_timeout=self.timeout).result(self.timeout + 1)
+            answer = self.client().list_consumer_groups(request_timeout=self.timeout).result(self.timeout + 1)
         except KafkaException as error:
             raise self._failed("brokers do not tell their groups", error.args[0]) from None
         except TimeoutError:
@@ -108,7 +114,7 @@ class Coordinators:
         named = self._named(asked, topics) if by_partition else None
         # Both are under way at the same time: a coordinator that is dead is waited for once.
         deadline = self._deadline()
-        describing = self._admin().describe_consumer_groups(asked, request_timeout=self.timeout)
+        describing = self.client().describe_consumer_groups(asked, request_timeout=self.timeout)
         committed = self._committed(asked, named)
         described = {group: _answer(describing[group], deadline, _group) for group in asked}
         # What a broker does that cannot read the question: it drops the connection.
@@ -119,7 +125,7 @@ class Coordinators:
             # What else was asked over that connection went with it.
             dropped = [group for group, answer in described.items() if _is_dropped(answer)]
             describing = (
-                self._admin().describe_consumer_groups(dropped, request_timeout=self.timeout) if dropped else {}
+                self.client().describe_consumer_groups(dropped, request_timeout=self.timeout) if dropped else {}
             )
             committed |= self._committed(puzzled, self._named(puzzled, topics))
             described |= {group: _answer(describing[group], deadline, _group) for group in dropped}
@@ -131,7 +137,7 @@ class Coordinators:
         if not groups:
             return {}
         deadline = self._deadline()
-        asked = self._admin().describe_consumer_groups(list(groups), request_timeout=self.timeout)
+        asked = self.client().describe_consumer_groups(list(groups), request_timeout=self.timeout)
         found = {group: _answer(future, deadline, _group) for group, future in asked.items()}
         return {
             group: answer.members if isinstance(answer, CoordinatorGroup) else self._why(answer)
@@ -169,7 +175,7 @@ class Coordinators:
                 continue
             # One a call is all that librdkafka (2.16) takes.
             request = [ConsumerGroupTopicPartitions(group, partitions)]
-            asked |= self._admin().list_consumer_group_offsets(request, request_timeout=self.timeout)
+            asked |= self.client().list_consumer_group_offsets(request, request_timeout=self.timeout)
         deadline = self._deadline()
         return found | {group: _answer(future, deadline, _offsets) for group, future in asked.items()}
 
@@ -221,7 +227,7 @@ class Coordinators:
         even asked). A group that is gone already is no matter.
         """
         self.check_deletes(group)
-        answer = self._admin().delete_consumer_groups([group], request_timeout=self.timeout)[group]
+        answer = self.client().delete_consumer_groups([group], request_timeout=self.timeout)[group]
         try:
             answer.result(self.timeout + 1)
         except TimeoutError:

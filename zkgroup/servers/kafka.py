@@ -39,7 +39,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from zkgroup.config.security import MECHANISMS, PROTOCOLS
-from zkgroup.errors import UnreachableError, UsageError, ZkgroupError
+from zkgroup.errors import NoAnswerError, UnreachableError, UsageError, ZkgroupError
 from zkgroup.protocol.brokers import BrokerRegistration, Endpoint
 from zkgroup.servers import answering, kafka_trouble, listeners, tls
 from zkgroup.servers.kafka_log import ClientLog
@@ -400,9 +400,9 @@ def topics(settings: KafkaSettings, timeout: float) -> dict[str, tuple[int, ...]
     return {name: tuple(sorted(topic.partitions)) for name, topic in metadata.topics.items() if topic.error is None}
 
 
-def no_answer(settings: KafkaSettings, timeout: float) -> UnreachableError:
+def no_answer(settings: KafkaSettings, timeout: float) -> NoAnswerError:
     """The error for brokers that let a request wait."""
-    return UnreachableError(
+    return NoAnswerError(
         f"brokers at {settings.bootstrap} gave no answer within {round(timeout, 1):g} s",
         "check that they run and that this host may reach them",
     )
