@@ -26,6 +26,7 @@ from zkgroup.servers.zookeeper import ZooKeeperSettings
 from zkgroup.words import listed
 
 Lists = Mapping[str, tuple[Acl, ...]]
+_OFFSET_DEPTH: Final = 5  # slashes in /consumers/G/offsets/T/P
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,47 +53,56 @@ def copied_lists(
     Raises ``RefusedError`` where a list is not told, or would keep these credentials from making what is below.
     """
     there = frozenset(node.path for node in target.nodes) if target is not None else frozenset[str]()
-    keys = list(partitions)
+    keys, settings = list(partitions), registry.settings
     pairs = {new: old for new, old in _pairs(source.group, to, keys, renaming=renaming) if new not in there}
     beside = (znodes.ids(to), znodes.owners(to))
     if set(pairs) <= set(beside):
         return CopiedLists()
-    settings = registry.settings
-    wanted = settings.acl
+    theirs = _lists_of(registry, pairs, renaming=renaming)
+    found = {new: acl for new, acl in (theirs or {}).items() if new not in beside or acl != OPEN}
+    asked = settings.acl
+    lists = found if asked is None else dict.fromkeys((new for new in pairs if new not in beside), asked)
+    in_pieces = len(first_piece(znodes.offset_paths(to, keys), keys, settings, lists)) < len(keys)
+    if asked is None or in_pieces:  # one transaction is refused as a whole
+        _check_below(lists, to, settings, in_pieces=in_pieces)
+    closed = list(dict.fromkeys(acl for acl in found.values() if acl != OPEN))
+    if asked is not None:
+        return CopiedLists(told=_why_not_theirs(closed, settings, source.group, to, hidden=theirs is None))
+    told = []
+    if closed:
+        who = f"group {to} gets" if target is None else f"new nodes of group {to} get"
+        those = "lists" if len(closed) > 1 else "list"
+        told.append(f"{who} the access {those} of group {source.group}: {_told(closed)}")
+    if opened := _opened(registry, found, there):
+        told.append(f"{listed(opened)} will be open to everybody, as in group {source.group}, unlike what is above")
+    return CopiedLists(found, tuple(told))
+
+
+def _lists_of(registry: Registry, pairs: Mapping[str, str], *, renaming: bool) -> Lists | None:
+    """New path → the list of the node it is made of, where that is there. None where they are not told, and others were
+    asked for; else that is a ``RefusedError``."""
     answers = dict(zip(pairs, registry.read([GetAcl(old) for old in pairs.values()]), strict=True))
     gone = {new for new, answer in answers.items() if isinstance(answer, Failure) and answer.code is Code.NO_NODE}
     try:
-        found = {new: readable_acl(old, answers[new]) for new, old in pairs.items() if new not in gone}
+        return {new: readable_acl(old, answers[new]) for new, old in pairs.items() if new not in gone}
     except RefusedError as refused:
-        if wanted is None:
-            if not renaming:  # where the source is deleted, its backup needs the list in any case
-                refused.remedy = f"{refused.remedy}, or give --zookeeper-acl"
-            raise
-        found = {}
-    known = bool(found)
-    found = {new: acl for new, acl in found.items() if new not in beside or acl != OPEN}
-    lists = found if wanted is None else dict.fromkeys((new for new in pairs if new not in beside), wanted)
-    paths = znodes.offset_paths(to, keys)
-    in_pieces = len(first_piece(paths, keys, settings, lists)) < len(keys)
-    if wanted is None or in_pieces:  # one transaction is refused as a whole
-        _check_below(lists, to, settings, in_pieces=in_pieces)
-    closed = list(dict.fromkeys(acl for acl in found.values() if acl != OPEN))
-    if wanted is not None:
-        those = "those" if len(closed) != 1 else "that"
-        told = f"group {to} gets {_ASKED}, not {those} of group {source.group}"
-        if not known:
-            return CopiedLists(told=(f"{told}, {_HIDDEN}",))
-        differs = any(not is_asked_for(acl, settings) for acl in closed)
-        return CopiedLists(told=(f"{told}: {_told(closed)}",) if differs else ())
-    words = []
-    if closed:
-        who = f"group {to} gets" if target is None else f"new nodes of group {to} get"
-        words.append(
-            f"{who} the access {'lists' if len(closed) > 1 else 'list'} of group {source.group}: {_told(closed)}"
-        )
-    if opened := _opened(registry, found, there):
-        words.append(f"{listed(opened)} will be open to everybody, as in group {source.group}, unlike what is above")
-    return CopiedLists(found, tuple(words))
+        if registry.settings.acl is not None:
+            return None
+        if not renaming:  # where the source is deleted, its backup needs the list in any case
+            refused.remedy = f"{refused.remedy}, or give --zookeeper-acl"
+        raise
+
+
+def _why_not_theirs(
+    closed: Sequence[tuple[Acl, ...]], settings: ZooKeeperSettings, group: str, to: str, *, hidden: bool
+) -> tuple[str, ...]:
+    """What a plan says where a list was asked for, and the lists of ``group``, ``closed`` or not shown, are others."""
+    those = "those" if len(closed) != 1 else "that"
+    told = f"group {to} gets the access list that was asked for (zookeeper-acl), not {those} of group {group}"
+    if hidden:
+        return (f"{told}, which are not shown to these credentials",)
+    differs = any(not is_asked_for(acl, settings) for acl in closed)
+    return (f"{told}: {_told(closed)}",) if differs else ()
 
 
 def _opened(registry: Registry, lists: Lists, there: frozenset[str]) -> list[str]:
@@ -104,10 +114,6 @@ def _opened(registry: Registry, lists: Lists, there: frozenset[str]) -> list[str
         parent for parent, one in zip(parents, answers, strict=True) if not isinstance(one, Acls) or one.acl != OPEN
     }
     return [new for new, parent in above.items() if parent in closed]
-
-
-_ASKED: Final = "the access list that was asked for (zookeeper-acl)"
-_HIDDEN: Final = "which are not shown to these credentials"
 
 
 def _pairs(group: str, to: str, partitions: Iterable[TopicPartition], *, renaming: bool) -> Iterable[tuple[str, str]]:
@@ -156,9 +162,6 @@ def admits(acl: Iterable[Acl], settings: ZooKeeperSettings, permission: int) -> 
     if any(credentials.startswith("super:") for credentials in digests):
         return True
     return any(entry.permissions & permission and (entry.scheme, entry.id) in ours for entry in acl)
-
-
-_OFFSET_DEPTH: Final = 5  # slashes in /consumers/G/offsets/T/P
 
 
 def is_asked_for(acl: Sequence[Acl], settings: ZooKeeperSettings) -> bool:

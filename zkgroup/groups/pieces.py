@@ -1,4 +1,4 @@
-"""How many of a group's offsets one transaction writes."""
+"""How much of a group one transaction writes."""
 
 from __future__ import annotations
 
@@ -15,6 +15,12 @@ _OPERATION_BYTES: Final = 64  # of an operation, besides its path, its data and 
 _ACL_BYTES: Final = 32  # of an entry, besides its identity
 
 
+def cost(path: str, settings: ZooKeeperSettings, acl: Iterable[Acl] = ()) -> int:
+    """Bytes that an operation on ``path``, relative to the chroot, takes in a request, besides its data."""
+    entries = sum(_ACL_BYTES + len(entry.id.encode()) for entry in acl)
+    return len(settings.chroot.encode()) + len(path.encode()) + _OPERATION_BYTES + entries
+
+
 def first_piece(
     paths: Mapping[TopicPartition, str],
     partitions: Iterable[TopicPartition],
@@ -26,20 +32,16 @@ def first_piece(
 
     ``paths``: of their nodes; ``acls``: of nodes that are to be made, where they are not those of ``settings``.
     """
-    chroot = len(settings.chroot.encode())
     piece: list[TopicPartition] = []
     topics: set[str] = set()
     size = 0
     for key in partitions:
-        path = paths[key]
-        acl = acls.get(path, settings.acl or ())
-        cost = len(path.encode()) + chroot + _OPERATION_BYTES
-        cost += sum(_ACL_BYTES + len(entry.id.encode()) for entry in acl)
+        more = cost(paths[key], settings, acls.get(paths[key], settings.acl or ()))
         if key.topic not in topics:
-            cost *= 2  # the topic's node may have to be made
-        if piece and size + cost > limit:
+            more *= 2  # the topic's node may have to be made
+        if piece and size + more > limit:
             break
         topics.add(key.topic)
         piece.append(key)
-        size += cost
+        size += more
     return piece

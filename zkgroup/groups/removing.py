@@ -16,9 +16,10 @@ from typing import Final, TypeAlias
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.groups.guard import GroupActiveError, read_guard, readable_acl
 from zkgroup.groups.lost import Steady
+from zkgroup.groups.pieces import PIECE_BYTES, cost
 from zkgroup.groups.reports import both, note
 from zkgroup.groups.tree import GroupTree, TreeNode, read_tree, read_trees
-from zkgroup.groups.writing import CREDENTIALS, PATIENCE, PIECE_BYTES, not_allowed
+from zkgroup.groups.writing import CREDENTIALS, PATIENCE, not_allowed
 from zkgroup.protocol import znodes
 from zkgroup.protocol.ops import CHANGED, OPEN, Acl, Code, Create, Delete, Failure, GetAcl, Node, Result, Transaction
 from zkgroup.servers.registry import Registry, TransactionRefused
@@ -30,7 +31,6 @@ log = logging.getLogger(__name__)
 #: it is.
 Guarding: TypeAlias = Callable[[Registry], Sequence[Create | Delete]]
 
-_OPERATION_BYTES: Final = 64
 _ATTEMPTS: Final = 6
 #: Groups that are read, and removed, at one go.
 BATCH: Final = 250
@@ -161,8 +161,7 @@ def is_in_pieces(registry: Registry, nodes: Iterable[TreeNode]) -> bool:
 
 
 def _cost(registry: Registry, nodes: Iterable[TreeNode | Delete]) -> int:
-    chroot = len(registry.settings.chroot.encode())
-    return sum(len(node.path.encode()) + chroot + _OPERATION_BYTES for node in nodes)
+    return sum(cost(node.path, registry.settings) for node in nodes)
 
 
 class _Removal:

@@ -12,15 +12,16 @@ from zkgroup.groups.backup import Backup, SavedNode, group_of
 from zkgroup.groups.guard import read_guard
 from zkgroup.groups.lost import Steady
 from zkgroup.groups.manage import DebrisRow
+from zkgroup.groups.pieces import PIECE_BYTES, cost
 from zkgroup.groups.reports import note
 from zkgroup.groups.tree import GroupTree, read_trees
-from zkgroup.groups.writing import PATIENCE, PIECE_BYTES, not_allowed
+from zkgroup.groups.writing import PATIENCE, not_allowed
 from zkgroup.protocol import znodes
 from zkgroup.protocol.ops import CHANGED, Create, Delete, Ensure, Node
 from zkgroup.servers.registry import Registry, TransactionRefused
+from zkgroup.servers.zookeeper import ZooKeeperSettings
 from zkgroup.words import counted
 
-_OPERATION_BYTES: Final = 96  # of a creation, besides its path and its data
 _ATTEMPTS: Final = 6
 _OWNER_DEPTH: Final = 5  # slashes in /consumers/G/owners/T/P
 
@@ -146,7 +147,7 @@ def _restore_one(steady: Steady, lost: Lost) -> None:
         creates = [create for create in _creations(lost) if create.path not in there]
         if not creates:
             return
-        piece = _as_much_as_fits(creates, limit)
+        piece = _as_much_as_fits(creates, limit, steady.registry.settings)
         operations: list[Create | Delete] = [*guard.operations(), *piece]
         try:
             steady.registry.transaction(operations)
@@ -190,11 +191,11 @@ def _roots(lost: Lost) -> Mapping[str, Sequence[str]]:
     return {lost.group: [znodes.group(lost.group)]}
 
 
-def _as_much_as_fits(creates: Sequence[Create], limit: int) -> list[Create]:
+def _as_much_as_fits(creates: Sequence[Create], limit: int, settings: ZooKeeperSettings) -> list[Create]:
     kept: list[Create] = []
     size = 0
     for create in creates:
-        size += len(create.path.encode()) + len(create.data) + _OPERATION_BYTES
+        size += cost(create.path, settings, create.acl or settings.acl or ()) + len(create.data)
         if kept and size > limit:
             break
         kept.append(create)

@@ -46,7 +46,6 @@ from zkgroup.words import listed
 
 __all__ = [
     "PATIENCE",
-    "PIECE_BYTES",
     "OffsetWrite",
     "WriteFailedError",
     "WriteRefusedError",
