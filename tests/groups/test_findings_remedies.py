@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import typer
 from broken_groups_by_hand import ALONE
+from hypothesis import given
+from hypothesis import strategies as st
 from judged import (
     GROUP,
     found,
@@ -20,9 +22,11 @@ from judged import (
     member,
     owned,
     stored,
+    topic,
 )
 
 from zkgroup.commands import app
+from zkgroup.groups.scope import parse_scope
 
 
 def test_nodes_with_the_same_trouble_are_one_finding() -> None:
@@ -48,9 +52,34 @@ def test_partitions_of_a_topic_share_a_finding() -> None:
     assert finding.message.startswith("1000 partitions have no owner")
     lost = found(unread, "offset-before-start")
     assert lost.message.endswith("and 997 more")
-    assert "--topic orders --to-earliest" in lost.remedy
     some = found(having(having(ALONE, 0, stored=stored(1)), 1, stored=stored(2)), "offset-before-start")
-    assert "--topic orders:0,1 --to-earliest" in some.remedy
+    assert "--topic orders:0-1 --to-earliest" in some.remedy
+
+
+@pytest.mark.parametrize(
+    ("code", "changes"),
+    [
+        ("unreadable-offset", {"stored": stored(None, error="is no number")}),
+        ("unreadable-offset", {"stored": stored(50, defect="has a blank")}),
+        ("partition-without-offset", {"stored": None}),
+        ("offset-beyond-end", {"stored": stored(500)}),
+        ("offset-before-start", {"stored": stored(5)}),
+        ("recreated-topic", {"stored": stored(50, mzxid=1)}),
+        ("offset-of-missing-partition", {"exists": False, "leader": None, "log_start": None, "log_end": None}),
+        ("contradicting-offsets", {"stored": stored(50), "kafka": kafka(60)}),
+    ],
+)
+@given(st.sets(st.integers(0, 59), min_size=1, max_size=59))
+def test_a_remedy_is_for_what_was_found_and_no_more(code: str, changes: dict[str, Any], wrong: set[int]) -> None:
+    """However many partitions are wrong, the command that is advised leaves the offsets of the others alone."""
+    sound = inactive(60).partitions
+    spoilt = tuple(replace(p, **changes) if p.partition in wrong else p for p in sound)
+    topics = () if code != "recreated-topic" else (topic("orders", 60, czxid=400),)
+    finding = found(group((), spoilt, topics), code)
+    scopes = re.findall(r"--topic (\S+)", finding.remedy)
+    assert scopes
+    for scope in map(parse_scope, ([one] for one in scopes)):
+        assert {p.partition for p in sound if scope.has(p.key)} == wrong
 
 
 def test_remedies_can_be_pasted_into_a_shell() -> None:
@@ -95,8 +124,8 @@ def test_offsets_that_differ_are_not_made_one_number() -> None:
     partitions = [owned("orders", n, None, stored=stored(50 + n), kafka=kafka(60 + n)) for n in range(2)]
     remedy = found(group((), partitions), "contradicting-offsets").remedy
     assert "--to-offset" not in remedy
-    assert "zkgroup offsets g --topic orders:0,1 --save saved.csv --store kafka" in remedy
-    assert "zkgroup reset-offsets g --topic orders:0,1 --from-file saved.csv --store both --execute" in remedy
+    assert "zkgroup offsets g --topic orders:0-1 --save saved.csv --store kafka" in remedy
+    assert "zkgroup reset-offsets g --topic orders:0-1 --from-file saved.csv --store both --execute" in remedy
     one = found(group((), partitions[:1]), "contradicting-offsets").remedy
     assert "--to-offset N --store both" in one
 
@@ -162,8 +191,8 @@ def test_a_command_is_advised_for_what_it_can_remove(kept: dict[str, Any], ours:
     gone = owned("orders", 7, None, exists=False, leader=None, log_start=None, log_end=None, **{"stored": None, **kept})
     others = (replace(p, stored=None) for p in inactive().partitions)
     remedy = found(replace(inactive(), partitions=(*others, gone)), "offset-of-missing-partition").remedy
-    assert ("zkgroup delete-group g --topic orders --execute" in remedy) is ours
-    assert ("--delete-offsets --group g --topic orders" in remedy) is theirs
+    assert ("zkgroup delete-group g --topic orders:7 --execute" in remedy) is ours
+    assert ("--delete-offsets --group g --topic orders:7'" in remedy) is theirs
 
 
 @pytest.mark.parametrize(

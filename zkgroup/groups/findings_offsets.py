@@ -18,7 +18,7 @@ from zkgroup.groups.findings_scene import (
     few,
     finding,
     per_topic,
-    rid_of_offsets,
+    rid_of,
     stopped,
     topic_option,
     unsubscribe,
@@ -204,16 +204,16 @@ def _missing(scene: Scene) -> Iterator[Finding]:
             )
         else:
             said = [(key, f"does not exist, {name} has {counted(len(topic.partitions), 'partition')}") for key in keys]
-            yield from per_topic(
-                "offset-of-missing-partition",
-                said,
-                lambda keys: (
-                    "the topic was made anew with fewer partitions: all of its offsets are in doubt; "
-                    + stopped(scene.active)
-                    + rid_of_offsets(scene, keys[0].topic, "delete-group")
-                    + ", then start members anew"
-                ),
-            )
+            yield from per_topic("offset-of-missing-partition", said, lambda keys: _of_former_topic(scene, keys))
+
+
+def _of_former_topic(scene: Scene, gone: Sequence[TopicPartition]) -> str:
+    """The other offsets stay: those in ZooKeeper tell by themselves if they are of the former topic (``_recreated``),
+    and nobody can tell it of Kafka's."""
+    others = [p for p in scene.partitions if p.topic == gone[0].topic and not _is_gone(scene, p)]
+    doubt = any(p.kafka is not None and p.kafka.offset for p in others)
+    undated = ", and its other offsets in Kafka may count messages of the former one" if doubt else ""
+    return f"was the topic made anew with fewer partitions{undated}? {stopped(scene.active)}{rid_of(scene, gone)}"
 
 
 def _is_gone(scene: Scene, p: GroupPartition) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from zkgroup.groups.findings_kinds import KINDS, Finding, Severity
 from zkgroup.groups.model import GroupMember, GroupPartition, GroupSnapshot
-from zkgroup.groups.scope import whole
+from zkgroup.groups.scope import ranges, whole
 from zkgroup.groups.shell import command_line, quoted, rid_in_kafka
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, spans
@@ -298,10 +298,8 @@ def ago(millis: int) -> str:
 
 
 def topic_option(keys: Sequence[TopicPartition]) -> str:
-    """``--topic orders:0,3``; the topic alone where its partitions are many."""
-    topic = keys[0].topic
-    numbers = ",".join(str(key.partition) for key in keys)
-    return f"--topic {quoted(topic)}:{numbers}" if len(keys) <= 20 else f"--topic {quoted(whole(topic))}"
+    """``--topic orders:0,3-5``: these and no others, however many, as what is right is to stay as it is."""
+    return f"--topic {quoted(keys[0].topic)}:{ranges(key.partition for key in keys)}"
 
 
 def stopped(active: bool) -> str:
@@ -314,16 +312,23 @@ def unsubscribe(scene: Scene, topic: str) -> str:
     topic."""
     read = topic in scene.snapshot.subscribed or any(p.owner is not None for p in scene.partitions if p.topic == topic)
     first = "stop the members that read it, then " if read else ""
-    return first + rid_of_offsets(scene, topic, "unsubscribe")
-
-
-def rid_of_offsets(scene: Scene, topic: str, command: str) -> str:
-    """How to be rid of them: with ``command`` where they are in ZooKeeper, and as it can be done in Kafka."""
     those = [p for p in scene.partitions if p.topic == topic]
-    in_zookeeper = any(p.stored is not None for p in those)
-    in_kafka = any(p.kafka is not None and p.kafka.offset is not None for p in those)
-    removing = scene.command(command, f"--topic {quoted(whole(topic))} --execute")
-    if not in_kafka:
+    removing = scene.command("unsubscribe", f"--topic {quoted(whole(topic))} --execute")
+    return first + _rid(those, removing, rid_in_kafka(scene.snapshot.group, topic))
+
+
+def rid_of(scene: Scene, keys: Sequence[TopicPartition]) -> str:
+    """How to be rid of the offsets of these partitions of one topic, and of no others."""
+    those = [scene.by_key[key] for key in keys]
+    removing = scene.command("delete-group", f"{topic_option(keys)} --execute")
+    numbers = ",".join(str(key.partition) for key in keys)
+    return _rid(those, removing, rid_in_kafka(scene.snapshot.group, f"{keys[0].topic}:{numbers}"))
+
+
+def _rid(those: Iterable[GroupPartition], removing: str, in_there: str) -> str:
+    """``removing`` for offsets in ZooKeeper, and ``in_there`` for those in Kafka, as far as there are any."""
+    those = list(those)
+    if not any(p.kafka is not None and p.kafka.offset is not None for p in those):
         return removing
-    in_there = f"those in Kafka: {rid_in_kafka(scene.snapshot.group, topic)}"
-    return f"{removing}; {in_there}" if in_zookeeper else in_there
+    in_there = f"those in Kafka: {in_there}"
+    return f"{removing}; {in_there}" if any(p.stored is not None for p in those) else in_there

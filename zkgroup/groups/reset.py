@@ -15,6 +15,7 @@ from zkgroup.errors import UnreachableError, UsageError
 from zkgroup.groups.backup import SavedOffset
 from zkgroup.groups.file_entries import Wanted
 from zkgroup.groups.model import STORE_NAMES, GroupPartition, KafkaOffset, Store, StoredOffset
+from zkgroup.groups.scope import ranges
 from zkgroup.groups.shell import command_line, quoted
 from zkgroup.protocol.names import TopicPartition, spans
 from zkgroup.servers.answers import TimeOffsets
@@ -314,17 +315,6 @@ def back_into_range(group: str, passed: Sequence[Passed]) -> str:
         scope = " ".join(f"--topic {quoted(f'{topic}:{ranges(numbers)}')}" for topic, numbers in topics.items())
         commands.append(f"'{command_line('reset-offsets', group, f'{scope} --to-{end} --store {store} --execute')}'")
     return " and ".join(commands)
-
-
-def ranges(numbers: Iterable[int]) -> str:
-    """``0,2-5``, as ``--topic`` takes them."""
-    found: list[list[int]] = []
-    for number in sorted(numbers):
-        if found and number == found[-1][1] + 1:
-            found[-1][1] = number
-        else:
-            found.append([number, number])
-    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in found)
 
 
 def new_in_kafka(rows: Iterable[ResetRow]) -> list[str]:

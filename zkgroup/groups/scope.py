@@ -64,6 +64,17 @@ def whole(topic: str) -> str:
     return f"{topic}:" if ":" in topic else topic
 
 
+def ranges(numbers: Iterable[int]) -> str:
+    """``0,2-5``, as ``--topic`` takes them."""
+    found: list[list[int]] = []
+    for number in sorted(numbers):
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in found)
+
+
 def parse_scope(texts: Iterable[str]) -> Scope:
     """Read ``TOPIC``, ``TOPIC:P,P-P``, and what ``whole`` writes; a topic that is named twice means all that was said
     of it. Raises ``UsageError``."""
