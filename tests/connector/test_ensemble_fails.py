@@ -53,10 +53,14 @@ def observed(ensemble: Ensemble, sandbox: Sandbox) -> Iterator[Observed]:
 
 
 def server_of(ensemble: Ensemble, member: ReadMember) -> Server:
-    """Which server a member is connected to."""
+    """Which server a member is connected to, once it is to one: servers drop their clients while they elect a leader."""
     mark = f"sid={member.connector.statistics().session_id:#x},"
-    (server,) = [one for one in ensemble.servers if mark in four_letters(f"{HOST}:{one.port}", "cons")]
-    return server
+
+    def its() -> list[Server]:
+        found = [one for one in ensemble.servers if mark in four_letters(f"{HOST}:{one.port}", "cons")]
+        return found if len(found) == 1 else []
+
+    return wait_until(its, 30, "a connection")[0]
 
 
 def nothing_happened(observed: Observed) -> None:
