@@ -53,7 +53,7 @@ def observed(ensemble: Ensemble, sandbox: Sandbox) -> Iterator[Observed]:
 
 
 def server_of(ensemble: Ensemble, member: ReadMember) -> Server:
-    """Which server a member is connected to, once it is to one: servers drop their clients while they elect a leader."""
+    """Which server a member is connected to, once it is to one: while they elect a leader they drop their clients."""
     mark = f"sid={member.connector.statistics().session_id:#x},"
 
     def its() -> list[Server]:
