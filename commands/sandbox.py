@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from zkgroup.errors import FilterSyntaxError, UnreachableError, UsageError, ZkgroupError
+from zkgroup.errors import UnreachableError, UsageError
 
 from ._completing import complete_release, complete_sandbox
-from ._errors import reader_is_gone, say
+from ._errors import say
 from ._options import Given, OutputOption
 from ._render import print_rows
+from ._sandbox_member import check_filter, run_in_foreground
 from ._signals import StopRequest, nothing_begun
 from ._working import working
 
 if TYPE_CHECKING:
     from zkgroup.protocol.names import TopicPartition
-    from zkgroup.sandbox.member import MemberOptions
     from zkgroup.servers.logs import LogRange
 
 app = typer.Typer(
@@ -316,7 +314,7 @@ def member(
     for topic in topics or ():
         validate_topic(topic)
     if kind != "topics":
-        _check_filter(subscription)
+        check_filter(subscription)
     if id is not None:
         load_consumer_config([Property("consumer.id", id, "--id")])
     state = running(name)
@@ -340,7 +338,7 @@ def member(
         started = start_member(name, options)
         _note(ctx, f"member {started.name} runs; it prints to {started.log}")
         return 0
-    return _run_in_foreground(options, name, ctx.ensure_object(Given).verbosity)
+    return run_in_foreground(options, name, ctx.ensure_object(Given).verbosity)
 
 
 @app.command(short_help="Watch Kafka's own consumer and zkgroup share a group, and export it.")
@@ -370,47 +368,3 @@ def demo(
 
     name = name or ("default" if keep else f"demo-{os.getpid()}")
     run_demo(Narrator(), keep=keep, name=name, total=total, kafka=kafka)
-
-
-def _check_filter(expression: str) -> None:
-    """Raise where Java would refuse it; what we alone do not support is Java's to judge."""
-    from zkgroup.protocol.filters import TopicFilter
-
-    try:
-        TopicFilter("white_list", expression)
-    except FilterSyntaxError:
-        raise
-    except UsageError:
-        return
-
-
-def _run_in_foreground(options: MemberOptions, name: str, verbosity: int) -> int:
-    from zkgroup.environment import childs_environment
-    from zkgroup.guard import Guard
-    from zkgroup.sandbox.lifecycle import member_folder, running
-
-    folder = member_folder(running(name), options)
-    command = options.command(folder, level="INFO" if verbosity else "WARN")
-    guard = Guard()
-    guard.start()
-    try:
-        with StopRequest() as stop_request:
-            child = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=childs_environment())
-            guard.say(f"+{child.pid}")
-            asked = False
-            while child.poll() is None:
-                # The member itself only notices a reader that is gone when it has something to print.
-                if not asked and (stop_request or reader_is_gone(1)):
-                    asked = True
-                    child.terminate()
-                try:
-                    child.wait(0.1)
-                except subprocess.TimeoutExpired:
-                    continue
-            guard.say(f"-{child.pid}")
-        if not asked and child.returncode != 0:
-            raise ZkgroupError(f"member {options.member_id} ended with status {child.returncode}", "see what it said")
-        return stop_request.exit_code
-    finally:
-        guard.close()  # ends the member too, should it still run
-        shutil.rmtree(folder, ignore_errors=True)

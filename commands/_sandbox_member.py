@@ -1,0 +1,60 @@
+"""A member of Kafka's own consumer, as a child that lives no longer than the command."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from typing import TYPE_CHECKING
+
+from zkgroup.errors import FilterSyntaxError, UsageError, ZkgroupError
+
+from ._errors import reader_is_gone
+from ._signals import StopRequest
+
+if TYPE_CHECKING:
+    from zkgroup.sandbox.member import MemberOptions
+
+
+def check_filter(expression: str) -> None:
+    """Raise where Java would refuse it; what we alone do not support is Java's to judge."""
+    from zkgroup.protocol.filters import TopicFilter
+
+    try:
+        TopicFilter("white_list", expression)
+    except FilterSyntaxError:
+        raise
+    except UsageError:
+        return
+
+
+def run_in_foreground(options: MemberOptions, name: str, verbosity: int) -> int:
+    """Run it in the sandbox ``name`` until it ends, or is to; returns the exit code."""
+    from zkgroup.environment import childs_environment
+    from zkgroup.guard import Guard
+    from zkgroup.sandbox.lifecycle import member_folder, running
+
+    folder = member_folder(running(name), options)
+    command = options.command(folder, level="INFO" if verbosity else "WARN")
+    guard = Guard()
+    guard.start()
+    try:
+        with StopRequest() as stop_request:
+            child = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=childs_environment())
+            guard.say(f"+{child.pid}")
+            asked = False
+            while child.poll() is None:
+                # The member itself only notices a reader that is gone when it has something to print.
+                if not asked and (stop_request or reader_is_gone(1)):
+                    asked = True
+                    child.terminate()
+                try:
+                    child.wait(0.1)
+                except subprocess.TimeoutExpired:
+                    continue
+            guard.say(f"-{child.pid}")
+        if not asked and child.returncode != 0:
+            raise ZkgroupError(f"member {options.member_id} ended with status {child.returncode}", "see what it said")
+        return stop_request.exit_code
+    finally:
+        guard.close()  # ends the member too, should it still run
+        shutil.rmtree(folder, ignore_errors=True)
