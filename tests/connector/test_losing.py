@@ -1,4 +1,4 @@
-"""What a member loses on real servers, and what it makes of it: connections, sessions, nodes, its life."""
+"""What a member loses on real servers, and what it makes of it: connections, sessions, its life."""
 
 from __future__ import annotations
 
@@ -13,11 +13,7 @@ from members import ProcessMember, ReadMember, committed, owners, wait_for_rest
 from support import numbered, wait_until
 from tcp_proxy import TcpProxy
 
-from zkgroup.errors import RebalanceFailedError
-from zkgroup.protocol import znodes
-from zkgroup.protocol.filters import TopicFilter
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
-from zkgroup.protocol.ops import Create, Delete, Ensure, Exists, Failure, Stat
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.sessions import expire_session
 from zkgroup.sandbox.topics import Record, produce
@@ -264,138 +260,6 @@ def test_a_killed_process_is_replaced_after_its_session(
     repeated = sorted({line for line in lines if lines.count(line) > 1})
     of_partition_0 = [int(value[1:]) // 2 for value in repeated]
     assert all(offset >= at_death for offset in of_partition_0)
-
-
-# --- nodes ----------------------------------------------------------------------------------------------------------
-
-
-def test_an_id_deleted_by_hand_is_made_again(
-    cluster: Sandbox, registry: Registry, make_topic: Make, unique: Unique, fill: Fill
-) -> None:
-    """The member notices, registers again, and goes on reading in the same session."""
-    topic, group = make_topic(2), unique("group")
-    with ReadMember(cluster.connect, group, {topic: 1}) as member:
-        path = znodes.member_id(group, member.id)
-        registry.write(Delete(path))
-        wait_until(lambda: isinstance(registry.read([Exists(path)])[0], Stat), 10, "registered again")
-        wait_for_rest(registry, group, 1)
-        member.wait_for(values(fill(topic, 10, 2)))
-        assert member.connector.statistics().counters.sessions == 1
-
-
-def test_an_owner_node_deleted_by_hand_is_claimed_again(
-    cluster: Sandbox, registry: Registry, make_topic: Make, unique: Unique
-) -> None:
-    """Owner nodes are watched."""
-    topic, group = make_topic(2), unique("group")
-    with ReadMember(cluster.connect, group, {topic: 1}):
-        registry.write(Delete(znodes.owner(group, TopicPartition(topic, 1))))
-        wait_for_rest(registry, group, 1)
-
-
-def in_the_way(registry: Registry, group: str, topic: str) -> str:
-    """An owner node of somebody who is not there."""
-    path = znodes.owner(group, TopicPartition(topic, 0))
-    registry.write(Ensure(znodes.owner_topic(group, topic)))
-    assert not isinstance(registry.write(Create(path, b"ghost-0", ephemeral=True)), Failure)
-    return path
-
-
-def test_an_owner_node_in_the_way_is_waited_for(
-    cluster: Sandbox, registry: Registry, make_topic: Make, unique: Unique, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A conflict ends when the node goes, not when the back-off is over."""
-    caplog.set_level("INFO", "zkgroup.connector")
-    topic, group = make_topic(2), unique("group")
-    path = in_the_way(registry, group, topic)
-    joined: list[ReadMember] = []
-
-    def join() -> None:
-        joined.append(ReadMember(cluster.connect, group, {topic: 1}, rebalance_backoff_ms=20_000))
-
-    thread = threading.Thread(target=join)
-    thread.start()
-    wait_until(lambda: "attempt 1 failed" in caplog.text, 10, "the conflict")
-    assert set(owners(registry, group).values()) == {"ghost-0"}, "rolled back"
-    registry.write(Delete(path))
-    began = time.monotonic()
-    thread.join(20)
-    assert time.monotonic() - began < 5.0
-    assert len(joined[0].owned) == 2
-    joined[0].close()
-
-
-def test_who_cannot_get_its_share_leaves_loudly(
-    cluster: Sandbox, registry: Registry, make_topic: Make, unique: Unique
-) -> None:
-    """The error names the node in the way and comes with an exit code; the id is gone, and the ghost's node is not."""
-    topic, group = make_topic(2), unique("group")
-    path = in_the_way(registry, group, topic)
-    with pytest.raises(RebalanceFailedError, match=path) as caught:
-        ReadMember(cluster.connect, group, {topic: 1}, consumer_id="a", rebalance_max_retries=2)
-    assert caught.value.exit_code == 1
-    assert registry.read([Exists(znodes.member_id(group, f"{group}_a"))]) == [None]
-    assert owners(registry, group) == {TopicPartition(topic, 0): "ghost-0"}
-    registry.write(Delete(path))
-
-
-def test_a_running_member_that_loses_its_share_leaves_loudly(
-    cluster: Sandbox, registry: Registry, make_topic: Make, unique: Unique, fill: Fill
-) -> None:
-    """What it had consumed of what is still its own is committed first; readers get the error, and so does who closes
-    it."""
-    topic, group = make_topic(2), unique("group")
-    fill(topic, 20, 2)
-    member = ReadMember(cluster.connect, group, {topic: 1}, rebalance_max_retries=2)
-    wait_until(lambda: len(member.records) == 20, 10, "everything read")
-    path = znodes.owner(group, TopicPartition(topic, 0))
-    registry.transaction([Delete(path), Create(path, b"ghost-0", ephemeral=True)])
-    error = member.wait_for_error(RebalanceFailedError)
-    assert member.failures == [error]
-    assert committed(registry, group, topic, 2)[1] == 10
-    assert owners(registry, group) == {TopicPartition(topic, 0): "ghost-0"}
-    registry.write(Delete(path))
-
-
-def test_a_bad_id_node_stops_it_until_it_goes(
-    cluster: Sandbox, registry: Registry, make_topic: Make, unique: Unique, caplog: pytest.LogCaptureFixture
-) -> None:
-    """As it stops the reference; but the node is named, and gone in time it does no harm."""
-    caplog.set_level("INFO", "zkgroup.connector")
-    topic, group = make_topic(2), unique("group")
-    path = f"{znodes.ids(group)}/bad"
-    registry.write(Ensure(znodes.ids(group)))
-    registry.write(Create(path, b"no json", ephemeral=True))
-    joined: list[ReadMember] = []
-    thread = threading.Thread(target=lambda: joined.append(ReadMember(cluster.connect, group, {topic: 1})))
-    thread.start()
-    wait_until(lambda: f"znode {path}" in caplog.text, 10, "the node is named")
-    registry.write(Delete(path))
-    thread.join(20)
-    assert len(joined[0].owned) == 2
-    joined[0].close()
-
-
-def test_a_topic_whose_node_is_damaged_costs_only_itself(
-    cluster: Sandbox, registry: Registry, unique: Unique, make_topic: Make, fill: Fill, caplog: pytest.LogCaptureFixture
-) -> None:
-    """One stray node must not end every member whose filter matches it, nor keep new ones out: members of the reference
-    go on as well. It is named; mended, it is read."""
-    caplog.set_level("INFO", "zkgroup.connector")
-    stem, group = unique("stray"), unique("group")
-    topic = make_topic(2, f"{stem}-good")
-    white_list = TopicFilter("white_list", f"{stem}-.*")
-    path = znodes.topic(f"{stem}-bad")
-    with ReadMember(cluster.connect, group, white_list, consumer_id="a") as member:
-        registry.write(Create(path, b"{oops"))
-        try:
-            wait_until(lambda: f"znode {path}: is no JSON" in caplog.text, 20, "it is named")
-            with ReadMember(cluster.connect, group, white_list, consumer_id="b") as other:
-                wait_until(lambda: len(member.owned) == len(other.owned) == 1, 20, "each has its share")
-                sent = values(fill(topic, 10, 2))
-                wait_until(lambda: member.values.keys() | other.values.keys() == sent, 20, "all read")
-        finally:
-            registry.write(Delete(path))
 
 
 def test_an_id_of_a_leftover_session_is_waited_for(
