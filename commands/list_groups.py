@@ -43,12 +43,13 @@ def list_groups(
     zkgroup list-groups
     zkgroup list-groups --state broken --output json
     """
-    from zkgroup.groups.listing import group_row  # brings kazoo, which --help must not
+    from zkgroup.groups.listing import group_row, half_seen  # brings kazoo, which --help must not
 
     warned: list[str] = []
     snapshots = look_at_all(ctx, warned=warned)
     rows = [group_row(snapshot) for snapshot in snapshots]
     kept = [row for row in rows if state in (None, row.state) and (store in (None, row.store) or row.store == "both")]
+    warned += half_seen(snapshots)
     if output == "table":
         print_rows([table_row(row) for row in kept], COLUMNS, output)
     else:

@@ -13,6 +13,7 @@ from judged import DAY, judged
 from support import numbered
 
 from zkgroup.errors import ZkgroupError
+from zkgroup.groups.listing import half_seen
 from zkgroup.groups.nudge import objection
 from zkgroup.groups.ownership import not_judged, ownership_defects
 from zkgroup.groups.planning import misfits, read_ground
@@ -177,6 +178,21 @@ def test_a_list_of_groups_that_may_not_be_read_is_not_empty(
         with pytest.raises(ZkgroupError, match="znode /consumers cannot be read: not authorised"):
             read_groups(shut)
         assert read_group(shut, "g").state == "inactive"
+
+
+@pytest.mark.parametrize("part", [None, *PARTS])
+def test_a_list_says_of_which_groups_it_counts_a_part(
+    part: str | None, hiding: Callable[[str | None], tuple[str, str, str]], cluster: Sandbox, registry: Registry
+) -> None:
+    """Offsets that may not be read are no lag, and no sign of there being none. What a group's own node holds is not
+    counted."""
+    group, _, _ = hiding(part)
+    told = half_seen([read_group(registry, group)])
+    assert [group in line for line in told] == ([] if part in (None, "group") else [True])
+    if part == "offsets":
+        result = run("list-groups", "-z", cluster.connect)
+        assert result.returncode == 0, result.stderr
+        assert "may not be read, and is not counted" in result.stderr
 
 
 def test_a_plan_beside_a_member_that_may_not_be_seen(

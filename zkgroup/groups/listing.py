@@ -11,7 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from zkgroup.groups.model import GroupMember, GroupPartition, GroupSnapshot, State, Store
+from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, spans
+from zkgroup.words import listed
 
 #: How long the names of partitions in a line may get.
 NAMES_LENGTH: Final = 200
@@ -108,6 +110,16 @@ def group_row(snapshot: GroupSnapshot) -> GroupRow:
         known,
         unknown,
     )
+
+
+def half_seen(snapshots: Iterable[GroupSnapshot]) -> list[str]:
+    """A warning, where access lists hide what the rows of groups count: that is only what may be seen."""
+    groups = [
+        one.group for one in snapshots if any(path.startswith(f"{znodes.group(one.group)}/") for path in one.hidden)
+    ]
+    if not groups:
+        return []
+    return [f"a part of {listed(groups)} may not be read, and is not counted: connect as one whom its access list admits"]
 
 
 def _is_lag_unknown(partition: GroupPartition, store: Store) -> bool:
