@@ -119,7 +119,7 @@ def half_seen(snapshots: Iterable[GroupSnapshot]) -> list[str]:
     ]
     if not groups:
         return []
-    return [f"a part of {listed(groups)} may not be read, and is not counted: connect as one whom its access list admits"]
+    return [f"a part of {listed(groups)} may not be read, and is not counted: connect as one whom its list admits"]
 
 
 def _is_lag_unknown(partition: GroupPartition, store: Store) -> bool:
