@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zkgroup.errors import RefusedError, UnreachableError, UsageError, ZkgroupError
-from zkgroup.words import counted, listed
+from zkgroup.words import are, counted, listed
 
 from ._changing import (
     KAFKA_WINDOW,
@@ -46,6 +46,7 @@ DEBRIS_COLUMNS = (
     "group", "state", "members", "partitions", "znodes", time_column("last_change"), "action", "note",
 )  # fmt: skip
 SHOWN = 5
+DELETED = "deleted in ZooKeeper"
 
 
 def delete_group(
@@ -106,7 +107,9 @@ def delete_group(
     With --pattern every group is judged by itself, and one row is shown for each: those with members, in ZooKeeper or
     in Kafka, and those that changed more recently than --older-than says, are kept. The others are deleted in ZooKeeper
     alone. --store zookeeper does not ask for members in Kafka. When a member left, ZooKeeper does not tell: what was
-    written next anywhere in the cluster dates it, and as long as nothing was, the group is kept.
+    written next anywhere in the cluster dates it, and as long as nothing was, the group is kept. One that cannot be
+    backed up, as its nodes or access lists are hidden from these credentials, is kept and named; where one that should
+    go stays for such a reason, --execute deletes the others and ends with exit code 5.
 
     \b
     zkgroup delete-group billing
@@ -196,7 +199,7 @@ def _delete_topics(change: Change, group: str, topics: Sequence[str], store: Sto
 def _delete_debris(
     change: Change, patterns: Sequence[str], older_than: str | None, store: StoreChoice, output: Output
 ) -> None:
-    from zkgroup.groups.debris import backup_of_debris, delete_debris, look_for_debris
+    from zkgroup.groups.debris import backup_of_debris, check_access, delete_debris, look_for_debris
     from zkgroup.groups.manage import parse_age
 
     age = 0 if older_than is None else parse_age(older_than)
@@ -204,13 +207,22 @@ def _delete_debris(
         now = int(time.time() * 1000)
         brokers = None if store == "zookeeper" else brokers_of(change.settings, registry)
         rows, trees = look_for_debris(registry, patterns, now, age, brokers=brokers, timeout=change.settings.timeout)
+        rows, expected = check_access(registry, rows, trees)
         print_rows(rows, DEBRIS_COLUMNS, output)
         doomed = [trees[row.group] for row in rows if row.action == "delete"]
+        left = {row.group: expected[row.group] for row in rows if row.barred}
+        if expected and not change.execute:
+            worst = _worst(expected)
+            told = f"{len(expected)} of {counted(len(doomed) + len(left), 'group')}: {_named(expected)}"
+            change.warn([f"--execute would leave {told}: {worst.remedy}"])
+        if left and not doomed and change.execute:
+            raise _of_many(left, len(left), DELETED)
         if not change.is_wanted(len(doomed)):
             return
-        with change.backed_up(backup_of_debris(registry, patterns, doomed, now)):
-            outcome = delete_debris(registry, doomed)
-    _conclude(change, outcome, "deleted in ZooKeeper")
+        saved, hidden = backup_of_debris(registry, patterns, doomed, now)
+        with change.backed_up(saved):
+            outcome = delete_debris(registry, [tree for tree in doomed if tree.group not in hidden])
+    _conclude(change, {**left, **hidden, **outcome}, DELETED)
 
 
 def _undo(change: Change, group: str | None, path: Path, store: StoreChoice, output: Output) -> None:
@@ -268,21 +280,28 @@ class _InKafka:
         warn(self._change.ctx, self._resetter.verify(self._plan))
 
 
-def _conclude(change: Change, outcome: dict[str, ZkgroupError | None], what: str) -> None:
+def _conclude(change: Change, outcome: Mapping[str, ZkgroupError | None], what: str) -> None:
     failed = {group: error for group, error in outcome.items() if error is not None}
     change.done(f"{counted(len(outcome) - len(failed), 'group')} {what}")
     if failed:
         raise _of_many(failed, len(outcome), what)
 
 
-def _of_many(failed: dict[str, ZkgroupError], count: int, what: str) -> ZkgroupError:
-    named = listed([f"{group}: {error.message}" for group, error in failed.items()], "; ")
-    worst = min(failed.values(), key=lambda error: error.exit_code)
+def _of_many(failed: Mapping[str, ZkgroupError], count: int, what: str) -> ZkgroupError:
+    worst = _worst(failed)
     surely = "surely " if worst.exit_code == UnreachableError.exit_code else ""
-    told = f"{len(failed)} of {counted(count, 'group')} are not {surely}{what}: {named}"
+    told = f"{len(failed)} of {counted(count, 'group')} {are(count)} not {surely}{what}: {_named(failed)}"
     error = RefusedError(told, worst.remedy)
     error.exit_code = worst.exit_code
     return error
+
+
+def _worst(failed: Mapping[str, ZkgroupError]) -> ZkgroupError:
+    return min(failed.values(), key=lambda error: error.exit_code)
+
+
+def _named(failed: Mapping[str, ZkgroupError]) -> str:
+    return listed([f"{group}: {error.message}" for group, error in failed.items()], "; ")
 
 
 def _where(found: Found) -> str:

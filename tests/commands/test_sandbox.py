@@ -277,6 +277,19 @@ def test_wrong_starts(arguments: list[str]) -> None:
     assert wrong.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "chroot",
+    ["/\x01", "/a//b", "/..", "/a/../b", "/./a", "/n\nl", "/zookeeper", "/zookeeper/config/a", "/a ", "/a,h:1", "//a"],
+)
+def test_a_chroot_that_no_command_would_take_starts_nothing(chroot: str, unique: Callable[[str], str]) -> None:
+    """Refused at once, with exit code 2 and one line that names it: as a connect string with it is."""
+    name = unique("nowhere")
+    wrong = run("sandbox", "start", "--name", name, "--chroot", chroot)
+    assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1), wrong.stderr
+    assert wrong.stderr.startswith(f"zkgroup: sandbox {name}: {chroot!r} cannot be a chroot")
+    assert not sandbox_folder(name).exists()
+
+
 def test_a_damaged_state_hides_no_other_sandbox_and_orphans_nothing(running: str, unique: Callable[[str], str]) -> None:
     """Of a sandbox whose state file is spoilt ``status`` shows the processes, beside the others, and names what ends
     them; ``stop`` does, and spares whoever only has its files open. So it does where the whole folder is gone."""

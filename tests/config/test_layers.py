@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
-from zkgroup.config import ConnectionSettings, Flags, parse_bootstrap, parse_connect_string, resolve_connection
+from zkgroup.config import (
+    ConnectionSettings,
+    Flags,
+    parse_bootstrap,
+    parse_chroot,
+    parse_connect_string,
+    resolve_connection,
+)
 from zkgroup.config.profiles import config_file
 from zkgroup.errors import UnreachableError, UsageError
 
@@ -237,6 +247,7 @@ def test_connect_strings(text: str, shown: str) -> None:
         ("h:1/a//b", "cannot be a chroot"),
         ("h:1/a/../b", "cannot be a chroot"),
         ("h:1/a\x1b", "cannot be a chroot"),
+        ("h:1/a /", "cannot be a chroot"),
         ("zk://h:1/a", "is a URL"),
     ],
 )
@@ -244,6 +255,27 @@ def test_what_is_no_connect_string(text: str, message: str) -> None:
     """The option it came from, what is wrong, and the right form."""
     with pytest.raises(UsageError, match=rf"-z: .*{message}.*: write "):
         parse_connect_string(text, "-z")
+
+
+chroots = st.text(st.sampled_from("/a.,:1 \x01\n\u2028\ufffe é"), max_size=12)
+
+
+@given(chroots | chroots.map(lambda text: f"/{text}"))
+@example("/b,h:2")
+@example("/b ")
+@example("/b /")
+def test_a_chroot_is_what_a_connect_string_can_end_with(text: str) -> None:
+    """What is taken for a chroot by itself comes out of the connect string that is made with it, and stays as it is;
+    what is refused is refused there, too, or is not read as it was meant."""
+    chroot = None
+    with suppress(UsageError):
+        chroot = parse_chroot(text, "--chroot")
+    if chroot is None:
+        with suppress(UsageError):
+            assert parse_connect_string(f"h:1{text}", "-z").chroot != text.rstrip("/")
+    else:
+        assert chroot == text.rstrip("/")
+        assert parse_connect_string(f"h:1{chroot}", "-z").chroot == chroot
 
 
 def test_brokers() -> None:

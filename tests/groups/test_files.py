@@ -7,7 +7,10 @@ import gzip
 import json
 import lzma
 import os
+import re
+import shutil
 import stat
+import subprocess
 import tracemalloc
 from pathlib import Path
 
@@ -203,21 +206,59 @@ def test_what_is_wrong_is_told_with_its_line(text: str | bytes, line: int, why: 
     assert len(message) < 250
 
 
+LZ4 = b"\x04\x22\x4d\x18\x64\x40\xa7"
+ZSTD = b"\x28\xb5\x2f\xfd\x24\x06"
+SKIPPED = b"\x50\x2a\x4d\x18\x03\x00\x00\x00abc"  # a frame of zstd and lz4 that unpackers pass over
+
+
 @pytest.mark.parametrize(
     ("kind", "data", "unpack"),
     [
         ("gzip", gzip.compress(b"t 0 1\n", mtime=0), "gunzip -c"),
+        ("compress", b"\x1f\x9d\x90t@", "gunzip -c"),
         ("bzip2", bz2.compress(b"t 0 1\n"), "bunzip2 -c"),
+        ("bzip2", bz2.compress(b"t 0 1\n", 1), "bunzip2 -c"),
+        ("bzip2", bz2.compress(b""), "bunzip2 -c"),
         ("xz", lzma.compress(b"t 0 1\n"), "xz -dc"),
+        ("lzma", lzma.compress(b"t 0 1\n", lzma.FORMAT_ALONE), "xz -dc"),
+        ("lzma", lzma.compress(b"", lzma.FORMAT_ALONE, preset=0), "xz -dc"),
         ("zip", b"PK\x03\x04\x14\x00\x00\x00", "unzip -p"),
-        ("zstd", b"\x28\xb5\x2f\xfd\x24\x06", "zstd -dc"),
+        ("zip", b"PK\x05\x06" + bytes(18), "unzip -p"),
+        ("zstd", ZSTD, "zstd -dc"),
+        ("zstd", SKIPPED * 2 + ZSTD, "zstd -dc"),
+        ("zstd", SKIPPED, "zstd -dc"),
+        ("zstd", SKIPPED * 1000 + LZ4, "zstd -dc"),  # nobody looks behind so many
+        ("lz4", LZ4, "lz4 -dc"),
+        ("lz4", SKIPPED + LZ4, "lz4 -dc"),
+        ("lz4", b"\x02\x21\x4c\x18\x07\x00\x00\x00", "lz4 -dc"),
     ],
-    ids=["gzip", "bzip2", "xz", "zip", "zstd"],
+    ids=lambda value: value if isinstance(value, str) else f"{len(value)} bytes",
 )
 def test_what_is_compressed_is_to_be_unpacked(kind: str, data: bytes, unpack: str) -> None:
-    """Whatever its name, it is recognised by how it begins."""
+    """Whatever its name, and empty too, it is recognised by how it begins."""
     remedy = f"unpack it first: '{unpack}' does, and --from-file - reads a pipe"
     assert refused(data) == f"saved is compressed ({kind}): {remedy}"
+
+
+@pytest.mark.parametrize(
+    "tool", [["lz4", "-c"], ["lz4", "-lc"], ["zstd", "-c"], ["xz", "-c"], ["xz", "--format=lzma", "-c"]], ids="-".join
+)
+@pytest.mark.parametrize("text", ["", "t 0 1\n"], ids=["nothing", "an offset"])
+def test_what_tools_pack_the_named_command_unpacks(tool: list[str], text: str) -> None:
+    """The compressors themselves, where they are installed: the remedy's command gives the text back."""
+    if shutil.which(tool[0]) is None:
+        pytest.skip(f"{tool[0]} is not installed")
+    packed = subprocess.run(tool, input=text.encode(), capture_output=True, check=True, timeout=60).stdout
+    command = re.search("'(.*?)' does", refused(packed))
+    assert command is not None
+    unpacked = subprocess.run(command[1].split(), input=packed, capture_output=True, check=True, timeout=60).stdout
+    assert unpacked.decode() == text
+
+
+@pytest.mark.parametrize("topic", ["BZh9", "BZh91AY", "PK", "sNaPpY"])
+def test_text_that_begins_like_a_packed_file_is_text(topic: str) -> None:
+    """Topics may be called so."""
+    assert parse(f"{topic} 0 1\n").offsets_of(GROUP) == {TopicPartition(topic, 0): 1}
 
 
 @pytest.mark.parametrize("text", ["", "\n \n", "# nothing\n", "[]", "{}", '{"groupid":"g","offsets":{}}', "\ufeff"])

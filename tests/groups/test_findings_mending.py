@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
-import shlex
-
+from advised import type_in
 from broken_groups import Maker, look
-from cli import run
 from judged import judged, serious
 
 from zkgroup.sandbox.sandbox import Sandbox
@@ -29,10 +26,7 @@ def test_what_remedies_advise_mends(maker: Maker, cluster: Sandbox, registry: Re
             break
         seen |= {finding.code for finding in findings}
         for finding in findings:
-            command = re.search(r"zkgroup ([a-z-]+ .*? --execute)", finding.remedy)
-            assert command is not None, finding
-            result = run(*shlex.split(command[1]), "-z", cluster.connect)
-            assert result.returncode == 0, (finding, result.stderr)
+            type_in(finding.remedy, cluster.connect)
     assert judged(look(registry, kafka, group)) == []
     assert seen == {
         "unreadable-offset",
@@ -50,10 +44,7 @@ def test_what_is_advised_for_stores_that_contradict_each_other_mends(
     group = maker.group(offsets=maker.sane)
     maker.in_kafka(group, 8)
     (contradicting,) = serious(judged(look(registry, kafka, group)))
-    command = re.search(r"zkgroup (reset-offsets .*? --execute)", contradicting.remedy)
-    assert command is not None
-    result = run(*shlex.split(command[1].replace("N", "7")), "-z", cluster.connect)
-    assert result.returncode == 0, result.stderr
+    type_in(contradicting.remedy, cluster.connect, "reset-offsets", {"N": "7"})
     now = look(registry, kafka, group)
     assert judged(now) == []
     assert now.partitions[0].committed("zookeeper") == now.partitions[0].committed("kafka") == 7
@@ -67,10 +58,7 @@ def test_what_is_advised_for_a_topic_with_fewer_partitions_mends(
     before = look(registry, kafka, group)
     (finding,) = serious(judged(before))
     assert finding.code == "offset-of-missing-partition"
-    command = re.search(r"zkgroup (delete-group .*? --execute)", finding.remedy)
-    assert command is not None
-    result = run(*shlex.split(command[1]), "-z", cluster.connect)
-    assert result.returncode == 0, result.stderr
+    type_in(finding.remedy, cluster.connect, "delete-group")
     now = look(registry, kafka, group)
     assert judged(now) == []
     assert [p.stored for p in now.partitions] == [p.stored for p in before.partitions if p.partition != 7]
@@ -84,10 +72,7 @@ def test_what_is_advised_for_a_topic_named_like_a_partition_leaves_that_alone(
     before = look(registry, kafka, group)
     (finding,) = serious(judged(before))
     assert finding.code == "offset-of-missing-topic"
-    command = re.search(r"zkgroup (unsubscribe .*? --execute)", finding.remedy)
-    assert command is not None
-    result = run(*shlex.split(command[1]), "-z", cluster.connect)
-    assert result.returncode == 0, result.stderr
+    type_in(finding.remedy, cluster.connect, "unsubscribe")
     now = look(registry, kafka, group)
     assert judged(now) == []
     assert [p.stored for p in now.partitions] == [p.stored for p in before.partitions if p.topic == maker.orders]

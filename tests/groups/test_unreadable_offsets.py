@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable
 
 import pytest
+from advised import type_in
 from cli import run
 from hypothesis import given
 from hypothesis import strategies as st
@@ -74,10 +74,7 @@ def test_a_number_with_something_beside_it_stops_the_reference(
     with cluster.member(group, topic, **member) as stopped:
         wait_until(lambda: "can't rebalance after 2 retries" in stopped.logged(), 60, "it gives up")
         assert owners(registry, group) == {}
-    command = re.search(r"zkgroup (reset-offsets .*? --to-offset 7 --execute)", found[2])
-    assert command is not None, found
-    result = run(*shlex.split(command[1]), "-z", cluster.connect)
-    assert result.returncode == 0, result.stderr
+    type_in(found[2], cluster.connect, "reset-offsets .*? --to-offset 7")
     assert data(registry, group, topic, 0) == b"7"
     assert of_code(registry, kafka, group) == []
     with cluster.member(group, topic, **member):
@@ -102,10 +99,7 @@ def test_many_numbers_are_mended_by_one_command(
     group, topic = stored(b"7\n", b" 5 ", b"3")
     (found,) = of_code(registry, kafka, group)
     assert found[1] == f"{topic}-0..1"
-    command = re.search(r"zkgroup (reset-offsets .*? --execute)", found[2])
-    assert command is not None
-    result = run(*shlex.split(command[1]), "-z", cluster.connect)
-    assert result.returncode == 0, result.stderr
+    type_in(found[2], cluster.connect, "reset-offsets")
     assert [data(registry, group, topic, number) for number in range(3)] == [b"7", b"5", b"3"]
     assert of_code(registry, kafka, group) == []
 
@@ -124,10 +118,7 @@ def test_of_what_does_not_exist_an_offset_cannot_be_set(
     verified = run("inspect-group", group, "--verify", "-z", cluster.connect)
     assert "unreadable-offset" not in verified.stdout + verified.stderr
     for code in ("offset-of-missing-topic", "offset-of-missing-partition"):
-        command = re.search(r"zkgroup ((?:unsubscribe|delete-group) .*? --execute)", found[code].remedy)
-        assert command is not None, found[code]
-        result = run(*shlex.split(command[1]), "-z", cluster.connect)
-        assert result.returncode == 0, result.stderr
+        type_in(found[code].remedy, cluster.connect, "unsubscribe|delete-group")
     left = {f.code for f in judged(read_group(registry, group, kafka=kafka))}
     assert not left & set(found)
 

@@ -5,6 +5,7 @@ from zkgroup.config.connection import (
     ConnectionSettings,
     ConnectString,
     parse_bootstrap,
+    parse_chroot,
     parse_connect_string,
 )
 from zkgroup.config.consumer import ConsumerConfig, LoadedConfig, librdkafka_properties, load_consumer_config
@@ -22,6 +23,7 @@ __all__ = [
     "librdkafka_properties",
     "load_consumer_config",
     "parse_bootstrap",
+    "parse_chroot",
     "parse_connect_string",
     "parse_properties",
     "read_properties",

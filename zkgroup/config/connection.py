@@ -18,6 +18,8 @@ DEFAULT_TIMEOUT: Final = 5.0
 _HOST = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.%]+\]", re.ASCII)
 # What ZooKeeper refuses in a path (org.apache.zookeeper.common.PathUtils, 3.9).
 _BAD_PATH = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]|//|/\.{1,2}(?=/|\Z)")
+# What makes a part of a path look like one more server.
+_SERVER = re.compile(r",[^/,]+:[0-9]+")
 
 
 class Address(NamedTuple):
@@ -51,16 +53,23 @@ def parse_connect_string(text: str, origin: str) -> ConnectString:
     remedy = "write HOST:PORT,HOST:PORT/CHROOT"
     if servers.rstrip().endswith(":") and path.startswith("/"):
         raise UsageError(f"{origin}: {text[:120]!r} is a URL, not a connect string", remedy)
-    if "," in path and re.search(r",[^/,]+:[0-9]+", path):
+    if _SERVER.search(path):
         raise UsageError(
             f"{origin}: {text[:120]!r} has its chroot before the last server",
             f"{remedy}: the chroot comes once, at the end",
         )
     addresses = tuple(_address(part.strip(), text, origin, ZOOKEEPER_PORT, remedy) for part in servers.split(","))
-    chroot = (slash + path).rstrip("/")
-    if _BAD_PATH.search(chroot):
-        raise UsageError(f"{origin}: {chroot[:120]!r} cannot be a chroot", "write it as /name or /name/name")
-    return ConnectString(tuple(dict.fromkeys(addresses)), chroot)
+    return ConnectString(tuple(dict.fromkeys(addresses)), parse_chroot(slash + path, origin))
+
+
+def parse_chroot(text: str, origin: str) -> str:
+    """Read what a connect string may end with: ``/name/name``, or ``""`` where it is nothing but slashes. Raises
+    ``UsageError``, which names it and ``origin``, for what no connect string can end with."""
+    chroot = text.rstrip("/")
+    begins = not chroot or chroot.startswith("/")
+    if not begins or chroot != chroot.rstrip() or _BAD_PATH.search(chroot) or _SERVER.search(chroot):
+        raise UsageError(f"{origin}: {text[:120]!r} cannot be a chroot", "write it as /name or /name/name")
+    return chroot
 
 
 def parse_bootstrap(text: str, origin: str) -> tuple[Address, ...]:

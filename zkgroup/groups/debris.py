@@ -6,18 +6,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from zkgroup.errors import NotFoundError, UnreachableError, ZkgroupError
+from zkgroup.errors import NotFoundError, RefusedError, UnreachableError, ZkgroupError
 from zkgroup.groups.backup import Backup, SavedNode, read_cluster
+from zkgroup.groups.guard import readable_acl
 from zkgroup.groups.manage import DebrisRow, find_debris, matching
-from zkgroup.groups.removing import BATCH, acls_of, remove_groups
+from zkgroup.groups.managing import CREDENTIALS
+from zkgroup.groups.permissions import lacking, needs_of_removal
+from zkgroup.groups.removing import BATCH, is_in_pieces, remove_groups
 from zkgroup.groups.reports import both
 from zkgroup.groups.snapshot import read_groups
 from zkgroup.groups.tree import GroupTree, read_trees
+from zkgroup.groups.writing import CREDENTIALS as MAY_CHANGE
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import OFFSETS_TOPIC
-from zkgroup.protocol.ops import Children, Exists, Stat
+from zkgroup.protocol.ops import Acl, Acls, Children, Exists, GetAcl, Stat
 from zkgroup.servers.answers import UNLISTED
 from zkgroup.servers.registry import Registry
+from zkgroup.words import listed
 
 if TYPE_CHECKING:
     from zkgroup.servers.kafka import KafkaSettings
@@ -93,12 +98,66 @@ def _stats(registry: Registry, groups: Iterable[str]) -> list[Stat]:
     return [stat for stat in found if isinstance(stat, Stat)]
 
 
-def backup_of_debris(registry: Registry, patterns: Sequence[str], trees: Sequence[GroupTree], now: int) -> Backup:
-    """All nodes of these groups, as they are."""
-    nodes = [node for tree in trees for node in tree.nodes]
-    acls = acls_of(registry, nodes)
-    saved = tuple(SavedNode(node.path, node.data, acls[node.path]) for node in nodes)
-    return Backup("delete-group", " ".join(patterns), now, read_cluster(registry), (), saved)
+def check_access(
+    registry: Registry, rows: Iterable[DebrisRow], trees: Mapping[str, GroupTree]
+) -> tuple[list[DebrisRow], dict[str, ZkgroupError]]:
+    """The rows once more, with what access lists tell, and the groups that would be left therefore, each with the
+    error to be expected: one that no backup can hold is kept, barred; one that these credentials may surely not delete
+    has a note, as ZooKeeper has the last word. The lists of all nodes are read at one go. Raises ``UnreachableError``.
+    """
+    rows = list(rows)
+    going = [trees[row.group] for row in rows if row.action == "delete"]
+    lists, hidden = _lists(registry, going)
+    lists |= _list_above(registry) if going else {}
+    checked: list[DebrisRow] = []
+    left: dict[str, ZkgroupError] = {}
+    for row in rows:
+        if row.barred:
+            left[row.group] = RefusedError(row.note or "", CREDENTIALS)
+        elif (unknown := hidden.get(row.group)) is not None:
+            left[row.group] = unknown
+            row = replace(row, action="keep", note=unknown.message, barred=True)
+        elif row.action == "delete":
+            tree = trees[row.group]
+            needs = needs_of_removal(tree, in_pieces=is_in_pieces(registry, tree.nodes))
+            if missing := lacking(lists, registry.settings.auth, needs):
+                note = f"may not be changed: {listed(missing)}"
+                left[row.group] = RefusedError(note, MAY_CHANGE)
+                row = replace(row, note=f"{note}; {row.note}" if row.note else note)
+        checked.append(row)
+    return checked, left
+
+
+def _list_above(registry: Registry) -> dict[str, tuple[Acl, ...]]:
+    """The list of the node above all groups, if it is told."""
+    (result,) = registry.read([GetAcl(znodes.consumers())])
+    return {znodes.consumers(): result.acl} if isinstance(result, Acls) else {}
+
+
+def backup_of_debris(
+    registry: Registry, patterns: Sequence[str], trees: Sequence[GroupTree], now: int
+) -> tuple[Backup, dict[str, ZkgroupError]]:
+    """All nodes of these groups, as they are, but of those of which a list is not told any more: they are not to be
+    deleted, each for the reason that comes with it."""
+    lists, hidden = _lists(registry, trees)
+    nodes = [node for tree in trees if tree.group not in hidden for node in tree.nodes]
+    saved = tuple(SavedNode(node.path, node.data, lists[node.path]) for node in nodes)
+    return Backup("delete-group", " ".join(patterns), now, read_cluster(registry), (), saved), hidden
+
+
+def _lists(
+    registry: Registry, trees: Sequence[GroupTree]
+) -> tuple[dict[str, tuple[Acl, ...]], dict[str, ZkgroupError]]:
+    """The access list of every node, and which groups have one that is not told whole, with the reason."""
+    paths = [(tree.group, node.path) for tree in trees for node in tree.nodes]
+    lists: dict[str, tuple[Acl, ...]] = {}
+    hidden: dict[str, ZkgroupError] = {}
+    for (group, path), result in zip(paths, registry.read([GetAcl(path) for _, path in paths]), strict=True):
+        try:
+            lists[path] = readable_acl(path, result)
+        except RefusedError as refused:
+            hidden.setdefault(group, refused)
+    return lists, hidden
 
 
 def delete_debris(registry: Registry, trees: Sequence[GroupTree]) -> dict[str, ZkgroupError | None]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import sys
 from collections.abc import Mapping
 from functools import partial
@@ -45,12 +46,18 @@ MAX_BYTES: Final = 256 << 20
 STDIO: Final = "-"
 #: How what no text begins with begins: what packed it, and what prints what is in it.
 _PACKED: Final = (
-    (b"\x1f\x8b", "gzip", "gunzip -c"),
-    (b"\x28\xb5\x2f\xfd", "zstd", "zstd -dc"),
-    (b"\xfd7zXZ\x00", "xz", "xz -dc"),
-    (b"PK\x03\x04", "zip", "unzip -p"),
-    (b"BZh91AY&SY", "bzip2", "bunzip2 -c"),
+    (re.compile(rb"\x1f\x8b"), "gzip", "gunzip -c"),
+    (re.compile(rb"\x1f\x9d"), "compress", "gunzip -c"),
+    (re.compile(rb"\x28\xb5\x2f\xfd"), "zstd", "zstd -dc"),
+    (re.compile(rb"\x04\x22\x4d\x18|\x02\x21\x4c\x18"), "lz4", "lz4 -dc"),  # today's frames, and those of "-l"
+    (re.compile(rb"\xfd7zXZ\x00"), "xz", "xz -dc"),
+    (re.compile(rb"\x5d\x00\x00"), "lzma", "xz -dc"),  # properties by default, and a dictionary of 64 KiB or more
+    (re.compile(rb"PK(?:\x03\x04|\x05\x06)"), "zip", "unzip -p"),  # a file, or the end of what holds none
+    (re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)"), "bzip2", "bunzip2 -c"),  # a block, or the end without any
 )
+#: What zstd and lz4 pass over: its length, 4 bytes, follows.
+_SKIPPABLE: Final = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18(.{4})", re.DOTALL)
+_MOST_SKIPPED: Final = 100
 
 
 def parse_offsets(data: bytes, name: str, form: FileFormat | None = None) -> OffsetFile:
@@ -97,7 +104,7 @@ def read_offsets(path: str, form: FileFormat | None = None) -> OffsetFile:
 
 def _decode(data: bytes, name: str) -> str:
     """The text; a byte order mark is honoured, as Windows' tools write it."""
-    packed = next(((kind, tool) for magic, kind, tool in _PACKED if data.startswith(magic)), None)
+    packed = _packed(data)
     if packed is not None:
         kind, tool = packed
         raise UsageError(
@@ -114,6 +121,18 @@ def _decode(data: bytes, name: str) -> str:
         line = text.count("\n", 0, text.index("\0")) + 1
         raise UsageError(f"{name}, line {line}: a zero byte, which no text has", "is it a text file?")
     return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+
+
+def _packed(data: bytes) -> tuple[str, str] | None:
+    """What has packed this, and what unpacks it; None where that is not known."""
+    at = 0
+    for _ in range(_MOST_SKIPPED):
+        frame = _SKIPPABLE.match(data, at)
+        if frame is None:
+            break
+        at = frame.end() + int.from_bytes(frame[1], "little")
+    found = next(((kind, tool) for begins, kind, tool in _PACKED if begins.match(data, at)), None)
+    return found or (("zstd", "zstd -dc") if at else None)
 
 
 def format_for(path: str) -> FileFormat:

@@ -135,7 +135,8 @@ def foreign_nodes(tree: GroupTree) -> list[str]:
 @dataclass(frozen=True, slots=True)
 class DebrisRow:
     """A group that a pattern or a backup means. ``znodes``: how many it has, or is to get; ``last_change``: in
-    milliseconds since 1970; where that is not known, the earliest moment by which it had surely happened."""
+    milliseconds since 1970; where that is not known, the earliest moment by which it had surely happened. ``barred``:
+    it would go, but for what these credentials may not read of it; ``note`` says what."""
 
     group: str
     state: Literal["active", "inactive", "broken"]
@@ -145,6 +146,7 @@ class DebrisRow:
     last_change: int | None
     action: Literal["delete", "keep", "make"]
     note: str | None = None
+    barred: bool = False
 
 
 def parse_age(text: str) -> int:
@@ -208,8 +210,6 @@ def _debris(
         note = "it has members" if tree.members else f"somebody holds {tree.held[0]}"
     elif members:
         state, note = "active", f"it has members in Kafka: {listed(members)}"
-    elif tree.unreadable:
-        state, note = "broken", f"cannot be read: {tree.unreadable[0]}"
     elif isinstance(in_kafka, ZkgroupError):
         note = f"whether it has members in Kafka is not known: {in_kafka.message}"
     elif tree.export and told_of_export(tree.group, tree.export):
@@ -218,6 +218,11 @@ def _debris(
         note = "changed too recently"
     elif left_at is not None and now - left_at < older_than:
         note = "somebody may have left it too recently: when is not known"
+    barred = note is None and bool(tree.unreadable)
+    if barred:
+        note = f"cannot be read: {tree.unreadable[0]}"
+    if tree.unreadable and state == "inactive":
+        state = "broken"
     return DebrisRow(
         tree.group,
         state,
@@ -227,4 +232,5 @@ def _debris(
         changed,
         "keep" if note else "delete",
         note or (None if in_kafka is None else "in Kafka it stays"),
+        barred,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from zkgroup.errors import RefusedError, UnreachableError
@@ -52,11 +52,21 @@ def refusal(registry: Registry, group: str, needs: Sequence[Need]) -> RefusedErr
         results = registry.read([GetAcl(path) for path, _ in waiting])
         for (path, permission), result in zip(waiting, results, strict=True):
             if isinstance(result, Acls) and lacks(result.acl, registry.settings.auth, permission):
-                missing.append(f"{path} (not to be {_WORDS[permission]})")
+                missing.append(_told(path, permission))
             elif isinstance(result, Failure) and result.code is Code.NO_NODE and permission != DELETE:
                 above[path.rpartition("/")[0] or "/", CREATE] = None
         waiting = [need for need in above if need not in seen and need[0] != "/"]
     return _refused(group, missing) if missing else None
+
+
+def lacking(lists: Mapping[str, Sequence[Acl]], auth: Sequence[tuple[str, str]], needs: Iterable[Need]) -> list[str]:
+    """Which of the needs these access lists surely do not give to who connects with these credentials, each in words;
+    of a node without a list here nothing is said. Pure."""
+    return [
+        _told(path, permission)
+        for path, permission in dict.fromkeys(needs)
+        if path in lists and lacks(lists[path], auth, permission)
+    ]
 
 
 def refuse_removal(registry: Registry, tree: GroupTree, *, in_pieces: bool) -> None:
@@ -69,7 +79,7 @@ def refuse_removal(registry: Registry, tree: GroupTree, *, in_pieces: bool) -> N
     one_below = {node.path.rpartition("/")[0]: node.path for node in tree.nodes}
     probes: list[Delete | Transaction] = [Delete(path, _NO_VERSION) for path in one_below.values()]
     above = znodes.group(tree.group)
-    words = [f"{path} (not to be {_WORDS[DELETE]})" for path in one_below]
+    words = [_told(path, DELETE) for path in one_below]
     if in_pieces:  # their guard makes and deletes nodes below the group's
         probe = f"{above}/{_PROBE}"
         probes.append(Transaction((Create(probe), Delete(probe))))
@@ -84,6 +94,10 @@ def refuse_removal(registry: Registry, tree: GroupTree, *, in_pieces: bool) -> N
 
 _NO_VERSION: Final = -2
 _PROBE: Final = "zkgroup-probe"
+
+
+def _told(path: str, permission: int) -> str:
+    return f"{path} (not to be {_WORDS[permission]})"
 
 
 def _refused(group: str, missing: Sequence[str]) -> RefusedError:

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from zkgroup.config import parse_chroot
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 from zkgroup.guard import Guard
 from zkgroup.java import find_java
@@ -30,6 +31,9 @@ from zkgroup.sandbox.state import SandboxState, ServerState, lock_file, locked, 
 from zkgroup.servers.registry import Registry
 
 START_TIMEOUT = 120.0  # seconds for each server: it takes a few, on a machine with a load of 30 more than 60
+
+#: ZooKeeper keeps itself here: ``config`` is a node that nobody else may change, and that brokers need to make.
+ZOOKEEPERS_OWN = "/zookeeper"
 
 
 class Sandbox:
@@ -73,7 +77,11 @@ class Sandbox:
             check_release(self.release)
             if zookeeper is not None:
                 raise UsageError("a secured sandbox has a ZooKeeper of its own", "name none")
-        self.chroot = chroot.rstrip("/")
+        self.chroot = parse_chroot(chroot, f"sandbox {name}")
+        if f"{self.chroot}/".startswith(f"{ZOOKEEPERS_OWN}/"):
+            raise UsageError(
+                f"sandbox {name}: {chroot!r} cannot be a chroot: it is ZooKeeper's own", "take another path"
+            )
         self.folder = sandbox_folder(name) if folder is None else folder
         self.owned = owned
         self._tick_ms = tick_ms

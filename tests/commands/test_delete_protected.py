@@ -1,0 +1,149 @@
+"""``zkgroup delete-group --pattern`` over groups that access lists keep from being read or deleted, on real servers."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from cli import run
+from hiding import AUTH, CLOSED
+from writing import P
+
+from zkgroup.groups import backup
+from zkgroup.groups.debris import backup_of_debris, look_for_debris
+from zkgroup.groups.tree import read_tree
+from zkgroup.protocol import znodes
+from zkgroup.protocol.ops import OPEN, Acl, Create, Delete, Ensure, Exists, Failure, Stat
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.servers.registry import Registry
+from zkgroup.servers.zookeeper import ZooKeeperSettings
+
+OURS = "ours:secret"
+READABLE = Acl("world", "anyone", 1)
+#: Shown to us without its digest, so that no backup can hold it.
+HIDDEN = (*CLOSED, READABLE)
+#: Told whole, and we may do all but delete what is below.
+LASTING = (Acl("world", "anyone", 31 & ~8),)
+
+
+@pytest.fixture
+def ours(cluster: Sandbox, tmp_path: Path) -> tuple[str, ...]:
+    """How the command line names the server and who we are: nobody whom a list knows."""
+    file = tmp_path / "auth"
+    file.write_text(f"{OURS}\n")
+    file.chmod(0o600)
+    return "-z", cluster.connect, "--zookeeper-auth-file", str(file)
+
+
+@pytest.fixture
+def owner(cluster: Sandbox) -> Iterator[Registry]:
+    """Who the lists are for."""
+    with Registry(ZooKeeperSettings(cluster.connect, connect_timeout=20.0, auth=(AUTH,)), 20.0) as session:
+        yield session
+
+
+def make(owner: Registry, group: str, lists: Mapping[str, tuple[Acl, ...]]) -> None:
+    """A group that rests, with an offset; ``lists``: of nodes, by their paths below the group's, that are not open."""
+    root = znodes.group(group)
+    owner.write(Ensure(znodes.consumers()))
+    for path in ("", "/ids", "/owners", "/offsets", "/offsets/t", "/offsets/t/0"):
+        made = owner.write(Create(root + path, b"", acl=lists.get(path, OPEN)))
+        assert not isinstance(made, Failure), (path, made)
+
+
+def there(registry: Registry, groups: list[str]) -> list[bool]:
+    found = registry.read([Exists(znodes.group(group)) for group in groups])
+    return [isinstance(one, Stat) for one in found]
+
+
+def test_what_is_hidden_of_some_groups_keeps_no_other(
+    owner: Registry, unique: Callable[[str], str], ours: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Lists that are not told, nodes that cannot be read, and the lack of the permission to delete: the plan names
+    each such group, --execute deletes the others and ends with 5 and the same names; the backup holds what went."""
+    stem = unique("pat")
+    groups = [f"{stem}-{number}" for number in range(6)]
+    plain, listless, closed, lasting, above, last = groups
+    make(owner, plain, {})
+    make(owner, listless, {"/owners": HIDDEN})
+    make(owner, closed, {"/offsets/t/0": CLOSED})
+    make(owner, lasting, {"/offsets": LASTING})
+    make(owner, above, {"": HIDDEN})
+    make(owner, last, {})
+    args = ("delete-group", "--pattern", f"{stem}-*", *ours)
+    reasons = {
+        listless: f"the access list of {znodes.owners(listless)} is shown only to who may administer it",
+        closed: f"cannot be read: {znodes.offset(closed, P('t', 0))}: not authorised",
+        lasting: f"may not be changed: {znodes.offsets(lasting)} (not to be rid of children)",
+        above: f"the access list of {znodes.group(above)} is shown only to who may administer it",
+    }
+
+    plan = run(*args, "--output", "json")
+    assert plan.returncode == 0, plan.stderr
+    assert [(row["group"], row["action"], row["note"]) for row in json.loads(plan.stdout)] == [
+        (group, "keep" if group in reasons and group != lasting else "delete", reasons.get(group)) for group in groups
+    ]
+    told = "; ".join(f"{group}: {reason}" for group, reason in reasons.items())
+    assert f"zkgroup: warning: --execute would leave 4 of 6 groups: {told}: connect with credentials" in plan.stderr
+    assert there(owner, groups) == [True] * 6
+
+    file = tmp_path / "backup.json"
+    done = run(*args, "--execute", "--backup", str(file), "--output", "json")
+    assert done.returncode == 5, done.stderr
+    assert there(owner, groups) == [False, True, True, True, True, False]
+    assert "zkgroup: 2 groups deleted in ZooKeeper\n" in done.stderr
+    end = done.stderr.splitlines()[-1]
+    assert end.startswith("zkgroup: 4 of 6 groups are not deleted in ZooKeeper: ")
+    assert all(f"{group}: {reasons[group]}" in end for group in (listless, closed, above))
+    assert f"{lasting}: cannot remove {znodes.offset_topic(lasting, 't')}: not authorised" in end
+    assert {node.path.split("/")[2] for node in backup.read(file).nodes} == {plain, lasting, last}
+
+
+def test_where_all_are_hidden_nothing_is_written(
+    owner: Registry, unique: Callable[[str], str], ours: tuple[str, ...], tmp_path: Path
+) -> None:
+    """No backup of nothing: exit 5 with the reason; the plan alone is exit 0."""
+    stem, file = unique("pat"), tmp_path / "backup.json"
+    make(owner, f"{stem}-1", {"": HIDDEN})
+    args = ("delete-group", "--pattern", f"{stem}-*", *ours)
+    plan, done = run(*args), run(*args, "--execute", "--backup", str(file))
+    why = f"{stem}-1: the access list of {znodes.group(f'{stem}-1')} is shown only to who may administer it"
+    assert (plan.returncode, f"--execute would leave 1 of 1 group: {why}" in plan.stderr) == (0, True), plan.stderr
+    assert (done.returncode, done.stderr.splitlines()[-1].partition(": connect")[0]) == (
+        5,
+        f"zkgroup: 1 of 1 group is not deleted in ZooKeeper: {why}",
+    )
+    assert not file.exists()
+    assert there(owner, [f"{stem}-1"]) == [True]
+
+
+def test_what_is_kept_anyway_needs_no_permission(
+    owner: Registry, unique: Callable[[str], str], ours: tuple[str, ...]
+) -> None:
+    """A group that changed too recently is kept for that, whatever may be read of it: no warning, exit 0."""
+    stem = unique("pat")
+    make(owner, f"{stem}-1", {"": HIDDEN})
+    make(owner, f"{stem}-2", {"/offsets": CLOSED})
+    args = ("delete-group", "--pattern", f"{stem}-*", *ours, "--older-than", "1h", "--execute", "--output", "json")
+    done = run(*args)
+    assert [row["note"] for row in json.loads(done.stdout)] == ["changed too recently"] * 2
+    assert (done.returncode, "not deleted" in done.stderr) == (0, False), done.stderr
+
+
+def test_a_list_that_is_hidden_after_the_plan(cluster: Sandbox, owner: Registry, unique: Callable[[str], str]) -> None:
+    """A group whose list is told no more when the backup is made is left out of it, with the reason; the others are
+    in it."""
+    groups = [unique("pat"), unique("pat")]
+    for group in groups:
+        make(owner, group, {})
+    with Registry(ZooKeeperSettings(cluster.connect, connect_timeout=20.0), 20.0) as session:
+        rows, trees = look_for_debris(session, groups, int(time.time() * 1000), 0)
+        assert [row.action for row in rows] == ["delete", "delete"]
+        owner.read([Delete(znodes.ids(groups[0]), -1), Create(znodes.ids(groups[0]), acl=HIDDEN)])
+        saved, left = backup_of_debris(session, groups, [trees[group] for group in groups], 0)
+    assert list(left) == [groups[0]]
+    assert "shown only to who may administer it" in left[groups[0]].message
+    assert {node.path for node in saved.nodes} == {node.path for node in read_tree(owner, groups[1]).nodes}
