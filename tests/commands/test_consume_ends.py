@@ -191,7 +191,7 @@ def test_so_many_messages(
 
 
 @pytest.mark.parametrize("group", [True, False], ids=["member", "plain"])
-@pytest.mark.parametrize("limit", [["-e"], ["--timeout-ms", "100"]], ids=["until-end", "timeout"])
+@pytest.mark.parametrize("limit", [["-e"], ["--timeout-ms", "1000"]], ids=["until-end", "timeout"])
 def test_slow_readers_get_everything(
     cluster: Sandbox, make_topic: MakeTopic, kafka: KafkaSettings, unique: Unique, group: bool, limit: list[str]
 ) -> None:
@@ -202,7 +202,7 @@ def test_slow_readers_get_everything(
     arguments = ["-z", cluster.connect, "consume", topic, "--from-beginning", *limit, *member]
     with into_a_full_pipe(*arguments) as (process, pipe):
         with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(1.5)
+            process.wait(2.5)
         taken = b""
         while chunk := os.read(pipe, 65536):
             taken += chunk

@@ -102,7 +102,7 @@ def test_a_broker_that_comes_back(
 ) -> None:
     """A broker that dies and starts again is waited for by a member and by a plain reader: a few lines, no more, and
     then everything."""
-    sandbox = make_sandbox(properties={"zookeeper.session.timeout.ms": "1000"})
+    sandbox = make_sandbox(properties={"zookeeper.session.timeout.ms": "3000"})
     settings, topic = KafkaSettings(sandbox.bootstrap), unique("topic")
     with sandbox.registry() as registry:
         create_topic(registry, topic, 2)
