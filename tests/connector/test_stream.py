@@ -137,6 +137,33 @@ def test_nothing_is_handed_out_while_it_may_not(
     assert offsets(stream, 3) == [2, 3, 4]
 
 
+def test_a_batch_of_a_former_share_is_not_handed_out_under_the_next(
+    make_stream: Callable[..., Stream[Any, Any]], make_topic: Make, fill: Fill, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was fetched, and waited for the lease while the share was given up and granted anew with an earlier offset,
+    would pass over what lies between."""
+    partition = TopicPartition(make_topic(1), 0)
+    fill(partition.topic, 8)
+    stream, waiting, allowed = make_stream(), threading.Event(), threading.Event()
+
+    def may() -> bool:
+        waiting.set()
+        return allowed.is_set()
+
+    monkeypatch.setattr(stream, "_may_hand_out", may)
+    Feed(stream).grant(1, {partition: 5})
+    got: list[Any] = []
+    reader = threading.Thread(target=lambda: got.append(stream.batch(20)))
+    reader.start()
+    assert waiting.wait(20)
+    with stream._cond:  # both, before whoever waits can look
+        Feed(stream).quiet(lambda: None, abandon=False)
+        Feed(stream).grant(3, {partition: 2})
+        allowed.set()
+    reader.join(30)
+    assert [run.first for run in got[0].runs] == [2]
+
+
 def wait_in_background(what: Callable[[], object], seconds: float) -> Any:
     timer = threading.Timer(seconds, what)
     timer.start()
