@@ -46,7 +46,8 @@ def run_once(version: str) -> None:
     ):
         with sandbox.registry() as registry:
             create_topic(registry, "t", 2)
-        produce(KafkaSettings(sandbox.bootstrap), "t", [Record(b"value")])
+        legacy = version if version.startswith(("0.8", "0.9")) else None
+        produce(KafkaSettings(sandbox.bootstrap, legacy_release=legacy), "t", [Record(b"value")])
         with sandbox.member("g", "t") as member:
             member.wait_for(1)
         sandbox.broker().stop(60.0)
