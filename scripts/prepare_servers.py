@@ -48,7 +48,7 @@ def run_once(version: str) -> None:
             create_topic(registry, "t", 2)
         legacy = version if version.startswith(("0.8", "0.9")) else None
         produce(KafkaSettings(sandbox.bootstrap, legacy_release=legacy), "t", [Record(b"value")])
-        with sandbox.member("g", "t") as member:
+        with sandbox.member("g", "t", release=version) as member:
             member.wait_for(1)
         sandbox.broker().stop(60.0)
         sandbox.zookeeper.stop(60.0)
