@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses 3 --dist worksteal --durations 
 ALL_RELEASES := $(TEST_RELEASES) 0.9.0.1 0.10.1.1 0.11.0.3 2.8.2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all package releases sim faults lint format bench clean java shells
+.PHONY: help setup demo test test-all package releases sim faults steady lint format bench clean java shells
 
 help: ## show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,10 @@ sim: setup ## a million faults in virtual time, all mutants, ten thousand traces
 faults: setup ## kill, stop, cut and restart under real members, and fifty cycles beside the reference: docs/guarantees.md
 	@PYTHONPATH=tests $(BIN)/python -m faults $(FAULTS)
 	@PYTHONPATH=tests $(BIN)/python -m faults --cycles 50 --mix "roundrobin of 1.1"
+
+steady: setup ## the tests that docs/guarantees.md names, twenty times in a row: RUNS=3 for fewer
+	@$(BIN)/python scripts/prepare_servers.py $(TEST_RELEASES)
+	@$(BIN)/python scripts/repeat_tests.py $(or $(RUNS),20)
 
 lint: $(INSTALLED) ## style and types
 	@$(BIN)/ruff check .
