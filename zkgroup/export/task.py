@@ -116,8 +116,9 @@ class _Source:
 
     def become_large(self) -> None:
         """The next consumer is one for large keys and headers. What this one has fetched ahead is let go of."""
-        self.is_large = True
-        self.close()
+        if not self.is_large:
+            self.is_large = True
+            self.close()
 
     def close(self) -> None:
         """Close it, if there is one."""
@@ -164,10 +165,11 @@ class _Reading:
                         self.reached = self._missing.position
                         return
                     if reader.is_large and not self._source.is_large:
-                        self._source.become_large()
-                        break  # and on behind what was taken
+                        break  # lets go of the batch, since more may come while the consumer is closed
                 else:
                     self._missing.skip(end)
+                if reader.is_large:
+                    self._source.become_large()  # and on behind what was taken
             except OffsetOutOfRangeError:
                 if not self._settings.skip_deleted or not self._pass_over_deleted():
                     raise

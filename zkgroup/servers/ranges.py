@@ -16,7 +16,7 @@ What was seen with librdkafka 2.16 and is dealt with here:
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, cast
 
@@ -185,14 +185,14 @@ class RangeReader:
 
     def _adapt(self, batch: list[Message]) -> int:
         """Ask for as many messages as fit; the size of these, in bytes."""
-        size = bytes_of(batch)
-        beside = (size - sum(map(len, batch))) // len(batch)
-        mean = size // len(batch)
+        beside = _beside_values(batch)
+        size = sum(map(len, batch)) + beside
         # Those to come are rather like the last ones.
         last = batch[-_LAST:]
-        held = sum(map(size_of, last)) // len(last)
-        self.is_large |= max(beside, held - sum(map(len, last)) // len(last)) >= _LARGE
-        wanted = min(_BATCH_MESSAGES, max(1, _BATCH_BYTES // (max(mean, held) + 100)))
+        beside_last = _beside_values(last) // len(last)
+        likely = max(size // len(batch), sum(map(len, last)) // len(last) + beside_last)
+        self.is_large |= max(beside // len(batch), beside_last) >= _LARGE
+        wanted = min(_BATCH_MESSAGES, max(1, _BATCH_BYTES // (likely + 100)))
         self._size = min(wanted, self._size * 4)
         return size
 
@@ -295,13 +295,17 @@ class _Silence:
         return self._waits <= 0
 
 
-def bytes_of(messages: Iterable[Message]) -> int:
-    """What all of these hold: see ``size_of``. Each is counted, as any may be the large one; most have no headers."""
-    messages = list(messages)
+def bytes_of(messages: Sequence[Message]) -> int:
+    """What all of these hold: see ``size_of``."""
+    return sum(map(len, messages)) + _beside_values(messages)
+
+
+def _beside_values(messages: Sequence[Message]) -> int:
+    """Bytes of keys and headers. Each message is counted, as any may be the large one; most have no headers."""
     keys = cast("Iterable[bytes]", filter(None, map(Message.key, messages)))
     headers = cast("Iterable[list[tuple[str, bytes | None]]]", filter(None, map(Message.headers, messages)))
     held = sum(name.__sizeof__() + len(value or b"") + _HEADER_BYTES for some in headers for name, value in some)
-    return sum(map(len, messages)) + sum(map(len, keys)) + held
+    return sum(map(len, keys)) + held
 
 
 def size_of(message: Message) -> int:
