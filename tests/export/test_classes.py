@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,7 +14,7 @@ from typing import NamedTuple
 import pytest
 from support import wait_until
 
-from zkgroup.config.folders import CACHE_VARIABLE
+from zkgroup.config.folders import CACHE_VARIABLE, cache_dir
 from zkgroup.export.classes import ClassArchive
 from zkgroup.java import find_java
 
@@ -119,3 +121,46 @@ def test_a_cache_that_cannot_be_written_or_named_is_no_error(tmp_path: Path, mon
     assert [ask(tmp_path / "run").options for _ in range(3)] == [[], [], []]
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "a:b"))
     assert [ask(tmp_path / "run").options for _ in range(3)] == [[], [], []]
+
+
+def make_one(run: Path, spark: Path) -> Path:
+    """The archive that a Spark's second run makes."""
+    ask(run, spark)
+    archive = ask(run, spark).archive
+    (run / "classes.jsa").write_bytes(b"classes")
+    before = set(cache_dir().rglob("*.jsa"))
+    archive.keep()
+    (made,) = set(cache_dir().rglob("*.jsa")) - before
+    return made
+
+
+def age(path: Path, hours: float) -> None:
+    """Nobody has touched it for so long."""
+    then = time.time() - hours * 3600
+    os.utime(path, (then, then))
+
+
+def test_archives_that_nobody_uses_any_more_are_removed(cache: Path, tmp_path: Path) -> None:
+    """Each Java, Spark and class path has one of 70 MB. Three are kept, and all of the last day; what counts is when
+    one was used, not made. Those that go take their marks with them; what is no archive of Spark's is left alone."""
+    run = tmp_path / "run"
+    made = [make_one(run, Path(f"/spark-{number}")) for number in range(5)]
+    assert all(path.is_file() for path in made)  # none is older than a day
+    left_by_killed = made[0].with_suffix(".1.tmp")
+    left_by_killed.write_bytes(b"half")
+    being_made = made[0].with_suffix(".2.tmp")
+    being_made.write_bytes(b"half")
+    for number, path in enumerate(made):
+        age(path, hours=100 - number)
+        age(path.with_suffix(".seen"), hours=200)
+    age(left_by_killed, hours=30)
+    servers = made[0].with_name("0123456789ab.jsa")
+    servers.write_bytes(b"classes")
+    age(servers, hours=1000)
+    assert ask(run, Path("/spark-0")).options  # which is using it
+    newest = make_one(run, Path("/spark-new"))
+    assert set(cache.rglob("*.*")) == {
+        servers,
+        *(path.with_suffix(suffix) for path in (made[0], made[4], newest) for suffix in (".jsa", ".seen")),
+        being_made,
+    }

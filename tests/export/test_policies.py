@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from zkgroup.errors import RefusedError
 from zkgroup.export.intervals import subtract
+from zkgroup.export.passing_over import passed_over
 from zkgroup.export.plan import make_backfill, make_plan, share_out
 from zkgroup.export.words import PartitionFacts, Policies, Skipped
 from zkgroup.protocol.names import TopicPartition
@@ -121,11 +122,11 @@ def test_what_nobody_can_make_right_is_refused_whatever_was_said() -> None:
 def test_to_believe_the_lake_leads_behind_all_that_it_holds() -> None:
     """A group before all that was exported, or in a hole of it, goes on at its end: from anywhere else the next file
     would be in the way. What is passed over is recorded, so that a backfill takes it."""
-    for stands, passed_over in ((0, ((0, 2), (4, 5))), (4, ((4, 5),))):
+    for stands, holes in ((0, ((0, 2), (4, 5))), (4, ((4, 5),))):
         fact = PartitionFacts(T0, stands, 3, 0, 9, coverage=((2, 4), (5, 7)))
         (part,) = make_plan("g", [fact], policies=Policies(disagreement="lake")).partitions
         assert (part.start, part.end) == (7, 9)
-        assert part.skipped == tuple(Skipped("moved", *hole) for hole in passed_over)
+        assert part.skipped == tuple(Skipped("moved", *hole) for hole in holes)
 
 
 def test_what_is_said_of_missing_offsets_is_not_said_of_new_partitions() -> None:
@@ -202,3 +203,51 @@ def test_a_backfill_of_what_is_gone_is_refused_by_default() -> None:
     """Nobody takes it for complete."""
     with pytest.raises(RefusedError, match="t-0 from 0 on, its log starts at 4: 4 offsets are lost"):
         make_backfill("g", [PartitionFacts(T0, 3, 3, 4, 50, begin=0)])
+
+
+@pytest.mark.parametrize(
+    ("fact", "policies", "said"),
+    [
+        (
+            PartitionFacts(T0, 3, 3, 0, 9, coverage=((0, 6),)),
+            Policies(disagreement="lake"),
+            ["t-0: the group was moved to 3: it goes on at 6, where its exports end"],
+        ),
+        (
+            PartitionFacts(T0, 7, 3, 0, 9, coverage=((0, 4),)),
+            Policies(disagreement="lake"),
+            ["t-0: the group was moved to 7: it goes on at 4, where its exports end"],
+        ),
+        (
+            PartitionFacts(T0, 1, 3, 8, 9, coverage=((0, 2), (4, 6))),
+            Policies(disagreement="lake", expired="earliest"),
+            [
+                "t-0: the group was moved to 1: it goes on at 6, where its exports end",
+                "t-0: offsets 2 to 3 are not exported (moved)",
+                "t-0: offsets 6 to 7 are not exported (retention)",
+            ],
+        ),
+        (
+            PartitionFacts(T0, 7, 3, 0, 9, coverage=((0, 4),)),
+            Policies(disagreement="group"),
+            ["t-0: offsets 4 to 6 are not exported (moved)"],
+        ),
+        (
+            PartitionFacts(T0, 3, 3, 5, 9, coverage=((0, 3),)),
+            Policies(expired="earliest"),
+            ["t-0: offsets 3 to 4 are not exported (retention)"],
+        ),
+        (
+            PartitionFacts(T0, 7, 3, 0, 9, remade=True),
+            Policies(recreated="earliest"),
+            ["t-0: its topic was made again: what was left of the old log is not exported"],
+        ),
+        (PartitionFacts(T0, 6, 3, 0, 9, coverage=((0, 6),)), Policies(disagreement="lake"), []),
+    ],
+    ids=["set-back", "set-forward", "and-expired", "group", "expired", "recreated", "agreed"],
+)
+def test_a_group_that_goes_on_elsewhere_than_it_stands_is_told_of(
+    fact: PartitionFacts, policies: Policies, said: list[str]
+) -> None:
+    """Whoever believes the lake moves the group, forward or back: that is said as what other policies pass over is."""
+    assert list(passed_over(make_plan("g", [fact], policies=policies).partitions)) == said

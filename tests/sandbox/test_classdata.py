@@ -72,3 +72,19 @@ def test_a_changed_jar_has_another_archive(tmp_path: Path) -> None:
     before = archive_of(find_java(), str(jar))
     os.utime(jar, ns=(1, 1))
     assert archive_of(find_java(), str(jar)) != before
+
+
+def test_archives_of_upgraded_servers_are_removed_when_others_are_made(tmp_path: Path) -> None:
+    """Those of the last day stay, and of others the twenty that were used last: enough for all releases at a time."""
+    folder = tmp_path / "cache" / "classes"
+    folder.mkdir(parents=True)
+    made = [folder / f"{number:024x}.jsa" for number in range(30)]
+    for number, path in enumerate(made):
+        path.touch()
+        os.utime(path, (path.stat().st_mtime - 3600 * (100 - number),) * 2)
+    foreign = folder / "spark-1.jsa"
+    foreign.touch()
+    os.utime(foreign, (0, 0))
+    made[1].touch()
+    record(find_java(), [pyspark_class_path("janino-")], lambda: None)
+    assert set(folder.iterdir()) == {foreign, made[1], *made[11:]}

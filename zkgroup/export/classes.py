@@ -3,7 +3,8 @@
 Java makes such an archive at the end of a process that was told to (``-XX:ArchiveClassesAtExit``). That takes it some
 seconds more, once, and 70 MB of the cache folder. So the first export on a machine only leaves a mark there, the next
 makes the archive, and all others use it: where the cache folder does not outlive a run, none is made. An archive is for
-one Java, one Spark and one class path; Java checks that itself, and goes without one that does not fit.
+one Java, one Spark and one class path; Java checks that itself, and goes without one that does not fit. Whoever makes
+one removes those that nobody has used for a day, but for the last three: upgrades would fill the disk with them.
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from zkgroup.config.archives import tidy, use
 from zkgroup.config.folders import cache_dir
 
 log = logging.getLogger(__name__)
 
 # A run that is interrupted makes none; one that cannot make any (a class path with folders) is not asked for ever.
 _ATTEMPTS: Final = 3
+# Archives that are kept however long nobody has used them.
+_KEPT: Final = 3
 # What tells of sharing classes already, in whatever sense.
 _WORDS: Final = ("-Xshare", "SharedArchiveFile", "ArchiveClassesAtExit", "AutoCreateSharedArchive")
 # What the class path of Spark's JVM depends on.
@@ -52,7 +56,7 @@ class ClassArchive:
             return []
         if any(separator in f"{self._path}{self._made}" for separator in (":", '"', "\\")):
             return []  # Java takes a colon for two archives
-        if self._path.is_file():
+        if use(self._path):
             # What it has to say of an archive that does not fit.
             return [f'"-XX:SharedArchiveFile={self._path}"', "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
         self.is_making = self._is_time()
@@ -79,6 +83,7 @@ class ClassArchive:
         try:
             shutil.copyfile(self._made, beside)
             beside.replace(self._path)
+            tidy(self._path.parent, "spark-*", _KEPT)
         except OSError as error:
             log.info("Spark's classes are not kept: %s", error)
             with contextlib.suppress(OSError):

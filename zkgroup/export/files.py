@@ -28,7 +28,7 @@ from zkgroup.export.taskdata import FileAnswer, FileOptions
 from zkgroup.export.words import OffsetRange, Slice
 from zkgroup.export.workplace import WorkFile, Workplace
 from zkgroup.servers.kafka import Message
-from zkgroup.servers.ranges import header_bytes, size_of
+from zkgroup.servers.ranges import Batch, bytes_of
 
 _GROUP_ROWS: Final = 128 << 10
 _GROUP_BYTES: Final = 16 << 20
@@ -40,7 +40,7 @@ _LEAST_GROUP_BYTES: Final = 64 << 10
 _MANY: Final = 2000
 _MANY_BYTES: Final = 2 << 20
 _FEW: Final = 500
-# What Python keeps of a message besides its key and value.
+# What Python keeps of a message besides its key, value and headers.
 _MESSAGE_BYTES: Final = 400
 # Files that have a row group already, and are open, each for some 50 KB: a month of hours. And folders that anything
 # waits for.
@@ -262,9 +262,8 @@ class _File:
             self.convert()  # columns are of one partition
             self._slices.append(piece)
         self._stretch = stretch
-        keys = cast("Iterable[bytes]", filter(None, map(Message.key, messages)))
-        beside = _MESSAGE_BYTES + header_bytes(messages[-1])  # headers of note come with every message
-        size = sum(map(len, messages)) + sum(map(len, keys)) + len(messages) * beside
+        held = messages.size if isinstance(messages, Batch) else bytes_of(messages)
+        size = held + len(messages) * _MESSAGE_BYTES
         self._raw += messages
         self._raw_bytes += size
         self._load.raw += size
@@ -287,12 +286,12 @@ class _File:
             messages, self._raw = self._raw, []
             self._load.raw -= self._raw_bytes
             self._load.pending -= self._raw_bytes
+            likely = self._raw_bytes - len(messages) * _MESSAGE_BYTES
             self._raw_bytes = 0
-            self._take(messages)
+            self._take(messages, likely)
 
-    def _take(self, messages: list[Message]) -> None:
-        # What is full is written before more is made, or large messages would be held twice. One tells the size.
-        likely = len(messages) * size_of(messages[-1])
+    def _take(self, messages: list[Message], likely: int) -> None:
+        # What is full is written before more is made, or large messages would be held twice.
         if self._rows + len(messages) > _GROUP_ROWS or self._bytes + likely > self._group_bytes:
             self._write()
         batch, undecodable = self._columns.batch(messages, self._slices[-1].partition)

@@ -14,7 +14,8 @@ def words_on(plan: ExportPlan) -> list[str]:
 
 
 def passed_over(partitions: Iterable[PartitionPlan]) -> Iterator[str]:
-    """What is to be said of the parts of a run: what it writes once more, and what it records as not exported."""
+    """What is to be said of the parts of a run: what it writes once more, where it does not go on from the group's
+    offset, and what it records as not exported."""
     for part in partitions:
         for lost in part.again:
             first = max(lost.start, part.start)
@@ -22,6 +23,12 @@ def passed_over(partitions: Iterable[PartitionPlan]) -> Iterator[str]:
             if first >= lost.end:
                 what = "of its messages the log has none any more"
             yield f"{part.partition}: {lost.file} is missing: {what}"
+        # Where it would go on in a whole log: elsewhere than the group stands if the lake is believed.
+        place = next((gap.start for gap in part.skipped if gap.kind == "retention"), part.start)
+        made_again = any(gap.kind == "recreated" for gap in part.skipped)
+        if part.commits and part.committed not in (None, place) and not made_again:
+            stood = f"{part.partition}: the group was moved to {part.committed}"
+            yield f"{stood}: it goes on at {place}, where its exports end"
         for gap in part.skipped:
             if gap.kind == "recreated":
                 yield f"{part.partition}: its topic was made again: what was left of the old log is not exported"

@@ -99,17 +99,26 @@ def _patiently(ask: Callable[[], T]) -> T:
 
 
 class _Source:
-    """A task's consumer, which its ranges share: to connect takes longer than to read a small one."""
+    """A task's consumer, which its ranges share: to connect takes longer than to read a small one.
+
+    It becomes one for large keys and headers where such are seen, and remains that."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
         self._consumer: Consumer | None = None
+        self.is_large = False
 
     def get(self) -> Consumer:
         """The consumer; a new one at first, and after ``close``."""
         if self._consumer is None:
-            self._consumer = range_consumer(self._settings)
+            self._consumer = range_consumer(self._settings, large=self.is_large)
         return self._consumer
+
+    def become_large(self) -> None:
+        """The next consumer is one for large keys and headers. What this one has fetched ahead is let go of."""
+        if not self.is_large:
+            self.is_large = True
+            self.close()
 
     def close(self) -> None:
         """Close it, if there is one."""
@@ -155,7 +164,12 @@ class _Reading:
                     if self._left is not None and self._left <= 0:
                         self.reached = self._missing.position
                         return
-                self._missing.skip(end)
+                    if reader.is_large and not self._source.is_large:
+                        break  # lets go of the batch, since more may come while the consumer is closed
+                else:
+                    self._missing.skip(end)
+                if reader.is_large:
+                    self._source.become_large()  # and on behind what was taken
             except OffsetOutOfRangeError:
                 if not self._settings.skip_deleted or not self._pass_over_deleted():
                     raise
@@ -198,7 +212,8 @@ class _Reading:
     def _hidden(self, span: Interval) -> Iterator[int]:
         """The offsets of ``span`` that a reader of uncommitted messages is given."""
         open_to_all = dict(self._settings.kafka.properties) | {"isolation.level": "read_uncommitted"}
-        source = range_consumer(replace(self._settings.kafka, properties=open_to_all))
+        asked = replace(self._settings.kafka, properties=open_to_all)
+        source = range_consumer(asked, large=self._source.is_large)
         try:
             for batch in RangeReader(source, self._settings.patience).batches(self._piece.partition, *span):
                 yield from cast("Iterator[int]", map(Message.offset, batch))

@@ -2,7 +2,8 @@
 
 Java makes such an archive when a server ends in an orderly way (``-XX:ArchiveClassesAtExit``, Java 13). ``record`` runs
 each kind of server once for that; without archives everything works, only slower. An archive belongs to one Java and
-one class path, jars' times included: Java checks that itself, and goes without one that does not fit.
+one class path, jars' times included: Java checks that itself, and goes without one that does not fit. Those that nobody
+has used for a day, but for the last ones, go when others are made.
 """
 
 from __future__ import annotations
@@ -13,8 +14,12 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from zkgroup.config.archives import tidy, use
 from zkgroup.java import QUICK, UNDER_LOAD
 from zkgroup.sandbox.paths import cache_dir
+
+# Archives that are kept however long nobody has used them: those of one Java for every release of Kafka, and more.
+_KEPT = 20
 
 
 def jvm(
@@ -28,7 +33,7 @@ def jvm(
     sharing: tuple[str, ...] = ()
     if record:
         sharing = (f"-XX:ArchiveClassesAtExit={_being_made(archive)}",)
-    elif archive.is_file():
+    elif use(archive):
         sharing = (f"-XX:SharedArchiveFile={archive}",)
     # Java's own remarks on archives would go to stdout, amid what a member prints.
     flags = UNDER_LOAD if under_load else QUICK
@@ -61,3 +66,4 @@ def record(java: Path, class_paths: list[str], run: Callable[[], None]) -> None:
         for archive in archives:
             with contextlib.suppress(FileNotFoundError):
                 _being_made(archive).replace(archive)
+        tidy(archives[0].parent, "[0-9a-f]*", _KEPT)

@@ -16,7 +16,7 @@ What was seen with librdkafka 2.16 and is dealt with here:
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sized
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, cast
 
@@ -36,8 +36,19 @@ from zkgroup.servers.kafka import (
 # 500 messages a call is the cheapest; more is slower (the processor's cache).
 _BATCH_MESSAGES = 500
 _BATCH_BYTES = 8 << 20
-# What librdkafka may fetch ahead. With it, a batch and a row group, a task stays below 250 MB.
+# What librdkafka may fetch ahead. With it, a batch and a row group, a task stays below 250 MB. It counts values
+# alone: what keys and headers hold is bounded by the number of messages. While one batch is at work, the next is
+# there; where keys and headers are large, some messages of it.
 _QUEUE_KBYTES = 8 << 10
+_AHEAD = _BATCH_MESSAGES
+_AHEAD_LARGE = 4
+# From how much of both, on the mean of a batch or at its end, they are large.
+_LARGE = _BATCH_BYTES // _AHEAD
+_LAST = 4
+# For how long a full queue is left alone; the number of messages makes it full at every batch.
+_FULL_MS = 1
+# What Python keeps of a header besides its name and value.
+_HEADER_BYTES = 100
 _FETCH_BYTES = 8 << 20
 # What is fetched of a partition at one go, as it lies in the log: all of it is unpacked at once, and gzip makes up to a
 # thousand times as much of what repeats itself. A batch that is larger comes whole.
@@ -89,12 +100,28 @@ class Hole:
     end: int
 
 
-def range_consumer(settings: KafkaSettings) -> Consumer:
-    """A consumer for ``RangeReader``: bounded in bytes, telling of every end of partition. Close it."""
+class Batch(list[Message]):
+    """Messages, and what they hold (see ``size_of``) in bytes."""
+
+    __slots__ = ("size",)
+
+    def __init__(self, messages: Iterable[Message], size: int) -> None:
+        super().__init__(messages)
+        self.size = size
+
+
+def range_consumer(settings: KafkaSettings, *, large: bool = False) -> Consumer:
+    """A consumer for ``RangeReader``: bounded in bytes, telling of every end of partition. Close it.
+
+    ``large``: keys and headers are. Then next to nothing is fetched ahead, or they would fill the memory; many small
+    messages would come slower by that.
+    """
     return consumer(
         settings,
         enable_partition_eof=True,
         isolation_level="read_committed",
+        queued_min_messages=_AHEAD_LARGE if large else _AHEAD,
+        fetch_queue_backoff_ms=_FULL_MS,
         queued_max_messages_kbytes=_QUEUE_KBYTES,
         fetch_max_bytes=_FETCH_BYTES,
         fetch_message_max_bytes=_PARTITION_BYTES,
@@ -114,9 +141,10 @@ class RangeReader:
         self._patience = patience
         self._ask = max(1.0, min(_ASK, patience))
         self._size = 1  # messages to ask for; follows their size
+        self.is_large = False  # keys and headers were: ``range_consumer`` makes another consumer for such
         self.hole: Hole | None = None
 
-    def batches(self, partition: TopicPartition, start: int, end: int) -> Iterator[list[Message]]:
+    def batches(self, partition: TopicPartition, start: int, end: int) -> Iterator[Batch]:
         """Yield the messages with ``start`` ≤ offset < ``end``, in order, in non-empty lists bounded in bytes.
 
         When it is exhausted, ``hole`` tells of a tail that has vanished from the log. Raises
@@ -156,12 +184,17 @@ class RangeReader:
                 silence = _Silence(self._patience, was_empty=True)
 
     def _adapt(self, batch: list[Message]) -> int:
-        """Ask for as many messages as fit; the mean size of these, in bytes."""
-        # Keys and headers of note come with every message: one tells of them.
-        mean = sum(map(len, batch)) // len(batch) + size_of(batch[-1]) - len(batch[-1])
-        wanted = min(_BATCH_MESSAGES, max(1, _BATCH_BYTES // (mean + 100)))
+        """Ask for as many messages as fit; the size of these, in bytes."""
+        beside = _beside_values(batch)
+        size = sum(map(len, batch)) + beside
+        # Those to come are rather like the last ones.
+        last = batch[-_LAST:]
+        beside_last = _beside_values(last) // len(last)
+        likely = max(size // len(batch), sum(map(len, last)) // len(last) + beside_last)
+        self.is_large |= max(beside // len(batch), beside_last) >= _LARGE
+        wanted = min(_BATCH_MESSAGES, max(1, _BATCH_BYTES // (likely + 100)))
         self._size = min(wanted, self._size * 4)
-        return mean
+        return size
 
     def _heed(self, partition: TopicPartition, position: int, end: int, event: Message, silence: _Silence) -> bool:
         """Take notice of an event; True if it completes the range."""
@@ -262,31 +295,38 @@ class _Silence:
         return self._waits <= 0
 
 
-def header_bytes(message: Message) -> int:
-    """The size of what its headers hold."""
-    headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])
-    return sum(len(value or b"") for _, value in headers)
+def bytes_of(messages: Sequence[Message]) -> int:
+    """What all of these hold: see ``size_of``."""
+    return sum(map(len, messages)) + _beside_values(messages)
+
+
+def _beside_values(messages: Sequence[Message]) -> int:
+    """Bytes of keys and headers. Each message is counted, as any may be the large one; most have no headers."""
+    keys = cast("Iterable[bytes]", filter(None, map(Message.key, messages)))
+    headers = cast("Iterable[list[tuple[str, bytes | None]]]", filter(None, map(Message.headers, messages)))
+    held = sum(name.__sizeof__() + len(value or b"") + _HEADER_BYTES for some in headers for name, value in some)
+    return sum(map(len, keys)) + held
 
 
 def size_of(message: Message) -> int:
-    """Bytes of value, key and headers; ``len(message)`` is its value's."""
-    return len(cast("Sized", message)) + len(message.key() or b"") + header_bytes(message)
+    """Bytes of value, key and headers, these with what Python adds; ``len(message)`` is its value's."""
+    return bytes_of((message,))
 
 
-def _pieces(batch: list[Message], mean: int) -> Iterator[list[Message]]:
+def _pieces(batch: list[Message], size: int) -> Iterator[Batch]:
     """All of the batch, which is left empty: in pieces if it is larger than was asked for, as when large messages
     follow small ones."""
-    if mean * len(batch) <= 2 * _BATCH_BYTES:
-        yield batch[:]
+    if size <= 2 * _BATCH_BYTES:
+        whole = Batch(batch, size)
         batch.clear()
+        yield whole
         return
     batch.reverse()
     while batch:
-        piece: list[Message] = []
-        held = 0
-        while batch and held < _BATCH_BYTES:
+        piece = Batch((), 0)
+        while batch and piece.size < _BATCH_BYTES:
             piece.append(batch.pop())
-            held += size_of(piece[-1])
+            piece.size += size_of(piece[-1])
         yield piece
 
 
