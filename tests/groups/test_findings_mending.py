@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from advised import type_in
 from broken_groups import Maker, look
+from grouping import commit_in_kafka
 from judged import judged, serious
 
+from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry
@@ -37,17 +40,34 @@ def test_what_remedies_advise_mends(maker: Maker, cluster: Sandbox, registry: Re
     }
 
 
+@pytest.mark.parametrize(("to", "offset"), [("kafka", 5), ("zookeeper", 8)])
 def test_what_is_advised_for_stores_that_contradict_each_other_mends(
-    maker: Maker, cluster: Sandbox, registry: Registry, kafka: KafkaSettings
+    maker: Maker, cluster: Sandbox, registry: Registry, kafka: KafkaSettings, to: str, offset: int
 ) -> None:
-    """With the offset that is wanted put in, the command makes both stores say the same."""
+    """Whosever offset is taken, the command makes both stores say the same."""
     group = maker.group(offsets=maker.sane)
     maker.in_kafka(group, 8)
     (contradicting,) = serious(judged(look(registry, kafka, group)))
-    type_in(contradicting.remedy, cluster.connect, "reset-offsets", {"N": "7"})
+    type_in(contradicting.remedy, cluster.connect, f"migrate-group {group} --to {to}")
     now = look(registry, kafka, group)
     assert judged(now) == []
-    assert now.partitions[0].committed("zookeeper") == now.partitions[0].committed("kafka") == 7
+    assert now.partitions[0].committed("zookeeper") == now.partitions[0].committed("kafka") == offset
+
+
+def test_what_is_wrong_in_one_store_is_set_from_the_other(
+    maker: Maker, cluster: Sandbox, registry: Registry, kafka: KafkaSettings
+) -> None:
+    """A good offset beside one that is beyond the log's end, or cannot be read, is not touched, whatever is typed in
+    which order; when all has been typed both stores hold it."""
+    group = maker.group(offsets={(maker.orders, 0): 5, (maker.orders, 1): b"abc"})
+    commit_in_kafka(kafka, group, {TopicPartition(maker.orders, 0): 15, TopicPartition(maker.orders, 1): 6})
+    findings = serious(judged(look(registry, kafka, group)))
+    assert {finding.code for finding in findings} == {"offset-beyond-end", "unreadable-offset"}
+    for finding in findings:
+        type_in(finding.remedy, cluster.connect)
+    now = look(registry, kafka, group)
+    assert judged(now) == []
+    assert [(p.committed("zookeeper"), p.committed("kafka")) for p in now.partitions] == [(5, 5), (6, 6)]
 
 
 def test_what_is_advised_for_a_topic_with_fewer_partitions_mends(

@@ -14,10 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from judged import (
     GROUP,
+    codes,
     found,
     group,
     having,
     inactive,
+    judged,
     kafka,
     member,
     owned,
@@ -119,15 +121,12 @@ def test_a_remedy_can_be_pasted(name: str) -> None:
     assert (parsed["group"], parsed["topic"], parsed["execute"]) == (name, ("orders:0",), True)
 
 
-def test_offsets_that_differ_are_not_made_one_number() -> None:
-    """Of several partitions each has its own: a file carries them over, as the page of the finding does."""
+def test_whose_offsets_are_right_is_for_the_operator() -> None:
+    """Each store's can be taken over, of each partition its own: none is said to be the right one."""
     partitions = [owned("orders", n, None, stored=stored(50 + n), kafka=kafka(60 + n)) for n in range(2)]
     remedy = found(group((), partitions), "contradicting-offsets").remedy
-    assert "--to-offset" not in remedy
-    assert "zkgroup offsets g --topic orders:0-1 --save saved.csv --store kafka" in remedy
-    assert "zkgroup reset-offsets g --topic orders:0-1 --from-file saved.csv --store both --execute" in remedy
-    one = found(group((), partitions[:1]), "contradicting-offsets").remedy
-    assert "--to-offset N --store both" in one
+    for to in ("kafka", "zookeeper"):
+        assert f"zkgroup migrate-group g --to {to} --take source --topic orders:0-1 --execute" in remedy
 
 
 def test_who_is_stopped_is_not_told_to_rebalance() -> None:
@@ -198,11 +197,10 @@ def test_a_command_is_advised_for_what_it_can_remove(kept: dict[str, Any], ours:
 @pytest.mark.parametrize(
     ("code", "kept", "option"),
     [
-        ("unreadable-offset", {"stored": stored(None, error="is no number"), "kafka": kafka(55)}, "zookeeper"),
         ("unreadable-offset", {"stored": stored(11, defect="has a blank"), "kafka": kafka(55)}, "zookeeper"),
         ("unreadable-offset", {"stored": stored(None, error="is no number")}, None),
-        ("offset-beyond-end", {"stored": stored(500), "kafka": kafka(55)}, "zookeeper"),
-        ("offset-beyond-end", {"stored": stored(55), "kafka": kafka(500)}, "kafka"),
+        ("offset-beyond-end", {"stored": stored(500), "kafka": kafka(5)}, "zookeeper"),
+        ("offset-beyond-end", {"stored": stored(5), "kafka": kafka(500)}, "kafka"),
         ("offset-beyond-end", {"stored": stored(500), "kafka": kafka(500)}, None),
         ("offset-beyond-end", {"stored": stored(500), "kafka": kafka(600)}, None),
         ("offset-before-start", {"stored": stored(5), "kafka": kafka(50)}, "zookeeper"),
@@ -217,10 +215,51 @@ def test_a_remedy_leaves_the_good_offset_of_two_alone(code: str, kept: dict[str,
 
 
 def test_offsets_that_are_wrong_in_different_stores_are_mended_one_by_one() -> None:
-    """A command for each, since one option cannot be right for both."""
-    both = having(having(inactive(), 0, kafka=kafka(600)), 1, stored=stored(500), kafka=kafka(55))
+    """A command for each, since one option cannot be right for both; what the other store has is taken over where it
+    is right."""
+    both = having(having(inactive(4), 0, kafka=kafka(600)), 1, stored=stored(500), kafka=kafka(55))
+    both = having(having(both, 2, stored=stored(500)), 3, stored=stored(500), kafka=kafka(1))
     remedy = found(both, "offset-beyond-end").remedy
-    assert re.findall(r"--topic (\S+) --to-earliest --store (\w+) --execute", remedy) == [
-        ("orders:0", "kafka"),
-        ("orders:1", "zookeeper"),
+    assert re.findall(r"migrate-group g --to (\w+) --take source --topic (\S+) --execute", remedy) == [
+        ("kafka", "orders:0"),
+        ("zookeeper", "orders:1"),
     ]
+    assert re.findall(r"--topic (\S+) --to-earliest( --store \w+)? --execute", remedy) == [
+        ("orders:2", ""),
+        ("orders:3", " --store zookeeper"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"stored": stored(500), "kafka": kafka(55)},
+        {"stored": stored(55), "kafka": kafka(500)},
+        {"stored": stored(5), "kafka": kafka(55)},
+        {"stored": stored(50, defect="has a blank"), "kafka": kafka(55)},
+        {"stored": stored(50, mzxid=1), "kafka": kafka(55)},
+    ],
+)
+def test_what_is_wrong_in_one_store_contradicts_nothing(changes: dict[str, Any]) -> None:
+    """Else what is advised for it would take the wrong one of two over into the other store."""
+    topics = (topic("orders", 2, czxid=400),)
+    assert "contradicting-offsets" not in codes(replace(having(inactive(topics=topics), 1, **changes)))
+
+
+def test_numbers_are_kept_beside_one_that_is_none() -> None:
+    """A -1 with a blank has no number to be written alone; those beside it have."""
+    odd = having(inactive(), 0, stored=stored(None, defect="-1 and a blank"))
+    odd = having(odd, 1, stored=stored(9, defect="a blank"))
+    remedies = [one.remedy for one in judged(odd) if one.code == "unreadable-offset"]
+    assert [re.findall(r"--topic (\S+) (--to-\S+(?: \d+)?)", one) for one in remedies] == [
+        [("orders:0", "--to-earliest")],
+        [("orders:1", "--to-offset 9")],
+    ]
+
+
+def test_kafkas_offset_that_is_the_same_is_as_old() -> None:
+    """Of a topic made again: left where it is it would be found next, beyond the log's end."""
+    for offset, option in ((50, ""), (60, " --store zookeeper")):
+        partition = owned("orders", 0, None, stored=stored(50, mzxid=1), kafka=kafka(offset))
+        remedy = found(group((), [partition], [topic("orders", 1, czxid=400)]), "recreated-topic").remedy
+        assert f"--to-earliest{option} --execute" in remedy

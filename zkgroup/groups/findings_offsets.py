@@ -70,6 +70,37 @@ def _reset(
     return stopped(scene.active) + " and ".join(commands)
 
 
+def _mend(scene: Scene, keys: Sequence[TopicPartition], wrong: Mapping[TopicPartition, set[str]]) -> str:
+    """The commands that set offsets which are ``wrong`` in these stores: from the other store, where that one's is
+    right, else to where the log starts."""
+    right: dict[str, list[TopicPartition]] = {}
+    for key in keys:
+        right.setdefault(_taken_over(scene, scene.by_key[key], wrong[key]), []).append(key)
+    rest = right.pop("", [])
+    commands = [
+        scene.command("migrate-group", f"--to {to} --take source {topic_option(part)} --execute")
+        for to, part in right.items()
+    ]
+    said = [stopped(scene.active) + " and ".join(commands)] if commands else []
+    if rest:
+        said.append(f"{_reset(scene, rest, '--to-earliest', wrong)} (or --to-latest)")
+    return " and ".join(said)
+
+
+def _taken_over(scene: Scene, p: GroupPartition, wrong: set[str]) -> str:
+    """The store in which alone the offset is wrong, if the other's lies within the log; else nothing."""
+    to, good = "", None
+    if wrong == {_ZOOKEEPER} and p.kafka is not None:
+        to, good = "zookeeper", p.kafka.offset
+    elif wrong == {_KAFKA} and p.stored is not None and p.stored.defect is None and not _is_stale(scene, p):
+        to, good = "kafka", p.stored.offset
+    return "" if good is None or _is_outside(p, good) else to
+
+
+def _is_outside(p: GroupPartition, offset: int) -> bool:
+    return (p.log_start is not None and offset < p.log_start) or (p.log_end is not None and offset > p.log_end)
+
+
 def _alone(partition: GroupPartition, wrong: set[str]) -> str:
     """The option that leaves the other store's offset alone; nothing where there is none, or it is wrong as well."""
     if wrong == {_ZOOKEEPER} and partition.kafka is not None and partition.kafka.offset is not None:
@@ -99,20 +130,21 @@ def _unreadable(scene: Scene) -> Iterator[Finding]:
         if p.stored.error is not None:
             said.append((p.key, p.stored.error))
         elif p.stored.defect is not None:
-            spoilt[p.key] = -1 if p.stored.offset is None else p.stored.offset
-            blanks.append((p.key, p.stored.defect))
+            if p.stored.offset is None:
+                said.append((p.key, p.stored.defect))
+            else:
+                spoilt[p.key] = p.stored.offset
+                blanks.append((p.key, p.stored.defect))
     fails = "every member that is given it fails"
     wrong = {key: {_ZOOKEEPER} for key, _ in (*said, *blanks)}
 
     def anew(keys: Sequence[TopicPartition]) -> str:
-        return f"{fails}; {_reset(scene, keys, '--to-earliest', wrong)} (or --to-latest)"
+        return f"{fails}; {_mend(scene, keys, wrong)}"
 
     yield from per_topic("unreadable-offset", said, anew)
 
     def rewrite(keys: Sequence[TopicPartition]) -> str:
         numbers = {spoilt[key] for key in keys}
-        if -1 in numbers:
-            return anew(keys)
         target = f"--to-offset {numbers.pop()}" if len(numbers) == 1 else "--to-current"
         return f"{fails}; to write the number alone: {_reset(scene, keys, target, wrong)}"
 
@@ -148,14 +180,13 @@ def _out_of_range(scene: Scene) -> Iterator[Finding]:
     yield from per_topic(
         "offset-beyond-end",
         beyond,
-        lambda keys: (
-            f"was the topic made anew, or its log cut? {_reset(scene, keys, '--to-earliest', over_in)} (or --to-latest)"
-        ),
+        lambda keys: f"was the topic made anew, or its log cut? {_mend(scene, keys, over_in)}",
     )
 
 
 def _recreated(scene: Scene) -> Iterator[Finding]:
-    """An offset of 0 does no harm: it is where the new topic begins as well."""
+    """An offset of 0 does no harm: it is where the new topic begins as well. Kafka's cannot be dated, but one that is
+    the same was written with it."""
     topics: dict[str, list[GroupPartition]] = {}
     for p in scene.partitions:
         if _is_stale(scene, p) and not _is_gone(scene, p):
@@ -168,7 +199,9 @@ def _recreated(scene: Scene) -> Iterator[Finding]:
             name,
             f"was made anew after offsets of {counted(len(keys), 'partition')} were written ({offsets}): they count"
             " messages of its predecessor",
-            _reset(scene, keys, "--to-earliest", {key: {_ZOOKEEPER} for key in keys}),
+            _reset(
+                scene, keys, "--to-earliest", {p.key: {where for where, _ in _offsets(p)} - {_KAFKA} for p in stale}
+            ),
         )
 
 
@@ -307,6 +340,8 @@ def _contradicting(scene: Scene) -> Iterator[Finding]:
         stored, kafka = p.stored, p.kafka
         if stored is None or kafka is None or stored.offset is None or kafka.offset is None or _is_gone(scene, p):
             continue
+        if stored.defect or _is_stale(scene, p) or _is_outside(p, stored.offset) or _is_outside(p, kafka.offset):
+            continue  # one of them is wrong: that is what is to be mended, with the other if that is right
         ahead = kafka.offset - stored.offset
         if ahead == 0:
             continue
@@ -338,12 +373,11 @@ def _contradicting(scene: Scene) -> Iterator[Finding]:
 
 
 def _unite(scene: Scene, keys: Sequence[TopicPartition]) -> str:
-    """How offsets in both stores become one: no single number is right for several partitions."""
-    if len(keys) == 1:
-        return f"{_reset(scene, keys, '--to-offset N --store both')} makes them one"
-    saving = scene.command("offsets", f"{topic_option(keys)} --save saved.csv --store kafka")
-    writing = scene.command("reset-offsets", f"{topic_option(keys)} --from-file saved.csv --store both --execute")
-    return f"to make them one, with Kafka's: {stopped(scene.active)}{saving}; {writing}"
+    """How offsets in both stores become one; whose are right only the operator knows."""
+    options = f"--take source {topic_option(keys)} --execute"
+    kafkas = scene.command("migrate-group", f"--to zookeeper {options}")
+    zookeepers = scene.command("migrate-group", f"--to kafka {options}")
+    return f"to make them one, {stopped(scene.active)}with Kafka's: {kafkas}; or with ZooKeeper's: {zookeepers}"
 
 
 def _one_moved(before: GroupPartition | None, now: GroupPartition) -> bool:

@@ -24,7 +24,8 @@ def stored_offset(path: str, node: Node) -> StoredOffset:
         if number is None:
             shown = node.data.decode("utf-8", "replace")
             shown = repr(shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "…")
-            defect = f"{shown} has more than the number {offset}, which no member of the reference can read"
+            what = -1 if offset is None else offset
+            defect = f"{shown} has more than the number {what}, which no member of the reference can read"
     except MalformedZnodeError as malformed:
         if number is None or number < -1:
             error = malformed.why
