@@ -24,7 +24,7 @@ from zkgroup.export.verify import VerifyRow, remedy_for, verify
 from zkgroup.export.words import Policies
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Ensure, SetData
+from zkgroup.protocol.ops import Acl, Create, Delete, Ensure, Get, Node, SetData
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.servers.registry import Registry
 
@@ -227,6 +227,22 @@ def test_a_run_that_was_taken_back_counts_for_nothing(exported: tuple[Lake, str,
     assert [row.state for row in history(lake)][-1] == "withdrawn"
     file(lake, topic, "35-40").write_bytes(content)
     assert [interval[:2] for interval in problems(lake)] == [(35, 40)]
+
+
+def test_a_pointer_that_is_hidden_hides_no_other(registry: Registry, unique: Callable[[str], str]) -> None:
+    """What an access list keeps from being read is a row that says so; other groups have theirs."""
+    hidden, shown = unique("group"), unique("group")
+    pointer = Pointer("decided", "00000001-aaaaaaaa", "/out", "hash", "attempt", "hash")
+    for group in (hidden, shown):
+        with ExportClaim(registry, group, "attempt", lambda _: None) as claim:
+            claim.point(None, pointer)
+    path = znodes.export_state(hidden)
+    (node,) = registry.read([Get(path)])
+    assert isinstance(node, Node)
+    registry.transaction([Delete(path), Create(path, node.data, acl=(Acl("digest", "other:hash", 31),))])
+    rows = {row.group: row for row in status(registry)}
+    assert (rows[shown].step, rows[hidden].state, rows[hidden].step) == ("decided", "unfinished", "unreadable")
+    assert f"znode {path} cannot be read: not authorised" in rows[hidden].advice
 
 
 def test_status_tells_what_runs_and_what_waits(registry: Registry, unique: Callable[[str], str]) -> None:

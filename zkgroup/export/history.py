@@ -18,7 +18,7 @@ from zkgroup.export.rundata import Manifest, Pointer
 from zkgroup.export.store import FolderStore
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Children, Get, Node
+from zkgroup.protocol.ops import Children, Code, Failure, Get, Node
 from zkgroup.servers.registry import Registry
 
 
@@ -131,17 +131,21 @@ def status(registry: Registry, group: str | None = None, lake: Lake | None = Non
     nodes = registry.read([Get(znodes.export_state(name)) for name in groups])
     rows: list[StatusRow] = []
     for name, node in zip(groups, nodes, strict=True):
-        if not isinstance(node, Node):
-            names_of(node)  # raises what is no absence
+        path = znodes.export_state(name)
+        if isinstance(node, Failure) and node.code is Code.NO_NODE:
             continue
         holder = read_holder(registry, name)
         pointer: Pointer | None = None
         advice = "wait until it is done" if holder else ""
         step = "planning"
-        try:
-            pointer = decode_pointer(znodes.export_state(name), node.data)
-        except (MalformedZnodeError, ZkgroupError) as error:
-            step, advice = "unreadable", str(error)
+        if isinstance(node, Node):
+            try:
+                pointer = decode_pointer(path, node.data)
+            except (MalformedZnodeError, ZkgroupError) as error:
+                step, advice = "unreadable", str(error)
+        else:
+            why = node.code.value if isinstance(node, Failure) else "no answer that is known"
+            step, advice = "unreadable", f"znode {path} cannot be read: {why}: connect as one whom its list admits"
         if pointer is not None:
             step = pointer.state
             if not advice and pointer.state == "decided":
