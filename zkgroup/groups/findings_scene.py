@@ -130,7 +130,7 @@ class Scene:
         """Whether somebody works for the group, or may: who may not be seen may be at work."""
         group = self.snapshot.coordinator
         alive = bool(self.snapshot.members) or (group is not None and bool(group.members))
-        return alive or self.snapshot.members_hidden
+        return alive or self.snapshot.members_hidden or self.snapshot.kafka_members_unknown
 
     @cached_property
     def stopping(self) -> tuple[str, ...]:
@@ -190,7 +190,7 @@ class Scene:
     @cached_property
     def debris(self) -> bool:
         """Whether the group is only what is left of one: without members, and a console consumer's or empty."""
-        if self.active or self.at_rest_for is None:
+        if self.active or self.at_rest_for is None or self.snapshot.kafka_offsets_unknown:
             return False
         if _CONSOLE.fullmatch(self.snapshot.group):
             return self.at_rest_for >= DEBRIS_AFTER
