@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from zkgroup.groups.findings_kinds import KINDS, Finding, Severity
+from zkgroup.groups.listing import kafka_members
 from zkgroup.groups.model import GroupMember, GroupPartition, GroupSnapshot
 from zkgroup.groups.scope import ranges, whole
 from zkgroup.groups.shell import command_line, quoted, rid_in_kafka
@@ -214,8 +215,14 @@ class Scene:
         return f"{before}{self.command('assign', '--execute')}{after}"
 
     def concerns_readers(self, partition: GroupPartition) -> bool:
-        """Whether a member reads the partition, or would on its own account."""
-        return partition.topic in self.snapshot.subscribed or partition.owner is not None
+        """Whether a member reads the partition, or would on its own account, in ZooKeeper or in Kafka."""
+        if partition.topic in self.snapshot.subscribed or partition.owner is not None:
+            return True
+        return partition.key in self._assigned_in_kafka
+
+    @cached_property
+    def _assigned_in_kafka(self) -> frozenset[TopicPartition]:
+        return frozenset(kafka_members(self.snapshot))
 
 
 def unowned(snapshot: GroupSnapshot) -> tuple[GroupPartition, ...]:
