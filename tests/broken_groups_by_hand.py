@@ -119,6 +119,9 @@ CASES: list[tuple[str, Case]] = [
         TWO, 1, leader=None, log_start=None, log_end=None, log_error="no broker leads it"))),
     ("partition-without-leader", ("warning", "orders-1", "broker 7", having(
         inactive(), 1, leader=7, log_start=None, log_end=None, log_error="timed out"))),
+    ("partition-without-leader", ("warning", "orders-1", "no leader", replace(having(
+        inactive(), 1, leader=None, log_start=None, log_end=None, log_error="no broker leads it"),
+        in_zookeeper=False))),
     ("persistent-member", ("critical", "g_a", "ephemeral", replace(
         ALONE, members=(replace(ALONE.members[0], session_id=0),)))),
     ("persistent-owner", ("critical", "orders-1", "ephemeral", having(ALONE, 1, session_id=0))),

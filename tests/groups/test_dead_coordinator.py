@@ -11,6 +11,7 @@ from typing import NamedTuple
 import orjson
 import pytest
 from cli import ZKGROUP, environment, run
+from grouping import commit_in_kafka, joined
 from support import numbered, wait_until
 
 from zkgroup.protocol import znodes
@@ -29,7 +30,8 @@ REMEDY = "--store zookeeper leaves Kafka alone"
 
 class Cluster(NamedTuple):
     """Of two brokers one is dead. ``both`` has offsets in both stores, ``kafka`` in Kafka, and the dead one coordinates
-    them and ``lost``, of which there is nothing yet; the other one coordinates ``told``, and leads ``topic``:0.
+    them and ``lost``, of which there is nothing yet; the other one coordinates ``told``, and ``lively``, which has
+    offsets in Kafka alone, and leads ``topic``:0.
     ``stopped``: a reset while it was stopped, before it died."""
 
     sandbox: Sandbox
@@ -39,6 +41,7 @@ class Cluster(NamedTuple):
     kafka: str
     lost: str
     told: str
+    lively: str
     stopped: subprocess.CompletedProcess[str]
 
     def run(self, *args: str) -> tuple[int, str, str]:
@@ -87,13 +90,14 @@ def cluster() -> Iterator[Cluster]:
         for name in (f"g{n}" for n in range(200)):
             of[leaders[(java_hash(name) & 0x7FFFFFFF) % len(leaders)]].append(name)
         both, alone, lost = of[victim][:3]
-        told = of[3 - victim][0]
+        told, lively = of[3 - victim][:2]
         registry.read([Ensure(znodes.offset_topic(both, topic))])
         registry.read([Create(znodes.offset(both, TopicPartition(topic, 0)), b"10")])
         for group in (both, alone):
             offsets = GroupOffsets(kafka, group)
             offsets.commit({TopicPartition(topic, 0): 90}, 30)
             offsets.close()
+        commit_in_kafka(kafka, lively, {TopicPartition(topic, number): 90 for number in range(2)})
         server = sandbox.broker(victim)
         server.pause()
         stopped = subprocess.run(
@@ -105,7 +109,7 @@ def cluster() -> Iterator[Cluster]:
         # The nodes of partitions may go on naming the dead one, where it was the controller.
         coordinators = Coordinators(kafka, 10.0)
         wait_until(lambda: None in coordinators.leaders().get(OFFSETS_TOPIC, {}).values(), 60, "the leader is gone")
-        yield Cluster(sandbox, registry, topic, both, alone, lost, told, stopped)
+        yield Cluster(sandbox, registry, topic, both, alone, lost, told, lively, stopped)
 
 
 def test_a_command_ends_though_a_broker_owes_it_an_answer(cluster: Cluster) -> None:
@@ -179,4 +183,24 @@ def test_what_could_not_be_judged_is_not_called_right(cluster: Cluster) -> None:
     assert code == 0
     codes = {one["group"]: [finding["code"] for finding in one["findings"]] for one in orjson.loads(out)}
     assert "incomplete-look" in codes[cluster.lost]
+    # Partition 1 has no offset in ZooKeeper; whether it has one in Kafka is what nobody tells.
+    assert set(codes[cluster.both]) == {"incomplete-look", "partition-without-leader"}
     assert "incomplete-look" not in codes[cluster.told]
+
+
+def test_a_group_in_kafka_alone_has_partitions_without_a_leader(cluster: Cluster) -> None:
+    """As one in ZooKeeper has: worth a warning, and critical once a member is given them; asked through ZooKeeper, and
+    of the brokers alone. The partition says by itself why nothing of it is known."""
+    name = f"{cluster.topic}-1"
+    code, out, err = cluster.run("inspect-group", cluster.lively, "--output", "json", "--verify")
+    assert code == 0, err
+    found = [(one["code"], one["severity"], one["subject"]) for one in orjson.loads(out)["findings"]]
+    assert found == [("partition-without-leader", "warning", name)]
+    code, _, err = cluster.run("offsets", cluster.lively)
+    assert (code, f"{name}: " in err) == (0, True), err
+    with joined(KafkaSettings(cluster.sandbox.bootstrap), cluster.lively, [cluster.topic]):
+        ways = (("-z", cluster.sandbox.connect), ("--bootstrap-server", cluster.sandbox.bootstrap))
+        for way in ways:
+            result = run("inspect-group", cluster.lively, "--verify", *way)
+            assert result.returncode == 6, (way, result.stderr)
+            assert f"partition-without-leader: {name}: " in result.stderr

@@ -24,6 +24,8 @@ from judged import (
     topic,
 )
 
+from zkgroup.groups.model import GroupSnapshot
+
 
 def test_who_has_just_begun_has_nothing_to_commit() -> None:
     """A partition that was claimed a minute ago without an offset is worth a note, not a warning."""
@@ -34,6 +36,50 @@ def test_who_has_just_begun_has_nothing_to_commit() -> None:
 def test_an_offset_in_kafka_is_one() -> None:
     """A partition that is committed in Kafka alone has an offset."""
     assert judged(having(ALONE, 1, stored=None, kafka=kafka(50))) == []
+
+
+def _untold(snapshot: GroupSnapshot) -> GroupSnapshot:
+    """The same while its coordinator does not answer."""
+    partitions = tuple(replace(p, kafka_unknown=True) for p in snapshot.partitions)
+    return replace(snapshot, partitions=partitions, kafka_members_unknown=True, kafka_offsets_unknown=True)
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "earlier", "code"),
+    [
+        (having(inactive(), 1, stored=None), None, "partition-without-offset"),
+        (having(ALONE, 1, stored=None), None, "partition-without-offset"),
+        (having(ALONE, 1, log_end=130), replace(ALONE, taken_at=NOW - 300 * SECOND), "growing-lag"),
+        (group(ALONE.members, [*ALONE.partitions, owned("left", 0, None)]), None, "offset-without-subscriber"),
+        (group((), [], group="console-consumer-1"), None, "group-debris"),
+        (group((), [], last_change=NOW - 30 * DAY), None, "group-debris"),
+    ],
+)
+def test_what_kafka_may_know_is_not_said_to_be_missing(
+    snapshot: GroupSnapshot, earlier: GroupSnapshot | None, code: str
+) -> None:
+    """An offset, a commit or a member may be in the half that nobody tells of: that there is none is not claimed."""
+    assert code in codes(snapshot, earlier)
+    assert code not in codes(_untold(snapshot), earlier)
+    assert code not in codes(snapshot, _untold(earlier)) if code == "growing-lag" and earlier else True
+
+
+@pytest.mark.parametrize(
+    ("code", "changes"),
+    [
+        ("offset-before-start", {"stored": stored(1)}),
+        ("offset-beyond-end", {"stored": stored(200)}),
+        ("unreadable-offset", {"stored": stored(None, error="is no number")}),
+        ("recreated-topic", {"stored": stored(50, mzxid=1)}),
+    ],
+)
+def test_what_kafka_may_know_is_left_alone(code: str, changes: dict[str, Any]) -> None:
+    """ZooKeeper's offset is wrong whatever Kafka has; the command that mends it does not touch what nobody has seen,
+    and may be right."""
+    wrong = having(inactive(), 1, **changes)
+    assert "--store" not in found(wrong, code).remedy
+    assert "--topic orders:1 " in found(_untold(wrong), code).remedy
+    assert "--store zookeeper" in found(_untold(wrong), code).remedy
 
 
 def test_an_offset_at_either_end_of_the_log_lies_in_it() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from judged import DAY, judged
 from support import numbered
 
 from zkgroup.errors import ZkgroupError
+from zkgroup.groups.debris import look_for_debris
 from zkgroup.groups.listing import half_seen
 from zkgroup.groups.nudge import objection
 from zkgroup.groups.ownership import not_judged, ownership_defects
@@ -21,7 +23,7 @@ from zkgroup.groups.snapshot import read_group, read_groups
 from zkgroup.protocol import znodes
 from zkgroup.protocol.assignors import Assignment
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Create, Delete, Ensure, Failure
+from zkgroup.protocol.ops import Children, Create, Delete, Ensure, Failure
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import produce
 from zkgroup.servers.kafka import KafkaSettings
@@ -204,3 +206,37 @@ def test_a_plan_beside_a_member_that_may_not_be_seen(
     assert result.returncode == 0, result.stderr
     assert f"znode {path} cannot be read: not authorised; it is left out here" in result.stderr
     assert "mended" not in result.stderr
+
+
+@pytest.mark.parametrize("at_work", [True, False])
+@pytest.mark.parametrize("part", [None, *PARTS])
+def test_a_state_is_one_word(
+    part: str | None,
+    at_work: bool,
+    hiding: Callable[[str | None], tuple[str, str, str]],
+    registry: Registry,
+    app: Registry,
+) -> None:
+    """Who deletes by a pattern is told the state that a list of groups tells; what is hidden keeps the group all the
+    same."""
+    group, _, _ = hiding(part)
+    if not at_work:
+        for name in "ab":
+            app.write(Delete(znodes.member_id(group, f"{group}_{name}")))
+        (topics,) = app.read([Children(znodes.owners(group))])
+        for topic in topics if isinstance(topics, tuple) else ():
+            for number in range(2):
+                app.write(Delete(znodes.owner(group, TopicPartition(topic, number))))
+    now = int(time.time() * 1000)
+    ((row,), _) = look_for_debris(registry, [group], now + DAY, 0)
+    hides_members = part == "ids" and not at_work
+    assert (
+        row.state
+        == read_group(registry, group).state
+        == ("broken" if hides_members else "active" if at_work else "inactive")
+    )
+    assert not (at_work and row.barred)
+    assert (row.action, row.members) == (
+        "delete" if part in (None, "member", "owner") and not at_work else "keep",
+        2 if at_work and part != "ids" else 0,
+    )

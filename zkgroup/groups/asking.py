@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 from zkgroup.errors import NoAnswerError, UsageError, ZkgroupError
 from zkgroup.groups.joining import Log
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.servers.answers import KafkaSide
+from zkgroup.servers.answers import UNTOLD, KafkaSide
 
 if TYPE_CHECKING:
     from zkgroup.servers.coordinator import Coordinators
@@ -102,7 +102,7 @@ class Asker:
             return self.coordinators(questions).sides(groups, by_partition=by_partition, topics=topics)
 
         what = "what Kafka keeps of the group is not known" if len(groups) == 1 else "groups in Kafka are not known"
-        return self._ask(what, question, dict.fromkeys(groups, KafkaSide()))
+        return self._ask(what, question, dict.fromkeys(groups, UNTOLD))
 
     def logs(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Log]:
         """First and end offset of each partition and its leader, or why they are not known."""

@@ -11,6 +11,7 @@ from zkgroup.groups.backup import Backup, SavedNode, read_cluster
 from zkgroup.groups.guard import readable_acl
 from zkgroup.groups.manage import DebrisRow, find_debris, matching
 from zkgroup.groups.managing import CREDENTIALS
+from zkgroup.groups.model import GroupSnapshot
 from zkgroup.groups.permissions import lacking, needs_of_removal
 from zkgroup.groups.removing import BATCH, is_in_pieces, remove_groups
 from zkgroup.groups.reports import both
@@ -53,9 +54,19 @@ def look_for_debris(
     others = _stats(registry, listed if isinstance(listed, tuple) else ())
     in_kafka = _members_in_kafka(registry, names, brokers, timeout) if brokers is not None else {}
     rows = find_debris(trees.values(), now, older_than, others, in_kafka)
-    # As list-groups has it: nodes that are there may be no use.
-    broken = {one.group for one in read_groups(registry, [row.group for row in rows]) if one.state == "broken"}
-    return [replace(row, state="broken") if row.group in broken else row for row in rows], trees
+    looks = {one.group: one for one in read_groups(registry, [row.group for row in rows])}
+    return [_as_listed(row, looks.get(row.group)) for row in rows], trees
+
+
+def _as_listed(row: DebrisRow, look: GroupSnapshot | None) -> DebrisRow:
+    """With the state that a list of groups tells: nodes that are there may be no use, and one that may not be read
+    hides neither members nor that there are none, if it is not theirs."""
+    if look is None or (row.state == "active" and look.state == "inactive"):
+        return row  # gone, or it has members in Kafka, or nodes that a session holds for no member
+    row = replace(row, state=look.state, members=max(row.members, len(look.members)))
+    if look.state == "active" and (row.action == "delete" or row.barred):
+        return replace(row, action="keep", note="it has members", barred=False)
+    return row
 
 
 def _members_in_kafka(

@@ -66,7 +66,7 @@ def _leaders(scene: Scene) -> Iterator[Finding]:
 def _without_leader(scene: Scene, p: GroupPartition) -> str | None:
     """A log end came from a leader; a topic that has just been made has none yet."""
     topic = scene.snapshot.topics.get(p.topic)
-    if not p.exists or p.log_end is not None or not scene.snapshot.in_zookeeper or p.leader_unknown:
+    if not p.exists or p.log_end is not None or p.leader_unknown:
         return None
     if topic is not None and topic.error is not None:
         return None  # what is the matter there is told of the topic

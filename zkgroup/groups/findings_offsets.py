@@ -102,7 +102,10 @@ def _is_outside(p: GroupPartition, offset: int) -> bool:
 
 
 def _alone(partition: GroupPartition, wrong: set[str]) -> str:
-    """The option that leaves the other store's offset alone; nothing where there is none, or it is wrong as well."""
+    """The option that leaves the other store's offset alone; nothing where there is none, or it is wrong as well. One
+    that nobody has seen may be there, and right."""
+    if partition.kafka_unknown and wrong:
+        return " --store zookeeper"
     if wrong == {_ZOOKEEPER} and partition.kafka is not None and partition.kafka.offset is not None:
         return " --store zookeeper"
     if wrong == {_KAFKA} and partition.stored is not None:
@@ -258,12 +261,13 @@ def _is_gone(scene: Scene, p: GroupPartition) -> bool:
 
 
 def _without(scene: Scene) -> Iterator[Finding]:
-    """A group that was never there has none; one that has just begun has not committed yet."""
+    """A group that was never there has none; one that has just begun has not committed yet. Where Kafka did not tell,
+    it may have one."""
     quiet: Said = []
     loud: Said = []
     held = {p.topic for p in scene.partitions if p.stored is not None or p.kafka is not None}
     for p in scene.partitions:
-        if not p.exists or p.committed("both") is not None or (p.kafka is not None and p.kafka.error):
+        if not p.exists or p.committed("both") is not None or p.kafka_unknown:
             continue
         if (p.stored is not None and p.stored.error is not None) or _is_unread(scene, p):
             continue
@@ -308,8 +312,8 @@ def _without_subscriber(scene: Scene) -> Iterator[Finding]:
     members, group = scene.snapshot.members, scene.snapshot.coordinator
     if not members or any(member.error is not None for member in members) or (group is not None and group.members):
         return
-    if scene.snapshot.topics_hidden:
-        return  # a filter may take it
+    if scene.snapshot.topics_hidden or scene.snapshot.kafka_members_unknown:
+        return  # a filter may take it, or a member in Kafka
     topics: dict[str, int] = {}
     for p in scene.partitions:
         kept = p.stored is not None or (p.kafka is not None and p.kafka.offset is not None)
@@ -398,6 +402,8 @@ def _growing(scene: Scene) -> Iterator[Finding]:
         then = former.get(p.key)
         if then is None or p.log_end is None or then.log_end is None or p.committed("both") is None:
             continue
+        if p.kafka_unknown or then.kafka_unknown:
+            continue  # it may have been committed there
         grown = p.log_end - then.log_end
         if p.committed("both") == then.committed("both") and grown > 0 and (p.lag("both") or 0) > 0:
             last = f" (last progress {ago(scene.now - p.stored.changed_at)} ago)" if p.stored is not None else ""

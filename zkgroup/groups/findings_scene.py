@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from zkgroup.groups.findings_kinds import KINDS, Finding, Severity
+from zkgroup.groups.listing import kafka_members
 from zkgroup.groups.model import GroupMember, GroupPartition, GroupSnapshot
 from zkgroup.groups.scope import ranges, whole
 from zkgroup.groups.shell import command_line, quoted, rid_in_kafka
@@ -130,7 +131,7 @@ class Scene:
         """Whether somebody works for the group, or may: who may not be seen may be at work."""
         group = self.snapshot.coordinator
         alive = bool(self.snapshot.members) or (group is not None and bool(group.members))
-        return alive or self.snapshot.members_hidden
+        return alive or self.snapshot.members_hidden or self.snapshot.kafka_members_unknown
 
     @cached_property
     def stopping(self) -> tuple[str, ...]:
@@ -190,7 +191,7 @@ class Scene:
     @cached_property
     def debris(self) -> bool:
         """Whether the group is only what is left of one: without members, and a console consumer's or empty."""
-        if self.active or self.at_rest_for is None:
+        if self.active or self.at_rest_for is None or self.snapshot.kafka_offsets_unknown:
             return False
         if _CONSOLE.fullmatch(self.snapshot.group):
             return self.at_rest_for >= DEBRIS_AFTER
@@ -214,8 +215,14 @@ class Scene:
         return f"{before}{self.command('assign', '--execute')}{after}"
 
     def concerns_readers(self, partition: GroupPartition) -> bool:
-        """Whether a member reads the partition, or would on its own account."""
-        return partition.topic in self.snapshot.subscribed or partition.owner is not None
+        """Whether a member reads the partition, or would on its own account, in ZooKeeper or in Kafka."""
+        if partition.topic in self.snapshot.subscribed or partition.owner is not None:
+            return True
+        return partition.key in self._assigned_in_kafka
+
+    @cached_property
+    def _assigned_in_kafka(self) -> frozenset[TopicPartition]:
+        return frozenset(kafka_members(self.snapshot))
 
 
 def unowned(snapshot: GroupSnapshot) -> tuple[GroupPartition, ...]:

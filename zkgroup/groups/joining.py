@@ -157,7 +157,10 @@ def join_group(gathered: Gathered, nodes: Nodes, world: World, look: Look) -> Gr
     return GroupSnapshot(
         group,
         members,
-        tuple(_partition(key, gathered.drafts[key], world, look) for key in sorted(gathered.drafts)),
+        tuple(
+            _partition(key, gathered.drafts[key], world, look, kafka_unknown=not side.offsets_known)
+            for key in sorted(gathered.drafts)
+        ),
         subscribed,
         tuple(problem for problem in [*topic_problems, *gathered.problems] if problem and problem not in world.told),
         topics=topics,
@@ -173,6 +176,8 @@ def join_group(gathered: Gathered, nodes: Nodes, world: World, look: Look) -> Gr
         warnings=(*look.warnings, *side.errors),
         ids_changed=ids.stat.pzxid if ids is not None else 0,
         hidden=hidden,
+        kafka_members_unknown=not side.members_known,
+        kafka_offsets_unknown=not side.offsets_known,
     )
 
 
@@ -182,7 +187,7 @@ def _concerns(path: str, topics: Mapping[str, object]) -> bool:
     return parent != znodes.topics() or name in topics
 
 
-def _partition(key: TopicPartition, draft: Draft, world: World, look: Look) -> GroupPartition:
+def _partition(key: TopicPartition, draft: Draft, world: World, look: Look, *, kafka_unknown: bool) -> GroupPartition:
     log: Log | None = None
     if look.logs_wanted:
         log = why_not_asked(key, draft, world) or look.logs.get(key)
@@ -207,6 +212,7 @@ def _partition(key: TopicPartition, draft: Draft, world: World, look: Look) -> G
         claim.claimed,
         claim.hidden,
         key not in world.leaders and leader is None and key in world.unknown_leaders,
+        kafka_unknown or (draft.kafka is not None and draft.kafka.error is not None),
     )
 
 

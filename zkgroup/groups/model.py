@@ -101,7 +101,8 @@ class GroupPartition:
     ``hidden``: that node, or the list that it would be in, may not be read: nobody knows who owns the partition.
     ``exists``: its topic's registration has it. ``leader``: the broker that leads it, None where there is none, or,
     with ``leader_unknown``, where nobody tells. ``log_start`` and ``log_end`` (the high watermark) are None where
-    ``log_error`` says why, and where they were not asked for.
+    ``log_error`` says why, and where they were not asked for. ``kafka_unknown``: whether it has an offset in Kafka
+    could not be found out, so that no ``kafka`` does not mean that there is none.
     """
 
     topic: str
@@ -122,6 +123,7 @@ class GroupPartition:
     claimed: int = 0
     hidden: bool = False
     leader_unknown: bool = False
+    kafka_unknown: bool = False
 
     @property
     def name(self) -> str:
@@ -174,7 +176,8 @@ class GroupSnapshot:
     ``hidden`` are the nodes, of the group and of what it depends on, that may not be read: path → why. What they hold
     is not known, which is no fault of the group's.
     ``last_change`` is the newest time of any node of the group. ``coordinator`` is None where the group is not in
-    Kafka, or was not asked for. ``known_topics`` are all topics that exist.
+    Kafka, or was not asked for. ``known_topics`` are all topics that exist. ``kafka_members_unknown`` and
+    ``kafka_offsets_unknown``: the coordinator was asked, and did not tell: there may be some.
     """
 
     group: str
@@ -195,6 +198,8 @@ class GroupSnapshot:
     warnings: tuple[str, ...] = ()
     ids_changed: int = 0
     hidden: Mapping[str, str] = field(default_factory=dict)
+    kafka_members_unknown: bool = False
+    kafka_offsets_unknown: bool = False
 
     @property
     def members_hidden(self) -> bool:

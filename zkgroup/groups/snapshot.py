@@ -36,7 +36,7 @@ from zkgroup.groups.ownership import ownership_defects
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
 from zkgroup.protocol.ops import Children, Code, Failure
-from zkgroup.servers.answers import KafkaSide
+from zkgroup.servers.answers import UNTOLD, KafkaSide
 from zkgroup.servers.registry import Registry
 
 __all__ = [
@@ -203,6 +203,8 @@ class _Look:
         self.sides = dict.fromkeys(members, KafkaSide())
         # A question to the coordinator makes brokers create this topic; and without it nothing is kept in Kafka.
         if self.asker is None or self.store == "zookeeper" or OFFSETS_TOPIC not in world.known_topics:
+            if self.asker is not None and self.store != "zookeeper" and znodes.topics() in world.hidden:
+                self.sides = dict.fromkeys(members, UNTOLD)  # whether there is that topic is not known
             return None
         self.asked_kafka = True
         oldest = reading.oldest_broker(nodes)

@@ -67,9 +67,16 @@ class CoordinatorGroup:
 class KafkaSide:
     """Everything that Kafka tells of one group. ``group`` is None where it knows none of that name.
 
-    ``errors``: what could not be asked, in words.
+    ``errors``: what could not be asked, in words. Where it is not known who its members in Kafka are, or which offsets
+    it has there, ``members_known`` or ``offsets_known`` is false: that none are told of says nothing then.
     """
 
     group: CoordinatorGroup | None = None
     offsets: Mapping[TopicPartition, KafkaOffset] = field(default_factory=dict)
     errors: tuple[str, ...] = ()
+    members_known: bool = True
+    offsets_known: bool = True
+
+
+#: A group of which Kafka told nothing, neither that it is there nor that it is not.
+UNTOLD: Final = KafkaSide(members_known=False, offsets_known=False)

@@ -203,7 +203,8 @@ class Coordinators:
             found = replace(found, error="; ".join(errors))
         if found is not None and found.state == "Dead" and not offsets:
             found = None  # Kafka's word for a group it has never heard of
-        return KafkaSide(found, offsets, tuple(errors))
+        members_known = isinstance(described, CoordinatorGroup) or _is_beyond(described)
+        return KafkaSide(found, offsets, tuple(errors), members_known, not isinstance(committed, Exception))
 
     def _why(self, error: Exception) -> str:
         if isinstance(error, KafkaException):
