@@ -6,11 +6,21 @@ touched for a week, and what a console consumer left, is told of more quietly.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
 from zkgroup.groups.findings_kinds import Finding, Severity
+from zkgroup.groups.findings_remedies import (
+    IN_KAFKA,
+    IN_ZOOKEEPER,
+    is_gone,
+    is_outside,
+    is_stale,
+    mend,
+    offsets_of,
+    reset,
+)
 from zkgroup.groups.findings_scene import (
     COMMITTED_BY_THEN,
     Scene,
@@ -23,14 +33,12 @@ from zkgroup.groups.findings_scene import (
     topic_option,
     unsubscribe,
 )
-from zkgroup.groups.model import GroupPartition, GroupTopic, StoredOffset, in_store
+from zkgroup.groups.model import GroupPartition
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.words import counted
 
 _QUIETER: Final[dict[Severity, Severity]] = {"critical": "warning", "warning": "info", "info": "info"}
 Said = list[tuple[TopicPartition, str]]
-_ZOOKEEPER: Final = in_store("zookeeper")
-_KAFKA: Final = in_store("kafka")
 
 
 def judge_offsets(scene: Scene) -> Iterator[Finding]:
@@ -55,80 +63,12 @@ def _judge(scene: Scene) -> Iterator[Finding]:
     yield from _growing(scene)
 
 
-def _reset(
-    scene: Scene, keys: Sequence[TopicPartition], target: str, wrong: Mapping[TopicPartition, set[str]] | None = None
-) -> str:
-    """The command; ``wrong``: in which stores the offsets are, of which the other's is to stay as it is."""
-    parts: dict[str, list[TopicPartition]] = {}
-    for key in keys:
-        stores = wrong[key] if wrong is not None else set()
-        parts.setdefault(_alone(scene.by_key[key], stores), []).append(key)
-    commands = [
-        scene.command("reset-offsets", f"{topic_option(part)} {target}{option} --execute")
-        for option, part in parts.items()
-    ]
-    return stopped(scene.active) + " and ".join(commands)
-
-
-def _mend(scene: Scene, keys: Sequence[TopicPartition], wrong: Mapping[TopicPartition, set[str]]) -> str:
-    """The commands that set offsets which are ``wrong`` in these stores: from the other store, where that one's is
-    right, else to where the log starts."""
-    right: dict[str, list[TopicPartition]] = {}
-    for key in keys:
-        right.setdefault(_taken_over(scene, scene.by_key[key], wrong[key]), []).append(key)
-    rest = right.pop("", [])
-    commands = [
-        scene.command("migrate-group", f"--to {to} --take source {topic_option(part)} --execute")
-        for to, part in right.items()
-    ]
-    said = [stopped(scene.active) + " and ".join(commands)] if commands else []
-    if rest:
-        said.append(f"{_reset(scene, rest, '--to-earliest', wrong)} (or --to-latest)")
-    return " and ".join(said)
-
-
-def _taken_over(scene: Scene, p: GroupPartition, wrong: set[str]) -> str:
-    """The store in which alone the offset is wrong, if the other's lies within the log; else nothing."""
-    to, good = "", None
-    if wrong == {_ZOOKEEPER} and p.kafka is not None:
-        to, good = "zookeeper", p.kafka.offset
-    elif wrong == {_KAFKA} and p.stored is not None and p.stored.defect is None and not _is_stale(scene, p):
-        to, good = "kafka", p.stored.offset
-    return "" if good is None or _is_outside(p, good) else to
-
-
-def _is_outside(p: GroupPartition, offset: int) -> bool:
-    return (p.log_start is not None and offset < p.log_start) or (p.log_end is not None and offset > p.log_end)
-
-
-def _alone(partition: GroupPartition, wrong: set[str]) -> str:
-    """The option that leaves the other store's offset alone; nothing where there is none, or it is wrong as well. One
-    that nobody has seen may be there, and right."""
-    if partition.kafka_unknown and wrong:
-        return " --store zookeeper"
-    if wrong == {_ZOOKEEPER} and partition.kafka is not None and partition.kafka.offset is not None:
-        return " --store zookeeper"
-    if wrong == {_KAFKA} and partition.stored is not None:
-        return " --store kafka"
-    return ""
-
-
-def _offsets(partition: GroupPartition) -> Iterable[tuple[str, int]]:
-    """Each offset with the place where it is kept, as far as that must be said: one that both agree on comes once."""
-    stored = partition.stored.offset if partition.stored is not None else None
-    kafka = partition.kafka.offset if partition.kafka is not None else None
-    if stored is not None:
-        yield "" if kafka in (None, stored) else _ZOOKEEPER, stored
-    if kafka is not None and kafka != stored:
-        yield _KAFKA, kafka
-
-
 def _unreadable(scene: Scene) -> Iterator[Finding]:
     said: Said = []
     spoilt: dict[TopicPartition, int] = {}
     blanks: Said = []
     for p in scene.partitions:
-        if p.stored is None or p.stored.hidden or _is_gone(scene, p):
+        if p.stored is None or p.stored.hidden or is_gone(scene, p):
             continue
         if p.stored.error is not None:
             said.append((p.key, p.stored.error))
@@ -139,17 +79,17 @@ def _unreadable(scene: Scene) -> Iterator[Finding]:
                 spoilt[p.key] = p.stored.offset
                 blanks.append((p.key, p.stored.defect))
     fails = "every member that is given it fails"
-    wrong = {key: {_ZOOKEEPER} for key, _ in (*said, *blanks)}
+    wrong = {key: {IN_ZOOKEEPER} for key, _ in (*said, *blanks)}
 
     def anew(keys: Sequence[TopicPartition]) -> str:
-        return f"{fails}; {_mend(scene, keys, wrong)}"
+        return f"{fails}; {mend(scene, keys, wrong)}"
 
     yield from per_topic("unreadable-offset", said, anew)
 
     def rewrite(keys: Sequence[TopicPartition]) -> str:
         numbers = {spoilt[key] for key in keys}
         target = f"--to-offset {numbers.pop()}" if len(numbers) == 1 else "--to-current"
-        return f"{fails}; to write the number alone: {_reset(scene, keys, target, wrong)}"
+        return f"{fails}; to write the number alone: {reset(scene, keys, target, wrong)}"
 
     yield from per_topic("unreadable-offset", blanks, rewrite)
 
@@ -160,9 +100,9 @@ def _out_of_range(scene: Scene) -> Iterator[Finding]:
     lost_in: dict[TopicPartition, set[str]] = {}
     over_in: dict[TopicPartition, set[str]] = {}
     for p in scene.partitions:
-        of_former_log = _is_stale(scene, p)
-        for where, offset in _offsets(p):
-            if of_former_log and where != _KAFKA:
+        of_former_log = is_stale(scene, p)
+        for where, offset in offsets_of(p):
+            if of_former_log and where != IN_KAFKA:
                 continue  # that it is out of range comes from what is told of the topic
             if p.log_start is not None and offset < p.log_start:
                 lost = counted(p.log_start - offset, "message")
@@ -177,13 +117,13 @@ def _out_of_range(scene: Scene) -> Iterator[Finding]:
         before,
         lambda keys: (
             f"a member starts here where auto.offset.reset says (largest, by default, skips all that is left);"
-            f" to read on: {_reset(scene, keys, '--to-earliest', lost_in)}"
+            f" to read on: {reset(scene, keys, '--to-earliest', lost_in)}"
         ),
     )
     yield from per_topic(
         "offset-beyond-end",
         beyond,
-        lambda keys: f"was the topic made anew, or its log cut? {_mend(scene, keys, over_in)}",
+        lambda keys: f"was the topic made anew, or its log cut? {mend(scene, keys, over_in)}",
     )
 
 
@@ -192,7 +132,7 @@ def _recreated(scene: Scene) -> Iterator[Finding]:
     the same was written with it."""
     topics: dict[str, list[GroupPartition]] = {}
     for p in scene.partitions:
-        if _is_stale(scene, p) and not _is_gone(scene, p):
+        if is_stale(scene, p) and not is_gone(scene, p):
             topics.setdefault(p.topic, []).append(p)
     for name, stale in topics.items():
         keys = [p.key for p in stale]
@@ -202,31 +142,17 @@ def _recreated(scene: Scene) -> Iterator[Finding]:
             name,
             f"was made anew after offsets of {counted(len(keys), 'partition')} were written ({offsets}): they count"
             " messages of its predecessor",
-            _reset(
-                scene, keys, "--to-earliest", {p.key: {where for where, _ in _offsets(p)} - {_KAFKA} for p in stale}
+            reset(
+                scene, keys, "--to-earliest", {p.key: {where for where, _ in offsets_of(p)} - {IN_KAFKA} for p in stale}
             ),
         )
-
-
-def _is_stale(scene: Scene, p: GroupPartition) -> bool:
-    topic = scene.snapshot.topics.get(p.topic)
-    if topic is None or not topic.exists or p.stored is None or not p.stored.offset:
-        return False
-    return _older(p.stored, topic)
-
-
-def _older(stored: StoredOffset, topic: GroupTopic) -> bool:
-    """Transaction numbers tell it exactly; 0 where they were not read."""
-    if stored.mzxid and topic.czxid:
-        return stored.mzxid < topic.czxid
-    return topic.created_at is not None and 0 < stored.changed_at < topic.created_at
 
 
 def _missing(scene: Scene) -> Iterator[Finding]:
     topics: dict[str, list[TopicPartition]] = {}
     for p in scene.partitions:
         kept = (p.stored is not None and not p.stored.hidden) or (p.kafka is not None and p.kafka.offset is not None)
-        if kept and _is_gone(scene, p):
+        if kept and is_gone(scene, p):
             topics.setdefault(p.topic, []).append(p.key)
     for name, keys in topics.items():
         topic = scene.snapshot.topics.get(name)
@@ -246,18 +172,10 @@ def _missing(scene: Scene) -> Iterator[Finding]:
 def _of_former_topic(scene: Scene, gone: Sequence[TopicPartition]) -> str:
     """The other offsets stay: those in ZooKeeper tell by themselves if they are of the former topic (``_recreated``),
     and nobody can tell it of Kafka's."""
-    others = [p for p in scene.partitions if p.topic == gone[0].topic and not _is_gone(scene, p)]
+    others = [p for p in scene.partitions if p.topic == gone[0].topic and not is_gone(scene, p)]
     doubt = any(p.kafka is not None and p.kafka.offset for p in others)
     undated = ", and its other offsets in Kafka may count messages of the former one" if doubt else ""
     return f"was the topic made anew with fewer partitions{undated}? {stopped(scene.active)}{rid_of(scene, gone)}"
-
-
-def _is_gone(scene: Scene, p: GroupPartition) -> bool:
-    """Whether it surely does not exist: then no member is given it, and no offset of it can be set."""
-    if p.exists or (not scene.snapshot.known_topics and scene.snapshot.problems):
-        return False  # the list of topics may be what could not be read
-    topic = scene.snapshot.topics.get(p.topic)
-    return topic is None or topic.error is None or not topic.exists
 
 
 def _without(scene: Scene) -> Iterator[Finding]:
@@ -287,7 +205,7 @@ def _without(scene: Scene) -> Iterator[Finding]:
     def remedy(keys: Sequence[TopicPartition]) -> str:
         return (
             "a member starts here where auto.offset.reset says (largest, by default, skips what is there); to choose:"
-            f" {_reset(scene, keys, '--to-earliest')} (or --to-latest)"
+            f" {reset(scene, keys, '--to-earliest')} (or --to-latest)"
         )
 
     yield from per_topic("partition-without-offset", loud, remedy, "warning")
@@ -342,9 +260,9 @@ def _contradicting(scene: Scene) -> Iterator[Finding]:
     quiet: Said = []
     for p in scene.partitions:
         stored, kafka = p.stored, p.kafka
-        if stored is None or kafka is None or stored.offset is None or kafka.offset is None or _is_gone(scene, p):
+        if stored is None or kafka is None or stored.offset is None or kafka.offset is None or is_gone(scene, p):
             continue
-        if stored.defect or _is_stale(scene, p) or _is_outside(p, stored.offset) or _is_outside(p, kafka.offset):
+        if stored.defect or is_stale(scene, p) or is_outside(p, stored.offset) or is_outside(p, kafka.offset):
             continue  # one of them is wrong: that is what is to be mended, with the other if that is right
         ahead = kafka.offset - stored.offset
         if ahead == 0:
