@@ -178,6 +178,7 @@ def inspect_group(
             "--topic beside --all", "inspect one group, or list the partitions: --all --section partitions"
         )
     from zkgroup.groups.inspection import inspect, worst_first  # brings kazoo, which --help must not
+    from zkgroup.groups.listing import shared_warnings
 
     def look() -> dict[str, Any]:
         asked: Store = store or "both"
@@ -206,7 +207,7 @@ def inspect_group(
         return show_checks(list(checks.values()), output, every=every, warn_lag=warn_lag, crit_lag=crit_lag)
     if metrics != "-":
         _show(found, section, output, every=every)
-    warn(ctx, dict.fromkeys(warning for one in found for warning in one.snapshot.warnings))
+    warn(ctx, shared_warnings(one.snapshot for one in found))
     if verify:
         _verify(found)
     return None

@@ -43,7 +43,7 @@ def list_groups(
     zkgroup list-groups
     zkgroup list-groups --state broken --output json
     """
-    from zkgroup.groups.listing import group_row, half_seen  # brings kazoo, which --help must not
+    from zkgroup.groups.listing import group_row, half_seen, shared_warnings  # brings kazoo, which --help must not
 
     warned: list[str] = []
     snapshots = look_at_all(ctx, warned=warned)
@@ -54,4 +54,4 @@ def list_groups(
         print_rows([table_row(row) for row in kept], COLUMNS, output)
     else:
         print_rows(kept, [*COLUMNS, *ONLY_JSON] if output == "json" else COLUMNS, output)
-    warn(ctx, dict.fromkeys([*warned, *(warning for snapshot in snapshots for warning in snapshot.warnings)]))
+    warn(ctx, dict.fromkeys([*warned, *shared_warnings(snapshots)]))

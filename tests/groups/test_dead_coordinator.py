@@ -204,3 +204,16 @@ def test_a_group_in_kafka_alone_has_partitions_without_a_leader(cluster: Cluster
             result = run("inspect-group", cluster.lively, "--verify", *way)
             assert result.returncode == 6, (way, result.stderr)
             assert f"partition-without-leader: {name}: " in result.stderr
+
+
+def test_one_cause_is_one_line(cluster: Cluster) -> None:
+    """However many groups a dead coordinator leaves unknown, they are named together, and what is not known of them."""
+    cluster.registry.read([Ensure(znodes.offset_topic(cluster.lost, cluster.topic))])
+    for command in ("list-groups",), ("inspect-group", "--all"):
+        code, _, err = cluster.run(*command)
+        assert code == 0, err
+        lines = [line for line in err.splitlines() if "group" in line and "not all groups" not in line]
+        assert len(lines) == 1, err
+        (line,) = lines
+        names = ", ".join(sorted([cluster.both, cluster.lost]))
+        assert f"members and offsets of 2 groups in Kafka ({names}) are not known: " in line

@@ -18,6 +18,10 @@ UNLISTED: Final = (
 #: How it begins that some brokers do not tell which groups they coordinate.
 NOT_ALL: Final = "not all groups in Kafka are known"
 
+#: What the coordinator did not tell of a group, and why.
+NOT_DESCRIBED: Final = "group {} was not described by Kafka: {}"
+NOT_READ: Final = "offsets of group {} in Kafka cannot be read: {}"
+
 
 @dataclass(frozen=True, slots=True)
 class KafkaOffset:

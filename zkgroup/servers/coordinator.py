@@ -16,7 +16,16 @@ from typing import Any, Final, TypeVar
 
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.protocol.names import INTERNAL_TOPICS, OFFSETS_TOPIC, TopicPartition
-from zkgroup.servers.answers import NOT_ALL, UNLISTED, CoordinatorGroup, CoordinatorMember, KafkaOffset, KafkaSide
+from zkgroup.servers.answers import (
+    NOT_ALL,
+    NOT_DESCRIBED,
+    NOT_READ,
+    UNLISTED,
+    CoordinatorGroup,
+    CoordinatorMember,
+    KafkaOffset,
+    KafkaSide,
+)
 from zkgroup.servers.kafka import (
     UNREACHABLE,
     AdminClient,
@@ -194,9 +203,9 @@ class Coordinators:
         if isinstance(described, CoordinatorGroup):
             found = described
         elif not _is_beyond(described):
-            errors.append(f"group {group} was not described by Kafka: {self._why(described)}")
+            errors.append(NOT_DESCRIBED.format(group, self._why(described)))
         if isinstance(committed, Exception):
-            errors.append(f"offsets of group {group} in Kafka cannot be read: {self._why(committed)}")
+            errors.append(NOT_READ.format(group, self._why(committed)))
         else:
             offsets = committed
         if found is not None and errors:
@@ -207,7 +216,8 @@ class Coordinators:
         return KafkaSide(found, offsets, tuple(errors), members_known, not isinstance(committed, Exception))
 
     def _why(self, error: Exception) -> str:
-        if isinstance(error, KafkaException):
+        # librdkafka words the same silence in several ways, one for each question.
+        if isinstance(error, KafkaException) and error.args[0].code() not in _SILENCE:
             return str(error.args[0].str())
         return f"no answer within {round(self.timeout, 1):g} s"
 
@@ -249,6 +259,7 @@ class Coordinators:
         return ZkgroupError(f"{what}: {error.str()}")
 
 
+_SILENCE: Final = (KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE)
 # A release that cannot list or describe groups knows no members.
 _NOT_THERE_YET: Final = (KafkaError._UNSUPPORTED_FEATURE,)
 
