@@ -120,8 +120,8 @@ def rename_group(
             except RefusedError as error:
                 error.message += ", it is not deleted"
                 error.remedy = (
-                    f"find out who works for {group}; once it rests, {_again(group, to)} takes over what has moved, and "
-                    "then rename it again"
+                    f"find out who works for {group}; once it rests, {_again(group, to)} takes over what has moved,"
+                    " and then rename it again"
                 )
                 raise
         change.done(f"group {group} is now {to}: {_copied(rows)}, {group} deleted")
