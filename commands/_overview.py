@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+from ._pasting import folded
 from ._render import AtLeast, iso_utc, print_marked, print_rows
 from ._text import escape, one_line, shortened, shown_name
 
@@ -127,14 +127,5 @@ def _print_findings(findings: Sequence[Finding]) -> None:
         severity = f"{finding.severity:<8}"
         print_marked([(severity, STYLES[finding.severity]), (f"  {finding.code}: {shown_name(finding.subject)}", "")])
         for text in (finding.message, f"→ {finding.remedy}"):
-            sys.stdout.write(
-                textwrap.fill(
-                    one_line(text),
-                    max(40, columns - 1) if terminal else columns,
-                    initial_indent=" " * 10,
-                    subsequent_indent=" " * 12 if text.startswith("→") else " " * 10,
-                    break_long_words=False,
-                    break_on_hyphens=False,
-                )
-                + "\n"
-            )
+            rest = " " * (12 if text.startswith("→") else 10)
+            sys.stdout.write(folded(one_line(text), max(40, columns - 1), " " * 10, rest) + "\n")

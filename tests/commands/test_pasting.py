@@ -9,13 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cli import run
+from cli import run, run_on_terminal
 from hypothesis import given
 from hypothesis import strategies as st
 from writing import P
 
 from zkgroup.commands import COMMANDS
-from zkgroup.commands._pasting import place_options, with_options
+from zkgroup.commands._pasting import folded, place_options, with_options
 from zkgroup.groups.shell import command_line, in_quotes, quoted
 from zkgroup.protocol import znodes
 from zkgroup.protocol.ops import Ensure, Exists, SetData, Stat
@@ -87,6 +87,35 @@ def test_whatever_groups_and_clusters_are_called(group: str, cluster: str) -> No
     hint = with_options(before + in_quotes(command) + after, options, NAMES)
     completed = command.replace("zkgroup ", f"zkgroup {options} ", 1)
     assert hint == before + in_quotes(completed) + after
+
+
+@pytest.mark.parametrize(
+    ("before", "command", "after"),
+    [
+        ("look; ", "zkgroup -c x reset-offsets long --topic t60:3,5 --to-earliest --execute", " (or not, if it is so)"),
+        ("→ ", "'zkgroup offsets a-group-with-a-name-that-is-long'", " shows more about what it is"),
+        ("→ ", "zkgroup owners 'a b; (c), d e f g h i j k l m n o'", ", then again as often as it takes"),
+        ("what it is about: ", "zkgroup export --group g --to '/a b' --status", ""),
+        ("by themselves, or with ", "'kafka-consumer-groups --delete-offsets --group g --topic t'", " on brokers"),
+    ],
+)
+def test_a_command_is_never_folded(before: str, command: str, after: str) -> None:
+    """It stands on one line, however narrow the terminal is; the words around it are folded as ever."""
+    lines = folded(before + command + after, 40, "  ", "    ").splitlines()
+    assert sum(command in line for line in lines) == 1
+    assert all(len(line) <= 40 for line in lines if command not in line)
+    assert " ".join(line.strip() for line in lines) == before + command + after
+
+
+def test_on_a_terminal_remedies_can_be_selected_and_pasted(
+    cluster: Sandbox, registry: Registry, unique: Callable[[str], str]
+) -> None:
+    """A terminal of 80 columns gets the command of a finding in one piece, to wrap it itself."""
+    group = unique("a-name-that-is-long-enough-to-be-wrapped-on-a-terminal-of-eighty-columns")
+    registry.write(Ensure(znodes.offset(group, P("nope", 0))))
+    registry.write(SetData(znodes.offset(group, P("nope", 0)), b"5"))
+    _, shown = run_on_terminal("inspect-group", group, "-z", cluster.connect, env={"COLUMNS": "80"})
+    assert re.search(rf"zkgroup -z {cluster.connect} [a-z-]+ {group} --topic nope --execute", shown), shown
 
 
 @pytest.mark.parametrize("args", [["--output", "json"], ["--output", "csv", "--section", "findings"], []])
