@@ -17,6 +17,7 @@ from zkgroup.errors import UnreachableError, UsageError
 
 from ._errors import say
 from ._options import Given
+from ._pasting import completed
 from ._signals import nothing_begun
 
 if TYPE_CHECKING:
@@ -56,16 +57,18 @@ def coordinated_config(
 
 
 def warn(ctx: typer.Context, warnings: Iterable[str]) -> None:
-    """Show warnings on stderr, one line each, unless ``--quiet``."""
-    if not ctx.ensure_object(Given).quiet:
+    """Show warnings on stderr, one line each, unless ``--quiet``; commands in them can be pasted."""
+    given = ctx.ensure_object(Given)
+    if not given.quiet:
         for warning in warnings:
-            say(warning, kind="warning")
+            say(completed(warning, given), kind="warning")
 
 
 def done(ctx: typer.Context, what: str) -> None:
-    """Say on stderr what was done, unless ``--quiet``."""
-    if not ctx.ensure_object(Given).quiet:
-        say(what)
+    """Say on stderr what was done, unless ``--quiet``; commands in it can be pasted."""
+    given = ctx.ensure_object(Given)
+    if not given.quiet:
+        say(completed(what, given))
 
 
 def _sandbox(name: str) -> tuple[str, Path | None]:

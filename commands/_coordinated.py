@@ -83,12 +83,14 @@ def _tell(group: str, rebalance: Rebalance, there: _InZooKeeper, tell: Callable[
             tell(f"group {group}: lost {what}: the coordinator took this member for dead; others read on")
     skipped = sorted({partition.topic for partition in rebalance.fresh} & there.topics)
     if skipped:
+        from zkgroup.groups.shell import command_line, in_quotes
+
         log.warning(
             "group %s has offsets of %s in ZooKeeper and not all of them in Kafka: without one it reads from where new "
-            "groups begin; 'zkgroup migrate-group %s --to kafka' moves them",
+            "groups begin; %s moves them",
             group,
             listed(skipped),
-            group,
+            in_quotes(command_line("migrate-group", group, "--to kafka")),
         )
 
 

@@ -27,12 +27,13 @@ def exit_code_for(
     verbosity: Callable[[], int],
     settled: Callable[[], None] = lambda: None,
     failed: Callable[[str], int] | None = None,
+    completed: Callable[[str], str] = lambda text: text,
 ) -> int:
     """Run ``work`` and return the exit code; what went wrong stands in one line on stderr.
 
     An int that ``work`` returns is the code. A reader that closed our stdout is no error. ``verbosity`` of 2 shows the
     traceback of what nobody expected. ``settled`` is called when ``work`` is over. ``failed`` is told in words what
-    went wrong, and gives the code for it.
+    went wrong, and gives the code for it. ``completed`` makes commands in what is advised such that they can be pasted.
     """
     _ready_streams()
     try:
@@ -42,12 +43,20 @@ def exit_code_for(
         code = result if type(result) is int else 0
     except BaseException as error:  # noqa: BLE001  # the process ends here, and _settle tells why
         settled()
+        _complete(error, completed)
         code = _settle(error, verbosity)
         # That nobody reads a verdict does not make it a good one.
         if failed is not None and (code or isinstance(error, BrokenPipeError)):
             code = failed(str(error) or type(error).__name__)
     _close_stdout()
     return code
+
+
+def _complete(error: BaseException, completed: Callable[[str], str]) -> None:
+    if isinstance(error, ZkgroupError) and error.remedy:
+        error.remedy = completed(error.remedy)
+    if notes := getattr(error, "__notes__", None):
+        notes[:] = map(completed, notes)
 
 
 def _settle(error: BaseException, verbosity: Callable[[], int]) -> int:

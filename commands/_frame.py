@@ -22,6 +22,7 @@ from ._completing import COMPLETE_VARIABLE, LINE_VARIABLE, answer
 from ._errors import PROGRAM, exit_code_for
 from ._logging import configure_logging
 from ._options import CONNECTION, LOGGING, Given, connection_parameters, logging_parameters
+from ._pasting import completed
 from ._security_options import SECURITY_TITLES
 from ._shells import answer_to
 from ._signals import end_by_signals, raise_on_signals
@@ -199,7 +200,8 @@ class ZkGroup(_Titled, TyperGroup):
         if not standalone_mode:
             return work()
         failed = say_unknown if is_check(arguments) else None
-        sys.exit(exit_code_for(work, lambda: given.verbosity, settled=end_by_signals, failed=failed))
+        verbosity, advised = lambda: given.verbosity, lambda text: completed(text, given)
+        sys.exit(exit_code_for(work, verbosity, settled=end_by_signals, failed=failed, completed=advised))
 
 
 def shorten_help(items: list[Any]) -> list[Any]:

@@ -8,6 +8,7 @@ import sys
 import time
 
 from ._options import Given
+from ._pasting import completed
 from ._text import one_line
 
 # What zkgroup reports, and what the libraries below it may. kazoo's warnings tell of every dropped connection, which
@@ -30,13 +31,14 @@ class _Formatter(logging.Formatter):
 
     converter = staticmethod(time.gmtime)
 
-    def __init__(self, verbosity: int) -> None:
+    def __init__(self, verbosity: int, given: Given) -> None:
         super().__init__(_FORMATS[verbosity], "%Y-%m-%dT%H:%M:%S")
+        self._given = given
 
     def format(self, record: logging.LogRecord) -> str:
         record.kind = "warning" if record.levelno < logging.ERROR else "error"
         head, *trace = super().format(record).split("\nTraceback ", 1)
-        return one_line(head) + "".join(f"\nTraceback {part}" for part in trace)
+        return one_line(completed(head, self._given)) + "".join(f"\nTraceback {part}" for part in trace)
 
 
 def configure_logging(given: Given) -> None:
@@ -46,7 +48,7 @@ def configure_logging(given: Given) -> None:
     if given.quiet:
         own, libraries = logging.ERROR, logging.CRITICAL + 1
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Formatter(verbosity))
+    handler.setFormatter(_Formatter(verbosity, given))
     for name, level in (("zkgroup", own), *((name, libraries) for name in LIBRARIES)):
         logger = logging.getLogger(name)
         logger.handlers[:] = [handler]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+from ._pasting import folded
 from ._render import AtLeast, iso_utc, print_marked, print_rows
 from ._text import escape, one_line, shortened, shown_name
 
@@ -56,8 +56,9 @@ def print_overview(one: Inspection) -> None:
         _say_more()
 
 
-def print_summary(found: Sequence[Inspection]) -> None:
-    """Many groups: a line about each, then what is wrong with them; what is only good to know is left out."""
+def print_summary(found: Sequence[Inspection], completed: Callable[[str], str] = lambda remedy: remedy) -> None:
+    """Many groups: a line about each, then what is wrong with them; what is only good to know is left out.
+    ``completed`` is given each remedy that is shown, and makes its commands such that they can be pasted."""
     rows = [
         {**table_row(one.summary), **{severity: one.count(severity) for severity in ("critical", "warning", "info")}}
         for one in found
@@ -68,10 +69,10 @@ def print_summary(found: Sequence[Inspection]) -> None:
         more = len(groups) - NAMED_GROUPS
         names = ", ".join(shortened(name) for name in groups[:NAMED_GROUPS])
         _title(f"{len(groups)} groups alike: {names} and {more} more")
-        _print_findings(findings)
+        _print_findings([replace(one, remedy=completed(one.remedy)) for one in findings])
     for group, findings in own:
         _title(group)
-        _print_findings(findings)
+        _print_findings([replace(one, remedy=completed(one.remedy)) for one in findings])
     if shared or own:
         _say_more()
 
@@ -126,14 +127,5 @@ def _print_findings(findings: Sequence[Finding]) -> None:
         severity = f"{finding.severity:<8}"
         print_marked([(severity, STYLES[finding.severity]), (f"  {finding.code}: {shown_name(finding.subject)}", "")])
         for text in (finding.message, f"→ {finding.remedy}"):
-            sys.stdout.write(
-                textwrap.fill(
-                    one_line(text),
-                    max(40, columns - 1) if terminal else columns,
-                    initial_indent=" " * 10,
-                    subsequent_indent=" " * 12 if text.startswith("→") else " " * 10,
-                    break_long_words=False,
-                    break_on_hyphens=False,
-                )
-                + "\n"
-            )
+            rest = " " * (12 if text.startswith("→") else 10)
+            sys.stdout.write(folded(one_line(text), max(40, columns - 1), " " * 10, rest) + "\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
@@ -25,8 +26,9 @@ from ._checking import (
 from ._completing import complete_finding, complete_group
 from ._context import warn
 from ._looking import StoreOption, check_topics, look_at, look_at_all
-from ._options import OutputOption, TopicsOption
+from ._options import Given, OutputOption, TopicsOption
 from ._overview import print_overview, print_summary
+from ._pasting import completed
 from ._render import Column, Output, as_objects, iso_utc, print_object, print_rows, time_column
 from ._watch import (
     IntervalOption,
@@ -206,7 +208,7 @@ def inspect_group(
             return None
         return show_checks(list(checks.values()), output, every=every, warn_lag=warn_lag, crit_lag=crit_lag)
     if metrics != "-":
-        _show(found, section, output, every=every)
+        _show(ctx, found, section, output, every=every)
     warn(ctx, shared_warnings(one.snapshot for one in found))
     if verify:
         _verify(found)
@@ -227,9 +229,19 @@ def _explain(code: str, output: Output) -> None:
         print_rows([row], list(row), output)
 
 
-def _show(found: Sequence[Inspection], section: Section | None, output: Output, *, every: bool) -> None:
+def _show(
+    ctx: typer.Context, found: Sequence[Inspection], section: Section | None, output: Output, *, every: bool
+) -> None:
+    given = ctx.ensure_object(Given)
+    if section is None and output == "table" and every:
+        print_summary(found, lambda remedy: completed(remedy, given))
+        return
+    found = [
+        replace(one, findings=tuple(replace(f, remedy=completed(f.remedy, given)) for f in one.findings))
+        for one in found
+    ]
     if section is None and output == "table":
-        print_summary(found) if every else print_overview(found[0])
+        print_overview(found[0])
         return
     if section is None and output == "json":
         objects = [_object(one) for one in found]

@@ -120,13 +120,21 @@ def rename_group(
             except RefusedError as error:
                 error.message += ", it is not deleted"
                 error.remedy = (
-                    f"find out who works for {group}; once it rests, 'copy-group {group} {to} --overwrite --execute' "
-                    "takes over what has moved, and then rename it again"
+                    f"find out who works for {group}; once it rests, {_again(group, to)} takes over what has moved,"
+                    " and then rename it again"
                 )
                 raise
         change.done(f"group {group} is now {to}: {_copied(rows)}, {group} deleted")
         if any(row.target is not None and not row.moves for row in rows):
             change.warn([_of_earlier("rename-group", group, backup_file)])
+
+
+def _again(group: str, to: str) -> str:
+    """The command that copies once more what has moved since."""
+    from zkgroup.groups.shell import in_quotes, quoted
+
+    ends = "-- " if group.startswith("-") or to.startswith("-") else ""
+    return in_quotes(f"zkgroup copy-group --overwrite --execute {ends}{quoted(group)} {quoted(to)}")
 
 
 def _copied(rows: Sequence[CopyRow]) -> str:

@@ -111,7 +111,7 @@ def test_an_export_that_is_not_finished(
         refused = run(*command, *server, "--execute")
         assert refused.returncode == 5, (command, refused.stderr)
         assert f"an export of group {group} is unfinished: '{state}', run 'R1', to '/data/my lake'" in refused.stderr
-        assert f"zkgroup export --group {group} --to '/data/my lake' --status" in refused.stderr
+        assert f"zkgroup -z {cluster.connect} export --group {group} --to '/data/my lake' --status" in refused.stderr
         assert "--settle" in refused.stderr
     planned = run("rename-group", group, other, *server, "--store", "zookeeper")
     assert (planned.returncode, "--execute would be refused: an export of" in planned.stderr) == (0, True)

@@ -151,7 +151,9 @@ def test_what_moves_while_it_is_renamed(
     )
     assert refused.returncode == 5, refused.stderr
     assert f"{one} (was 10, is 77); its offsets are copied to {other}, it is not deleted" in refused.stderr
-    assert f"'copy-group {group} {other} --overwrite --execute' takes over what has moved" in refused.stderr
+    assert (
+        f"'zkgroup -z {cluster.connect} copy-group --overwrite --execute {group} {other}' takes over" in refused.stderr
+    )
     assert run("copy-group", group, other, "--overwrite", *connected).returncode == 0
     assert run("rename-group", group, other, *connected).returncode == 0
     assert in_kafka(other).fetch([one], 20.0) == {one: 77}

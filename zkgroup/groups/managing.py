@@ -24,7 +24,7 @@ from zkgroup.groups.permissions import Need, needs_of_removal, refuse_removal
 from zkgroup.groups.removing import acls_of, is_in_pieces, remove_tree
 from zkgroup.groups.reports import after, all_in_zookeeper, check_told, unknown_in_kafka
 from zkgroup.groups.scope import Scope
-from zkgroup.groups.shell import command_line
+from zkgroup.groups.shell import command_line, in_quotes
 from zkgroup.groups.tree import GroupTree, read_tree
 from zkgroup.groups.writing import OffsetWrite, WriteReport, write_offsets
 from zkgroup.protocol import znodes
@@ -313,7 +313,7 @@ class Manager:
             return
         moved = sum(row.moves for row in rows)
         told = f"{counted(moved, 'offset')} of group {group} written, not verified"
-        with after(told, f"'{command_line('offsets', group)}' shows what is there"):
+        with after(told, f"{in_quotes(command_line('offsets', group))} shows what is there"):
             found = self.look(group, "both" if len(stores) > 1 else next(iter(stores)))
         stored, kept = found.stored, found.kept
         wrong = []

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from zkgroup.errors import RefusedError, UnreachableError, VerificationError, ZkgroupError
-from zkgroup.groups.shell import command_line
+from zkgroup.groups.shell import command_line, in_quotes
 from zkgroup.protocol.names import TopicPartition, spans
 from zkgroup.servers.answers import KafkaSide
 from zkgroup.words import are, counted, listed
@@ -63,7 +63,7 @@ class WriteReport:
     def remedy(self, group: str, go_on: str = GO_ON) -> str | None:
         """How to go on; None where nothing is begun."""
         if self.doubtful:
-            return f"'{command_line('offsets', group)}' shows what is there, once it can be reached; {go_on}"
+            return f"{in_quotes(command_line('offsets', group))} shows what is there, once it can be reached; {go_on}"
         return go_on if self.written else None
 
 

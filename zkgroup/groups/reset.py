@@ -16,7 +16,7 @@ from zkgroup.groups.backup import SavedOffset
 from zkgroup.groups.file_entries import Wanted
 from zkgroup.groups.model import STORE_NAMES, GroupPartition, KafkaOffset, Store, StoredOffset
 from zkgroup.groups.scope import ranges
-from zkgroup.groups.shell import command_line, quoted
+from zkgroup.groups.shell import command_line, in_quotes, quoted
 from zkgroup.protocol.names import TopicPartition, spans
 from zkgroup.servers.answers import TimeOffsets
 from zkgroup.words import are, counted
@@ -313,7 +313,8 @@ def back_into_range(group: str, passed: Sequence[Passed]) -> str:
     commands = []
     for (end, store), topics in meant.items():
         scope = " ".join(f"--topic {quoted(f'{topic}:{ranges(numbers)}')}" for topic, numbers in topics.items())
-        commands.append(f"'{command_line('reset-offsets', group, f'{scope} --to-{end} --store {store} --execute')}'")
+        options = f"{scope} --to-{end} --store {store} --execute"
+        commands.append(in_quotes(command_line("reset-offsets", group, options)))
     return " and ".join(commands)
 
 

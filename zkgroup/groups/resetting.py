@@ -44,7 +44,7 @@ from zkgroup.groups.reset import (
     stores_of,
 )
 from zkgroup.groups.scope import Scope
-from zkgroup.groups.shell import command_line, quoted
+from zkgroup.groups.shell import command_line, in_quotes, quoted
 from zkgroup.groups.standing import (
     Brokers,
     Log,
@@ -283,7 +283,7 @@ class Resetter:
         """
         count = plan.changes
         told = f"{counted(count, 'offset')} {are(count)} written, not verified"
-        with after(told, f"'{command_line('offsets', self._group)}' shows what is there"):
+        with after(told, f"{in_quotes(command_line('offsets', self._group))} shows what is there"):
             return self._verify(plan)
 
     def _verify(self, plan: ResetPlan) -> list[str]:
@@ -325,8 +325,8 @@ class Resetter:
                 f" {back_into_range(plan.group, passed)}",
             )
         if plan.undone is not None and self._is_emptied():
-            removing = command_line("delete-group", self._group, "--execute")
-            warnings.append(f"group {self._group} has no offsets in ZooKeeper any more: '{removing}' removes its nodes")
+            removing = in_quotes(command_line("delete-group", self._group, "--execute"))
+            warnings.append(f"group {self._group} has no offsets in ZooKeeper any more: {removing} removes its nodes")
         return warnings
 
     def _is_emptied(self) -> bool:
@@ -378,10 +378,11 @@ def _only_nodes(backup: Backup, group: str, path: Path) -> UsageError:
     """Of a deletion by pattern: whose groups' offsets are among their nodes."""
     undoing = f"--undo {quoted(str(path))}"
     if not any(backups.group_of(node.path) == group for node in backup.nodes):
-        return UsageError(f"{path} has nothing of group {group}", f"'zkgroup delete-group {undoing}' shows what it has")
+        look = in_quotes(f"zkgroup delete-group {undoing}")
+        return UsageError(f"{path} has nothing of group {group}", f"{look} shows what it has")
     return UsageError(
         f"{path} holds whole groups, as nodes, and no offsets by themselves",
-        f"'{command_line('delete-group', group, undoing)}' plans to make the nodes of {group} again",
+        f"{in_quotes(command_line('delete-group', group, undoing))} plans to make the nodes of {group} again",
     )
 
 

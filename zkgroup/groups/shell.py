@@ -11,10 +11,15 @@ def command_line(name: str, group: str, options: str = "") -> str:
     return " ".join(word for word in ("zkgroup", name, *words) if word)
 
 
+def in_quotes(command: str) -> str:
+    """A command within a sentence: in quotes, but where it has some itself, which others around them would break."""
+    return command if "'" in command else f"'{command}'"
+
+
 def rid_in_kafka(group: str, topic: str) -> str:
     """How to be rid of a topic's offsets in Kafka. librdkafka can ask for it (2.16), confluent-kafka cannot."""
-    tool = f"kafka-consumer-groups --delete-offsets --group {quoted(group)} --topic {quoted(topic)}"
-    return f"they expire by themselves (offsets.retention.minutes), or with '{tool}' on brokers of 2.4 or later"
+    tool = in_quotes(f"kafka-consumer-groups --delete-offsets --group {quoted(group)} --topic {quoted(topic)}")
+    return f"they expire by themselves (offsets.retention.minutes), or with {tool} on brokers of 2.4 or later"
 
 
 def quoted(text: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from zkgroup.errors import RefusedError
-from zkgroup.groups.shell import quoted
+from zkgroup.groups.shell import in_quotes, quoted
 from zkgroup.protocol.jsontext import excerpt
 
 _UNKNOWN: Final = "its state cannot be read"
@@ -51,6 +51,6 @@ def _told(found: Mapping[str, Any]) -> str:
 def _remedy(group: str, found: Mapping[str, Any]) -> str:
     output = found.get("output")
     place = quoted(output) if isinstance(output, str) and len(output) < _LONGEST else "FOLDER"
-    command = f"zkgroup export --group {quoted(group)} --to {place}"
+    command = in_quotes(f"zkgroup export --group {quoted(group)} --to {place} --status")
     ends = "--settle withdraw drops it" if found.get("state") == "planned" else "--settle keep or withdraw ends it"
-    return f"run that export again, which finishes it, or end it: '{command} --status' tells more, {ends}"
+    return f"run that export again, which finishes it, or end it: {command} tells more, {ends}"
