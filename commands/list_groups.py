@@ -36,7 +36,7 @@ def list_groups(
     or has an offset for. lag: the sum over its partitions, of which one with an offset beyond its log's end
     counts as 0. Where it is not known of all, ≥ stands before the sum of the others; in JSON and CSV there is no lag
     then, and in JSON lag_at_least is that sum, and lag_unknown says of how many partitions it is not known. Partitions
-    of its topics that hold messages and have no offset are such. Brokers before 0.9 do not tell which groups keep
+    of its topics that hold messages and have no offset are such. Brokers before 0.10 do not tell which groups keep
     offsets in Kafka alone, which a warning says.
 
     \b

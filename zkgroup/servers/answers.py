@@ -9,9 +9,10 @@ from typing import Final
 
 from zkgroup.protocol.names import TopicPartition
 
-#: What is told of brokers that do not know the question: they have no members, and keep offsets all the same.
+#: What is told of brokers that do not know the question (0.8), or list only groups that have members (0.9): others keep
+#: offsets all the same.
 UNLISTED: Final = (
-    "groups that keep offsets in Kafka alone are not listed: brokers before 0.9 do not tell which there are;"
+    "groups that keep offsets in Kafka alone are not listed: brokers before 0.10 do not tell which there are;"
     " 'zkgroup offsets GROUP' shows one by its name"
 )
 

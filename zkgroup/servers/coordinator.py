@@ -97,6 +97,8 @@ class Coordinators:
             UNLISTED if error.code() in _NOT_THERE_YET else f"{NOT_ALL}: {error.str()}"
             for error in map(_kafka_error, answer.errors or ())
         }
+        if self.settings.legacy_release is not None:
+            told.add(UNLISTED)
         # Who lists asks the brokers that are up: what another one coordinates is missing without a word.
         homes = self.leaders().get(OFFSETS_TOPIC, {}) if UNLISTED not in told else {}
         if lost := [number for number, leader in homes.items() if leader is None]:
