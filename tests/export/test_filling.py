@@ -107,6 +107,28 @@ def test_a_lost_file_is_written_again(
     assert [row.kind for row in history(lake)] == ["export"] + 4 * ["backfill"]
 
 
+@pytest.mark.parametrize("layout", [None, LayoutWish(()), LayoutWish(("date", "hour"))], ids=["usual", "flat", "hours"])
+def test_a_lost_file_is_written_again_with_what_has_come_behind_it(
+    in_process: Export, fill_in: Export, make_topic: Callable[..., str], fill: Callable[..., object],
+    unique: Callable[[str], str], lake: Lake, tmp_path: Path, layout: LayoutWish | None,
+) -> None:  # fmt: skip
+    """The newest file of a topic that goes on: what it held and what is new touch, and are accounted for apart, also
+    where several lost files touch."""
+    topic, group = make_topic(), unique("group")
+    options = {} if layout is None else {"layout": layout}
+    for _ in range(3):
+        fill(topic, 20)
+        in_process(group, topic, **options)
+    fill(topic, 20)
+    for lost in published_in(tmp_path / "out")[-2:]:
+        (tmp_path / "out" / lost).unlink()
+    assert [(row.start, row.end, row.rows) for row in fill_in(group, topic, **options)] == [
+        (20, 60, 40), (60, 80, 20),
+    ]  # fmt: skip
+    assert offsets(tmp_path / "out") == list(range(80))
+    assert problems(lake) == []
+
+
 def test_a_lost_file_of_several_partitions_is_written_again_by_and_by(
     in_process: Export, fill_in: Export, make_topic: Callable[..., str], fill: Callable[..., object],
     unique: Callable[[str], str], lake: Lake, tmp_path: Path,

@@ -93,7 +93,7 @@ class TaskFiles:
         self._told: list[FileAnswer] = []
         self._piece: OffsetRange | None = None
         self._reached = 0
-        self._stretch = 0  # grows where a range does not begin where the one before ended
+        self._stretch = 0  # grows where a range does not go on with the one before, in its part of the plan
         self._tile = 0  # where the next slice begins, in folders without times
         self._rows = 0
         self._punctuality = Punctuality(None)
@@ -103,7 +103,8 @@ class TaskFiles:
     def begin(self, piece: OffsetRange) -> None:
         """The next messages are those of ``piece``."""
         before = self._piece
-        if before is None or before.partition != piece.partition or self._reached != piece.start:
+        goes_on = before is not None and before.partition == piece.partition and self._reached == piece.start
+        if not goes_on or piece.start in self._options.cuts.get(piece.partition, ()):
             self._stretch += 1
         self._piece = piece
         self._tile = self._reached = piece.start

@@ -25,7 +25,8 @@ class FileOptions:
     """How files are written, and where: in ``folder`` of the destination. ``compression``: codec and level.
     ``target_bytes``: a file that has grown to this size is followed by another. ``planned``: milliseconds since 1970;
     messages from later than that make nothing late. ``shared``: a file may hold several partitions. ``only``: of
-    ranges that touch one of these (folder, start, end), only what lies in one is written."""
+    ranges that touch one of these (folder, start, end), only what lies in one is written. ``cuts``: offsets at which
+    another part of the plan begins, where a partition has several: each has slices of its own."""
 
     destination: Destination
     folder: str
@@ -36,6 +37,7 @@ class FileOptions:
     planned: int = 1 << 62
     shared: bool = True
     only: Mapping[TopicPartition, Sequence[tuple[str, int, int]]] = field(default_factory=dict)
+    cuts: Mapping[TopicPartition, Sequence[int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,7 @@ def write_ranges(plan: RunPlan, lake: Lake, folder: str, having: Surroundings) -
         plan.planned,
         shared=having.member is None,  # a member may lose one partition, and keep another
         only=_only(plan),
+        cuts=_cuts(plan),
     )
     kafka = having.kafka()
     kafka = replace(kafka, properties={**kafka.properties, "isolation.level": plan.isolation})
@@ -106,6 +107,14 @@ def overtaken(parts: Iterable[PartitionPlan], starts: Mapping[TopicPartition, in
         if part.start < min(low := starts.get(part.partition, 0), part.end)
     ]
     return listed(gone, "; ", most=_SHOWN)
+
+
+def _cuts(plan: RunPlan) -> dict[TopicPartition, list[int]]:
+    """Where the parts of partitions that have several begin."""
+    found: dict[TopicPartition, list[int]] = {}
+    for part in plan.partitions:
+        found.setdefault(part.partition, []).append(part.start)
+    return {partition: starts for partition, starts in found.items() if len(starts) > 1}
 
 
 def _only(plan: RunPlan) -> dict[TopicPartition, list[tuple[str, int, int]]]:
