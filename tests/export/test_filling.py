@@ -17,7 +17,7 @@ from zkgroup.export.lake import Lake
 from zkgroup.export.layout import LayoutWish
 from zkgroup.export.run import PartitionSummary
 from zkgroup.export.store import FolderStore
-from zkgroup.export.verify import VerifyRow, verify
+from zkgroup.export.verify import VerifyRow, remedy_for, verify
 from zkgroup.export.words import Policies
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.topics import Record, produce
@@ -126,6 +126,23 @@ def test_a_lost_file_is_written_again_with_what_has_come_behind_it(
         (20, 60, 40), (60, 80, 20),
     ]  # fmt: skip
     assert offsets(tmp_path / "out") == list(range(80))
+    assert problems(lake) == []
+
+
+def test_what_verify_advises_for_a_lost_file_leaves_the_rest_to_the_next_export(
+    in_process: Export, fill_in: Export, make_topic: Callable[..., str], fill: Callable[..., object],
+    unique: Callable[[str], str], lake: Lake, tmp_path: Path,
+) -> None:  # fmt: skip
+    """Up to where the group stands: were more taken, the group would lie behind its exports, and be refused."""
+    topic, group = make_topic(), unique("group")
+    fill(topic, 20)
+    in_process(group, topic)
+    fill(topic, 20)
+    (lost,) = published_in(tmp_path / "out")
+    (tmp_path / "out" / lost).unlink()
+    assert "--backfill --from earliest --until committed" in remedy_for(verify(lake))
+    assert [(row.start, row.end) for row in fill_in(group, topic, until=COMMITTED)] == [(0, 20)]
+    assert [(row.start, row.end) for row in in_process(group, topic)] == [(20, 40)]
     assert problems(lake) == []
 
 

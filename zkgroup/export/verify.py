@@ -118,8 +118,8 @@ def remedy_for(problems: Iterable[VerifyRow]) -> str:
     ways = ["finish what is unfinished (--status)"]
     if None in stands:
         ways.append(
-            "move away what is damaged or in no manifest; then --backfill --from earliest exports again what is "
-            "missing, where the log still has it"
+            "move away what is damaged or in no manifest; then --backfill --from earliest --until committed exports "
+            "again what is missing, where the log still has it"
         )
     if stands & {"ahead", "behind"}:
         ways.append("if the group was moved: export --on-disagreement lake goes on where its exports end")
