@@ -35,8 +35,7 @@ _COMMAND: Final = re.compile(
 
 def completed(text: str, given: Given) -> str:
     """The text with the places of this command line in each of our commands. Done twice it is the same."""
-    options = place_options(given.values)
-    if not options or "zkgroup " not in text:
+    if "zkgroup " not in text or not (options := place_options(given.values)):  # most lines of a log have none
         return text
     from . import COMMANDS
 

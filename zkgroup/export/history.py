@@ -143,8 +143,8 @@ def status(registry: Registry, group: str | None = None, lake: Lake | None = Non
                 pointer = decode_pointer(path, node.data)
             except (MalformedZnodeError, ZkgroupError) as error:
                 step, advice = "unreadable", str(error)
-        else:
-            why = node.code.value if isinstance(node, Failure) else "no answer that is known"
+        elif isinstance(node, Failure):
+            why = node.code.value
             step, advice = "unreadable", f"znode {path} cannot be read: {why}: connect as one whom its list admits"
         if pointer is not None:
             step = pointer.state
