@@ -28,6 +28,21 @@ LEAST: Final = 1.0
 Brokers: TypeAlias = "KafkaSettings | Callable[[], KafkaSettings]"
 
 
+def read_logs(
+    coordinators: Coordinators, wanted: Sequence[TopicPartition], left: Callable[[], float]
+) -> dict[TopicPartition, Log]:
+    """First and end offset of each partition and its leader, or why they are not known, through the client that asks
+    coordinators. ``left``: seconds that there are, once it is made. Raises ``UnreachableError``."""
+    from zkgroup.servers.logs import LogRange, log_offsets  # confluent-kafka, which not every import needs
+
+    client = None if coordinators.settings.old_and_plain else coordinators.client()
+    answers = log_offsets(coordinators.settings, wanted, left(), client=client)
+    return {
+        key: (answer.start, answer.end, answer.leader) if isinstance(answer, LogRange) else answer.message
+        for key, answer in answers.items()
+    }
+
+
 class Asker:
     """One look's questions to the brokers. Once they were out of reach, or the time was up, they are not asked again.
 
@@ -109,21 +124,15 @@ class Asker:
         wanted = sorted(partitions)
         if not wanted:
             return {}
-        from zkgroup.servers.logs import LogRange, log_offsets  # as above
 
-        def question() -> Mapping[TopicPartition, LogRange | ZkgroupError] | None:
-            settings = self.settings()
-            client = None if settings.old_and_plain else self._asked().client()
-            return log_offsets(settings, wanted, self._left(), client=client)
+        def question() -> Mapping[TopicPartition, Log] | None:
+            return read_logs(self._asked(), wanted, self._left)
 
         answers = self._ask("log offsets are not known", question, None)
         if answers is None:
             assert self.failure is not None
             return dict.fromkeys(wanted, self.failure.message)
-        return {
-            key: (answer.start, answer.end, answer.leader) if isinstance(answer, LogRange) else answer.message
-            for key, answer in answers.items()
-        }
+        return answers
 
     def _ask(self, what: str, question: Callable[[], T], otherwise: T) -> T:
         """The answer, or ``otherwise``. Raises ``UsageError`` where librdkafka refuses its configuration."""

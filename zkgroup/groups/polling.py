@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from zkgroup.errors import ZkgroupError
+from zkgroup.groups.asking import read_logs
 from zkgroup.groups.joining import Log, assigned
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
 from zkgroup.servers.answers import KafkaSide
@@ -162,11 +163,4 @@ class Poller:
     def _logs(self, wanted: Collection[TopicPartition]) -> dict[TopicPartition, Log]:
         if not wanted or self._settings is None:
             return {}
-        from zkgroup.servers.logs import LogRange, log_offsets  # as above
-
-        client = None if self._settings.old_and_plain else self._asked_of(self._settings).client()
-        found = log_offsets(self._settings, sorted(wanted), self._timeout, client=client)
-        return {
-            key: (answer.start, answer.end, answer.leader) if isinstance(answer, LogRange) else answer.message
-            for key, answer in found.items()
-        }
+        return read_logs(self._asked_of(self._settings), sorted(wanted), lambda: self._timeout)
