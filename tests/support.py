@@ -32,6 +32,11 @@ def wait_until(condition: Callable[[], T], timeout: float = 30.0, what: str = "t
         time.sleep(0.02)
 
 
+def values(records: list[Record]) -> set[bytes]:
+    """All values that there are."""
+    return {record.value for record in records if record.value is not None}
+
+
 def numbered(n: int, partitions: int = 1, start: int = 0) -> list[Record]:
     """``n`` messages ``m000000``, ``m000001``, …, dealt out to ``partitions`` in turn."""
     return [Record(b"m%06d" % i, b"k%d" % i, i % partitions) for i in range(start, start + n)]

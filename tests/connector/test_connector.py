@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from members import ReadMember, committed, connector, owners, wait_for_rest
-from support import wait_until
+from support import values, wait_until
 
 from zkgroup.config import ConsumerConfig
 from zkgroup.connector import Connector
@@ -31,10 +31,6 @@ from zkgroup.servers.zookeeper import ZooKeeperSettings
 Make = Callable[..., str]
 Fill = Callable[..., list[Record]]
 Unique = Callable[[str], str]
-
-
-def values(records: list[Record]) -> set[bytes]:
-    return {record.value for record in records if record.value is not None}
 
 
 def test_a_member_registers_as_the_reference_does_and_leaves_nothing(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from members import ReadMember, committed, owners, plan, wait_for_rest
-from support import numbered, wait_until
+from support import numbered, values, wait_until
 
 from zkgroup.protocol import znodes
 from zkgroup.protocol.filters import TopicFilter
@@ -21,10 +21,6 @@ from zkgroup.servers.zookeeper import ZooKeeperSettings
 Make = Callable[..., str]
 Fill = Callable[..., list[Record]]
 Unique = Callable[[str], str]
-
-
-def values(records: list[Record]) -> set[bytes]:
-    return {record.value for record in records if record.value is not None}
 
 
 def test_a_white_list_follows_topics_that_come_and_go(

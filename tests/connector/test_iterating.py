@@ -23,10 +23,6 @@ Fill = Callable[..., list[Record]]
 Unique = Callable[[str], str]
 
 
-def values(records: list[Record]) -> set[bytes]:
-    return {record.value for record in records if record.value is not None}
-
-
 def test_records_are_decoded(cluster: Sandbox, make_topic: Make, unique: Unique, kafka: KafkaSettings) -> None:
     """Keys and values go through the decoders, tombstones as None; time stamps and headers come along."""
     topic = make_topic(1)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from members import ProcessMember, ReadMember, committed, owners, wait_for_rest
-from support import numbered, wait_until
+from support import numbered, values, wait_until
 from tcp_proxy import TcpProxy
 
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
@@ -23,10 +23,6 @@ from zkgroup.servers.registry import Registry
 Make = Callable[..., str]
 Fill = Callable[..., list[Record]]
 Unique = Callable[[str], str]
-
-
-def values(records: list[Record]) -> set[bytes]:
-    return {record.value for record in records if record.value is not None}
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 from members import ReadMember, committed, owners, wait_for_rest
-from support import wait_until
+from support import values, wait_until
 
 from zkgroup.errors import RebalanceFailedError
 from zkgroup.protocol import znodes
@@ -22,10 +22,6 @@ from zkgroup.servers.registry import Registry
 Make = Callable[..., str]
 Fill = Callable[..., list[Record]]
 Unique = Callable[[str], str]
-
-
-def values(records: list[Record]) -> set[bytes]:
-    return {record.value for record in records if record.value is not None}
 
 
 def test_an_id_deleted_by_hand_is_made_again(

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from members import ReadMember, committed, plan, wait_for_rest
 from members import owners as owners_of
-from support import numbered, wait_until
+from support import numbered, values, wait_until
 
 from zkgroup.protocol import znodes
 from zkgroup.protocol.ops import Children
 from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import Record, produce
+from zkgroup.sandbox.topics import produce
 from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry
 
@@ -68,10 +68,6 @@ class KafkaNode:
     def values(self) -> list[bytes]:
         """What it has printed."""
         return [line.rpartition(b"\t")[2] for line in self._output.read_bytes().split(b"\n")[:-1]]
-
-
-def values(records: list[Record]) -> set[bytes]:
-    return {record.value for record in records if record.value is not None}
 
 
 def at_rest(registry: Registry, group: str, members: int) -> bool:

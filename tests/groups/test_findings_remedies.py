@@ -243,7 +243,7 @@ def test_offsets_that_are_wrong_in_different_stores_are_mended_one_by_one() -> N
 def test_what_is_wrong_in_one_store_contradicts_nothing(changes: dict[str, Any]) -> None:
     """Else what is advised for it would take the wrong one of two over into the other store."""
     topics = (topic("orders", 2, czxid=400),)
-    assert "contradicting-offsets" not in codes(replace(having(inactive(topics=topics), 1, **changes)))
+    assert "contradicting-offsets" not in codes(having(inactive(topics=topics), 1, **changes))
 
 
 def test_numbers_are_kept_beside_one_that_is_none() -> None:
