@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cli import run
 from exports import files_in, messages_in, published_in
 from resets import drop_messages
 
@@ -17,9 +21,10 @@ from zkgroup.export.lake import Lake
 from zkgroup.export.layout import LayoutWish
 from zkgroup.export.run import PartitionSummary
 from zkgroup.export.store import FolderStore
-from zkgroup.export.verify import VerifyRow, remedy_for, verify
+from zkgroup.export.verify import VerifyRow, verify
 from zkgroup.export.words import Policies
 from zkgroup.protocol.names import TopicPartition
+from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import Record, produce
 from zkgroup.servers.kafka import KafkaSettings
 
@@ -131,17 +136,23 @@ def test_a_lost_file_is_written_again_with_what_has_come_behind_it(
 
 def test_what_verify_advises_for_a_lost_file_leaves_the_rest_to_the_next_export(
     in_process: Export, fill_in: Export, make_topic: Callable[..., str], fill: Callable[..., object],
-    unique: Callable[[str], str], lake: Lake, tmp_path: Path,
+    unique: Callable[[str], str], lake: Lake, tmp_path: Path, cluster: Sandbox,
 ) -> None:  # fmt: skip
-    """Up to where the group stands: were more taken, the group would lie behind its exports, and be refused."""
+    """Pasted as it is printed. It goes up to where the group stands: were more taken, the group would lie behind its
+    exports, and be refused."""
     topic, group = make_topic(), unique("group")
     fill(topic, 20)
     in_process(group, topic)
     fill(topic, 20)
     (lost,) = published_in(tmp_path / "out")
     (tmp_path / "out" / lost).unlink()
-    assert "--backfill --from earliest --until committed" in remedy_for(verify(lake))
-    assert [(row.start, row.end) for row in fill_in(group, topic, until=COMMITTED)] == [(0, 20)]
+    look = ("-z", cluster.connect, "export", "--to", lake.store.uri, "--verify")
+    looked = run(*look)
+    assert looked.returncode == 6
+    advised = re.search(r"then '(zkgroup [^']* --backfill [^']*)'", looked.stderr)
+    assert advised is not None, looked.stderr
+    filled = run(*shlex.split(advised[1])[1:], "--output", "json", timeout=120)
+    assert [(row["start"], row["end"]) for row in json.loads(filled.stdout)] == [(0, 20)]
     assert [(row.start, row.end) for row in in_process(group, topic)] == [(20, 40)]
     assert problems(lake) == []
 

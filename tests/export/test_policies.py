@@ -35,7 +35,7 @@ TROUBLES = [
     (
         PartitionFacts(T0, 1, 3, 4, 9),
         "expired",
-        "t-0 is at 1, its log starts at 4: 3 offsets are lost",
+        "were deleted: 3 offsets of 1 partition (t-0 is at 1, its log starts at 4: 3 offsets are lost)",
         {
             "earliest": (4, (Skipped("retention", 1, 4),)),
             "latest": (9, (Skipped("retention", 1, 4), Skipped("latest", 4, 9))),

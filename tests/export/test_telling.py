@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 from export_points import Export, at, points_of
 
-from zkgroup.errors import RefusedError
+from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.bounds import LATEST, Bound
+from zkgroup.export.claim import ExportClaim
 from zkgroup.export.history import status
 from zkgroup.export.lake import Lake
 from zkgroup.export.layout import LayoutWish
 from zkgroup.export.run import PartitionSummary
+from zkgroup.export.rundata import Pointer
 from zkgroup.export.store import FolderStore
 from zkgroup.export.verify import verify
 from zkgroup.export.words import Policies
@@ -138,6 +140,25 @@ def test_status_advises_what_can_work(
     assert advice(Lake(FolderStore(tmp_path))).startswith("run the same command again")
     brief(group, filled, settle="keep")
     assert status(registry, group) == []
+
+
+def test_a_lake_that_cannot_be_read_is_not_taken_for_another(
+    registry: Registry, unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    """By another name than the run's it is known by its plan: a damaged one is nobody else's, and one that cannot be
+    read tells nothing, which is no "nothing is unfinished"."""
+    group, run, lake = unique("group"), "00000001-aaaaaaaa", tmp_path / "lake"
+    with ExportClaim(registry, group, "attempt", lambda _: None) as claim:
+        claim.point(None, Pointer("planned", run, "/mounted/elsewhere", "hash", "attempt", None))
+    plan = lake / Lake.folder(group, run) / "plan.json"
+    plan.parent.mkdir(parents=True)
+    assert [row.elsewhere for row in status(registry, group, Lake(FolderStore(lake)))] == [True]
+    plan.write_bytes(b"{")
+    assert [row.elsewhere for row in status(registry, group, Lake(FolderStore(lake)))] == [False]
+    plan.unlink()
+    plan.mkdir()
+    with pytest.raises(ZkgroupError, match=r"cannot read .*plan\.json"):
+        status(registry, group, Lake(FolderStore(lake)))
 
 
 def test_a_lake_of_another_cluster_is_told_as_one(

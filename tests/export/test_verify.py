@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from cli import run
 
+from zkgroup.export.advice import remedy_for
 from zkgroup.export.claim import ExportClaim
 from zkgroup.export.group import read_committed
 from zkgroup.export.history import history, status
@@ -20,7 +21,7 @@ from zkgroup.export.lake import Lake
 from zkgroup.export.run import PartitionSummary
 from zkgroup.export.rundata import Pointer
 from zkgroup.export.store import FolderStore
-from zkgroup.export.verify import VerifyRow, remedy_for, verify
+from zkgroup.export.verify import VerifyRow, verify
 from zkgroup.export.words import Policies
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
@@ -202,14 +203,39 @@ def test_what_is_advised_for_a_group_that_was_moved_mends_it(
 
 def test_advice_is_for_the_problems_that_there_are() -> None:
     """Damaged files have theirs, a group that stands elsewhere has its own, and both are told where both are there."""
-    file, back, ahead = (VerifyRow("t", 0, 0, 9, *4 * [None], "why", stands) for stands in (None, "behind", "ahead"))
-    assert "--on-disagreement" not in remedy_for([file])
-    assert "--backfill" in remedy_for([file])
-    assert "--backfill" not in remedy_for([back, ahead])
+    file, back, ahead = (
+        VerifyRow("t", 0, 0, 9, *4 * [None], "why", stands, "g") for stands in (None, "behind", "ahead")
+    )
+    assert "--on-disagreement" not in remedy_for([file], "/lake")
+    assert "--backfill" in remedy_for([file], "/lake")
+    assert "--backfill" not in remedy_for([back, ahead], "/lake")
     for problems in ([file, back], [file, back, ahead]):
-        assert "--backfill" in remedy_for(problems)
-        assert "--on-disagreement lake" in remedy_for(problems)
-        assert ("--on-disagreement group" in remedy_for(problems)) is (ahead in problems)
+        advice = remedy_for(problems, "/lake")
+        assert "--backfill" in advice
+        assert "--on-disagreement lake" in advice
+        assert ("--on-disagreement group" in advice) is (ahead in problems)
+
+
+def test_advice_names_groups_topics_and_the_lake() -> None:
+    """As a shell takes them: each group that has exported what is wrong, with the topics that it is wrong of. A foreign
+    file is nobody's, and its going leaves nothing to be filled."""
+
+    def row(topic: str | None, group: str | None) -> VerifyRow:
+        return VerifyRow(topic, 0, 0, 9, *4 * [None], "why", None, group)
+
+    two = remedy_for([row("b", "g"), row("a", "g"), row("a", "g"), row("a", "it's"), row(None, None)], "/my lake")
+    assert "zkgroup export --group g --to '/my lake' --backfill --from earliest --until committed a b and" in two
+    assert (
+        """zkgroup export --group 'it'"'"'s' --to '/my lake' --backfill --from earliest --until committed a ex""" in two
+    )
+    assert "('zkgroup export --to /lake --status')" in remedy_for([row("a", "g")], "/lake")
+    assert "committed -- -t'" in remedy_for([row("-t", "g")], "/lake")
+    all_of_it = remedy_for([row("b", "g"), row(None, "g")], "/lake")
+    assert "'zkgroup export --group g --to /lake --backfill --from earliest --until committed' ex" in all_of_it
+    secret = remedy_for([row("a", "g")], None)
+    assert "'zkgroup export --group g --backfill --from earliest --until committed a'" in secret
+    assert "with the --to of this command" in secret
+    assert remedy_for([row(None, None)], "/lake").endswith("; move away what is damaged or in no manifest")
 
 
 def test_a_run_that_was_taken_back_counts_for_nothing(exported: tuple[Lake, str, str]) -> None:

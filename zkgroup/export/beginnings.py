@@ -21,6 +21,7 @@ class Troubles:
 
     group: str
     found: dict[str, list[str]] = field(default_factory=dict)
+    lost: int = 0
     left_out: list[tuple[TopicPartition, str]] = field(default_factory=list)
 
     def add(self, kind: str, text: str) -> None:
@@ -30,11 +31,12 @@ class Troubles:
         self.left_out.append((partition, why))
 
     def refuse(self) -> None:
+        lost = counted(self.lost, "offset")
         for kind, (template, remedy) in _REFUSALS.items():
             if texts := self.found.get(kind):
                 count = counted(len(texts), "partition")
                 raise RefusedError(
-                    template.format(group=self.group, count=count, few=listed(texts, most=_SHOWN)), remedy
+                    template.format(group=self.group, count=count, lost=lost, few=listed(texts, most=_SHOWN)), remedy
                 )
 
 
@@ -67,7 +69,7 @@ _REFUSALS: Mapping[str, tuple[str, str]] = {
         "leave --from out to go on, reset-offsets to move the group, or --backfill to export without moving it",
     ),
     "lost": (
-        "messages that group {group} has not read were deleted ({few})",
+        "messages that group {group} has not read were deleted: {lost} of {count} ({few})",
         "--skip-lost goes on where the log starts (as --on-expired earliest does), --on-expired skip without them",
     ),
     "new": (
@@ -196,6 +198,7 @@ def _readable(
     if policy == "fail":
         text = f"{fact.partition} is at {start}, its log starts at {fact.log_start}: {missing} offsets are lost"
         troubles.add("lost", text)
+        troubles.lost += missing
         return None
     if policy == "skip":
         troubles.leave_out(fact.partition, f"its log starts at {fact.log_start}, behind {start}")

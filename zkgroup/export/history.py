@@ -175,8 +175,8 @@ def _lies_in(lake: Lake, group: str, pointer: Pointer) -> bool:
         return True
     try:
         found = lake.plan(group, pointer.run)
-    except ZkgroupError:
-        return False
+    except DamagedDocumentError:
+        return True  # no other run has its name
     return found is not None and found[1] == pointer.plan
 
 

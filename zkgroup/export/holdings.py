@@ -31,6 +31,7 @@ class LiveFile(NamedTuple):
     """A file that is to be there. Of its ranges, those that were not written again elsewhere."""
 
     file: ManifestFile
+    group: str
     run: str
     tag: str | None
     layout: Layout
@@ -59,7 +60,9 @@ class Holdings:
                 place.append((part.plan.start, part.end))
         for file in manifest.files:
             if not is_taken_back(file, withdrawn):
-                self.files[file.name] = LiveFile(file, manifest.run, tags.get(file.topic), manifest.layout)
+                self.files[file.name] = LiveFile(
+                    file, manifest.group, manifest.run, tags.get(file.topic), manifest.layout
+                )
 
     def _forget(self, lost: Lost, partition: int) -> None:
         live = self.files.get(lost.file)

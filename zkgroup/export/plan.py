@@ -141,6 +141,7 @@ def _filling(fact: PartitionFacts, lacking: Interval, policies: Policies, troubl
             missing = min(fact.log_start, high) - low
             text = f"{fact.partition} from {low} on, its log starts at {fact.log_start}: {missing} offsets"
             troubles.add("lost", f"{text} are lost")
+            troubles.lost += missing
             return None
         if policies.expired == "skip":
             troubles.leave_out(fact.partition, f"its log starts at {fact.log_start}, behind {low}")

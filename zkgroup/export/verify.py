@@ -9,7 +9,7 @@ no offset in common, and as many rows are there as offsets are accounted for by 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -36,7 +36,8 @@ class VerifyRow:
     or a run of which nobody knows what it holds.
 
     ``gaps``: offsets that are accounted for and are no messages, ``skipped``: those left out knowingly. ``stands``: the
-    problem is the group, which stands ahead of where its exports end, or behind it (or nowhere).
+    problem is the group, which stands ahead of where its exports end, or behind it (or nowhere). ``group``: whose
+    exports have the problem, where that is known.
     """
 
     topic: str | None
@@ -49,10 +50,20 @@ class VerifyRow:
     files: int | None
     problem: str | None
     stands: Literal["ahead", "behind"] | None = None
+    group: str | None = None
 
 
 _NO_NUMBERS: Final = (None, None, None, None)
 _NOWHERE: Final = (None, None, None, None, *_NO_NUMBERS)
+
+
+class _Problem(NamedTuple):
+    """With offsets ``interval``; the rest is as in ``VerifyRow``."""
+
+    interval: Interval
+    why: str
+    group: str | None = None
+    stands: Literal["ahead", "behind"] | None = None
 
 
 @dataclass
@@ -65,8 +76,8 @@ class _Account:
     gaps: int = 0
     seen: int = 0
     folders: dict[str, list[Interval]] = field(default_factory=dict)
-    problems: list[tuple[Interval, str]] = field(default_factory=list)
-    standing: list[tuple[Interval, str, Literal["ahead", "behind"]]] = field(default_factory=list)
+    problems: list[_Problem] = field(default_factory=list)
+    standing: list[_Problem] = field(default_factory=list)
 
 
 class _Books:
@@ -102,32 +113,14 @@ def verify(
     for name, missing in books.files.items():
         for one in missing.file.slices:
             key = Incarnation(missing.file.topic, one.partition, missing.tag)
-            books.account(key).problems.append(((one.start, one.end), f"{name} of run {missing.run} is missing"))
+            why = f"{name} of run {missing.run} is missing"
+            books.account(key).problems.append(_Problem((one.start, one.end), why, missing.group))
     for group, offsets in (committed or {}).items():
         _judge_offsets(lake.last(group), group, offsets, books, note)
     rows: list[VerifyRow] = []
     for key in sorted(books.accounts, key=lambda key: (key.topic, key.partition, key.tag or "")):
         rows += _rows(key, books.accounts[key])
     return rows + books.strangers
-
-
-def remedy_for(problems: Iterable[VerifyRow]) -> str:
-    """What mends these: files and manifests by a backfill, where a group stands by saying whom the next export is to
-    believe."""
-    stands = {row.stands for row in problems}
-    ways = ["finish what is unfinished (--status)"]
-    if None in stands:
-        ways.append(
-            "move away what is damaged or in no manifest; then --backfill --from earliest --until committed exports "
-            "again what is missing, where the log still has it"
-        )
-    if stands & {"ahead", "behind"}:
-        ways.append("if the group was moved: export --on-disagreement lake goes on where its exports end")
-    if "ahead" in stands:
-        ways.append("--on-disagreement group where it stands, and notes the gap")
-    if "behind" in stands:
-        ways.append("to have the messages again choose another --to")
-    return "; ".join(ways)
 
 
 def _read_books(lake: Lake) -> _Books:
@@ -137,7 +130,7 @@ def _read_books(lake: Lake) -> _Books:
             try:
                 found = decided_run(lake, group, run)
             except DamagedDocumentError as error:
-                books.strangers.append(VerifyRow(*_NOWHERE, error.message))
+                books.strangers.append(VerifyRow(*_NOWHERE, error.message, group=group))
                 continue
             if found is not None:
                 _enter_run(books, holdings, group, *found)
@@ -169,9 +162,10 @@ def _enter(account: _Account, group: str, run: str, part: ManifestPart, rows: in
         account.rows += rows
         account.gaps += sum(part.gaps.values())
     if not part.balanced or rows != part.rows + part.undecodable:
-        account.problems.append((interval, f"run {run} does not account for every offset"))
+        account.problems.append(_Problem(interval, f"run {run} does not account for every offset", group))
     if unexplained := part.gaps.get("unexplained"):
-        account.problems.append((interval, f"run {run} found {unexplained} offsets missing, and no reason"))
+        why = f"run {run} found {unexplained} offsets missing, and no reason"
+        account.problems.append(_Problem(interval, why, group))
 
 
 class _Look(NamedTuple):
@@ -207,7 +201,8 @@ def _judge_stranger(lake: Lake, name: str) -> VerifyRow:
         return VerifyRow(*_NOWHERE, f"{name} {why}")
     first = slices[0]
     why = f"holds what run {told.get('run', '')} wrote, and is not the file of its manifest: readers count it, too"
-    return VerifyRow(told["topic"], first.partition, first.start, first.end, *_NO_NUMBERS, f"{name} {why}")
+    where = (told["topic"], first.partition, first.start, first.end)
+    return VerifyRow(*where, *_NO_NUMBERS, f"{name} {why}", group=told.get("group"))
 
 
 def _judge_file(books: _Books, file: Published, look: _Look, calendars: dict[Layout, Calendar]) -> None:
@@ -228,7 +223,8 @@ def _judge_file(books: _Books, file: Published, look: _Look, calendars: dict[Lay
     if known is not None and look.footer is not None and known.layout.timed:
         calendar = calendars.get(known.layout) or calendars.setdefault(known.layout, known.layout.calendar())
         problems += _judge_times(look.footer, known.layout, calendar, file.name)
-    account.problems += [(interval, f"{file.name}{why}") for why in problems]
+    group = known.group if known is not None else look.footer.told.get("group") if look.footer is not None else None
+    account.problems += [_Problem(interval, f"{file.name}{why}", group) for why in problems]
 
 
 def _enter_unknown(books: _Books, file: Published, footer: Footer, slices: tuple[Slice, ...]) -> None:
@@ -353,7 +349,7 @@ def _judge_offsets(
             low, high = sorted((end if offset is None else offset, end))
             ahead = offset is not None and offset > end
             why = f"group {group} {where}, exported up to {end}"
-            account.standing.append(((low, high), why, "ahead" if ahead else "behind"))
+            account.standing.append(_Problem((low, high), why, group, "ahead" if ahead else "behind"))
 
 
 def _rows(key: Incarnation, account: _Account) -> Iterator[VerifyRow]:
@@ -361,17 +357,23 @@ def _rows(key: Incarnation, account: _Account) -> Iterator[VerifyRow]:
     known = union([*everything, *account.skipped])
     problems = list(account.problems)
     for folder, held in account.folders.items():
-        problems += [(twice, f"in two files of {folder}") for twice in overlaps(held)]
-    problems += [(twice, "exported twice") for twice in overlaps(i for i in everything if i[0] < i[1])]
+        problems += [_Problem(twice, f"in two files of {folder}") for twice in overlaps(held)]
+    problems += [_Problem(twice, "exported twice") for twice in overlaps(i for i in everything if i[0] < i[1])]
     # Of all groups together: a lake's reader does not ask who exported what.
     whose = f" of group {next(iter(account.by_group))}" if len(account.by_group) == 1 else ""
-    problems += [(hole, f"in no run{whose}") for hole in holes([*everything, *account.skipped])]
+    for hole in holes([*everything, *account.skipped]):
+        problems.append(_Problem(hole, f"in no run{whose}", _who_fills(account.by_group, hole)))
     low, high = (known[0][0], known[-1][1]) if known else (0, 0)
     # What was passed over, and filled since, is not skipped any more.
     skipped = sum(end - start for gap in union(account.skipped) for start, end in subtract(gap, everything))
     if everything:
         yield VerifyRow(key.topic, key.partition, low, high, account.rows, account.gaps, skipped, account.seen, None)
-    for (start, end), why in sorted(problems):
-        yield VerifyRow(key.topic, key.partition, start, end, *_NO_NUMBERS, why)
-    for (start, end), why, stands in account.standing:
-        yield VerifyRow(key.topic, key.partition, start, end, *_NO_NUMBERS, why, stands)
+    problems.sort(key=lambda problem: (problem.interval, problem.why))
+    for (start, end), why, group, stands in problems + account.standing:
+        yield VerifyRow(key.topic, key.partition, start, end, *_NO_NUMBERS, why, stands, group)
+
+
+def _who_fills(by_group: Mapping[str, list[Interval]], hole: Interval) -> str | None:
+    """Whose exports are to go on through a hole: the group's that ends where it begins."""
+    before = (group for group, found in by_group.items() if any(end == hole[0] for _, end in found))
+    return next(before, next(iter(by_group), None))
