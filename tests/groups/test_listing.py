@@ -29,7 +29,7 @@ from zkgroup.groups.model import (
 from zkgroup.groups.ownership import ownership_defects
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.znodes import Registration
-from zkgroup.servers.answers import NOT_DESCRIBED, NOT_READ
+from zkgroup.servers.answers import Half, words_of
 
 A, B = "g_a", "g_b"
 
@@ -227,20 +227,21 @@ def test_what_is_not_known_of_many_groups_is_said_once() -> None:
     """One line for each cause, with the first few groups and how many there are; a single one is named, as it is, and
     other warnings come once."""
     silent, away = "no answer within 5 s", "Broker: Coordinator not available"
+    told: list[tuple[str, dict[Half, str]]] = [
+        *((f"g{n}", {"members": silent, "offsets": silent}) for n in range(7)),
+        ("half", {"offsets": silent}),
+        ("a: b", {"members": away, "offsets": away}),
+        ("two", {"members": away, "offsets": silent}),
+    ]
     looks = [
-        replace(snapshot(), group=name, warnings=("all", *warnings))
-        for name, warnings in [
-            *((f"g{n}", (NOT_DESCRIBED.format(f"g{n}", silent), NOT_READ.format(f"g{n}", silent))) for n in range(7)),
-            ("half", (NOT_READ.format("half", silent),)),
-            ("a: b", (NOT_DESCRIBED.format("a: b", away), NOT_READ.format("a: b", away))),
-            ("other", (NOT_READ.format("g", silent),)),
-        ]
+        replace(snapshot(), group=name, warnings=("all", *words_of(name, untold)), kafka_untold=untold)
+        for name, untold in told
     ]
     assert shared_warnings(looks) == [
         "all",
-        NOT_READ.format("g", silent),
         f"members and offsets of 7 groups in Kafka (g0, g1, g2, g3, g4 and 2 more) are not known: {silent}",
-        f"offsets of group half in Kafka are not known: {silent}",
+        f"offsets of 2 groups in Kafka (half, two) are not known: {silent}",
         f"members and offsets of group a: b in Kafka are not known: {away}",
+        f"members of group two in Kafka are not known: {away}",
     ]
     assert shared_warnings([snapshot()]) == []

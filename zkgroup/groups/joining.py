@@ -13,7 +13,7 @@ from zkgroup.groups.stored import hidden_offset, stored_offset
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, identify_owner
 from zkgroup.protocol.ops import Node
-from zkgroup.servers.answers import KafkaOffset, KafkaSide
+from zkgroup.servers.answers import KafkaOffset, KafkaSide, words_of
 
 # Partition nodes are plain numbers; pykafka and Kafka 0.7 put the broker's id before: ``0-3``.
 _OWNED: Final = re.compile(r"(?:[0-9]+-)?(0|[1-9][0-9]{0,8})", re.ASCII)
@@ -173,7 +173,8 @@ def join_group(gathered: Gathered, nodes: Nodes, world: World, look: Look) -> Gr
         last_change=gathered.last_change,
         coordinator=side.group,
         broker_ids=world.broker_ids,
-        warnings=(*look.warnings, *side.errors),
+        warnings=(*look.warnings, *words_of(group, side.untold)),
+        kafka_untold=side.untold,
         ids_changed=ids.stat.pzxid if ids is not None else 0,
         hidden=hidden,
         kafka_members_unknown=not side.members_known,

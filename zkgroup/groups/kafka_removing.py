@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from zkgroup.errors import RefusedError, UnreachableError, VerificationError, ZkgroupError
+from zkgroup.errors import RefusedError, UnreachableError, VerificationError
 from zkgroup.groups.kafka_writing import Guard, refuse_if_active
 from zkgroup.groups.reports import after, both
 from zkgroup.protocol.names import TopicPartition
@@ -64,8 +64,6 @@ def remove_from_kafka(
 def _check(coordinators: Coordinators, group: str, planned: KafkaSide) -> None:
     now = coordinators.sides([group])[group]
     refuse_if_active(group, now)
-    if now.errors:
-        raise ZkgroupError("; ".join(now.errors), "check the brokers and their logs")
     if changed := _changed(planned.offsets, now.offsets):
         raise RefusedError(
             f"offsets of group {group} in Kafka have changed since the plan was made: {listed(changed)}",

@@ -51,7 +51,7 @@ def refuse_if_active(group: str, side: KafkaSide) -> None:
         raise RefusedError(
             f"group {group} is active in Kafka: {noun} {names}", "stop whoever works for it, then try again"
         )
-    check_told(side)
+    check_told(group, side)
 
 
 def check_before(settings: KafkaSettings, group: str, writes: Sequence[KafkaWrite], timeout: float) -> None:

@@ -13,10 +13,9 @@ from typing import Final
 from zkgroup.groups.model import GroupMember, GroupPartition, GroupSnapshot, State, Store
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, spans
-from zkgroup.servers.answers import NOT_DESCRIBED, NOT_READ
+from zkgroup.servers.answers import words_of
 from zkgroup.words import listed
 
-_UNTOLD: Final = (("members", NOT_DESCRIBED), ("offsets", NOT_READ))
 #: How long the names of partitions in a line may get.
 NAMES_LENGTH: Final = 200
 
@@ -128,20 +127,13 @@ def shared_warnings(snapshots: Iterable[GroupSnapshot]) -> list[str]:
     """The warnings of all looks, each once; what the coordinator of many groups did not tell of any, in one line for
     each cause."""
     lines: dict[str, None] = {}
-    untold: dict[str, dict[str, list[str]]] = {}  # why → group → what
-    for snapshot in snapshots:
-        for warning in snapshot.warnings:
-            for what, said in _UNTOLD:
-                if warning.startswith(start := said.format(snapshot.group, "")):
-                    whats = untold.setdefault(warning.removeprefix(start), {}).setdefault(snapshot.group, [])
-                    whats.append(what)
-                    break
-            else:
-                lines[warning] = None
     alike: dict[tuple[str, str], list[str]] = {}
-    for why, groups in untold.items():
-        for group, whats in groups.items():
-            alike.setdefault((" and ".join(dict.fromkeys(whats)), why), []).append(group)
+    for snapshot in snapshots:
+        own = words_of(snapshot.group, snapshot.kafka_untold)
+        lines |= dict.fromkeys(warning for warning in snapshot.warnings if warning not in own)
+        for why in dict.fromkeys(snapshot.kafka_untold.values()):
+            what = " and ".join(half for half, reason in snapshot.kafka_untold.items() if reason == why)
+            alike.setdefault((what, why), []).append(snapshot.group)
     for (what, why), names in alike.items():
         whose = f"group {names[0]} in Kafka" if len(names) == 1 else f"{len(names)} groups in Kafka ({listed(names)})"
         lines[f"{what} of {whose} are not known: {why}"] = None

@@ -122,7 +122,7 @@ class Manager:
 
         try:
             side = Coordinators(self.brokers, self.timeout).sides([group])[group]
-            check_told(side)
+            check_told(group, side)
         except ZkgroupError as error:
             if asked:
                 raise

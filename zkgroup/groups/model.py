@@ -14,7 +14,7 @@ from typing import Final, Literal
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.znodes import Registration
-from zkgroup.servers.answers import CoordinatorGroup, CoordinatorMember, KafkaOffset
+from zkgroup.servers.answers import CoordinatorGroup, CoordinatorMember, Half, KafkaOffset
 
 __all__ = [
     "STORE_NAMES",
@@ -177,7 +177,8 @@ class GroupSnapshot:
     is not known, which is no fault of the group's.
     ``last_change`` is the newest time of any node of the group. ``coordinator`` is None where the group is not in
     Kafka, or was not asked for. ``known_topics`` are all topics that exist. ``kafka_members_unknown`` and
-    ``kafka_offsets_unknown``: the coordinator was asked, and did not tell: there may be some.
+    ``kafka_offsets_unknown``: the coordinator was asked, and did not tell: there may be some. ``kafka_untold``: what it
+    did not tell, and why, where it was this group's own coordinator; in ``warnings``, too, in words.
     """
 
     group: str
@@ -200,6 +201,7 @@ class GroupSnapshot:
     hidden: Mapping[str, str] = field(default_factory=dict)
     kafka_members_unknown: bool = False
     kafka_offsets_unknown: bool = False
+    kafka_untold: Mapping[Half, str] = field(default_factory=dict)
 
     @property
     def members_hidden(self) -> bool:

@@ -17,7 +17,7 @@ from zkgroup.errors import ZkgroupError
 from zkgroup.groups.asking import read_logs
 from zkgroup.groups.joining import Log, assigned
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
-from zkgroup.servers.answers import KafkaSide
+from zkgroup.servers.answers import KafkaSide, words_of
 
 if TYPE_CHECKING:
     from zkgroup.servers.coordinator import Coordinators
@@ -126,7 +126,7 @@ class Poller:
             self._settle(question.brokers)
             self._ask_side(question)
             wanted = {*question.partitions, *self._side.offsets, *assigned(self._side)}
-            return Answer(self._side, self._logs(wanted), "; ".join(self._side.errors) or None)
+            return Answer(self._side, self._logs(wanted), "; ".join(words_of(self._group, self._side.untold)) or None)
         except ZkgroupError as error:
             self._settings = self._coordinators = None
             return Answer(self._side, {}, error.message)
@@ -150,7 +150,7 @@ class Poller:
         coordinators = self._asked_of(self._settings)
         side = coordinators.sides([self._group], by_partition=question.by_partition)[self._group]
         self._side = side
-        nothing = side.group is None and not side.offsets and not side.errors
+        nothing = side.group is None and not side.offsets and not side.untold
         self._unknown_since = time.monotonic() if nothing else None
 
     def _asked_of(self, settings: KafkaSettings) -> Coordinators:

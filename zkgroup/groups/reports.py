@@ -15,17 +15,17 @@ from typing import Any, Final
 from zkgroup.errors import RefusedError, UnreachableError, VerificationError, ZkgroupError
 from zkgroup.groups.shell import command_line, in_quotes
 from zkgroup.protocol.names import TopicPartition, spans
-from zkgroup.servers.answers import KafkaSide
+from zkgroup.servers.answers import KafkaSide, words_of
 from zkgroup.words import are, counted, listed
 
 #: How to go on where what is written is not written again.
 GO_ON: Final = "run it again to go on: what is in place stays"
 
 
-def check_told(side: KafkaSide) -> None:
+def check_told(group: str, side: KafkaSide) -> None:
     """Raise ``UnreachableError`` where Kafka has not told all that it was asked of a group."""
-    if side.errors:
-        raise UnreachableError("; ".join(side.errors), "check the brokers and their logs")
+    if side.untold:
+        raise UnreachableError("; ".join(words_of(group, side.untold)), "check the brokers and their logs")
 
 
 def unknown_in_kafka(group: str, error: ZkgroupError) -> ZkgroupError:

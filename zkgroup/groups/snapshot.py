@@ -36,7 +36,7 @@ from zkgroup.groups.ownership import ownership_defects
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
 from zkgroup.protocol.ops import Children, Code, Failure
-from zkgroup.servers.answers import UNTOLD, KafkaSide
+from zkgroup.servers.answers import UNTOLD, KafkaSide, words_of
 from zkgroup.servers.registry import Registry
 
 __all__ = [
@@ -86,10 +86,11 @@ def read_group(
         znodes.group(group)
         if look.asker is not None and look.asker.failure is not None:
             raise look.asker.failure  # it may be there
-        if errors := look.sides[group].errors:
+        if untold := look.sides[group].untold:
             where = "ZooKeeper has no such group, and " if registry is not None else ""
             raise UnreachableError(
-                f"whether there is a group {group!r} is not known: {where}{'; '.join(errors)}", "check the brokers"
+                f"whether there is a group {group!r} is not known: {where}{'; '.join(words_of(group, untold))}",
+                "check the brokers",
             )
         raise look.no_such_group(group)
     return found[0]

@@ -145,7 +145,7 @@ class Surveyor:
         try:
             side = self._ask_coordinator()
             answered = True
-            check_told(side)
+            check_told(self._group, side)
         except ZkgroupError as error:
             # Where no broker answers, ZooKeeper's half cannot be moved either if that takes the logs.
             raise error if asked or (logs_needed and not answered) else unknown_in_kafka(self._group, error) from None
@@ -159,7 +159,7 @@ class Surveyor:
 
         coordinators = Coordinators(self._brokers(), self._timeout)
         side = coordinators.sides([self._group])[self._group]
-        if side.errors and not side.offsets:  # releases before 0.10.2 want every partition named
+        if side.untold and not side.offsets:  # releases before 0.10.2 want every partition named
             side = coordinators.sides([self._group], by_partition=True)[self._group]
         return side
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from zkgroup.protocol.names import TopicPartition
 
@@ -19,9 +19,17 @@ UNLISTED: Final = (
 #: How it begins that some brokers do not tell which groups they coordinate.
 NOT_ALL: Final = "not all groups in Kafka are known"
 
-#: What the coordinator did not tell of a group, and why.
-NOT_DESCRIBED: Final = "group {} was not described by Kafka: {}"
-NOT_READ: Final = "offsets of group {} in Kafka cannot be read: {}"
+#: What a coordinator may leave untold of a group.
+Half: TypeAlias = Literal["members", "offsets"]
+_UNTOLD: Final[Mapping[Half, str]] = {
+    "members": "group {} was not described by Kafka: {}",
+    "offsets": "offsets of group {} in Kafka cannot be read: {}",
+}
+
+
+def words_of(group: str, untold: Mapping[Half, str]) -> tuple[str, ...]:
+    """What the coordinator did not tell of a group, and why, in words."""
+    return tuple(_UNTOLD[half].format(group, why) for half, why in untold.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +80,13 @@ class CoordinatorGroup:
 class KafkaSide:
     """Everything that Kafka tells of one group. ``group`` is None where it knows none of that name.
 
-    ``errors``: what could not be asked, in words. Where it is not known who its members in Kafka are, or which offsets
+    ``untold``: what could not be asked, and why. Where it is not known who its members in Kafka are, or which offsets
     it has there, ``members_known`` or ``offsets_known`` is false: that none are told of says nothing then.
     """
 
     group: CoordinatorGroup | None = None
     offsets: Mapping[TopicPartition, KafkaOffset] = field(default_factory=dict)
-    errors: tuple[str, ...] = ()
+    untold: Mapping[Half, str] = field(default_factory=dict)
     members_known: bool = True
     offsets_known: bool = True
 

@@ -18,13 +18,13 @@ from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.protocol.names import INTERNAL_TOPICS, OFFSETS_TOPIC, TopicPartition
 from zkgroup.servers.answers import (
     NOT_ALL,
-    NOT_DESCRIBED,
-    NOT_READ,
     UNLISTED,
     CoordinatorGroup,
     CoordinatorMember,
+    Half,
     KafkaOffset,
     KafkaSide,
+    words_of,
 )
 from zkgroup.servers.kafka import (
     UNREACHABLE,
@@ -199,23 +199,23 @@ class Coordinators:
         described: CoordinatorGroup | Exception,
         committed: dict[TopicPartition, KafkaOffset] | Exception,
     ) -> KafkaSide:
-        errors: list[str] = []
+        untold: dict[Half, str] = {}
         found: CoordinatorGroup | None = None
         offsets: Mapping[TopicPartition, KafkaOffset] = {}
         if isinstance(described, CoordinatorGroup):
             found = described
         elif not _is_beyond(described):
-            errors.append(NOT_DESCRIBED.format(group, self._why(described)))
+            untold["members"] = self._why(described)
         if isinstance(committed, Exception):
-            errors.append(NOT_READ.format(group, self._why(committed)))
+            untold["offsets"] = self._why(committed)
         else:
             offsets = committed
-        if found is not None and errors:
-            found = replace(found, error="; ".join(errors))
+        if found is not None and untold:
+            found = replace(found, error="; ".join(words_of(group, untold)))
         if found is not None and found.state == "Dead" and not offsets:
             found = None  # Kafka's word for a group it has never heard of
         members_known = isinstance(described, CoordinatorGroup) or _is_beyond(described)
-        return KafkaSide(found, offsets, tuple(errors), members_known, not isinstance(committed, Exception))
+        return KafkaSide(found, offsets, untold, members_known, not isinstance(committed, Exception))
 
     def _why(self, error: Exception) -> str:
         # librdkafka words the same silence in several ways, one for each question.
