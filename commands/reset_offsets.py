@@ -42,6 +42,8 @@ COLUMNS = ("topic", "partition", "current", "target", "change", "note")
 BOTH_COLUMNS = ("topic", "partition", "store", "current", "target", "change", "note")
 TARGETS = "Where to (one of these)"
 FILES = "For --from-file"
+# More partitions are not named one by one in what is advised.
+_NAMED = 20
 
 
 def _target(*names: str, help: str, metavar: str | None = None) -> Any:
@@ -208,7 +210,7 @@ def reset_offsets(
         if change.is_wanted(plan.changes):
             _execute(change, resetter, plan)
         if plan.left is not None:
-            _tell_left(change, plan.left)
+            _tell_left(change, plan, plan.left)
 
 
 def _only_one(targets: Mapping[str, Any]) -> tuple[str, Any]:
@@ -316,13 +318,20 @@ def _execute(change: Change, resetter: Resetter, plan: ResetPlan) -> None:
     change.done(f"{counted(plan.changes, 'offset')} of group {plan.group} written and verified")
 
 
-def _tell_left(change: Change, left: str) -> None:
+def _tell_left(change: Change, plan: ResetPlan, left: str) -> None:
     """What an undo has not put back, in the end."""
+    from zkgroup.groups.shell import command_line, in_quotes, rid_in_kafka
+
     if not change.execute:
         change.warn([f"this leaves something: {left}"])
         return
-    remedy = (
-        "members that keep offsets in Kafka start there; to be rid of them: kafka-consumer-groups --delete-offsets"
-        " (brokers of 2.4 or later), or delete-group --store kafka"
-    )
+    remedy = "members that keep offsets in Kafka start there"
+    keys = [row.key for row in plan.rows if row.left]
+    if len(keys) <= _NAMED:
+        topics: dict[str, list[int]] = {}
+        for topic, partition in keys:
+            topics.setdefault(topic, []).append(partition)
+        remedy += f"; {rid_in_kafka(plan.group, topics)}"
+    whole = in_quotes(command_line("delete-group", plan.group, "--store kafka"))
+    remedy += f"; {whole} shows what deleting the group there would take"
     raise VerificationError(left, remedy)

@@ -96,7 +96,11 @@ def test_whatever_groups_and_clusters_are_called(group: str, cluster: str) -> No
         ("→ ", "'zkgroup offsets a-group-with-a-name-that-is-long'", " shows more about what it is"),
         ("→ ", "zkgroup owners 'a b; (c), d e f g h i j k l m n o'", ", then again as often as it takes"),
         ("what it is about: ", "zkgroup export --group g --to '/a b' --status", ""),
-        ("by themselves, or with ", "'kafka-consumer-groups --delete-offsets --group g --topic t'", " on brokers"),
+        (
+            "by themselves, or with ",
+            "'kafka-consumer-groups --bootstrap-server HOST:9092 --delete-offsets --group g --topic t'",
+            " on brokers",
+        ),
     ],
 )
 def test_a_command_is_never_folded(before: str, command: str, after: str) -> None:

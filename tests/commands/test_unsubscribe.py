@@ -85,7 +85,7 @@ def test_offsets_in_kafka_stay_and_are_told(
     old, live = make_topic(2), make_topic(1)
     group = make_group({P(old, 0): 5, P(live, 0): 7})
     in_kafka(group, {P(old, 0): 6, P(old, 1): 6})
-    tool = f"'kafka-consumer-groups --delete-offsets --group {group} --topic {old}'"
+    tool = f"'kafka-consumer-groups --bootstrap-server HOST:9092 --delete-offsets --group {group} --topic {old}'"
     commands = (("unsubscribe", group, "--topic", old), ("delete-group", group, "--topic", old))
     for command in commands:
         plan = run(*command, "-z", cluster.connect)

@@ -321,15 +321,15 @@ def unsubscribe(scene: Scene, topic: str) -> str:
     first = "stop the members that read it, then " if read else ""
     those = [p for p in scene.partitions if p.topic == topic]
     removing = scene.command("unsubscribe", f"--topic {quoted(whole(topic))} --execute")
-    return first + _rid(those, removing, rid_in_kafka(scene.snapshot.group, topic))
+    return first + _rid(those, removing, rid_in_kafka(scene.snapshot.group, {topic: ()}))
 
 
 def rid_of(scene: Scene, keys: Sequence[TopicPartition]) -> str:
     """How to be rid of the offsets of these partitions of one topic, and of no others."""
     those = [scene.by_key[key] for key in keys]
     removing = scene.command("delete-group", f"{topic_option(keys)} --execute")
-    numbers = ",".join(str(key.partition) for key in keys)
-    return _rid(those, removing, rid_in_kafka(scene.snapshot.group, f"{keys[0].topic}:{numbers}"))
+    numbers = [key.partition for key in keys]
+    return _rid(those, removing, rid_in_kafka(scene.snapshot.group, {keys[0].topic: numbers}))
 
 
 def _rid(those: Iterable[GroupPartition], removing: str, in_there: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping, Sequence
 
 
 def command_line(name: str, group: str, options: str = "") -> str:
@@ -16,9 +17,14 @@ def in_quotes(command: str) -> str:
     return command if "'" in command else f"'{command}'"
 
 
-def rid_in_kafka(group: str, topic: str) -> str:
-    """How to be rid of a topic's offsets in Kafka. librdkafka can ask for it (2.16), confluent-kafka cannot."""
-    tool = in_quotes(f"kafka-consumer-groups --delete-offsets --group {quoted(group)} --topic {quoted(topic)}")
+def rid_in_kafka(group: str, topics: Mapping[str, Sequence[int]]) -> str:
+    """How to be rid of offsets in Kafka: of these partitions of each topic, of all where none is named. librdkafka can
+    ask for it (2.16), confluent-kafka cannot."""
+    what = f"--group {quoted(group)}"
+    for topic, partitions in topics.items():
+        numbers = ",".join(map(str, partitions))
+        what += f" --topic {quoted(f'{topic}:{numbers}' if numbers else topic)}"
+    tool = in_quotes(f"kafka-consumer-groups --bootstrap-server HOST:9092 --delete-offsets {what}")
     return f"they expire by themselves (offsets.retention.minutes), or with {tool} on brokers of 2.4 or later"
 
 

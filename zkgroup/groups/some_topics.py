@@ -52,7 +52,7 @@ def check_has(whole: Found, scope: Scope, tree: GroupTree) -> None:
                 raise RefusedError(
                     f"group {whole.group} keeps its offsets of {spans(kept)} in Kafka, which deletes groups as a whole"
                     " only: nothing was removed",
-                    rid_in_kafka(whole.group, topic),
+                    rid_in_kafka(whole.group, {topic: ()}),
                 )
             known = sorted({key.topic for key in (*whole.stored, *whole.kept)})
             raise NotFoundError(
@@ -69,7 +69,7 @@ def staying_in_kafka(whole: Found, scope: Scope) -> list[str]:
     topic = kept[0].topic
     stay = "stays" if len(kept) == 1 else "stay"
     what = f"{counted(len(kept), 'offset')} of {spans(kept)} in Kafka {stay}, which deletes groups as a whole only"
-    return [f"{what}: {rid_in_kafka(whole.group, topic)}"]
+    return [f"{what}: {rid_in_kafka(whole.group, {topic: ()})}"]
 
 
 def _kept(whole: Found, scope: Scope) -> list[TopicPartition]:
