@@ -149,7 +149,7 @@ def test_what_verify_advises_for_a_lost_file_leaves_the_rest_to_the_next_export(
     look = ("-z", cluster.connect, "export", "--to", lake.store.uri, "--verify")
     looked = run(*look)
     assert looked.returncode == 6
-    advised = re.search(r"then '(zkgroup [^']* --backfill [^']*)'", looked.stderr)
+    advised = re.search(r"; '(zkgroup [^']* --backfill [^']*)'", looked.stderr)
     assert advised is not None, looked.stderr
     filled = run(*shlex.split(advised[1])[1:], "--output", "json", timeout=120)
     assert [(row["start"], row["end"]) for row in json.loads(filled.stdout)] == [(0, 20)]

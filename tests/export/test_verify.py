@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -236,6 +237,8 @@ def test_advice_names_groups_topics_and_the_lake() -> None:
     assert "'zkgroup export --group g --backfill --from earliest --until committed a'" in secret
     assert "with the --to of this command" in secret
     assert remedy_for([row(None, None)], "/lake").endswith("; move away what is damaged or in no manifest")
+    assert "move away" not in remedy_for([replace(row("a", "g"), gone=True)], "/lake")
+    assert "move away" in remedy_for([replace(row("a", "g"), gone=True), row("a", "g")], "/lake")
 
 
 def test_a_run_that_was_taken_back_counts_for_nothing(exported: tuple[Lake, str, str]) -> None:

@@ -24,9 +24,12 @@ def remedy_for(problems: Iterable[VerifyRow], destination: str | None) -> str:
     ways = [f"finish what is unfinished ({_command(destination, '--status')})"]
     if damaged := [row for row in found if row.stands is None]:
         fill = "--backfill --from earliest --until committed"
-        ways.append("move away what is damaged or in no manifest")
+        in_the_way = not all(row.gone for row in damaged)
+        if in_the_way:
+            ways.append("move away what is damaged or in no manifest")
         if again := _commands(damaged, destination, fill):
-            ways[-1] += f"; then {again} exports again what is missing, where the log still has it"
+            then = "then " if in_the_way else ""
+            ways.append(f"{then}{again} exports again what is missing, where the log still has it")
     if standing := [row for row in found if row.stands is not None]:
         ways.append(
             f"if the group was moved: {_commands(standing, destination, '--on-disagreement lake')} "

@@ -37,7 +37,7 @@ class VerifyRow:
 
     ``gaps``: offsets that are accounted for and are no messages, ``skipped``: those left out knowingly. ``stands``: the
     problem is the group, which stands ahead of where its exports end, or behind it (or nowhere). ``group``: whose
-    exports have the problem, where that is known.
+    exports have the problem, where that is known. ``gone``: something is missing, and nothing is in the way.
     """
 
     topic: str | None
@@ -51,6 +51,7 @@ class VerifyRow:
     problem: str | None
     stands: Literal["ahead", "behind"] | None = None
     group: str | None = None
+    gone: bool = False
 
 
 _NO_NUMBERS: Final = (None, None, None, None)
@@ -64,6 +65,7 @@ class _Problem(NamedTuple):
     why: str
     group: str | None = None
     stands: Literal["ahead", "behind"] | None = None
+    gone: bool = False
 
 
 @dataclass
@@ -114,7 +116,7 @@ def verify(
         for one in missing.file.slices:
             key = Incarnation(missing.file.topic, one.partition, missing.tag)
             why = f"{name} of run {missing.run} is missing"
-            books.account(key).problems.append(_Problem((one.start, one.end), why, missing.group))
+            books.account(key).problems.append(_Problem((one.start, one.end), why, missing.group, gone=True))
     for group, offsets in (committed or {}).items():
         _judge_offsets(lake.last(group), group, offsets, books, note)
     rows: list[VerifyRow] = []
@@ -362,15 +364,15 @@ def _rows(key: Incarnation, account: _Account) -> Iterator[VerifyRow]:
     # Of all groups together: a lake's reader does not ask who exported what.
     whose = f" of group {next(iter(account.by_group))}" if len(account.by_group) == 1 else ""
     for hole in holes([*everything, *account.skipped]):
-        problems.append(_Problem(hole, f"in no run{whose}", _who_fills(account.by_group, hole)))
+        problems.append(_Problem(hole, f"in no run{whose}", _who_fills(account.by_group, hole), gone=True))
     low, high = (known[0][0], known[-1][1]) if known else (0, 0)
     # What was passed over, and filled since, is not skipped any more.
     skipped = sum(end - start for gap in union(account.skipped) for start, end in subtract(gap, everything))
     if everything:
         yield VerifyRow(key.topic, key.partition, low, high, account.rows, account.gaps, skipped, account.seen, None)
     problems.sort(key=lambda problem: (problem.interval, problem.why))
-    for (start, end), why, group, stands in problems + account.standing:
-        yield VerifyRow(key.topic, key.partition, start, end, *_NO_NUMBERS, why, stands, group)
+    for (start, end), why, group, stands, gone in problems + account.standing:
+        yield VerifyRow(key.topic, key.partition, start, end, *_NO_NUMBERS, why, stands, group, gone)
 
 
 def _who_fills(by_group: Mapping[str, list[Interval]], hole: Interval) -> str | None:
