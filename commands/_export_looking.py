@@ -83,5 +83,5 @@ def show_lake(ctx: typer.Context, to: str, group: str | None, output: Output, *,
         where = "" if first.topic is None else f"{first.topic}-{first.partition} from offset {first.start} on: "
         raise VerificationError(
             f"{len(problems)} problem{'s' * (len(problems) > 1)} in {root}; {where}{str(first.problem).rstrip('.')}",
-            remedy_for(problems, None if getattr(lake.store.destination, "hidden", ()) else root),
+            remedy_for(problems, lake.store.destination),
         )

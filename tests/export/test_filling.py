@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import re
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cli import run
 from exports import files_in, messages_in, published_in
 from resets import drop_messages
 
@@ -24,7 +20,6 @@ from zkgroup.export.store import FolderStore
 from zkgroup.export.verify import VerifyRow, verify
 from zkgroup.export.words import Policies
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import Record, produce
 from zkgroup.servers.kafka import KafkaSettings
 
@@ -131,29 +126,6 @@ def test_a_lost_file_is_written_again_with_what_has_come_behind_it(
         (20, 60, 40), (60, 80, 20),
     ]  # fmt: skip
     assert offsets(tmp_path / "out") == list(range(80))
-    assert problems(lake) == []
-
-
-def test_what_verify_advises_for_a_lost_file_leaves_the_rest_to_the_next_export(
-    in_process: Export, fill_in: Export, make_topic: Callable[..., str], fill: Callable[..., object],
-    unique: Callable[[str], str], lake: Lake, tmp_path: Path, cluster: Sandbox,
-) -> None:  # fmt: skip
-    """Pasted as it is printed. It goes up to where the group stands: were more taken, the group would lie behind its
-    exports, and be refused."""
-    topic, group = make_topic(), unique("group")
-    fill(topic, 20)
-    in_process(group, topic)
-    fill(topic, 20)
-    (lost,) = published_in(tmp_path / "out")
-    (tmp_path / "out" / lost).unlink()
-    look = ("-z", cluster.connect, "export", "--to", lake.store.uri, "--verify")
-    looked = run(*look)
-    assert looked.returncode == 6
-    advised = re.search(r"; '(zkgroup [^']* --backfill [^']*)'", looked.stderr)
-    assert advised is not None, looked.stderr
-    filled = run(*shlex.split(advised[1])[1:], "--output", "json", timeout=120)
-    assert [(row["start"], row["end"]) for row in json.loads(filled.stdout)] == [(0, 20)]
-    assert [(row.start, row.end) for row in in_process(group, topic)] == [(20, 40)]
     assert problems(lake) == []
 
 

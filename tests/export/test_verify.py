@@ -207,11 +207,11 @@ def test_advice_is_for_the_problems_that_there_are() -> None:
     file, back, ahead = (
         VerifyRow("t", 0, 0, 9, *4 * [None], "why", stands, "g") for stands in (None, "behind", "ahead")
     )
-    assert "--on-disagreement" not in remedy_for([file], "/lake")
-    assert "--backfill" in remedy_for([file], "/lake")
-    assert "--backfill" not in remedy_for([back, ahead], "/lake")
+    assert "--on-disagreement" not in remedy_for([file], Path("/lake"))
+    assert "--backfill" in remedy_for([file], Path("/lake"))
+    assert "--backfill" not in remedy_for([back, ahead], Path("/lake"))
     for problems in ([file, back], [file, back, ahead]):
-        advice = remedy_for(problems, "/lake")
+        advice = remedy_for(problems, Path("/lake"))
         assert "--backfill" in advice
         assert "--on-disagreement lake" in advice
         assert ("--on-disagreement group" in advice) is (ahead in problems)
@@ -224,21 +224,18 @@ def test_advice_names_groups_topics_and_the_lake() -> None:
     def row(topic: str | None, group: str | None) -> VerifyRow:
         return VerifyRow(topic, 0, 0, 9, *4 * [None], "why", None, group)
 
-    two = remedy_for([row("b", "g"), row("a", "g"), row("a", "g"), row("a", "it's"), row(None, None)], "/my lake")
-    assert "zkgroup export --group g --to '/my lake' --backfill --from earliest --until committed a b and" in two
+    two = remedy_for([row("b", "g"), row("a", "g"), row("a", "g"), row("a", "it's"), row(None, None)], Path("/my lake"))
+    assert "zkgroup export --group g --to '/my lake' --backfill --from a:0=0,b:0=0 --until a:0=9,b:0=9 a b and" in two
     assert (
-        """zkgroup export --group 'it'"'"'s' --to '/my lake' --backfill --from earliest --until committed a ex""" in two
+        """zkgroup export --group 'it'"'"'s' --to '/my lake' --backfill --from a:0=0 --until a:0=9 a exports""" in two
     )
-    assert "('zkgroup export --to /lake --status')" in remedy_for([row("a", "g")], "/lake")
-    assert "committed -- -t'" in remedy_for([row("-t", "g")], "/lake")
-    all_of_it = remedy_for([row("b", "g"), row(None, "g")], "/lake")
+    assert "('zkgroup export --to /lake --status')" in remedy_for([row("a", "g")], Path("/lake"))
+    assert "-t:0=9 -- -t'" in remedy_for([row("-t", "g")], Path("/lake"))
+    all_of_it = remedy_for([row("b", "g"), row(None, "g")], Path("/lake"))
     assert "'zkgroup export --group g --to /lake --backfill --from earliest --until committed' ex" in all_of_it
-    secret = remedy_for([row("a", "g")], None)
-    assert "'zkgroup export --group g --backfill --from earliest --until committed a'" in secret
-    assert "with the --to of this command" in secret
-    assert remedy_for([row(None, None)], "/lake").endswith("; move away what is damaged or in no manifest")
-    assert "move away" not in remedy_for([replace(row("a", "g"), gone=True)], "/lake")
-    assert "move away" in remedy_for([replace(row("a", "g"), gone=True), row("a", "g")], "/lake")
+    assert remedy_for([row(None, None)], Path("/lake")).endswith("; move away what is damaged or in no manifest")
+    assert "move away" not in remedy_for([replace(row("a", "g"), gone=True)], Path("/lake"))
+    assert "move away" in remedy_for([replace(row("a", "g"), gone=True), row("a", "g")], Path("/lake"))
 
 
 def test_a_run_that_was_taken_back_counts_for_nothing(exported: tuple[Lake, str, str]) -> None:

@@ -2,73 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
+from zkgroup.export.destination import Destination
+from zkgroup.export.intervals import Interval
+from zkgroup.export.shell import export_command, filling
 from zkgroup.export.verify import VerifyRow
-from zkgroup.groups.shell import in_quotes, quoted
+from zkgroup.protocol.names import TopicPartition
 from zkgroup.words import listed
 
-# More are not named one by one.
-_TOPICS: Final = 5
-_GROUPS: Final = 3
+_GROUPS: Final = 3  # more are not named one by one
 
 
-def remedy_for(problems: Iterable[VerifyRow], destination: str | None) -> str:
+def remedy_for(problems: Iterable[VerifyRow], destination: Destination) -> str:
     """What mends these: files and manifests by a backfill of each group that had exported them, where a group stands by
-    saying whom the next export is to believe.
-
-    ``destination``: as the commands are to name it; None where it has what nobody is to see.
-    """
+    saying whom the next export is to believe."""
     found = list(problems)
-    ways = [f"finish what is unfinished ({_command(destination, '--status')})"]
+    ways = [f"finish what is unfinished ({export_command(destination, '--status')})"]
     if damaged := [row for row in found if row.stands is None]:
-        fill = "--backfill --from earliest --until committed"
         in_the_way = not all(row.gone for row in damaged)
         if in_the_way:
             ways.append("move away what is damaged or in no manifest")
-        if again := _commands(damaged, destination, fill):
+        commands = [
+            export_command(destination, filling(_ranges(rows)), group, _topics(rows))
+            for group, rows in _by_group(damaged).items()
+        ]
+        if commands:
             then = "then " if in_the_way else ""
-            ways.append(f"{then}{again} exports again what is missing, where the log still has it")
-    if standing := [row for row in found if row.stands is not None]:
-        ways.append(
-            f"if the group was moved: {_commands(standing, destination, '--on-disagreement lake')} "
-            "goes on where its exports end"
-        )
-    if ahead := [row for row in standing if row.stands == "ahead"]:
-        ways.append(
-            f"{_commands(ahead, destination, '--on-disagreement group')} goes on where it stands, and notes the gap"
-        )
+            ways.append(
+                f"{then}{listed(commands, ' and ', most=_GROUPS)} exports again what is missing; what no log has any "
+                "more is refused, and recorded as lost with --skip-lost"
+            )
+    standing = [row for row in found if row.stands is not None]
+    ahead = [row for row in standing if row.stands == "ahead"]
+    if standing:
+        on = _moved(standing, destination, "lake")
+        ways.append(f"if the group was moved: {on} goes on where its exports end")
+    if ahead:
+        ways.append(f"{_moved(ahead, destination, 'group')} goes on where it stands, and notes the gap")
     if len(ahead) < len(standing):
         ways.append("to have the messages again choose another --to")
-    hidden = "" if destination is not None else " (each with the --to of this command)"
-    return "; ".join(ways) + hidden
+    return "; ".join(ways)
 
 
-def _commands(rows: Iterable[VerifyRow], destination: str | None, options: str) -> str:
-    """A command for each group, with the topics that are concerned; none for what nobody is known to have exported."""
-    topics: dict[str, set[str]] = {}
-    everything: set[str] = set()
+def _by_group(rows: Iterable[VerifyRow]) -> Mapping[str, list[VerifyRow]]:
+    """What groups are known to have exported."""
+    found: dict[str, list[VerifyRow]] = {}
     for row in rows:
         if row.group is not None:
-            topics.setdefault(row.group, set()).update(() if row.topic is None else (row.topic,))
-            if row.topic is None:
-                everything.add(row.group)
+            found.setdefault(row.group, []).append(row)
+    return dict(sorted(found.items()))
+
+
+def _topics(rows: Iterable[VerifyRow]) -> set[str]:
+    """The topics that are concerned; none where one row may concern any."""
+    topics = {row.topic for row in rows}
+    return set() if None in topics else {topic for topic in topics if topic is not None}
+
+
+def _ranges(rows: Iterable[VerifyRow]) -> dict[TopicPartition, Interval]:
+    """From the first offset to the last that is concerned, of each partition; none where that is not known of all."""
+    found: dict[TopicPartition, Interval] = {}
+    for row in rows:
+        if row.topic is None or row.partition is None or row.start is None or row.end is None:
+            return {}
+        key = TopicPartition(row.topic, row.partition)
+        low, high = found.get(key, (row.start, row.end))
+        found[key] = min(low, row.start), max(high, row.end)
+    return found
+
+
+def _moved(rows: Iterable[VerifyRow], destination: Destination, believed: str) -> str:
     commands = [
-        _command(destination, options, group, () if group in everything else found)
-        for group, found in sorted(topics.items())
+        export_command(destination, f"--on-disagreement {believed}", group, _topics(some))
+        for group, some in _by_group(rows).items()
     ]
     return listed(commands, " and ", most=_GROUPS)
-
-
-def _command(destination: str | None, options: str, group: str | None = None, topics: Iterable[str] = ()) -> str:
-    words = ["zkgroup export"]
-    if group is not None:
-        words.append(f"--group {quoted(group)}")
-    if destination is not None:
-        words.append(f"--to {quoted(destination)}")
-    words.append(options)
-    named = sorted(topics)
-    if 0 < len(named) <= _TOPICS:
-        words.append("-- " * any(name.startswith("-") for name in named) + " ".join(map(quoted, named)))
-    return in_quotes(" ".join(words))

@@ -72,6 +72,11 @@ _REFUSALS: Mapping[str, tuple[str, str]] = {
         "messages that group {group} has not read were deleted: {lost} of {count} ({few})",
         "--skip-lost goes on where the log starts (as --on-expired earliest does), --on-expired skip without them",
     ),
+    "gone": (
+        "messages that are to be exported were deleted: {lost} of {count} ({few})",
+        "--skip-lost exports what is left (as --on-expired earliest does) and records what is gone, --on-expired skip "
+        "leaves these partitions out",
+    ),
     "new": (
         "topics have partitions that are new to group {group} ({few})",
         "--on-new-partition earliest exports them from their start",

@@ -89,6 +89,14 @@ class Holdings:
                     found.setdefault(TopicPartition(topic, one.partition), []).append(lost)
         return found
 
+    def lost_of_earlier(self, there: Collection[str], tags: Mapping[str, str | None]) -> list[str]:
+        """Files that are not ``there``, of other incarnations of these topics: their logs are gone."""
+        return [
+            name
+            for name, live in self.files.items()
+            if live.file.topic in tags and tags[live.file.topic] != live.tag and name not in there
+        ]
+
 
 def tags_of(manifest: Manifest) -> dict[str, str | None]:
     """The marks of the run's topics."""

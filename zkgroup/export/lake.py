@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -155,6 +155,12 @@ class Lake:
             if told := read_name(file.name):
                 yield Published(file.name, file.size, told)
 
+    def published_in(self, folder: str) -> Iterator[Published]:
+        """What final names tell of the files of one folder."""
+        for name in self.store.names(folder):
+            if told := read_name(f"{folder}/{name}"):
+                yield Published(f"{folder}/{name}", 0, told)
+
     def strangers(self) -> list[str]:
         """What lies beside the folders of topics, and is no hidden file: a look at the destination itself alone."""
         return [name for name in self.store.names("") if not name.startswith(("_", ".", "topic="))]
@@ -174,39 +180,41 @@ class Lake:
         of the runs ``known``, whose documents tell."""
         found: list[Interval] = []
         for file in self.published(*partition):
-            if file.told.tag != tag:
-                continue
-            if not file.told.more:
-                found += [(file.told.start, file.told.end)] if file.told.partition == partition.partition else []
-            elif file.told.run not in known:
-                found += [(s.start, s.end) for s in self._listed(file) if s.partition == partition.partition]
+            if file.told.tag == tag and not (file.told.more and file.told.run in known):
+                found += [(one.start, one.end) for one in self.slices(file) if one.partition == partition.partition]
         return found
 
-    def _listed(self, file: Published) -> tuple[Slice, ...]:
-        """The ranges of a file that holds several: its footer lists them."""
+    def slices(self, file: Published) -> tuple[Slice, ...]:
+        """The ranges of a file. Of several its footer has the list."""
         from zkgroup.export.footer import read_footer
 
+        told = file.told
+        if not told.more:
+            return (Slice(told.partition, told.start, told.end, 0),)
         return read_footer(self.store, file.name).slices
 
     def refuse_others(
         self, own: str, parts: Iterable[PartitionPlan], identities: Mapping[str, TopicIdentity], last: LastRun
     ) -> None:
         """Raise ``RefusedError`` where ``own`` begins a partition that another group has exported here, and not just
-        where that one's export ends (as a group that was renamed does): what lies between would be in no run."""
-        new = [
-            part
+        where that one's export ends (as a group that was renamed does): what lies between would be in no run. So where
+        it was set back to what another group accounts for, whether the files are there or not."""
+        unlike = {
+            part: covered
             for part in parts
-            if part.partition.topic not in last.coverage
-            or part.partition.partition not in last.coverage[part.partition.topic].partitions
-        ]
-        for group in self.groups() if new else ():
+            for covered in (_covered(last, part.partition),)
+            if not covered or part.start != covered[-1][1]
+        }
+        for group in self.groups() if unlike else ():
             theirs = self.last(group) if group != own else LastRun(None, {})
-            for part in new:
+            for part, covered in unlike.items():
                 known, identity = theirs.coverage.get(part.partition.topic), identities.get(part.partition.topic)
                 if known is None or identity is None or not known.identity.same(identity):
                     continue
-                ends = [high for _, high in known.partitions.get(part.partition.partition, ())]
-                if ends and part.start not in ends:
+                held = known.partitions.get(part.partition.partition, ())
+                ends = [high for _, high in held]
+                among = any(low < part.end and part.start < high for low, high in held)
+                if among or (ends and not covered and part.start not in ends):
                     raise RefusedError(
                         f"group {group} has exported {part.partition} to {self.store.uri} up to offset {ends[-1]} (run "
                         f"{theirs.run}), and group {own} would begin at {part.start}",
@@ -228,14 +236,11 @@ class Lake:
                 told = file.told
                 if told.tag != tags.get(topic) or file.name in but:
                     continue
-                if not told.more:
-                    slices: Iterable[Slice] = (Slice(told.partition, told.start, told.end, 0),)
-                else:
-                    # A group's last manifest tells of all its runs: most often it is enough to look there.
-                    if not suspects:
-                        suspects = self._suspects(wanted)
-                    slices = self._listed(file) if suspects.get(str(told.run), True) else ()
-                for one in slices:
+                # A group's last manifest tells of all its runs: most often it is enough to look there.
+                if told.more and not suspects:
+                    suspects = self._suspects(wanted)
+                is_suspect = not told.more or suspects.get(str(told.run), True)
+                for one in self.slices(file) if is_suspect else ():
                     for piece in pieces.get(one.partition, ()):
                         if one.start < piece.end and piece.start < one.end:
                             raise self._overlap(file, one, piece, own)
@@ -350,6 +355,12 @@ class Lake:
                 for name in set(names) - {PLAN, MANIFEST, SETTLED}:
                     self.store.remove(f"{folder}/{name}")
         return removed
+
+
+def _covered(last: LastRun, partition: TopicPartition) -> Sequence[Interval]:
+    """What a group's runs account for; nothing of a partition that they do not know."""
+    known = last.coverage.get(partition.topic)
+    return () if known is None else known.partitions.get(partition.partition, ())
 
 
 def _number(run: str) -> int:

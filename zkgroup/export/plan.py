@@ -94,12 +94,14 @@ def make_plan(
 def make_backfill(
     group: str, facts: Iterable[PartitionFacts], *, policies: Policies | None = None, max_messages: int | None = None,
     range_messages: int = RANGE_MESSAGES, lost: Mapping[TopicPartition, Sequence[Lost]] | None = None,
+    from_the_first: bool = False,
 ) -> ExportPlan:  # fmt: skip
     """Plan the export of what the lake lacks between each partition's ``begin`` and ``until``; the group stays.
 
     A partition without a ``begin`` is left alone. A begin below the log's start is refused, unless ``policies.expired``
     says otherwise. ``lost``: what files held that are gone; such a range is written again as a whole if any of it is
-    asked for, whatever ``max_messages`` says.
+    asked for, whatever ``max_messages`` says. ``from_the_first``: so is all that was lost before ``until``, also where
+    the log has none of it any more.
     """
     policies = policies or Policies()
     troubles = Troubles(group)
@@ -115,7 +117,13 @@ def make_backfill(
     if max_messages is not None:
         partitions = [part for part in _limited(partitions, max_messages) if part.start < part.end or part.skipped]
     for fact in facts:
-        wanted = [one for one in (lost or {}).get(fact.partition, ()) if _is_asked_for(fact, one)]
+        begin = 0 if from_the_first else fact.begin
+        end = fact.log_end if fact.until is None else fact.until
+        wanted = [
+            one
+            for one in (lost or {}).get(fact.partition, ())
+            if begin is not None and begin < one.end and one.start < end
+        ]
         for low, high in union((one.start, one.end) for one in wanted):
             if part := _filling(fact, (low, high), policies, troubles):
                 again = tuple(one for one in wanted if low <= one.start and one.end <= high)
@@ -123,12 +131,6 @@ def make_backfill(
     troubles.refuse()
     partitions.sort(key=lambda part: (part.partition, part.start))
     return ExportPlan(group, tuple(partitions), _ranges(partitions, range_messages), tuple(troubles.left_out))
-
-
-def _is_asked_for(fact: PartitionFacts, lost: Lost) -> bool:
-    if fact.begin is None:
-        return False
-    return fact.begin < lost.end and lost.start < (fact.log_end if fact.until is None else fact.until)
 
 
 def _filling(fact: PartitionFacts, lacking: Interval, policies: Policies, troubles: Troubles) -> PartitionPlan | None:
@@ -140,7 +142,7 @@ def _filling(fact: PartitionFacts, lacking: Interval, policies: Policies, troubl
         if policies.expired == "fail":
             missing = min(fact.log_start, high) - low
             text = f"{fact.partition} from {low} on, its log starts at {fact.log_start}: {missing} offsets"
-            troubles.add("lost", f"{text} are lost")
+            troubles.add("gone", f"{text} are lost")
             troubles.lost += missing
             return None
         if policies.expired == "skip":

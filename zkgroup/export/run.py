@@ -20,17 +20,15 @@ from zkgroup.errors import NotFoundError, UsageError
 from zkgroup.export.bounds import notes_on, refuse_backwards
 from zkgroup.export.claim import ExportClaim
 from zkgroup.export.documents import decode_pointer
+from zkgroup.export.filling import plan_backfill
 from zkgroup.export.group import ExportGroup
-from zkgroup.export.history import decided
-from zkgroup.export.holdings import Holdings, Incarnation
-from zkgroup.export.intervals import union
 from zkgroup.export.lake import Lake, LastRun, tag_for
 from zkgroup.export.layout import Layout, LayoutWish, parse_compression
 from zkgroup.export.master import choose_master, refuse_if_silent
 from zkgroup.export.neighbours import binding_layout
 from zkgroup.export.packages import require
 from zkgroup.export.passing_over import passed_over, words_on
-from zkgroup.export.plan import make_backfill, make_plan
+from zkgroup.export.plan import make_plan
 from zkgroup.export.refusals import refuse_other_cluster
 from zkgroup.export.request import DEFAULT_TARGET_BYTES, ExportRequest, Settle
 from zkgroup.export.rundata import RunPlan, TopicIdentity, now_ms
@@ -40,7 +38,7 @@ from zkgroup.export.store import open_store
 from zkgroup.export.summaries import PartitionSummary, summaries_of
 from zkgroup.export.surroundings import Progress, Runner, Surroundings
 from zkgroup.export.transactions import holdable
-from zkgroup.export.words import ExportPlan, OffsetRange, PartitionFacts, Policies
+from zkgroup.export.words import ExportPlan, OffsetRange, PartitionFacts
 from zkgroup.groups.strangers import look_for_strangers
 from zkgroup.java import find_java
 from zkgroup.protocol import znodes
@@ -218,7 +216,7 @@ class _Export:
         tags = {topic: tag_for(identity, last.coverage.get(topic)) for topic, identity in identities.items()}
         if request.policies.recreated == "fail":
             refuse_other_cluster(group, self._lake, facts, last)
-        plan = self._decide(facts, tags, last)
+        plan = self._decide(facts, identities, tags, last)
         if kafka.legacy_release is None:  # before 0.10 times are those of segments
             plan = replace(
                 plan, notes=tuple(notes_on(request.start, request.until, facts, plan, fills=request.backfill))
@@ -278,7 +276,13 @@ class _Export:
             grouped[topic] = (*grouped.get(topic, ()), number)
         return grouped
 
-    def _decide(self, facts: list[PartitionFacts], tags: Mapping[str, str | None], last: LastRun) -> ExportPlan:
+    def _decide(
+        self,
+        facts: list[PartitionFacts],
+        identities: Mapping[str, TopicIdentity],
+        tags: Mapping[str, str | None],
+        last: LastRun,
+    ) -> ExportPlan:
         request = self._request
         policies = request.policies
         if request.skip_lost and policies.expired == "fail":
@@ -302,40 +306,7 @@ class _Export:
                 max_messages=request.max_messages,
                 range_messages=request.range_messages,
             )
-        if request.start.kind == "committed":
-            raise UsageError(
-                "--backfill needs a place to begin", "--from earliest, @TIME, TOPIC:PARTITION=OFFSET or FILE"
-            )
-        return self._fill(facts, tags, last, policies)
-
-    def _fill(
-        self, facts: list[PartitionFacts], tags: Mapping[str, str | None], last: LastRun, policies: Policies
-    ) -> ExportPlan:
-        """A backfill takes what is not there: what no run holds, whatever it passed over, and what files held that are
-        gone. Files count, too, whoever wrote them."""
-        request = self._request
-        holdings = Holdings()
-        for manifest, withdrawn in decided(self._lake, request.group):
-            holdings.add(manifest, withdrawn)
-        known = frozenset(self._lake.runs(request.group)) if last.run is not None else frozenset[str]()
-        facts = [
-            replace(fact, coverage=union((*holdings.held(Incarnation(*fact.partition, tag)),
-                                          *self._lake.intervals(fact.partition, tag, known))))
-            for fact in facts
-            for tag in (tags.get(fact.partition.topic),)
-        ]  # fmt: skip
-        lost = holdings.lost({file.name for topic in tags for file in self._lake.published(topic)}, tags)
-        if lost and (request.max_messages is not None or request.max_bytes is not None):
-            self._once("files that are missing are written again as a whole, and left out here: leave --max-… out")
-            lost = {}
-        return make_backfill(
-            request.group,
-            facts,
-            policies=policies,
-            max_messages=request.max_messages,
-            range_messages=request.range_messages,
-            lost=lost,
-        )
+        return plan_backfill(self._lake, request, facts, identities, tags, last, policies, self._once)
 
     def _run_plan(
         self,

@@ -8,12 +8,13 @@ no offset in common, and as many rows are there as offsets are accounted for by 
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, cast
 
 from zkgroup.export.documents import DamagedDocumentError
 from zkgroup.export.footer import Footer, UnreadableFileError, count_rows, read_footer
@@ -89,6 +90,11 @@ class _Books:
         self.accounts: dict[Incarnation, _Account] = {}
         self.files: dict[str, LiveFile] = {}
         self.strangers: list[VerifyRow] = []
+        self.current: set[tuple[str, str | None]] = set()  # topics, with the mark of the log that groups read last
+
+    def is_of_earlier_log(self, topic: str, tag: str | None) -> bool:
+        """Whether the topic was made again since, and exported."""
+        return (topic, tag) not in self.current and any(name == topic for name, _ in self.current)
 
     def account(self, key: Incarnation) -> _Account:
         """The one of a partition."""
@@ -113,10 +119,12 @@ def verify(
             strangers = [file.name for file, told in named if told is None and is_read(file.name)]
             books.strangers += pool.map(partial(_judge_stranger, lake), strangers)
     for name, missing in books.files.items():
+        why, group = f"{name} of run {missing.run} is missing", cast("str | None", missing.group)
+        if books.is_of_earlier_log(missing.file.topic, missing.tag):
+            why, group = f"{why}, and the topic was made again: only a copy brings it back", None
         for one in missing.file.slices:
             key = Incarnation(missing.file.topic, one.partition, missing.tag)
-            why = f"{name} of run {missing.run} is missing"
-            books.account(key).problems.append(_Problem((one.start, one.end), why, missing.group, gone=True))
+            books.account(key).problems.append(_Problem((one.start, one.end), why, group, gone=True))
     for group, offsets in (committed or {}).items():
         _judge_offsets(lake.last(group), group, offsets, books, note)
     rows: list[VerifyRow] = []
@@ -128,6 +136,8 @@ def verify(
 def _read_books(lake: Lake) -> _Books:
     books, holdings = _Books(), Holdings()
     for group in lake.groups():
+        with contextlib.suppress(DamagedDocumentError):  # told of below
+            books.current |= {(topic, known.identity.tag) for topic, known in lake.last(group).coverage.items()}
         for run in lake.runs(group):
             try:
                 found = decided_run(lake, group, run)

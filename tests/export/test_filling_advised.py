@@ -1,0 +1,242 @@
+"""What ``--verify`` advises is pasted as it is printed, and mends. Where another group would write what is accounted for
+a second time, it is refused, by the command that is right."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli import run
+from exports import messages_in, published_in
+from resets import drop_messages
+
+from zkgroup.errors import NotFoundError, RefusedError
+from zkgroup.export.bounds import COMMITTED, EARLIEST, LATEST, Bound
+from zkgroup.export.destination import parse_destination
+from zkgroup.export.lake import Lake
+from zkgroup.export.run import PartitionSummary
+from zkgroup.export.shell import export_command, filling
+from zkgroup.export.store import FolderStore
+from zkgroup.export.verify import VerifyRow, verify
+from zkgroup.export.words import Policies
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.sandbox.topics import create_topic, delete_topic
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
+
+Export = Callable[..., list[PartitionSummary]]
+Make = Callable[..., str]
+Fill = Callable[..., object]
+Unique = Callable[[str], str]
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """The destination of ``in_process``."""
+    return Lake(FolderStore(tmp_path / "out"))
+
+
+@pytest.fixture
+def fill_in(in_process: Export) -> Export:
+    """``fill_in(group, topics…, option=…)``: a backfill, of everything up to the ends if nothing else is said."""
+
+    def run(group: str, *topics: str, **options: Any) -> list[PartitionSummary]:
+        return in_process(group, *topics, **{"backfill": True, "begin": EARLIEST, "until": LATEST, **options})
+
+    return run
+
+
+def offsets(lake: Lake) -> list[tuple[int, int]]:
+    """Partition and offset of all messages that a reader of the lake finds."""
+    assert isinstance(lake.store, FolderStore)
+    return sorted((row["partition"], row["offset"]) for row in messages_in(lake.store.root))
+
+
+def lose(lake: Lake, name: str) -> None:
+    assert isinstance(lake.store, FolderStore)
+    (lake.store.root / name).unlink()
+
+
+def problems(lake: Lake) -> list[str | None]:
+    """In words."""
+    return [row.problem for row in verify(lake) if row.problem is not None]
+
+
+def advised(cluster: Sandbox, lake: Lake) -> list[str]:
+    """The backfills that ``--verify`` prints, word by word."""
+    looked = run("-z", cluster.connect, "export", "--to", lake.store.uri, "--verify")
+    assert looked.returncode == 6
+    return re.findall(r"'(zkgroup [^']* --backfill [^']*)'", looked.stderr)
+
+
+def paste(command: str) -> list[tuple[int, int, int]]:
+    """Partition, start and end of what a printed command exports."""
+    done = run(*shlex.split(command)[1:], "--output", "json", timeout=120)
+    assert done.returncode == 0, done.stderr
+    return [(row["partition"], row["start"], row["end"]) for row in json.loads(done.stdout)]
+
+
+def test_a_lost_file_leaves_the_rest_to_the_next_export(
+    in_process: Export, make_topic: Make, fill: Fill, unique: Unique, lake: Lake, tmp_path: Path, cluster: Sandbox
+) -> None:
+    """No more than is missing: were newer messages taken, the group would lie behind its exports, and be refused."""
+    topic, group = make_topic(), unique("group")
+    fill(topic, 20)
+    in_process(group, topic)
+    fill(topic, 20)
+    lose(lake, *published_in(tmp_path / "out"))
+    (command,) = advised(cluster, lake)
+    assert paste(command) == [(0, 0, 20)]
+    assert [(row.start, row.end) for row in in_process(group, topic)] == [(20, 40)]
+    assert problems(lake) == []
+
+
+def test_what_a_group_has_exported_no_other_group_fills(
+    in_process: Export, fill_in: Export, make_topic: Make, fill: Fill, unique: Unique, lake: Lake, tmp_path: Path,
+    cluster: Sandbox, commit: Callable[..., None],
+) -> None:  # fmt: skip
+    """It would be told of twice, and be there twice once the first group's own backfill has come. The refusal has that
+    one's command, which also helps where no such group is left in ZooKeeper."""
+    topic, gone, heir = make_topic(2), unique("gone"), unique("heir")
+    fill(topic, 40, 2)
+    in_process(gone, topic)
+    lost, _ = sorted(published_in(tmp_path / "out"))
+    lose(lake, lost)
+    to_twelve = Bound("offsets", offsets={TopicPartition(topic, 0): 12, TopicPartition(topic, 1): 12})
+    for until in (LATEST, to_twelve):
+        with pytest.raises(
+            RefusedError, match=rf"{lost}, with offsets 0 to 19 .* group {gone} has exported it"
+        ) as told:
+            fill_in(heir, topic, until=until)
+    assert lake.runs(heir) == []
+    assert f"--group {gone} --to {tmp_path}/out --backfill --from {topic}:0=0 --until {topic}:0=20" in told.value.remedy
+    assert run("-z", cluster.connect, "delete-group", gone, "--execute").returncode == 0
+    (command,) = advised(cluster, lake)
+    assert paste(command) == [(0, 0, 20)]
+    assert offsets(lake) == [(number, offset) for number in (0, 1) for offset in range(20)]
+    commit(heir, {TopicPartition(topic, number): 20 for number in range(2)})
+    fill(topic, 10, 2)
+    in_process(heir, topic)
+    assert problems(lake) == []
+
+
+def test_a_group_that_is_set_back_to_what_another_has_exported_is_refused(
+    in_process: Export, make_topic: Make, fill: Fill, unique: Unique, lake: Lake, tmp_path: Path,
+    commit: Callable[..., None],
+) -> None:  # fmt: skip
+    """Also where no file tells any more that it was."""
+    topic, one, two = make_topic(), unique("one"), unique("two")
+    fill(topic, 20)
+    in_process(one, topic)
+    commit(two, {TopicPartition(topic, 0): 20})
+    fill(topic, 20)
+    in_process(two, topic)
+    first, _ = sorted(published_in(tmp_path / "out"))
+    commit(two, {TopicPartition(topic, 0): 0})
+    lose(lake, first)
+    with pytest.raises(RefusedError, match=rf"group {one} has exported {topic}-0 .* group {two} would begin at 0"):
+        in_process(two, topic, max_messages=5)
+
+
+def test_what_is_in_another_file_by_now_is_not_written_again(
+    in_process: Export, fill_in: Export, make_topic: Make, fill: Fill, unique: Unique, lake: Lake, tmp_path: Path
+) -> None:
+    """Whoever wrote it: the group's runs may have been forgotten meanwhile, and restored."""
+    topic, one, two = make_topic(), unique("one"), unique("two")
+    fill(topic, 20)
+    in_process(one, topic)
+    lose(lake, *published_in(tmp_path / "out"))
+    runs = tmp_path / "out" / "_zkgroup"
+    (runs / one).rename(tmp_path / "kept")
+    fill_in(two, topic, until=Bound("offsets", offsets={TopicPartition(topic, 0): 12}))
+    (tmp_path / "kept").rename(runs / one)
+    with pytest.raises(
+        RefusedError, match=r"0-12\.parquet holds offsets 0 to 11 .*0-20\.parquet held before it was lost"
+    ):
+        fill_in(one, topic)
+    assert offsets(lake) == [(0, offset) for offset in range(12)]
+
+
+def test_what_no_log_has_any_more_is_refused_and_then_recorded(
+    in_process: Export, fill_in: Export, make_topic: Make, fill: Fill, unique: Unique, lake: Lake, tmp_path: Path,
+    kafka: KafkaSettings, cluster: Sandbox,
+) -> None:  # fmt: skip
+    """All of it, and all of it is counted; with ``--skip-lost`` the account is closed."""
+    topic, group = make_topic(2), unique("group")
+    fill(topic, 40, 2)
+    in_process(group, topic)
+    for name in published_in(tmp_path / "out"):
+        lose(lake, name)
+    fill(topic, 20, 2)
+    drop_messages(kafka, TopicPartition(topic, 0), 8)
+    drop_messages(kafka, TopicPartition(topic, 1), 25)
+    with pytest.raises(
+        RefusedError, match=r"28 offsets of 2 partitions .*8 offsets are lost.*20 offsets are lost"
+    ) as told:
+        fill_in(group, topic, until=COMMITTED)
+    assert "--skip-lost" in str(told.value.remedy)
+    (command,) = advised(cluster, lake)
+    refused = run(*shlex.split(command)[1:], timeout=120)
+    assert (refused.returncode, "28 offsets of 2 partitions" in refused.stderr) == (5, True)
+    assert paste(f"{command} --skip-lost") == [(0, 8, 20), (1, 20, 20)]
+    assert offsets(lake) == [(0, offset) for offset in range(8, 20)]
+    assert verify(lake) == [
+        VerifyRow(topic, 0, 0, 20, 12, 8, 0, 1, None),
+        VerifyRow(topic, 1, 0, 20, 0, 20, 0, 0, None),
+    ]
+
+
+def test_what_an_earlier_log_had_only_a_copy_brings_back(
+    in_process: Export, fill_in: Export, make_topic: Make, fill: Fill, unique: Unique, lake: Lake, tmp_path: Path,
+    registry: Registry, cluster: Sandbox,
+) -> None:  # fmt: skip
+    """Said by the backfill, and by ``--verify``, which advises none for it."""
+    topic, group = make_topic(), unique("group")
+    fill(topic, 20)
+    in_process(group, topic)
+    (lost,) = published_in(tmp_path / "out")
+    delete_topic(registry, topic)
+    create_topic(registry, topic)
+    fill(topic, 5)
+    in_process(group, topic, policies=Policies(recreated="earliest"))
+    lose(lake, lost)
+    assert advised(cluster, lake) == []
+    (problem,) = problems(lake)
+    assert str(problem).endswith("is missing, and the topic was made again: only a copy brings it back")
+    told: list[str] = []
+    assert fill_in(group, topic, warn=told.append) == []
+    assert told == [f"{lost} is missing, with messages of an earlier log of the topic: they cannot be exported again"]
+
+
+def test_committed_is_no_place_for_a_group_without_offsets(
+    fill_in: Export, make_topic: Make, fill: Fill, unique: Unique
+) -> None:
+    """A group whose name is mistyped has nothing to fill, and should hear of it."""
+    topic, nobody = make_topic(), unique("nobody")
+    fill(topic, 5)
+    with pytest.raises(NotFoundError, match=f"group {nobody} has no offset of {topic}, and --until committed"):
+        fill_in(nobody, topic, until=COMMITTED)
+
+
+def test_commands_name_the_destination_without_its_secrets() -> None:
+    """An endpoint belongs to the place; keys, and what may hold some, are left out."""
+    s3 = parse_destination("s3://AKIA1234:very-secret@b/p/?endpoint_override=store:9000&scheme=http", {})
+    named = export_command(s3, "--status")
+    assert named == "zkgroup export --to 's3://b/p?endpoint_override=store:9000&scheme=http' --status"
+    assert export_command(parse_destination("s3://b/p", {}), "--status") == "'zkgroup export --to s3://b/p --status'"
+    azure = parse_destination("abfs://box@account/p?account_key=very-secret-key", {})
+    assert export_command(azure, "--status") == "'zkgroup export --to URI --status'"
+
+
+def test_a_backfill_names_few_partitions_and_no_more() -> None:
+    """Each from its first offset to its last; of many, or of none in particular, everything is looked at."""
+    few = {TopicPartition("b", 1): (3, 9), TopicPartition("a", 10): (0, 5), TopicPartition("a", 9): (7, 8)}
+    assert filling(few) == "--backfill --from a:9=7,a:10=0,b:1=3 --until a:9=8,a:10=5,b:1=9"
+    everything = "--backfill --from earliest --until committed"
+    assert filling({}) == filling({TopicPartition("t", n): (0, 1) for n in range(100)}) == everything

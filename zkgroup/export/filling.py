@@ -1,0 +1,143 @@
+"""What a backfill takes of a lake: what no run holds, whatever it passed over, and what files held that are gone.
+
+One group exports a topic to a lake. What another group's runs account for is not exported beside them, also where its
+file is gone: that group's own backfill writes it again, whether there is still such a group or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from zkgroup.errors import NotFoundError, RefusedError, UsageError
+from zkgroup.export.history import decided
+from zkgroup.export.holdings import Holdings, Incarnation
+from zkgroup.export.intervals import subtract, union
+from zkgroup.export.lake import Lake, LastRun
+from zkgroup.export.layout import read_name
+from zkgroup.export.plan import make_backfill
+from zkgroup.export.request import ExportRequest
+from zkgroup.export.rundata import TopicIdentity
+from zkgroup.export.shell import export_command, filling
+from zkgroup.export.words import ExportPlan, Lost, PartitionFacts, Policies
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.words import are, listed
+
+
+def plan_backfill(
+    lake: Lake,
+    request: ExportRequest,
+    facts: Sequence[PartitionFacts],
+    identities: Mapping[str, TopicIdentity],
+    tags: Mapping[str, str | None],
+    last: LastRun,
+    policies: Policies,
+    tell: Callable[[str], None],
+) -> ExportPlan:
+    """What is to be filled, of partitions with these ``facts``. Files count as held, too, whoever wrote them.
+
+    Raises ``UsageError`` and ``NotFoundError`` for bounds that name no place, ``RefusedError`` where another group is
+    to fill it, or where it would be there twice, and as ``make_backfill``. ``tell`` hears what cannot be filled.
+    """
+    group = request.group
+    if request.start.kind == "committed":
+        raise UsageError("--backfill needs a place to begin", "--from earliest, @TIME, TOPIC:PARTITION=OFFSET or FILE")
+    if request.until.kind == "committed" and facts and all(fact.committed is None for fact in facts):
+        raise NotFoundError(
+            f"group {group} has no offset of {listed(sorted(tags))}, and --until committed is to stop there",
+            "--until end, or TOPIC:PARTITION=OFFSET,…",
+        )
+    own = Holdings()
+    for manifest, withdrawn in decided(lake, group):
+        own.add(manifest, withdrawn)
+    known = frozenset(lake.runs(group)) if last.run is not None else frozenset[str]()
+    there = {file.name for topic in tags for file in lake.published(topic)}
+    found = [
+        replace(fact, coverage=union((*own.held(Incarnation(*fact.partition, tag)),
+                                      *lake.intervals(fact.partition, tag, known))))
+        for fact in facts
+        for tag in (tags.get(fact.partition.topic),)
+    ]  # fmt: skip
+    for other in lake.groups():
+        if other != group:
+            _refuse_lost_of(other, lake, found, identities, tags, there)
+    if unread := own.lost_of_earlier(there, tags):
+        what = f"{listed(unread)} {are(len(unread))} missing, with messages of an earlier log of the topic"
+        tell(f"{what}: they cannot be exported again")
+    lost = own.lost(there, tags)
+    if lost and (request.max_messages is not None or request.max_bytes is not None):
+        tell("files that are missing are written again as a whole, and left out here: leave --max-… out")
+        lost = {}
+    plan = make_backfill(
+        group,
+        found,
+        policies=policies,
+        max_messages=request.max_messages,
+        range_messages=request.range_messages,
+        lost=lost,
+        from_the_first=request.start.kind == "earliest",
+    )
+    _refuse_doubles(lake, ((part.partition, one) for part in plan.partitions for one in part.again))
+    return plan
+
+
+def _refuse_lost_of(
+    other: str,
+    lake: Lake,
+    facts: Sequence[PartitionFacts],
+    identities: Mapping[str, TopicIdentity],
+    tags: Mapping[str, str | None],
+    there: set[str],
+) -> None:
+    coverage = lake.last(other).coverage
+    alike = {
+        topic: tag
+        for topic, tag in tags.items()
+        if topic in coverage
+        and coverage[topic].identity.same(identities[topic])
+        and coverage[topic].identity.tag == tag
+    }
+    if not alike:
+        return
+    theirs = Holdings()
+    for manifest, withdrawn in decided(lake, other):
+        theirs.add(manifest, withdrawn)
+    lost = theirs.lost(there, alike)
+    for fact in facts:
+        end = fact.log_end if fact.until is None else min(fact.until, fact.log_end)
+        lacking = [] if fact.begin is None else list(subtract((fact.begin, end), fact.coverage))
+        for one in lost.get(fact.partition, ()):
+            if any(low < one.end and one.start < high for low, high in lacking):
+                options = filling({fact.partition: (one.start, one.end)})
+                command = export_command(lake.store.destination, options, other, [fact.partition.topic])
+                raise RefusedError(
+                    f"{lake.store.uri}/{one.file}, with offsets {one.start} to {one.end - 1} of {fact.partition}, is "
+                    f"missing, and group {other} has exported it: no other group's run can take its place",
+                    f"{command} writes it again, also if there is no such group any more",
+                )
+
+
+def _refuse_doubles(lake: Lake, wanted: Iterable[tuple[TopicPartition, Lost]]) -> None:
+    """Raise ``RefusedError`` where messages that a lost file held are in another file of its folder by now."""
+    folders: dict[str, list[tuple[TopicPartition, Lost]]] = {}
+    for partition, lost in wanted:
+        folders.setdefault(lost.folder, []).append((partition, lost))
+    for folder, ranges in folders.items():
+        for file in lake.published_in(folder):
+            for one in lake.slices(file):
+                for partition, lost in ranges:
+                    if (one.partition, file.told.tag) != (partition.partition, _tag_of(lost)):
+                        continue
+                    if one.start < lost.end and lost.start < one.end:
+                        raise RefusedError(
+                            f"{lake.store.uri}/{file.name} holds offsets {one.start} to {one.end - 1} of {partition}, "
+                            f"which {lost.file} held before it was lost: written again they would be there twice",
+                            "move that file away, with the folder of the run that wrote it (its footer names it), then "
+                            "run this again",
+                        )
+
+
+def _tag_of(lost: Lost) -> str | None:
+    """The mark of the incarnation in the file's name."""
+    told = read_name(lost.file)
+    return None if told is None else told.tag
