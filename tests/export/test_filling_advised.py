@@ -1,5 +1,5 @@
-"""What ``--verify`` advises is pasted as it is printed, and mends. Where another group would write what is accounted for
-a second time, it is refused, by the command that is right."""
+"""What ``--verify`` advises is pasted as it is printed, and mends. Where another group would write a second time
+what is accounted for, it is refused, by the command that is right."""
 
 from __future__ import annotations
 

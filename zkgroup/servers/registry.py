@@ -156,10 +156,11 @@ class Registry:
     def _gone(self) -> UnreachableError:
         if self._trouble is not None:
             return self._trouble.error()
-        what = f"no answer within {round(self.timeout, 1):g} s"
+        what, remedy = f"no answer within {round(self.timeout, 1):g} s", "check the server, then try again"
         if self._down is not None:
             what = f"session {self._down}"
-        return UnreachableError(f"ZooKeeper at {self.settings.hosts}: {what}", "check the server, then try again")
+            remedy = "try again; it ends where this process, or the server, is held up for longer than it lasts"
+        return UnreachableError(f"ZooKeeper at {self.settings.hosts}: {what}", remedy)
 
     def chroot_exists(self) -> bool:
         """Whether the chroot of the connect string is there (always true without one)."""
