@@ -227,6 +227,11 @@ PARSERS: dict[str, Parser] = {
         (documents.encode_pointer(Pointer("decided", "r", "/out", "p", "a", "m")),),
         json=True,
     ),
+    "layout": Parser(
+        of_text(lambda text: documents.decode_layout("the layout in a file", text)),
+        (documents.encode_layout(Layout(("date", "hour"), "Europe/Berlin", "text", "json")).encode(),),
+        json=True,
+    ),
     "plan": Parser(again(documents.decode_plan, documents.encode_plan), (documents.encode_plan(PLAN),), json=True),
     "manifest": Parser(manifest, (documents.encode_manifest(MANIFEST),), json=True),
     "settled": Parser(

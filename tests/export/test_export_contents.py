@@ -91,6 +91,7 @@ def test_the_schema_is_the_documented_one(
         "zkgroup.start": "0",
         "zkgroup.end": "10",
         "zkgroup.ranges": "[[0,0,10,10]]",
+        "zkgroup.layout": '{"by":["partition"],"key":"bytes","value":"bytes","version":2,"zone":"UTC"}',
     }
 
 

@@ -203,6 +203,25 @@ def _read_identity(found: Mapping[str, Any]) -> TopicIdentity:
     return TopicIdentity(int(found["czxid"]), found["topic_id"], found["cleanup"], found["tag"])
 
 
+# --- layout ---------------------------------------------------------------------------------------------------------
+
+
+def encode_layout(layout: Layout) -> str:
+    """What a file's footer says of the layout that it was written in: the same as a plan."""
+    return orjson.dumps(layout_document(layout), option=orjson.OPT_SORT_KEYS).decode()
+
+
+def decode_layout(name: str, text: str) -> Layout:
+    """Read what a footer says. Raises ``ZkgroupError``: who cannot read it must not write beside that file."""
+    try:
+        found = orjson.loads(text)
+        if not isinstance(found, dict):
+            raise TypeError  # a plan may have none, a footer has an object
+        return read_layout(found)
+    except (KeyError, TypeError, ValueError) as error:
+        raise _unreadable(name, _why(error)) from None
+
+
 # --- manifest -------------------------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,8 @@ number of folders: the file with the most of it writes a row group. An open file
 footer.
 
 Statistics are kept of partition, offset and timestamp alone, since those of keys and values would cost time and repeat
-large values in the footer. The footer's metadata says where the file comes from and which ranges it holds.
+large values in the footer. The footer's metadata says where the file comes from, which ranges it holds, and in
+which layout it was written, for where no manifest is left that does.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from zkgroup.export.columns import Columns, time_of
+from zkgroup.export.documents import encode_layout
 from zkgroup.export.layout import Period
 from zkgroup.export.punctuality import Punctuality
 from zkgroup.export.taskdata import FileAnswer, FileOptions
@@ -347,6 +349,7 @@ class _File:
             "topic": topic,
             "ranges": orjson.dumps([list(one) for one in slices]).decode(),
             "file": self._work.name.rpartition("/")[2].removesuffix(".tmp"),
+            "layout": encode_layout(layout),
         }
         if len(slices) == 1:
             origin |= {name: str(getattr(slices[0], name)) for name in ("partition", "start", "end")}

@@ -20,8 +20,8 @@ names that begin with ``_`` are passed over): ``plan.json``, ``manifest.json`` f
 under way ``ATTEMPT/`` with the tasks' files. Numbers grow, so that the last run is known without reading any other.
 
 All runs of a lake have one layout, since readers take all of it for one table: that of what was exported, or is under
-way. Of two that begin at the same time, with different wishes, the second gives way (``neighbours``); what was killed
-before anything came of it binds nobody.
+way. Where manifests are gone, footers tell it (``layout_of_files``). Of two that begin at the same time, with different
+wishes, the second gives way (``neighbours``); what was killed before anything came of it binds nobody.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.documents import decode_manifest, decode_plan, decode_settled, digest
 from zkgroup.export.intervals import Interval, union
 from zkgroup.export.layout import FileName, Layout, Period, read_name
+from zkgroup.export.layout_of_files import layout_of_files
 from zkgroup.export.rundata import Manifest, ManifestPart, Pointer, RunPlan, Settled, TopicCoverage, TopicIdentity
 from zkgroup.export.store import Store
 from zkgroup.export.words import OffsetRange, PartitionPlan, Slice, StoredFile
@@ -271,8 +272,8 @@ class Lake:
             )
         return RefusedError(
             f"{what}, which the group has not committed: it stands at {piece.start}",
-            "the group was set back: --on-disagreement lake goes on where the export ended; to have the messages again "
-            "choose another --to",
+            "if another export of the group has just ended, run it again; if the group was set back, --on-disagreement "
+            "lake goes on where the export ended; to have the messages again choose another --to",
         )
 
     def _near(self, topic: str, partitions: Collection[int]) -> Iterator[Published]:
@@ -301,15 +302,16 @@ class Lake:
 
     # --- the layout -------------------------------------------------------------------------------------------------
 
-    def layout(self) -> Layout | None:
-        """The layout of what was exported; None where there is nothing yet."""
+    def layout(self, *, must_tell: bool = False) -> Layout | None:
+        """The layout of what was exported, as manifests tell it, or else files; None where there is nothing yet. For
+        files that tell none: None, or with ``must_tell`` a ``RefusedError``."""
         for group in self.groups():
             for run in reversed(self.runs(group)):
                 if MANIFEST in self.store.names(self.folder(group, run)):
                     found = self.manifest(group, run)
                     if found is not None and self.settled_coverage(group, run):
                         return found[0].layout
-        return None
+        return layout_of_files(self.store, must_tell=must_tell)
 
     def begun(self, own: str) -> Iterator[tuple[RunPlan, str]]:
         """Plans of other groups than ``own`` that no manifest is beside, with their hashes: of runs that are under way,

@@ -37,11 +37,13 @@ class Neighbour(NamedTuple):
     changed: int
 
 
-def binding_layout(registry: Registry, lake: Lake, own: str, cluster: str | None = None) -> Layout | None:
+def binding_layout(
+    registry: Registry, lake: Lake, own: str, cluster: str | None = None, *, must_tell: bool = False
+) -> Layout | None:
     """The layout that group ``own`` has to write in: that of what was exported, or of what another group has under way;
     None where there is nothing. A run that nobody works on, and that is not decided, binds nobody; of one of another
-    ``cluster`` nobody here can tell."""
-    if (exported := lake.layout()) is not None:
+    ``cluster`` nobody here can tell. ``must_tell``: see ``Lake.layout``."""
+    if (exported := lake.layout(must_tell=must_tell)) is not None:
         return exported
     for plan, hashed in lake.begun(own):
         cluster = cluster or ExportGroup(registry, own, lambda _: None).cluster()

@@ -227,9 +227,11 @@ class _Export:
         )
         if not request.backfill:
             self._lake.refuse_others(request.group, plan.partitions, identities, last)
-        if not self._has_work(plan) and request.layout == LayoutWish():
+        unasked = request.layout == LayoutWish()
+        if not self._has_work(plan) and unasked:
             return plan, None
-        binding = binding_layout(registry, self._lake, request.group, cluster)
+        # The default is for lakes that are empty: beside files in another layout it would keep readers from all.
+        binding = binding_layout(registry, self._lake, request.group, cluster, must_tell=unasked)
         layout = request.layout.resolve(binding, self._lake.store.uri)
         if cluster is None or not self._has_work(plan):
             return plan, None
