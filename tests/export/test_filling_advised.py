@@ -19,6 +19,7 @@ from zkgroup.errors import NotFoundError, RefusedError
 from zkgroup.export.bounds import COMMITTED, EARLIEST, LATEST, Bound
 from zkgroup.export.destination import parse_destination
 from zkgroup.export.lake import Lake
+from zkgroup.export.layout import LayoutWish
 from zkgroup.export.run import PartitionSummary
 from zkgroup.export.shell import export_command, filling
 from zkgroup.export.store import FolderStore
@@ -26,7 +27,7 @@ from zkgroup.export.verify import VerifyRow, verify
 from zkgroup.export.words import Policies
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import create_topic, delete_topic
+from zkgroup.sandbox.topics import Record, create_topic, delete_topic, produce
 from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry
 
@@ -161,6 +162,27 @@ def test_what_is_in_another_file_by_now_is_not_written_again(
     ):
         fill_in(one, topic)
     assert offsets(lake) == [(0, offset) for offset in range(12)]
+
+
+def test_a_lake_whose_manifests_are_damaged_is_written_anew_as_it_was(
+    in_process: Export, make_topic: Make, unique: Unique, lake: Lake, tmp_path: Path, cluster: Sandbox,
+    kafka: KafkaSettings,
+) -> None:  # fmt: skip
+    """What is advised to be moved away is all that tells of the layout: the command names it."""
+    topic, group, out = make_topic(), unique("group"), tmp_path / "out"
+    produce(kafka, topic, [Record(b"%d" % n, None, 0, 1_699_963_200_000 + n * 1_800_000) for n in range(20)])
+    in_process(group, topic, layout=LayoutWish(("date", "hour"), "Europe/Berlin", None, "json"))
+    before = published_in(out)
+    (manifest,) = out.glob("_zkgroup/*/*/manifest.json")
+    manifest.write_bytes(b"{")
+    (command,) = advised(cluster, lake)
+    manifest.unlink()
+    for name in before:
+        lose(lake, name)
+    assert sum(end - start for _, start, end in paste(command)) == 20
+    assert {name.rpartition("/")[0] for name in published_in(out)} == {name.rpartition("/")[0] for name in before}
+    assert sorted(int(row["value"]) for row in messages_in(out)) == list(range(20))
+    assert problems(lake) == []
 
 
 def test_what_no_log_has_any_more_is_refused_and_then_recorded(

@@ -7,6 +7,7 @@ from typing import Final
 
 from zkgroup.export.destination import Destination
 from zkgroup.export.intervals import Interval
+from zkgroup.export.layout import Layout
 from zkgroup.export.shell import export_command, filling
 from zkgroup.export.verify import VerifyRow
 from zkgroup.protocol.names import TopicPartition
@@ -15,9 +16,11 @@ from zkgroup.words import listed
 _GROUPS: Final = 3  # more are not named one by one
 
 
-def remedy_for(problems: Iterable[VerifyRow], destination: Destination) -> str:
+def remedy_for(problems: Iterable[VerifyRow], destination: Destination, orphaned: Layout | None = None) -> str:
     """What mends these: files and manifests by a backfill of each group that had exported them, where a group stands by
-    saying whom the next export is to believe."""
+    saying whom the next export is to believe. ``orphaned``: the layout of files that no manifest tells it of any more;
+    once they are moved away, the commands have to."""
+    layout = "" if orphaned in (None, Layout()) else f" {orphaned.told()}"
     found = list(problems)
     ways = [f"finish what is unfinished ({export_command(destination, '--status')})"]
     if damaged := [row for row in found if row.stands is None]:
@@ -25,7 +28,7 @@ def remedy_for(problems: Iterable[VerifyRow], destination: Destination) -> str:
         if in_the_way:
             ways.append("move away what is damaged or in no manifest")
         commands = [
-            export_command(destination, filling(_ranges(rows)), group, _topics(rows))
+            export_command(destination, f"{filling(_ranges(rows))}{layout}", group, _topics(rows))
             for group, rows in _by_group(damaged).items()
         ]
         if commands:

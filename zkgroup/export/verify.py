@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple, cast
 
+from zkgroup.errors import ZkgroupError
 from zkgroup.export.documents import DamagedDocumentError
 from zkgroup.export.footer import Footer, UnreadableFileError, count_rows, read_footer
 from zkgroup.export.history import decided_run
@@ -23,6 +24,7 @@ from zkgroup.export.holdings import Holdings, Incarnation, LiveFile, tags_of
 from zkgroup.export.intervals import Interval, holes, overlaps, subtract, union
 from zkgroup.export.lake import Lake, LastRun, Published
 from zkgroup.export.layout import Calendar, Layout, is_read, read_name
+from zkgroup.export.layout_of_files import layout_of_files
 from zkgroup.export.rundata import Manifest, ManifestPart, rows_held
 from zkgroup.export.words import Slice
 from zkgroup.protocol.names import TopicPartition
@@ -131,6 +133,18 @@ def verify(
     for key in sorted(books.accounts, key=lambda key: (key.topic, key.partition, key.tag or "")):
         rows += _rows(key, books.accounts[key])
     return rows + books.strangers
+
+
+def orphaned_layout(lake: Lake) -> Layout | None:
+    """The layout that files tell where no manifest does any more."""
+    for group in lake.groups():
+        for run in lake.runs(group):
+            with contextlib.suppress(DamagedDocumentError):
+                if decided_run(lake, group, run) is not None:
+                    return None
+    with contextlib.suppress(ZkgroupError):  # it cannot be read there either
+        return layout_of_files(lake.store, must_tell=False)
+    return None
 
 
 def _read_books(lake: Lake) -> _Books:
