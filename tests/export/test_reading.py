@@ -310,11 +310,15 @@ def test_times_and_offsets_bound_an_export(
     assert [(row.start, row.end) for row in rows] == [(10, 20), (11, 20)]
 
 
-@pytest.mark.parametrize("text", ["nowhere", "@noon", "t:0=1,t:0=2", "t:0", "-1"])
-def test_bounds_that_mean_nothing_are_refused(text: str) -> None:
-    """With the ways to write one."""
-    with pytest.raises(UsageError):
-        parse_bound(text, "group", "--from")
+@pytest.mark.parametrize("option", ["--from", "--until"])
+@pytest.mark.parametrize("text", ["nowhere", "@noon", "@2020-13-01", "t:0=1,t:0=2", "t:0", "-1"])
+def test_bounds_that_mean_nothing_are_refused(text: str, option: str) -> None:
+    """With the ways to write one, in words that are right for this option."""
+    with pytest.raises(UsageError, match=f"^{option} ") as raised:
+        parse_bound(text, "group", option)
+    assert "start" not in str(raised.value)
+    assert option == "--from" or "earliest" not in str(raised.value)
+    assert not text.startswith("@") or f"{option} {text!r} is no time" in raised.value.message
 
 
 def test_a_backfill_fills_what_is_missing_and_moves_nobody(
