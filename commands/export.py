@@ -82,7 +82,11 @@ def export(
     ] = "committed",
     until: Annotated[
         str,
-        typer.Option("--until", metavar="end|@TIME|FILE|OFFSETS", help="Where to stop: the ends as they are now."),
+        typer.Option(
+            "--until",
+            metavar="committed|end|@TIME|FILE|OFFSETS",
+            help="Where to stop; committed: where the group stands, end: the ends as they are now.",
+        ),
     ] = "end",
     max_messages: Annotated[
         int | None, typer.Option("--max-messages", metavar="N", min=1, help="Read at most so many offsets in this run.")

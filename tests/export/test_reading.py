@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from exports import messages_in, published_in
@@ -15,6 +16,7 @@ from support import wait_until
 
 from zkgroup.errors import RefusedError, UsageError
 from zkgroup.export.bounds import LATEST, Bound, parse_bound
+from zkgroup.export.group import ExportGroup
 from zkgroup.export.lake import Lake
 from zkgroup.export.run import PartitionSummary
 from zkgroup.export.rundata import Manifest
@@ -310,11 +312,15 @@ def test_times_and_offsets_bound_an_export(
     assert [(row.start, row.end) for row in rows] == [(10, 20), (11, 20)]
 
 
-@pytest.mark.parametrize("text", ["nowhere", "@noon", "t:0=1,t:0=2", "t:0", "-1"])
-def test_bounds_that_mean_nothing_are_refused(text: str) -> None:
-    """With the ways to write one."""
-    with pytest.raises(UsageError):
-        parse_bound(text, "group", "--from")
+@pytest.mark.parametrize("option", ["--from", "--until"])
+@pytest.mark.parametrize("text", ["nowhere", "@noon", "@2020-13-01", "t:0=1,t:0=2", "t:0", "-1"])
+def test_bounds_that_mean_nothing_are_refused(text: str, option: str) -> None:
+    """With the ways to write one, in words that are right for this option."""
+    with pytest.raises(UsageError, match=f"^{option} ") as raised:
+        parse_bound(text, "group", option)
+    assert "start" not in str(raised.value)
+    assert option == "--from" or "earliest" not in str(raised.value)
+    assert not text.startswith("@") or f"{option} {text!r} is no time" in raised.value.message
 
 
 def test_a_backfill_fills_what_is_missing_and_moves_nobody(
@@ -366,6 +372,34 @@ def test_the_lake_and_the_group_must_agree(
     assert (row.start, row.end, row.rows) == (30, 35, 5)
     assert [tuple(gap) for gap in manifest(group).parts[0].plan.skipped] == [("moved", 15, 30)]
     assert [(row.start, row.rows) for row in export(group, topic)] == [(35, 0)]
+
+
+def test_an_export_that_was_overtaken_is_told_to_look_again(
+    export: Export, make_topic: Callable[..., str], fill: Callable[..., object], unique: Callable[[str], str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Stopped after it has looked where the group stands, while another export of it begins and ends: there are then
+    files that its view of the group knows nothing of. Nobody has set that back; run again, it finds nothing new."""
+    topic, group = make_topic(), unique("group")
+    fill(topic, 10)
+    export(group, topic)
+    fill(topic, 5)
+
+    def overtaken_once(*args: Any, **options: Any) -> Any:
+        found = original(*args, **options)
+        monkeypatch.undo()
+        assert [(row.start, row.end) for row in export(group, topic)] == [(10, 15)]
+        return found
+
+    original = ExportGroup.facts
+    monkeypatch.setattr(ExportGroup, "facts", overtaken_once)
+    with pytest.raises(RefusedError, match=r"already holds offsets 10 to 14 .* it stands at 10") as raised:
+        export(group, topic)
+    remedy = raised.value.remedy or ""
+    assert remedy.startswith("if another export of the group has just ended, run it again; if the group was set back,")
+    assert "--on-disagreement lake" in remedy
+    assert [(row.start, row.rows) for row in export(group, topic)] == [(15, 0)]
+    assert [row["offset"] for row in messages_in(tmp_path / "out")] == list(range(15))
 
 
 def test_a_new_partition_waits_for_a_word(

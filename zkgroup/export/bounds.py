@@ -42,7 +42,7 @@ def parse_bound(text: str, group: str, option: str) -> Bound:
     if text in _PLACES:
         return {"committed": COMMITTED, "earliest": EARLIEST}.get(text, LATEST)
     if text.startswith("@"):
-        return Bound("time", parse_start(text).value, text=text)
+        return Bound("time", _millis(text, option), text=text)
     pieces = text.split(",")
     if all(_OFFSET.fullmatch(piece) for piece in pieces):
         offsets: dict[TopicPartition, Wanted] = {}
@@ -56,12 +56,22 @@ def parse_bound(text: str, group: str, option: str) -> Bound:
     if text != STDIO and not Path(text).exists():
         raise UsageError(
             f"{option} {text[:80]!r} is no place and no file",
-            "write committed, earliest, latest, @TIME such as @2024-05-01T12:00, TOPIC:PARTITION=OFFSET,…, or the name "
-            "of an offset file",
+            f"write {'committed, end' if option == '--until' else 'committed, earliest, latest'}, @TIME such as "
+            "@2024-05-01T12:00, TOPIC:PARTITION=OFFSET,…, or the name of an offset file",
         )
     file = read_offsets(text)
     found = next(iter(file.groups.values())) if len(file.groups) == 1 else file.offsets_of(group)
     return Bound("offsets", offsets=found)
+
+
+def _millis(text: str, option: str) -> int:
+    try:
+        return parse_start(text).value
+    except UsageError:
+        # Its own words are of where a consumer may start, which is neither all of this nor right for an end.
+        raise UsageError(
+            f"{option} {text[:80]!r} is no time", "write it like @2024-05-01T12:00, or @1714564800000 (ms since 1970)"
+        ) from None
 
 
 def refuse_backwards(begin: Bound, until: Bound) -> None:
