@@ -18,6 +18,7 @@ from zkgroup.export import objects
 from zkgroup.export.destination import parse_destination
 from zkgroup.export.history import history
 from zkgroup.export.lake import Lake
+from zkgroup.export.layout import Layout, LayoutWish
 from zkgroup.export.objects import ObjectStore, told_failure
 from zkgroup.export.store import Store, open_store
 from zkgroup.export.verify import verify
@@ -133,6 +134,21 @@ def is_complete(s3_server: int, bucket: str, registry: Registry) -> Callable[[st
         assert [row.problem for row in verify(Lake(store))] == [None, None]
 
     return check
+
+
+def test_a_lake_in_a_store_that_has_lost_its_manifests_keeps_its_layout(
+    to_store: Export, filled: str, fill: Callable[..., object], unique: Callable[[str], str], store: Store
+) -> None:
+    """Its files are found, and their footers read, where they are."""
+    group = unique("group")
+    to_store(group, filled, layout=LayoutWish((), None, "text", "text"))
+    store.remove("_zkgroup")
+    fill(filled, 4, 2)
+    to_store(group, filled)
+    lake = Lake(store)
+    assert lake.layout() == Layout((), "UTC", "text", "text")
+    assert {file.told.start for file in lake.published(filled)} >= {0, 20}
+    assert all("/partition=" not in file.name for file in lake.published(filled))
 
 
 def test_killed_at_its_points_and_run_again(
