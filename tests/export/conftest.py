@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -112,17 +113,19 @@ def short(cluster: Sandbox) -> ZooKeeperSettings:
 
 @pytest.fixture
 def brief(short: ZooKeeperSettings, kafka: KafkaSettings, tmp_path: Path) -> Export:
-    """``brief(group, topics…, passed=…, option=…)``: one export under a session of its own, from the logs' starts."""
+    """``brief(group, topics…, passed=…, option=…)``: one export under a session of its own, from the logs' starts; a
+    busy machine may lose one of a ``session`` of a second."""
 
     def run(
         group: str,
         *topics: str,
         passed: Callable[[str], None] = lambda _: None,
         warn: Callable[[str], None] = lambda _: None,
+        session: float = short.session_timeout,
         **options: Any,
     ) -> list[PartitionSummary]:
         wish: dict[str, Any] = {"root": tmp_path / "out", "begin": "earliest", "range_messages": 10, **options}
-        with Registry(short, 10.0) as registry:
+        with Registry(replace(short, session_timeout=session), 10.0) as registry:
             request = ExportRequest(group, topics=topics, **wish)
             return run_export(request, registry, lambda: kafka, passed=passed, warn=warn, runner=InProcess)
 
