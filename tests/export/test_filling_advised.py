@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from exports import messages_in, published_in
 from resets import drop_messages
 
 from zkgroup.errors import NotFoundError, RefusedError
+from zkgroup.export.advice import remedy_for
 from zkgroup.export.bounds import COMMITTED, EARLIEST, LATEST, Bound
 from zkgroup.export.destination import parse_destination
 from zkgroup.export.lake import Lake
@@ -24,11 +26,11 @@ from zkgroup.export.run import PartitionSummary
 from zkgroup.export.shell import export_command, filling
 from zkgroup.export.store import FolderStore
 from zkgroup.export.verify import VerifyRow, verify
-from zkgroup.export.words import Policies
+from zkgroup.export.words import Policies, Slice
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import Record, create_topic, delete_topic, produce
-from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.kafka import KafkaSettings, producer
 from zkgroup.servers.registry import Registry
 
 Export = Callable[..., list[PartitionSummary]]
@@ -74,6 +76,17 @@ def advised(cluster: Sandbox, lake: Lake) -> list[str]:
     looked = run("-z", cluster.connect, "export", "--to", lake.store.uri, "--verify")
     assert looked.returncode == 6
     return re.findall(r"'(zkgroup [^']* --backfill [^']*)'", looked.stderr)
+
+
+def abort(kafka: KafkaSettings, topic: str, count: int) -> None:
+    """A transaction that is not committed: so many messages in partition 0, and its marker."""
+    client = producer(kafka, transactional_id=f"aborting-{topic}")
+    client.init_transactions(30)
+    client.begin_transaction()
+    for _ in range(count):
+        client.produce(topic, b"aborted", partition=0)
+    client.flush(30)
+    client.abort_transaction(30)
 
 
 def paste(command: str) -> list[tuple[int, int, int]]:
@@ -164,6 +177,92 @@ def test_what_is_in_another_file_by_now_is_not_written_again(
     assert offsets(lake) == [(0, offset) for offset in range(12)]
 
 
+def test_the_old_group_does_not_export_what_its_successor_has(
+    in_process: Export, make_topic: Make, fill: Fill, unique: Unique, lake: Lake, tmp_path: Path,
+    commit: Callable[..., None],
+) -> None:  # fmt: skip
+    """Also where the successor's file is gone; where it has exported nothing, both go on."""
+    topic, old, new = make_topic(2), unique("old"), unique("new")
+    fill(topic, 20, 2)
+    in_process(old, topic)
+    commit(new, {TopicPartition(topic, 0): 10})
+    fill(topic, 20, 2)
+    in_process(new, topic, begin=Bound("offsets", offsets={}), policies=Policies(no_offset="skip"))
+    (lost,) = [name for name in published_in(tmp_path / "out") if "10-20" in name]
+    lose(lake, lost)
+    with pytest.raises(RefusedError, match=rf"group {new} has exported {topic}-0 .* up to offset 20"):
+        in_process(old, topic)
+    assert problems(lake) == [f"{lost} of run {lake.runs(new)[0]} is missing"]
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_files_that_nobody_remembers_are_written_again_in_all_partitions(
+    in_process: Export, make_topic: Make, unique: Unique, lake: Lake, tmp_path: Path, cluster: Sandbox,
+    kafka: KafkaSettings, whole: bool,
+) -> None:  # fmt: skip
+    """A file may hold ranges of several, of which its name tells one; once it is moved away, nothing tells of the
+    others. Also where only the last run is forgotten."""
+    topic, group, out = make_topic(2), unique("group"), tmp_path / "out"
+    hours = LayoutWish(("date", "hour"), None, None, None)
+    for first in (0, 40):
+        sent = [Record(b"%d" % n, None, n % 2, 1_699_963_200_000 + n * 600_000) for n in range(first, first + 40)]
+        produce(kafka, topic, sent)
+        in_process(group, topic, layout=hours)
+    shutil.rmtree(out / "_zkgroup" if whole else out / Lake.folder(group, lake.runs(group)[-1]))
+    looked = verify(lake)
+    command, exact = advised(cluster, lake)
+    for name in {str(row.problem).split()[0] for row in looked if not row.listed}:
+        lose(lake, name)
+    paste(exact if whole else command)
+    assert sorted(int(row["value"]) for row in messages_in(out)) == list(range(80))
+    assert problems(lake) == []
+
+
+def test_a_log_that_was_made_again_is_one_log_to_all_groups(
+    in_process: Export, fill_in: Export, make_topic: Make, fill: Fill, unique: Unique, lake: Lake, tmp_path: Path,
+    registry: Registry, commit: Callable[..., None],
+) -> None:  # fmt: skip
+    """A group that is new to the lake marks its files as the one did that was there: it goes on behind it, finds
+    nothing to fill, and what is lost of the other's it leaves to that one."""
+    topic, one, two = make_topic(), unique("one"), unique("two")
+    fill(topic, 30)
+    in_process(one, topic)
+    delete_topic(registry, topic)
+    create_topic(registry, topic)
+    fill(topic, 10)
+    in_process(one, topic, policies=Policies(recreated="earliest"))
+    commit(two, {TopicPartition(topic, 0): 10})
+    fill(topic, 5)
+    assert [(row.start, row.end) for row in in_process(two, topic)] == [(10, 15)]
+    assert fill_in(two, topic) == []
+    assert problems(lake) == []
+    (lost,) = [name for name in published_in(tmp_path / "out") if "/0-10." in name]
+    lose(lake, lost)
+    with pytest.raises(RefusedError, match=f"group {one} has exported it"):
+        fill_in(two, topic)
+    assert [(row.start, row.end) for row in fill_in(one, topic, until=Bound("offsets", offsets={
+        TopicPartition(topic, 0): 10}))] == [(0, 10)]  # fmt: skip
+    assert sorted(row["offset"] for row in messages_in(tmp_path / "out")) == sorted([*range(30), *range(15)])
+    assert problems(lake) == []
+
+
+def test_what_another_group_accounts_for_is_held_though_no_file_shows_it(
+    in_process: Export, fill_in: Export, make_topic: Make, fill: Fill, unique: Unique, lake: Lake,
+    kafka: KafkaSettings, commit: Callable[..., None],
+) -> None:  # fmt: skip
+    """Markers and aborted messages are in no file of a lake by times, nor where there is nothing else."""
+    topic, one, two = make_topic(), unique("one"), unique("two")
+    fill(topic, 5)
+    in_process(one, topic)
+    abort(kafka, topic, 4)
+    in_process(one, topic)
+    commit(two, {TopicPartition(topic, 0): 10})
+    fill(topic, 5)
+    in_process(two, topic)
+    assert fill_in(two, topic) == []
+    assert problems(lake) == []
+
+
 def test_a_lake_whose_manifests_are_damaged_is_written_anew_as_it_was(
     in_process: Export, make_topic: Make, unique: Unique, lake: Lake, tmp_path: Path, cluster: Sandbox,
     kafka: KafkaSettings,
@@ -175,11 +274,12 @@ def test_a_lake_whose_manifests_are_damaged_is_written_anew_as_it_was(
     before = published_in(out)
     (manifest,) = out.glob("_zkgroup/*/*/manifest.json")
     manifest.write_bytes(b"{")
-    (command,) = advised(cluster, lake)
+    command, exact = advised(cluster, lake)
     manifest.unlink()
     for name in before:
         lose(lake, name)
     assert sum(end - start for _, start, end in paste(command)) == 20
+    assert paste(exact) == []
     assert {name.rpartition("/")[0] for name in published_in(out)} == {name.rpartition("/")[0] for name in before}
     assert sorted(int(row["value"]) for row in messages_in(out)) == list(range(20))
     assert problems(lake) == []
@@ -260,5 +360,19 @@ def test_a_backfill_names_few_partitions_and_no_more() -> None:
     """Each from its first offset to its last; of many, or of none in particular, everything is looked at."""
     few = {TopicPartition("b", 1): (3, 9), TopicPartition("a", 10): (0, 5), TopicPartition("a", 9): (7, 8)}
     assert filling(few) == "--backfill --from a:9=7,a:10=0,b:1=3 --until a:9=8,a:10=5,b:1=9"
-    everything = "--backfill --from earliest --until committed"
-    assert filling({}) == filling({TopicPartition("t", n): (0, 1) for n in range(100)}) == everything
+    assert filling({}) == "--backfill --from earliest --until committed"
+    assert filling(few, until_committed=True) == "--backfill --from a:9=7,a:10=0,b:1=3 --until committed"
+
+
+def test_of_very_many_partitions_some_are_named_if_the_others_are_not_forgotten() -> None:
+    """What no manifest tells of is in one command, to where the group stands: a run that was forgotten had not
+    committed."""
+    rows = [VerifyRow("t", n, 0, 9, *4 * [None], "why", None, "g", gone=True) for n in range(200)]
+    told = remedy_for(rows, Path("/lake"))
+    assert (",t:49=9" in told, ",t:50=9" in told) == (True, False)
+    held = tuple(Slice(n, n, 9, 1) for n in range(3))
+    unknown = VerifyRow("t", 0, 0, 9, *4 * [None], "why", None, "g", held=held, listed=False)
+    told = remedy_for([unknown, *rows[:2]], Path("/lake"))
+    assert "--backfill --from t:0=0,t:1=0,t:2=2 --until committed t'" in told
+    assert "--backfill --from t:0=0,t:1=0,t:2=2 --until t:0=9,t:1=9,t:2=9 t')" in told
+    assert "--from earliest --until committed" in remedy_for([unknown, *rows], Path("/lake"))

@@ -24,7 +24,7 @@ from zkgroup.export.documents import (
     encode_settled,
 )
 from zkgroup.export.intervals import holes, overlaps, subtract, union
-from zkgroup.export.lake import Lake, extended, tag_for
+from zkgroup.export.lake import Lake, LastRun, extended
 from zkgroup.export.layout import Layout
 from zkgroup.export.rundata import (
     Manifest,
@@ -118,10 +118,41 @@ def test_coverage_grows_and_forgets_what_is_gone() -> None:
     assert grown == {"t": TopicCoverage(FIRST, {0: ((0, 20),), 1: ((0, 5),)}), "u": known["u"]}
     again = extended(known, {"t": SECOND}, MANIFEST.parts)
     assert again["t"] == TopicCoverage(SECOND, {0: ((3, 20),)})
-    assert tag_for(FIRST, None) is None
-    assert tag_for(FIRST, known["t"]) is None
-    assert tag_for(SECOND, known["t"]) == "9"
-    assert tag_for(TopicIdentity(11, "id"), known["u"]) == "9"  # the same id: the same topic, moved to another cluster
+
+
+def test_a_log_has_one_mark_whoever_exports_it() -> None:
+    """The first of a topic that the lake sees has none. Marks were each group's own once, and a log that was made again
+    was exported twice: marked, and not. Another cluster's topic of the same name is in the way of its names."""
+    first, second, moved = FIRST, SECOND, TopicIdentity(11, "id")
+    lasts = {
+        "old": LastRun("1", {"t": TopicCoverage(first, {})}, "here"),
+        "both": LastRun("2", {"t": TopicCoverage(replace(second, tag="9"), {})}, "here"),
+        "new": LastRun(None, {}),
+    }
+
+    class Remembered(Lake):
+        """Of these groups."""
+
+        def groups(self) -> list[str]:
+            return sorted(lasts)
+
+        def last(self, group: str) -> LastRun:
+            return lasts[group]
+
+    lake = Remembered(FolderStore(Path("/nowhere")))
+
+    def mark(group: str, identity: TopicIdentity, topic: str = "t", cluster: str = "here") -> str | None:
+        return lake.tags(group, {topic: identity}, lasts[group], lambda: cluster)[topic]
+
+    assert mark("new", first, "unheard-of") is None
+    assert mark("old", first) is None
+    assert [mark(group, second) for group in ("old", "both", "new")] == ["9"] * 3
+    del lasts["both"]
+    assert [mark(group, second) for group in ("old", "new")] == ["9"] * 2
+    assert [mark("new", second, cluster=where) for where in ("here", "elsewhere")] == ["9", None]
+    assert mark("new", first, cluster="elsewhere") is None
+    lasts["old"] = LastRun("1", {"t": TopicCoverage(SECOND, {})}, "here")
+    assert mark("old", moved) == SECOND.tag  # the same id: the same topic, moved to another cluster
 
 
 def name_of(start: int, end: int, tag: str | None = None) -> str:

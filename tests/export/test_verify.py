@@ -232,7 +232,8 @@ def test_advice_names_groups_topics_and_the_lake() -> None:
     assert "('zkgroup export --to /lake --status')" in remedy_for([row("a", "g")], Path("/lake"))
     assert "-t:0=9 -- -t'" in remedy_for([row("-t", "g")], Path("/lake"))
     all_of_it = remedy_for([row("b", "g"), row(None, "g")], Path("/lake"))
-    assert "'zkgroup export --group g --to /lake --backfill --from earliest --until committed' ex" in all_of_it
+    assert "'zkgroup export --group g --to /lake --backfill --from earliest --until committed' (" in all_of_it
+    assert "more 'zkgroup export --group g --to /lake --backfill --from b:0=0 --until b:0=9 b') ex" in all_of_it
     assert remedy_for([row(None, None)], Path("/lake")).endswith("; move away what is damaged or in no manifest")
     assert "move away" not in remedy_for([replace(row("a", "g"), gone=True)], Path("/lake"))
     assert "move away" in remedy_for([replace(row("a", "g"), gone=True), row("a", "g")], Path("/lake"))

@@ -8,7 +8,7 @@ from typing import Final
 from zkgroup.export.destination import Destination
 from zkgroup.export.intervals import Interval
 from zkgroup.export.layout import Layout
-from zkgroup.export.shell import export_command, filling
+from zkgroup.export.shell import PARTITIONS, export_command, filling
 from zkgroup.export.verify import VerifyRow
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.words import listed
@@ -27,10 +27,7 @@ def remedy_for(problems: Iterable[VerifyRow], destination: Destination, orphaned
         in_the_way = not all(row.gone for row in damaged)
         if in_the_way:
             ways.append("move away what is damaged or in no manifest")
-        commands = [
-            export_command(destination, f"{filling(_ranges(rows))}{layout}", group, _topics(rows))
-            for group, rows in _by_group(damaged).items()
-        ]
+        commands = [_backfill(destination, group, rows, layout) for group, rows in _by_group(damaged).items()]
         if commands:
             then = "then " if in_the_way else ""
             ways.append(
@@ -64,16 +61,38 @@ def _topics(rows: Iterable[VerifyRow]) -> set[str]:
     return set() if None in topics else {topic for topic in topics if topic is not None}
 
 
-def _ranges(rows: Iterable[VerifyRow]) -> dict[TopicPartition, Interval]:
-    """From the first offset to the last that is concerned, of each partition; none where that is not known of all."""
-    found: dict[TopicPartition, Interval] = {}
-    for row in rows:
-        if row.topic is None or row.partition is None or row.start is None or row.end is None:
-            return {}
-        key = TopicPartition(row.topic, row.partition)
-        low, high = found.get(key, (row.start, row.end))
-        found[key] = min(low, row.start), max(high, row.end)
-    return found
+def _backfill(destination: Destination, group: str, rows: Iterable[VerifyRow], layout: str) -> str:
+    """Of the very offsets where manifests tell of them: --verify then names what is left of very many. Once a file is
+    away that none tells of, nobody knows of it any more: then it is all in one command, and no more than the group has
+    committed (a run that was forgotten had not)."""
+    found = list(rows)
+    ranges: dict[TopicPartition, Interval] = {}
+    for row in found:
+        for key, (low, high) in _concerned(row):
+            before = ranges.get(key, (low, high))
+            ranges[key] = min(low, before[0]), max(high, before[1])
+    known = all(row.listed and row.topic is not None for row in found)
+    named = dict(sorted(ranges.items())[:PARTITIONS]) if known or len(ranges) <= PARTITIONS else {}
+    topics = {key.topic for key in named}
+    exact = export_command(destination, f"{filling(named)}{layout}", group, topics)
+    if known:
+        return exact
+    if any(row.topic is None for row in found):  # a manifest that cannot be read may have told of more
+        command = export_command(destination, f"{filling({})}{layout}", group)
+    else:
+        command = export_command(destination, f"{filling(named, until_committed=True)}{layout}", group, topics)
+    return f"{command} (where there is no such group any more {exact})" if named else command
+
+
+def _concerned(row: VerifyRow) -> Iterable[tuple[TopicPartition, Interval]]:
+    """What is to be exported again; nothing where the row does not tell."""
+    if row.topic is None:
+        return
+    if row.held:
+        for one in row.held:
+            yield TopicPartition(row.topic, one.partition), (one.start, one.end)
+    elif row.partition is not None and row.start is not None and row.end is not None:
+        yield TopicPartition(row.topic, row.partition), (row.start, row.end)
 
 
 def _moved(rows: Iterable[VerifyRow], destination: Destination, believed: str) -> str:

@@ -12,13 +12,13 @@ from dataclasses import replace
 from zkgroup.errors import NotFoundError, RefusedError, UsageError
 from zkgroup.export.history import decided
 from zkgroup.export.holdings import Holdings, Incarnation
-from zkgroup.export.intervals import subtract, union
+from zkgroup.export.intervals import Interval, subtract, union
 from zkgroup.export.lake import Lake, LastRun
 from zkgroup.export.layout import read_name
 from zkgroup.export.plan import make_backfill
 from zkgroup.export.request import ExportRequest
 from zkgroup.export.rundata import TopicIdentity
-from zkgroup.export.shell import export_command, filling
+from zkgroup.export.shell import PARTITIONS, export_command, filling
 from zkgroup.export.words import ExportPlan, Lost, PartitionFacts, Policies
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.words import are, listed
@@ -45,7 +45,7 @@ def plan_backfill(
     if request.until.kind == "committed" and facts and all(fact.committed is None for fact in facts):
         raise NotFoundError(
             f"group {group} has no offset of {listed(sorted(tags))}, and --until committed is to stop there",
-            "--until end, or TOPIC:PARTITION=OFFSET,…",
+            "name where each partition's exports ended: --until TOPIC:PARTITION=OFFSET,… (--history shows the runs)",
         )
     own = Holdings()
     for manifest, withdrawn in decided(lake, group):
@@ -59,8 +59,19 @@ def plan_backfill(
         for tag in (tags.get(fact.partition.topic),)
     ]  # fmt: skip
     for other in lake.groups():
-        if other != group:
-            _refuse_lost_of(other, lake, found, identities, tags, there)
+        alike = _shared(lake.last(other), identities, tags) if other != group else {}
+        if alike:
+            theirs = Holdings()
+            for manifest, withdrawn in decided(lake, other):
+                theirs.add(manifest, withdrawn)
+            _refuse_lost_of(other, lake, found, theirs.lost(there, alike))
+            # Also what no file can show: offsets that are no messages.
+            found = [
+                replace(fact, coverage=union((*fact.coverage, *theirs.held(_incarnation(fact, alike)))))
+                if fact.partition.topic in alike
+                else fact
+                for fact in found
+            ]
     if unread := own.lost_of_earlier(there, tags):
         what = f"{listed(unread)} {are(len(unread))} missing, with messages of an earlier log of the topic"
         tell(f"{what}: they cannot be exported again")
@@ -81,40 +92,47 @@ def plan_backfill(
     return plan
 
 
-def _refuse_lost_of(
-    other: str,
-    lake: Lake,
-    facts: Sequence[PartitionFacts],
-    identities: Mapping[str, TopicIdentity],
-    tags: Mapping[str, str | None],
-    there: set[str],
-) -> None:
-    coverage = lake.last(other).coverage
-    alike = {
+def _incarnation(fact: PartitionFacts, tags: Mapping[str, str | None]) -> Incarnation:
+    return Incarnation(*fact.partition, tags[fact.partition.topic])
+
+
+def _shared(
+    last: LastRun, identities: Mapping[str, TopicIdentity], tags: Mapping[str, str | None]
+) -> dict[str, str | None]:
+    """The topics whose present logs a group has exported as well, with their marks."""
+    return {
         topic: tag
         for topic, tag in tags.items()
-        if topic in coverage
-        and coverage[topic].identity.same(identities[topic])
-        and coverage[topic].identity.tag == tag
+        if (known := last.coverage.get(topic)) is not None
+        and known.identity.same(identities[topic])
+        and known.identity.tag == tag
     }
-    if not alike:
-        return
-    theirs = Holdings()
-    for manifest, withdrawn in decided(lake, other):
-        theirs.add(manifest, withdrawn)
-    lost = theirs.lost(there, alike)
+
+
+def _refuse_lost_of(
+    other: str, lake: Lake, facts: Sequence[PartitionFacts], lost: Mapping[TopicPartition, Sequence[Lost]]
+) -> None:
+    met: list[tuple[TopicPartition, Lost]] = []
     for fact in facts:
         end = fact.log_end if fact.until is None else min(fact.until, fact.log_end)
         lacking = [] if fact.begin is None else list(subtract((fact.begin, end), fact.coverage))
         for one in lost.get(fact.partition, ()):
             if any(low < one.end and one.start < high for low, high in lacking):
-                options = filling({fact.partition: (one.start, one.end)})
-                command = export_command(lake.store.destination, options, other, [fact.partition.topic])
-                raise RefusedError(
-                    f"{lake.store.uri}/{one.file}, with offsets {one.start} to {one.end - 1} of {fact.partition}, is "
-                    f"missing, and group {other} has exported it: no other group's run can take its place",
-                    f"{command} writes it again, also if there is no such group any more",
-                )
+                met.append((fact.partition, one))
+    if not met:
+        return
+    ranges: dict[TopicPartition, Interval] = {}
+    for partition, one in met:
+        low, high = ranges.get(partition, (one.start, one.end))
+        ranges[partition] = min(low, one.start), max(high, one.end)
+    named = dict(sorted(ranges.items())[:PARTITIONS])
+    command = export_command(lake.store.destination, filling(named), other, {key.topic for key in named})
+    partition, first = met[0]
+    raise RefusedError(
+        f"{lake.store.uri}/{first.file}, with offsets {first.start} to {first.end - 1} of {partition}, is missing, and "
+        f"group {other} has exported it: no other group's run can take its place",
+        f"{command} writes it again, also if there is no such group any more",
+    )
 
 
 def _refuse_doubles(lake: Lake, wanted: Iterable[tuple[TopicPartition, Lost]]) -> None:

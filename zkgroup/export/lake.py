@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -145,6 +145,30 @@ class Lake:
         settled = self.settled(group, run)
         return settled.coverage if settled else found[0].coverage
 
+    def tags(
+        self, own: str, identities: Mapping[str, TopicIdentity], last: LastRun, cluster: Callable[[], str]
+    ) -> dict[str, str | None]:
+        """The mark of each topic's incarnation in file names, alike for all groups: none for the first that the lake
+        has seen, that of the log's birth for others. ``own`` has exported as ``last`` tells. Another cluster's topic of
+        this name is no incarnation: its files are in the way."""
+        known = {topic: found.identity for topic, found in last.coverage.items()}
+        marks = {
+            topic: known[topic].tag for topic, now in identities.items() if topic in known and known[topic].same(now)
+        }
+        others = [self.last(group) for group in self.groups() if group != own] if len(marks) < len(identities) else []
+        for topic, now in identities.items():
+            if topic in marks:
+                continue
+            theirs = [(one.coverage[topic].identity, one.cluster) for one in others if topic in one.coverage]
+            same = [found for found, _ in theirs if found.same(now)]
+            if same:
+                marks[topic] = same[0].tag
+            elif topic in known or any(where in (None, cluster()) for _, where in theirs):
+                marks[topic] = f"{now.czxid:x}"
+            else:
+                marks[topic] = None
+        return marks
+
     # --- files ------------------------------------------------------------------------------------------------------
 
     def published(self, topic: str, partition: int | None = None) -> Iterator[Published]:
@@ -199,22 +223,17 @@ class Lake:
     ) -> None:
         """Raise ``RefusedError`` where ``own`` begins a partition that another group has exported here, and not just
         where that one's export ends (as a group that was renamed does): what lies between would be in no run. So where
-        it was set back to what another group accounts for, whether the files are there or not."""
-        unlike = {
-            part: covered
-            for part in parts
-            for covered in (_covered(last, part.partition),)
-            if not covered or part.start != covered[-1][1]
-        }
-        for group in self.groups() if unlike else ():
+        it comes to what another group accounts for, whether the files are there or not."""
+        planned = [(part, _covered(last, part.partition)) for part in parts]
+        for group in self.groups():
             theirs = self.last(group) if group != own else LastRun(None, {})
-            for part, covered in unlike.items():
+            for part, covered in planned:
                 known, identity = theirs.coverage.get(part.partition.topic), identities.get(part.partition.topic)
                 if known is None or identity is None or not known.identity.same(identity):
                     continue
                 held = known.partitions.get(part.partition.partition, ())
                 ends = [high for _, high in held]
-                among = any(low < part.end and part.start < high for low, high in held)
+                among = part.start < part.end and any(low < part.end and part.start < high for low, high in held)
                 if among or (ends and not covered and part.start not in ends):
                     raise RefusedError(
                         f"group {group} has exported {part.partition} to {self.store.uri} up to offset {ends[-1]} (run "
@@ -396,12 +415,3 @@ def extended(
         for topic, partitions in grown.items()
     }
     return {**coverage, **updated}
-
-
-def tag_for(identity: TopicIdentity, known: TopicCoverage | None) -> str | None:
-    """The mark in file names: none for the first incarnation that the lake sees, that of the log's birth for others."""
-    if known is None:
-        return None
-    if known.identity.same(identity):
-        return known.identity.tag
-    return f"{identity.czxid:x}"

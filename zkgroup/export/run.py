@@ -22,7 +22,7 @@ from zkgroup.export.claim import ExportClaim
 from zkgroup.export.documents import decode_pointer
 from zkgroup.export.filling import plan_backfill
 from zkgroup.export.group import ExportGroup
-from zkgroup.export.lake import Lake, LastRun, tag_for
+from zkgroup.export.lake import Lake, LastRun
 from zkgroup.export.layout import Layout, LayoutWish, parse_compression
 from zkgroup.export.master import choose_master, refuse_if_silent
 from zkgroup.export.neighbours import binding_layout
@@ -213,7 +213,7 @@ class _Export:
             identities=identities,
             coverage=last.coverage,
         )
-        tags = {topic: tag_for(identity, last.coverage.get(topic)) for topic, identity in identities.items()}
+        tags = self._lake.tags(request.group, identities, last, lambda: cluster or group.cluster())
         if request.policies.recreated == "fail":
             refuse_other_cluster(group, self._lake, facts, last)
         plan = self._decide(facts, identities, tags, last)

@@ -11,35 +11,34 @@ from zkgroup.export.intervals import Interval
 from zkgroup.groups.shell import in_quotes, quoted
 from zkgroup.protocol.names import TopicPartition
 
-# More are not named one by one.
-_TOPICS: Final = 5
-_PARTITIONS: Final = 12
+#: So many partitions a command names one by one.
+PARTITIONS: Final = 50
 #: What stands for a destination with something in it that nobody is to see.
 _SOMEWHERE: Final = "URI"
 
 
 def export_command(destination: Destination, options: str, group: str | None = None, topics: Iterable[str] = ()) -> str:
-    """``zkgroup export`` within a sentence, of these topics, or of all where there are none, or many."""
+    """``zkgroup export`` within a sentence, of these topics, or of all where there are none, or very many."""
     words = ["zkgroup export"]
     if group is not None:
         words.append(f"--group {quoted(group)}")
     words += [f"--to {_named(destination)}", options]
     named = sorted(topics)
-    if 0 < len(named) <= _TOPICS:
+    if 0 < len(named) <= PARTITIONS:
         words.append("-- " * any(name.startswith("-") for name in named) + " ".join(map(quoted, named)))
     return in_quotes(" ".join(words))
 
 
-def filling(ranges: Mapping[TopicPartition, Interval]) -> str:
-    """The options of a backfill of these offsets; of everything up to where the group stands if they are many, or
-    none is named."""
-    if not 0 < len(ranges) <= _PARTITIONS:
+def filling(ranges: Mapping[TopicPartition, Interval], *, until_committed: bool = False) -> str:
+    """The options of a backfill of these offsets, or from their beginnings up to where the group stands; of everything
+    up to there where none is named."""
+    if not ranges:
         return "--backfill --from earliest --until committed"
     begin, end = (
         ",".join(f"{topic}:{number}={edges[side]}" for (topic, number), edges in sorted(ranges.items()))
         for side in (0, 1)
     )
-    return f"--backfill --from {quoted(begin)} --until {quoted(end)}"
+    return f"--backfill --from {quoted(begin)} --until {'committed' if until_committed else quoted(end)}"
 
 
 def _named(destination: Destination) -> str:

@@ -40,7 +40,9 @@ class VerifyRow:
 
     ``gaps``: offsets that are accounted for and are no messages, ``skipped``: those left out knowingly. ``stands``: the
     problem is the group, which stands ahead of where its exports end, or behind it (or nowhere). ``group``: whose
-    exports have the problem, where that is known. ``gone``: something is missing, and nothing is in the way.
+    exports have the problem, where that is known. ``gone``: something is missing, and nothing is in the way. ``held``:
+    the ranges of a file that is in the way, where they are known: they are to be exported again. ``listed``: whether a
+    manifest tells of them once that file is gone.
     """
 
     topic: str | None
@@ -55,6 +57,8 @@ class VerifyRow:
     stands: Literal["ahead", "behind"] | None = None
     group: str | None = None
     gone: bool = False
+    held: tuple[Slice, ...] = ()
+    listed: bool = True
 
 
 _NO_NUMBERS: Final = (None, None, None, None)
@@ -69,6 +73,8 @@ class _Problem(NamedTuple):
     group: str | None = None
     stands: Literal["ahead", "behind"] | None = None
     gone: bool = False
+    held: tuple[Slice, ...] = ()
+    listed: bool = True
 
 
 @dataclass
@@ -228,7 +234,7 @@ def _judge_stranger(lake: Lake, name: str) -> VerifyRow:
     first = slices[0]
     why = f"holds what run {told.get('run', '')} wrote, and is not the file of its manifest: readers count it, too"
     where = (told["topic"], first.partition, first.start, first.end)
-    return VerifyRow(*where, *_NO_NUMBERS, f"{name} {why}", group=told.get("group"))
+    return VerifyRow(*where, *_NO_NUMBERS, f"{name} {why}", None, told.get("group"), held=slices, listed=False)
 
 
 def _judge_file(books: _Books, file: Published, look: _Look, calendars: dict[Layout, Calendar]) -> None:
@@ -250,7 +256,9 @@ def _judge_file(books: _Books, file: Published, look: _Look, calendars: dict[Lay
         calendar = calendars.get(known.layout) or calendars.setdefault(known.layout, known.layout.calendar())
         problems += _judge_times(look.footer, known.layout, calendar, file.name)
     group = known.group if known is not None else look.footer.told.get("group") if look.footer is not None else None
-    account.problems += [_Problem(interval, f"{file.name}{why}", group) for why in problems]
+    account.problems += [
+        _Problem(interval, f"{file.name}{why}", group, held=slices, listed=known is not None) for why in problems
+    ]
 
 
 def _enter_unknown(books: _Books, file: Published, footer: Footer, slices: tuple[Slice, ...]) -> None:
@@ -395,8 +403,10 @@ def _rows(key: Incarnation, account: _Account) -> Iterator[VerifyRow]:
     if everything:
         yield VerifyRow(key.topic, key.partition, low, high, account.rows, account.gaps, skipped, account.seen, None)
     problems.sort(key=lambda problem: (problem.interval, problem.why))
-    for (start, end), why, group, stands, gone in problems + account.standing:
-        yield VerifyRow(key.topic, key.partition, start, end, *_NO_NUMBERS, why, stands, group, gone)
+    for (start, end), why, group, stands, gone, ranges, listed in problems + account.standing:
+        yield VerifyRow(
+            key.topic, key.partition, start, end, *_NO_NUMBERS, why, stands, group, gone, ranges, listed
+        )  # fmt: skip
 
 
 def _who_fills(by_group: Mapping[str, list[Interval]], hole: Interval) -> str | None:
