@@ -224,8 +224,9 @@ class Lake:
         """Raise ``RefusedError`` where ``own`` begins a partition that another group has exported here, and not just
         where that one's export ends (as a group that was renamed does): what lies between would be in no run. So where
         it comes to what another group accounts for, whether the files are there or not."""
-        planned = [(part, _covered(last, part.partition)) for part in parts]
-        for group in self.groups():
+        found = [(part, _covered(last, part.partition)) for part in parts]
+        planned = [(part, covered) for part, covered in found if part.start < part.end or not covered]
+        for group in self.groups() if planned else ():  # a look that finds nothing new reads no manifests of others
             theirs = self.last(group) if group != own else LastRun(None, {})
             for part, covered in planned:
                 known, identity = theirs.coverage.get(part.partition.topic), identities.get(part.partition.topic)
