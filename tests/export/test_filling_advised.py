@@ -207,6 +207,25 @@ def test_the_old_group_does_not_export_what_its_successor_has(
     assert problems(lake) == [f"{lost} of run {lake.runs(new)[0]} is missing"]
 
 
+def test_a_lake_is_taken_over_again_and_again(
+    in_process: Export, make_topic: Make, fill: Fill, unique: Unique, lake: Lake, commit: Callable[..., None]
+) -> None:
+    """Each heir begins where the last one ended, not where every other did."""
+    topic, groups = make_topic(), [unique(name) for name in ("first", "second", "third")]
+    for number, group in enumerate(groups):
+        fill(topic, 10)
+        if number:
+            commit(group, {TopicPartition(topic, 0): 10 * number})
+        assert [(row.start, row.end) for row in in_process(group, topic)] == [(10 * number, 10 * number + 10)]
+    late = unique("late")
+    commit(late, {TopicPartition(topic, 0): 35})
+    fill(topic, 10)
+    with pytest.raises(RefusedError, match=rf"group {groups[-1]} has exported .* up to offset 30") as told:
+        in_process(late, topic)
+    assert "begin at 30 to take over" in str(told.value.remedy)
+    assert problems(lake) == []
+
+
 @pytest.mark.parametrize("whole", [True, False])
 def test_files_that_nobody_remembers_are_written_again_in_all_partitions(
     in_process: Export, make_topic: Make, unique: Unique, lake: Lake, tmp_path: Path, cluster: Sandbox,

@@ -226,21 +226,28 @@ class Lake:
         it comes to what another group accounts for, whether the files are there or not."""
         found = [(part, _covered(last, part.partition)) for part in parts]
         planned = [(part, covered) for part, covered in found if part.start < part.end or not covered]
-        for group in self.groups() if planned else ():  # a look that finds nothing new reads no manifests of others
-            theirs = self.last(group) if group != own else LastRun(None, {})
-            for part, covered in planned:
-                known, identity = theirs.coverage.get(part.partition.topic), identities.get(part.partition.topic)
-                if known is None or identity is None or not known.identity.same(identity):
-                    continue
-                held = known.partitions.get(part.partition.partition, ())
-                ends = [high for _, high in held]
-                among = part.start < part.end and any(low < part.end and part.start < high for low, high in held)
-                if among or (ends and not covered and part.start not in ends):
+        # A look that finds nothing new reads no manifests of others.
+        lasts = {group: self.last(group) for group in self.groups() if group != own} if planned else {}
+        for part, covered in planned:
+            topic, number = part.partition
+            held = {
+                group: known.partitions[number]
+                for group, theirs in lasts.items()
+                if (known := theirs.coverage.get(topic)) is not None
+                and (identity := identities.get(topic)) is not None
+                and known.identity.same(identity)
+                and known.partitions.get(number)
+            }
+            ends = {high for intervals in held.values() for _, high in intervals}
+            for group, intervals in sorted(held.items(), key=lambda one: -one[1][-1][1]):
+                among = part.start < part.end and any(low < part.end and part.start < high for low, high in intervals)
+                if among or (not covered and part.start not in ends):
+                    end = intervals[-1][1]
                     raise RefusedError(
-                        f"group {group} has exported {part.partition} to {self.store.uri} up to offset {ends[-1]} (run "
-                        f"{theirs.run}), and group {own} would begin at {part.start}",
+                        f"group {group} has exported {part.partition} to {self.store.uri} up to offset {end} (run "
+                        f"{lasts[group].run}), and group {own} would begin at {part.start}",
                         f"one group exports a topic to a destination: go on with group {group}, choose another --to, "
-                        f"or begin at {ends[-1]} to take over from it",
+                        f"or begin at {end} to take over from it",
                     )
 
     def refuse_overlap(
