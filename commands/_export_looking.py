@@ -66,7 +66,6 @@ def show_lake(ctx: typer.Context, to: str, group: str | None, output: Output, *,
     from zkgroup.export.advice import remedy_for
     from zkgroup.export.documents import DamagedDocumentError
     from zkgroup.export.group import read_committed
-    from zkgroup.export.verify import orphaned_layout
     from zkgroup.export.verify import verify as check
 
     committed = None
@@ -84,5 +83,5 @@ def show_lake(ctx: typer.Context, to: str, group: str | None, output: Output, *,
         where = "" if first.topic is None else f"{first.topic}-{first.partition} from offset {first.start} on: "
         raise VerificationError(
             f"{len(problems)} problem{'s' * (len(problems) > 1)} in {root}; {where}{str(first.problem).rstrip('.')}",
-            remedy_for(problems, lake.store.destination, orphaned_layout(lake)),
+            remedy_for(problems, lake.store.destination),
         )

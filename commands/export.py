@@ -152,6 +152,15 @@ def export(
             show_default=False,
         ),
     ] = None,
+    adopt: Annotated[
+        bool,
+        typer.Option(
+            "--adopt",
+            help="Enter whole files of the group that no manifest names any more, as their footers tell; nothing else "
+            "is read, and the group stays as it is.",
+            rich_help_panel=TROUBLE,
+        ),
+    ] = False,
     status: Annotated[
         bool, typer.Option("--status", help="Show what runs and what is unfinished.", rich_help_panel=LOOKING)
     ] = False,
@@ -231,8 +240,10 @@ def export(
     spark = _spark_properties(properties_file, conf or ())
     target_bytes = _size(target_file_size, "--target-file-size")
     wish = layout_wish(partition_by, time_zone, key_format, value_format, compression)
-    if sum((status, history, verify, backfill, settle is not None)) > 1:
-        raise UsageError("--status, --history, --verify, --backfill and --settle exclude each other", "choose one")
+    if sum((status, history, verify, backfill, settle is not None, adopt)) > 1:
+        raise UsageError(
+            "--status, --history, --verify, --backfill, --settle and --adopt exclude each other", "choose one"
+        )
     if history or verify:
         show_lake(ctx, _required(to, "--to"), group, output, verify=verify)
         return
@@ -270,6 +281,7 @@ def export(
         skip_lost=skip_lost,
         record_unexplained=on_unexplained == "record",
         settle=settle,
+        adopt=adopt,
         join=consumer_config(ctx, settings, group) if join else None,
         master=master,
         conf=spark,

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 
 from zkgroup.config import ConsumerConfig
 from zkgroup.export.task import run_task
@@ -63,3 +64,17 @@ class InProcess:
                 finished.append(done_or_raise(answer))
                 done(finished[-1])
         return finished
+
+
+def retell(path: Path, change: Callable[[dict[str, str]], object]) -> None:
+    """Write a file of a lake once more, with a footer that says something else. (``write_table`` writes no words of a
+    table's into a footer without a schema.)"""
+    whole = pq.ParquetFile(path)
+    told = {key.decode(): value.decode() for key, value in whole.metadata.metadata.items()}
+    table = whole.read()
+    whole.close()
+    change(told)
+    path.unlink()
+    with pq.ParquetWriter(path, table.schema, store_schema=False) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata(told)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,15 +21,14 @@ from zkgroup.export.advice import remedy_for
 from zkgroup.export.bounds import COMMITTED, EARLIEST, LATEST, Bound
 from zkgroup.export.destination import parse_destination
 from zkgroup.export.lake import Lake
-from zkgroup.export.layout import LayoutWish
 from zkgroup.export.run import PartitionSummary
 from zkgroup.export.shell import export_command, filling
 from zkgroup.export.store import FolderStore
 from zkgroup.export.verify import VerifyRow, verify
-from zkgroup.export.words import Policies, Slice
+from zkgroup.export.words import Policies
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import Record, create_topic, delete_topic, produce
+from zkgroup.sandbox.topics import create_topic, delete_topic
 from zkgroup.servers.kafka import KafkaSettings, producer
 from zkgroup.servers.logs import LogRange, log_offsets
 from zkgroup.servers.registry import Registry
@@ -226,29 +224,6 @@ def test_a_lake_is_taken_over_again_and_again(
     assert problems(lake) == []
 
 
-@pytest.mark.parametrize("whole", [True, False])
-def test_files_that_nobody_remembers_are_written_again_in_all_partitions(
-    in_process: Export, make_topic: Make, unique: Unique, lake: Lake, tmp_path: Path, cluster: Sandbox,
-    kafka: KafkaSettings, whole: bool,
-) -> None:  # fmt: skip
-    """A file may hold ranges of several, of which its name tells one; once it is moved away, nothing tells of the
-    others. Also where only the last run is forgotten."""
-    topic, group, out = make_topic(2), unique("group"), tmp_path / "out"
-    hours = LayoutWish(("date", "hour"), None, None, None)
-    for first in (0, 40):
-        sent = [Record(b"%d" % n, None, n % 2, 1_699_963_200_000 + n * 600_000) for n in range(first, first + 40)]
-        produce(kafka, topic, sent)
-        in_process(group, topic, layout=hours)
-    shutil.rmtree(out / "_zkgroup" if whole else out / Lake.folder(group, lake.runs(group)[-1]))
-    looked = verify(lake)
-    command, exact = advised(cluster, lake)
-    for name in {str(row.problem).split()[0] for row in looked if not row.listed}:
-        lose(lake, name)
-    paste(exact if whole else command)
-    assert sorted(int(row["value"]) for row in messages_in(out)) == list(range(80))
-    assert problems(lake) == []
-
-
 def test_a_log_that_was_made_again_is_one_log_to_all_groups(
     in_process: Export, fill_in: Export, make_topic: Make, fill: Fill, unique: Unique, lake: Lake, tmp_path: Path,
     registry: Registry, commit: Callable[..., None],
@@ -291,28 +266,6 @@ def test_what_another_group_accounts_for_is_held_though_no_file_shows_it(
     fill(topic, 5)
     in_process(two, topic)
     assert fill_in(two, topic) == []
-    assert problems(lake) == []
-
-
-def test_a_lake_whose_manifests_are_damaged_is_written_anew_as_it_was(
-    in_process: Export, make_topic: Make, unique: Unique, lake: Lake, tmp_path: Path, cluster: Sandbox,
-    kafka: KafkaSettings,
-) -> None:  # fmt: skip
-    """What is advised to be moved away is all that tells of the layout: the command names it."""
-    topic, group, out = make_topic(), unique("group"), tmp_path / "out"
-    produce(kafka, topic, [Record(b"%d" % n, None, 0, 1_699_963_200_000 + n * 1_800_000) for n in range(20)])
-    in_process(group, topic, layout=LayoutWish(("date", "hour"), "Europe/Berlin", None, "json"))
-    before = published_in(out)
-    (manifest,) = out.glob("_zkgroup/*/*/manifest.json")
-    manifest.write_bytes(b"{")
-    command, exact = advised(cluster, lake)
-    manifest.unlink()
-    for name in before:
-        lose(lake, name)
-    assert sum(end - start for _, start, end in paste(command)) == 20
-    assert paste(exact) == []
-    assert {name.rpartition("/")[0] for name in published_in(out)} == {name.rpartition("/")[0] for name in before}
-    assert sorted(int(row["value"]) for row in messages_in(out)) == list(range(20))
     assert problems(lake) == []
 
 
@@ -387,23 +340,14 @@ def test_commands_name_the_destination_without_its_secrets() -> None:
     assert export_command(azure, "--status") == "'zkgroup export --to URI --status'"
 
 
-def test_a_backfill_names_few_partitions_and_no_more() -> None:
-    """Each from its first offset to its last; of many, or of none in particular, everything is looked at."""
+def test_a_backfill_names_the_partitions() -> None:
+    """Each from its first offset to its last, in order."""
     few = {TopicPartition("b", 1): (3, 9), TopicPartition("a", 10): (0, 5), TopicPartition("a", 9): (7, 8)}
     assert filling(few) == "--backfill --from a:9=7,a:10=0,b:1=3 --until a:9=8,a:10=5,b:1=9"
-    assert filling({}) == "--backfill --from earliest --until committed"
-    assert filling(few, until_committed=True) == "--backfill --from a:9=7,a:10=0,b:1=3 --until committed"
 
 
-def test_of_very_many_partitions_some_are_named_if_the_others_are_not_forgotten() -> None:
-    """What no manifest tells of is in one command, to where the group stands: a run that was forgotten had not
-    committed."""
-    rows = [VerifyRow("t", n, 0, 9, *4 * [None], "why", None, "g", gone=True) for n in range(200)]
+def test_of_very_many_partitions_some_are_named() -> None:
+    """--verify then names the others."""
+    rows = [VerifyRow("t", n, 0, 9, *4 * [None], "why", None, "g", "fill") for n in range(200)]
     told = remedy_for(rows, Path("/lake"))
     assert (",t:49=9" in told, ",t:50=9" in told) == (True, False)
-    held = tuple(Slice(n, n, 9, 1) for n in range(3))
-    unknown = VerifyRow("t", 0, 0, 9, *4 * [None], "why", None, "g", held=held, listed=False)
-    told = remedy_for([unknown, *rows[:2]], Path("/lake"))
-    assert "--backfill --from t:0=0,t:1=0,t:2=2 --until committed t'" in told
-    assert "--backfill --from t:0=0,t:1=0,t:2=2 --until t:0=9,t:1=9,t:2=9 t')" in told
-    assert "--from earliest --until committed" in remedy_for([unknown, *rows], Path("/lake"))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.assembling import refuse_shared
+from zkgroup.export.book import Book
 from zkgroup.export.documents import (
     decode_manifest,
     decode_plan,
@@ -120,7 +121,7 @@ def test_coverage_grows_and_forgets_what_is_gone() -> None:
     assert again["t"] == TopicCoverage(SECOND, {0: ((3, 20),)})
 
 
-def test_a_log_has_one_mark_whoever_exports_it() -> None:
+def test_a_log_has_one_mark_whoever_exports_it(tmp_path: Path) -> None:
     """The first of a topic that the lake sees has none. Marks were each group's own once, and a log that was made again
     was exported twice: marked, and not. Another cluster's topic of the same name is in the way of its names."""
     first, second, moved = FIRST, SECOND, TopicIdentity(11, "id")
@@ -139,10 +140,10 @@ def test_a_log_has_one_mark_whoever_exports_it() -> None:
         def last(self, group: str) -> LastRun:
             return lasts[group]
 
-    lake = Remembered(FolderStore(Path("/nowhere")))
+    lake = Remembered(FolderStore(tmp_path))
 
     def mark(group: str, identity: TopicIdentity, topic: str = "t", cluster: str = "here") -> str | None:
-        return lake.tags(group, {topic: identity}, lasts[group], lambda: cluster)[topic]
+        return Book(lake, group).tags({topic: identity}, lambda: cluster)[topic]
 
     assert mark("new", first, "unheard-of") is None
     assert mark("old", first) is None

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from exports import files_in, published_in
+from exports import files_in, published_in, retell
 
 from zkgroup.errors import RefusedError
 from zkgroup.export.documents import DamagedDocumentError, decode_layout, encode_layout
@@ -63,12 +63,7 @@ def lose_manifests(out: Path) -> None:
 def forget_layout(out: Path) -> None:
     """Make of all files such as older releases wrote."""
     for path in out.rglob("*.parquet"):
-        whole = pq.ParquetFile(path)
-        metadata = dict(whole.metadata.metadata)
-        del metadata[b"zkgroup.layout"]
-        table = whole.read().replace_schema_metadata(metadata)
-        path.unlink()
-        pq.write_table(table, path, store_schema=False)
+        retell(path, lambda told: [told.pop(f"zkgroup.{name}") for name in ("layout", "log")])
 
 
 @pytest.mark.parametrize("lose", [lose_all, lose_manifests])

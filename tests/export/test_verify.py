@@ -121,7 +121,7 @@ def test_every_file_that_a_reader_would_take_is_in_a_manifest(exported: tuple[La
         (root / name).parent.mkdir(exist_ok=True)
         (root / name).write_text("x")
         assert [row for row in verify(lake) if row.problem is not None] == [
-            VerifyRow(*8 * [None], f"{name} is in no run's manifest, and readers take it for data")
+            VerifyRow(*8 * [None], f"{name} is in no run's manifest, and readers take it for data", mend="move")
         ]
         (root / name).unlink()
 
@@ -205,7 +205,8 @@ def test_what_is_advised_for_a_group_that_was_moved_mends_it(
 def test_advice_is_for_the_problems_that_there_are() -> None:
     """Damaged files have theirs, a group that stands elsewhere has its own, and both are told where both are there."""
     file, back, ahead = (
-        VerifyRow("t", 0, 0, 9, *4 * [None], "why", stands, "g") for stands in (None, "behind", "ahead")
+        VerifyRow("t", 0, 0, 9, *4 * [None], "why", stands, "g", None if stands else "refill")
+        for stands in (None, "behind", "ahead")
     )
     assert "--on-disagreement" not in remedy_for([file], Path("/lake"))
     assert "--backfill" in remedy_for([file], Path("/lake"))
@@ -222,7 +223,7 @@ def test_advice_names_groups_topics_and_the_lake() -> None:
     file is nobody's, and its going leaves nothing to be filled."""
 
     def row(topic: str | None, group: str | None) -> VerifyRow:
-        return VerifyRow(topic, 0, 0, 9, *4 * [None], "why", None, group)
+        return VerifyRow(topic, 0, 0, 9, *4 * [None], "why", None, group, "refill")
 
     two = remedy_for([row("b", "g"), row("a", "g"), row("a", "g"), row("a", "it's"), row(None, None)], Path("/my lake"))
     assert "zkgroup export --group g --to '/my lake' --backfill --from a:0=0,b:0=0 --until a:0=9,b:0=9 a b and" in two
@@ -231,12 +232,29 @@ def test_advice_names_groups_topics_and_the_lake() -> None:
     )
     assert "('zkgroup export --to /lake --status')" in remedy_for([row("a", "g")], Path("/lake"))
     assert "-t:0=9 -- -t'" in remedy_for([row("-t", "g")], Path("/lake"))
-    all_of_it = remedy_for([row("b", "g"), row(None, "g")], Path("/lake"))
-    assert "'zkgroup export --group g --to /lake --backfill --from earliest --until committed' (" in all_of_it
-    assert "more 'zkgroup export --group g --to /lake --backfill --from b:0=0 --until b:0=9 b') ex" in all_of_it
-    assert remedy_for([row(None, None)], Path("/lake")).endswith("; move away what is damaged or in no manifest")
-    assert "move away" not in remedy_for([replace(row("a", "g"), gone=True)], Path("/lake"))
-    assert "move away" in remedy_for([replace(row("a", "g"), gone=True), row("a", "g")], Path("/lake"))
+    orphans = [replace(row("b", name), mend="adopt") for name in ("h", "g", "h")]
+    told = remedy_for(orphans, Path("/lake"))
+    assert "'zkgroup export --group g --to /lake --adopt' and 'zkgroup export --group h --to /lake --adopt' ent" in told
+    assert ("move" in told, "--backfill" in told) == (False, False)
+    damaged = remedy_for([replace(row(None, "g"), mend="readopt")], Path("/lake"))
+    assert damaged.index("move it away") < damaged.index("--group g --to /lake --adopt")
+    assert remedy_for([replace(row(None, None), mend="move")], Path("/lake")).endswith("named otherwise than it was")
+    assert "move it away" not in remedy_for([replace(row("a", "g"), mend="fill")], Path("/lake"))
+    assert "move it away" in remedy_for([replace(row("a", "g"), mend="fill"), row("a", "g")], Path("/lake"))
+    assert "move one file away with the folder of the run" in remedy_for(
+        [replace(row("a", None), mend="undo")], Path("/")
+    )
+
+
+def test_what_lies_between_lost_files_is_not_filled_by_the_way() -> None:
+    """It may have been left out knowingly."""
+    lost = [
+        VerifyRow("t", number, first, first + 9, *4 * [None], "why", None, "g", "fill")
+        for number, first in ((0, 30), (0, 0), (0, 9), (1, 5))
+    ]
+    told = remedy_for(lost, Path("/lake"))
+    assert "--backfill --from t:0=0,t:1=5 --until t:0=18,t:1=14 t' and " in told
+    assert "--backfill --from t:0=30 --until t:0=39 t' exports again" in told
 
 
 def test_a_run_that_was_taken_back_counts_for_nothing(exported: tuple[Lake, str, str]) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from zkgroup.export.destination import Destination
-from zkgroup.export.intervals import Interval
-from zkgroup.export.layout import Layout
+from zkgroup.export.intervals import Interval, union
 from zkgroup.export.shell import PARTITIONS, export_command, filling
 from zkgroup.export.verify import VerifyRow
 from zkgroup.protocol.names import TopicPartition
@@ -16,24 +15,28 @@ from zkgroup.words import listed
 _GROUPS: Final = 3  # more are not named one by one
 
 
-def remedy_for(problems: Iterable[VerifyRow], destination: Destination, orphaned: Layout | None = None) -> str:
-    """What mends these: files and manifests by a backfill of each group that had exported them, where a group stands by
-    saying whom the next export is to believe. ``orphaned``: the layout of files that no manifest tells it of any more;
-    once they are moved away, the commands have to."""
-    layout = "" if orphaned in (None, Layout()) else f" {orphaned.told()}"
+def remedy_for(problems: Iterable[VerifyRow], destination: Destination) -> str:
+    """What mends these: what is in the way is moved, files that no manifest names are adopted, what is missing is
+    filled by a backfill of the group that had exported it; where a group stands elsewhere by saying whom the next
+    export is to believe."""
     found = list(problems)
     ways = [f"finish what is unfinished ({export_command(destination, '--status')})"]
-    if damaged := [row for row in found if row.stands is None]:
-        in_the_way = not all(row.gone for row in damaged)
-        if in_the_way:
-            ways.append("move away what is damaged or in no manifest")
-        commands = [_backfill(destination, group, rows, layout) for group, rows in _by_group(damaged).items()]
-        if commands:
-            then = "then " if in_the_way else ""
-            ways.append(
-                f"{then}{listed(commands, ' and ', most=_GROUPS)} exports again what is missing; what no log has any "
-                "more is refused, and recorded as lost with --skip-lost"
-            )
+    if any(row.mend in ("move", "refill", "readopt") for row in found):
+        ways.append("restore what is damaged from a copy, or move it away, and what is named otherwise than it was")
+    if any(row.mend == "undo" for row in found):
+        ways.append(
+            "of what is there twice move one file away with the folder of the run that wrote it (its footer names it)"
+        )
+    if orphans := [row for row in found if row.mend in ("adopt", "readopt")]:
+        commands = [export_command(destination, "--adopt", group) for group in _by_group(orphans)]
+        them = "enters whole files that no manifest names, as their footers tell"
+        ways.append(f"{listed(commands, ' and ', most=_GROUPS)} {them}")
+    missing = [row for row in found if row.mend in ("fill", "refill")]
+    if commands := [one for group, rows in _by_group(missing).items() for one in _backfills(destination, group, rows)]:
+        ways.append(
+            f"{listed(commands, ' and ', most=_GROUPS)} exports again what is missing; what no log has any more is "
+            "refused, and recorded as lost with --skip-lost"
+        )
     standing = [row for row in found if row.stands is not None]
     ahead = [row for row in standing if row.stands == "ahead"]
     if standing:
@@ -61,27 +64,17 @@ def _topics(rows: Iterable[VerifyRow]) -> set[str]:
     return set() if None in topics else {topic for topic in topics if topic is not None}
 
 
-def _backfill(destination: Destination, group: str, rows: Iterable[VerifyRow], layout: str) -> str:
-    """Of the very offsets where manifests tell of them: --verify then names what is left of very many. Once a file is
-    away that none tells of, nobody knows of it any more: then it is all in one command, and no more than the group has
-    committed (a run that was forgotten had not)."""
-    found = list(rows)
-    ranges: dict[TopicPartition, Interval] = {}
-    for row in found:
-        for key, (low, high) in _concerned(row):
-            before = ranges.get(key, (low, high))
-            ranges[key] = min(low, before[0]), max(high, before[1])
-    known = all(row.listed and row.topic is not None for row in found)
-    named = dict(sorted(ranges.items())[:PARTITIONS]) if known or len(ranges) <= PARTITIONS else {}
-    topics = {key.topic for key in named}
-    exact = export_command(destination, f"{filling(named)}{layout}", group, topics)
-    if known:
-        return exact
-    if any(row.topic is None for row in found):  # a manifest that cannot be read may have told of more
-        command = export_command(destination, f"{filling({})}{layout}", group)
-    else:
-        command = export_command(destination, f"{filling(named, until_committed=True)}{layout}", group, topics)
-    return f"{command} (where there is no such group any more {exact})" if named else command
+def _backfills(destination: Destination, group: str, rows: Iterable[VerifyRow]) -> Iterator[str]:
+    """Of the very offsets, and no others: what lies between them may have been left out knowingly. --verify then names
+    what is left of very many."""
+    ranges: dict[TopicPartition, list[Interval]] = {}
+    for row in rows:
+        for key, interval in _concerned(row):
+            ranges.setdefault(key, []).append(interval)
+    whole = {key: union(ranges[key]) for key in sorted(ranges)[:PARTITIONS]}
+    for place in range(max(map(len, whole.values()), default=0)):
+        named = {key: intervals[place] for key, intervals in whole.items() if place < len(intervals)}
+        yield export_command(destination, filling(named), group, {key.topic for key in named})
 
 
 def _concerned(row: VerifyRow) -> Iterable[tuple[TopicPartition, Interval]]:

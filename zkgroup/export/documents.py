@@ -203,6 +203,23 @@ def _read_identity(found: Mapping[str, Any]) -> TopicIdentity:
     return TopicIdentity(int(found["czxid"]), found["topic_id"], found["cleanup"], found["tag"])
 
 
+def encode_log(cluster: str, topic: TopicIdentity) -> str:
+    """What a file's footer says of the log that its messages are of."""
+    log = {"cluster": cluster, "czxid": topic.czxid, "topic_id": topic.topic_id}
+    return orjson.dumps(log, option=orjson.OPT_SORT_KEYS).decode()
+
+
+def decode_log(text: str) -> tuple[str, TopicIdentity] | None:
+    """The cluster and the log that a footer tells of, without its mark; None where nobody can read that."""
+    try:
+        found = orjson.loads(text)
+        cluster, czxid, topic_id = found["cluster"], found["czxid"], found["topic_id"]
+    except (KeyError, TypeError, ValueError):
+        return None
+    told = isinstance(cluster, str) and type(czxid) is int and isinstance(topic_id, str | None)
+    return (cluster, TopicIdentity(czxid, topic_id)) if told else None
+
+
 # --- layout ---------------------------------------------------------------------------------------------------------
 
 
@@ -268,6 +285,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
             ],
             "coverage": _coverage(manifest.coverage),
         }
+        | ({"topics": {name: _identity(topic) for name, topic in manifest.topics.items()}} if manifest.topics else {})
     )
 
 
@@ -282,9 +300,10 @@ def decode_manifest(name: str, data: bytes) -> Manifest:
             files = tuple(_read_file(file) for file in found["files"])
         coverage = _read_coverage(found["coverage"])
         layout = read_layout(found.get("layout"))
-        made = ("parts", "files", "coverage", "layout")
+        topics = {topic: _read_identity(identity) for topic, identity in found.get("topics", {}).items()}
+        made = ("parts", "files", "coverage", "layout", "topics")
         known = {key: found[key] for key in Manifest.__dataclass_fields__ if key in found and key not in made}
-        manifest = Manifest(parts=parts, files=files, coverage=coverage, layout=layout, **known)
+        manifest = Manifest(parts=parts, files=files, coverage=coverage, layout=layout, topics=topics, **known)
         require(manifest, Manifest)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _unreadable(name, _why(error)) from None

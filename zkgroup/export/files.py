@@ -355,6 +355,8 @@ class _File:
             origin |= {name: str(getattr(slices[0], name)) for name in ("partition", "start", "end")}
         if layout.timed:
             origin["zone"] = layout.zone
+        if topic in self._options.logs:
+            origin["log"] = self._options.logs[topic]
         self._parquet.add_key_value_metadata(
             dict(self._options.metadata) | {f"zkgroup.{name}": value for name, value in origin.items()}
         )

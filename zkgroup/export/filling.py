@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from zkgroup.errors import NotFoundError, RefusedError, UsageError
+from zkgroup.export.book import Book
 from zkgroup.export.history import decided
 from zkgroup.export.holdings import Holdings, Incarnation
 from zkgroup.export.intervals import Interval, subtract, union
@@ -30,7 +31,7 @@ def plan_backfill(
     facts: Sequence[PartitionFacts],
     identities: Mapping[str, TopicIdentity],
     tags: Mapping[str, str | None],
-    last: LastRun,
+    book: Book,
     policies: Policies,
     tell: Callable[[str], None],
 ) -> ExportPlan:
@@ -50,7 +51,7 @@ def plan_backfill(
     own = Holdings()
     for manifest, withdrawn in decided(lake, group):
         own.add(manifest, withdrawn)
-    known = frozenset(lake.runs(group)) if last.run is not None else frozenset[str]()
+    known = frozenset(lake.runs(group)) if book.last.run is not None else frozenset[str]()
     there = {file.name for topic in tags for file in lake.published(topic)}
     found = [
         replace(fact, coverage=union((*own.held(Incarnation(*fact.partition, tag)),
@@ -58,9 +59,8 @@ def plan_backfill(
         for fact in facts
         for tag in (tags.get(fact.partition.topic),)
     ]  # fmt: skip
-    for other in lake.groups():
-        alike = _shared(lake.last(other), identities, tags) if other != group else {}
-        if alike:
+    for other, last in book.others.items():
+        if alike := _shared(last, identities, tags):
             theirs = Holdings()
             for manifest, withdrawn in decided(lake, other):
                 theirs.add(manifest, withdrawn)
@@ -72,6 +72,9 @@ def plan_backfill(
                 else fact
                 for fact in found
             ]
+    for fact in found if request.until.kind == "offsets" else ():
+        if fact.until is not None and fact.until > fact.log_end:
+            tell(f"{fact.partition}: --until {fact.until} lies behind the end of its log, which is {fact.log_end}")
     if unread := own.lost_of_earlier(there, tags):
         what = f"{listed(unread)} {are(len(unread))} missing, with messages of an earlier log of the topic"
         tell(f"{what}: they cannot be exported again")

@@ -101,7 +101,8 @@ class Holdings:
 def tags_of(manifest: Manifest) -> dict[str, str | None]:
     """The marks of the run's topics."""
     topics = {part.plan.partition.topic for part in manifest.parts}
-    return {topic: found.identity.tag for topic, found in manifest.coverage.items() if topic in topics}
+    known = {topic: found.identity for topic, found in manifest.coverage.items()} | dict(manifest.topics)
+    return {topic: identity.tag for topic, identity in known.items() if topic in topics}
 
 
 def is_taken_back(file: ManifestFile, withdrawn: Set[TopicPartition]) -> bool:

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -39,7 +39,7 @@ from zkgroup.export.layout import FileName, Layout, Period, read_name
 from zkgroup.export.layout_of_files import layout_of_files
 from zkgroup.export.rundata import Manifest, ManifestPart, Pointer, RunPlan, Settled, TopicCoverage, TopicIdentity
 from zkgroup.export.store import Store
-from zkgroup.export.words import OffsetRange, PartitionPlan, Slice, StoredFile
+from zkgroup.export.words import OffsetRange, Slice, StoredFile
 from zkgroup.protocol.names import TopicPartition
 
 WORK = "_zkgroup"
@@ -145,30 +145,6 @@ class Lake:
         settled = self.settled(group, run)
         return settled.coverage if settled else found[0].coverage
 
-    def tags(
-        self, own: str, identities: Mapping[str, TopicIdentity], last: LastRun, cluster: Callable[[], str]
-    ) -> dict[str, str | None]:
-        """The mark of each topic's incarnation in file names, alike for all groups: none for the first that the lake
-        has seen, that of the log's birth for others. ``own`` has exported as ``last`` tells. Another cluster's topic of
-        this name is no incarnation: its files are in the way."""
-        known = {topic: found.identity for topic, found in last.coverage.items()}
-        marks = {
-            topic: known[topic].tag for topic, now in identities.items() if topic in known and known[topic].same(now)
-        }
-        others = [self.last(group) for group in self.groups() if group != own] if len(marks) < len(identities) else []
-        for topic, now in identities.items():
-            if topic in marks:
-                continue
-            theirs = [(one.coverage[topic].identity, one.cluster) for one in others if topic in one.coverage]
-            same = [found for found, _ in theirs if found.same(now)]
-            if same:
-                marks[topic] = same[0].tag
-            elif topic in known or any(where in (None, cluster()) for _, where in theirs):
-                marks[topic] = f"{now.czxid:x}"
-            else:
-                marks[topic] = None
-        return marks
-
     # --- files ------------------------------------------------------------------------------------------------------
 
     def published(self, topic: str, partition: int | None = None) -> Iterator[Published]:
@@ -218,38 +194,6 @@ class Lake:
             return (Slice(told.partition, told.start, told.end, 0),)
         return read_footer(self.store, file.name).slices
 
-    def refuse_others(
-        self, own: str, parts: Iterable[PartitionPlan], identities: Mapping[str, TopicIdentity], last: LastRun
-    ) -> None:
-        """Raise ``RefusedError`` where ``own`` begins a partition that another group has exported here, and not just
-        where that one's export ends (as a group that was renamed does): what lies between would be in no run. So where
-        it comes to what another group accounts for, whether the files are there or not."""
-        found = [(part, _covered(last, part.partition)) for part in parts]
-        planned = [(part, covered) for part, covered in found if part.start < part.end or not covered]
-        # A look that finds nothing new reads no manifests of others.
-        lasts = {group: self.last(group) for group in self.groups() if group != own} if planned else {}
-        for part, covered in planned:
-            topic, number = part.partition
-            held = {
-                group: known.partitions[number]
-                for group, theirs in lasts.items()
-                if (known := theirs.coverage.get(topic)) is not None
-                and (identity := identities.get(topic)) is not None
-                and known.identity.same(identity)
-                and known.partitions.get(number)
-            }
-            ends = {high for intervals in held.values() for _, high in intervals}
-            for group, intervals in sorted(held.items(), key=lambda one: -one[1][-1][1]):
-                among = part.start < part.end and any(low < part.end and part.start < high for low, high in intervals)
-                if among or (not covered and part.start not in ends):
-                    end = intervals[-1][1]
-                    raise RefusedError(
-                        f"group {group} has exported {part.partition} to {self.store.uri} up to offset {end} (run "
-                        f"{lasts[group].run}), and group {own} would begin at {part.start}",
-                        f"one group exports a topic to a destination: go on with group {group}, choose another --to, "
-                        f"or begin at {end} to take over from it",
-                    )
-
     def refuse_overlap(
         self, ranges: Iterable[OffsetRange], tags: Mapping[str, str | None], own: str, but: Collection[str] = ()
     ) -> None:
@@ -294,8 +238,8 @@ class Lake:
             return RefusedError(
                 f"{what}, and no run accounts for it: {f'its run {run}' if run else 'the run that wrote it'} was "
                 "forgotten (--settle forget), or its manifest is gone",
-                "move it away, with all others that --verify finds in no run's manifest, and export again: their "
-                "messages are read anew",
+                "export --adopt enters it, with all others that no manifest names (--verify lists them); to have its "
+                "messages read anew move it away",
             )
         return RefusedError(
             f"{what}, which the group has not committed: it stands at {piece.start}",
@@ -384,12 +328,6 @@ class Lake:
                 for name in set(names) - {PLAN, MANIFEST, SETTLED}:
                     self.store.remove(f"{folder}/{name}")
         return removed
-
-
-def _covered(last: LastRun, partition: TopicPartition) -> Sequence[Interval]:
-    """What a group's runs account for; nothing of a partition that they do not know."""
-    known = last.coverage.get(partition.topic)
-    return () if known is None else known.partitions.get(partition.partition, ())
 
 
 def _number(run: str) -> int:

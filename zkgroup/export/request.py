@@ -28,7 +28,8 @@ class ExportRequest:
     ``begin``: where partitions without a committed offset begin, or, in a ``backfill``, all. ``until``: where to stop.
     ``max_messages`` and ``max_bytes`` (of keys and values): what a run takes at most; shared by the partitions.
     ``policies``, ``skip_lost``: see ``make_plan``; ``record_unexplained``: see ``accounting``. ``settle``: end an
-    unfinished run that way, and do nothing else. ``join``: be a member of the group with these settings, and
+    unfinished run that way, and do nothing else; ``adopt``: write manifests for files that none names, as ``adopt``
+    does. ``join``: be a member of the group with these settings, and
     export what it is given of the topics. ``master`` None: that of ``conf``, else all cores of this machine.
     ``conf``: Spark's properties; ``spark_timeout``, ``log``: see ``SparkJobs``. ``patience``: seconds
     without a message after which a task asks what is wrong. ``range_messages``: about how many one task reads.
@@ -47,6 +48,7 @@ class ExportRequest:
     skip_lost: bool = False
     record_unexplained: bool = False
     settle: Settle | None = None
+    adopt: bool = False
     join: ConsumerConfig | None = None
     master: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)

@@ -16,7 +16,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from zkgroup import __version__
-from zkgroup.errors import NotFoundError, UsageError
+from zkgroup.errors import NotFoundError, RefusedError, UsageError
+from zkgroup.export.book import Book
 from zkgroup.export.bounds import notes_on, refuse_backwards
 from zkgroup.export.claim import ExportClaim
 from zkgroup.export.documents import decode_pointer
@@ -121,7 +122,7 @@ class _Export:
         self._lake.store.check()
         self._with.progress(Progress("planning", 0, 0))
         plan: ExportPlan | None = None
-        if request.settle is None and not self._unfinished():
+        if request.settle is None and not request.adopt and not self._unfinished():
             plan, _ = self._plan(self._registry)
             if not self._has_work(plan) and not self._lake.has_garbage(request.group):
                 self._tell(words_on(plan))
@@ -134,6 +135,8 @@ class _Export:
             pointer, _ = claim.persist(claim.pointer)
             if request.settle is not None:
                 return self._settle(claim, request.settle)
+            if request.adopt:
+                return self._adopt(claim, attempt)
             if request.join is not None and (pointer is None or pointer.state == "planned"):
                 self._join(stack, claim.registry, request.join)
             if pointer is not None:
@@ -191,6 +194,22 @@ class _Export:
         manifest = run.settle(how)
         return [] if manifest is None or how == "withdraw" else summaries_of(None, manifest)
 
+    def _adopt(self, claim: ExportClaim, attempt: str) -> list[PartitionSummary]:
+        from zkgroup.export.adopting import adopt  # pyarrow
+
+        request = self._request
+        if self._unfinished():
+            raise RefusedError(
+                f"an export of group {request.group} is unfinished, and its files may be in no manifest yet",
+                "finish it first: run its command again, or end it with --settle; --status tells of it",
+            )
+        cluster = claim.persist(lambda: ExportGroup(claim.registry, request.group, self._warn).cluster())
+        made = adopt(
+            self._lake, request.group, cluster, attempt, request.topics, skip_lost=request.skip_lost, warn=self._warn
+        )
+        self._with.passed("adopted")
+        return [row for manifest in made for row in summaries_of(None, manifest)]
+
     # --- the plan ---------------------------------------------------------------------------------------------------
 
     def _plan(self, registry: Registry, cluster: str | None = None) -> tuple[ExportPlan, RunPlan | None]:
@@ -202,7 +221,8 @@ class _Export:
             topics = self._share(self._with.member, registry, topics)
         elif request.join is None and not request.backfill:
             group.refuse_if_live()
-        last = self._lake.last(request.group)
+        book = Book(self._lake, request.group)
+        last = book.last
         identities = group.identities(topics)
         facts = group.facts(
             topics,
@@ -213,10 +233,10 @@ class _Export:
             identities=identities,
             coverage=last.coverage,
         )
-        tags = self._lake.tags(request.group, identities, last, lambda: cluster or group.cluster())
+        tags = book.tags(identities, lambda: cluster or group.cluster())
         if request.policies.recreated == "fail":
             refuse_other_cluster(group, self._lake, facts, last)
-        plan = self._decide(facts, identities, tags, last)
+        plan = self._decide(facts, identities, tags, book)
         if kafka.legacy_release is None:  # before 0.10 times are those of segments
             plan = replace(
                 plan, notes=tuple(notes_on(request.start, request.until, facts, plan, fills=request.backfill))
@@ -226,7 +246,7 @@ class _Export:
             (OffsetRange(part.partition, part.start, part.end) for part in first), tags, request.group
         )
         if not request.backfill:
-            self._lake.refuse_others(request.group, plan.partitions, identities, last)
+            book.refuse_others(plan.partitions, identities)
         unasked = request.layout == LayoutWish()
         if not self._has_work(plan) and unasked:
             return plan, None
@@ -283,7 +303,7 @@ class _Export:
         facts: list[PartitionFacts],
         identities: Mapping[str, TopicIdentity],
         tags: Mapping[str, str | None],
-        last: LastRun,
+        book: Book,
     ) -> ExportPlan:
         request = self._request
         policies = request.policies
@@ -293,6 +313,7 @@ class _Export:
             # What other members read in the meantime is in no export of ours: that is how it is meant.
             policies = replace(policies, disagreement="group")
         if not request.backfill:
+            facts = book.complete(facts, identities, policies.disagreement)
             if policies.disagreement == "fail":
                 # What is refused anyway is refused by the name of the file that is in the way, if there is one.
                 again = [
@@ -308,7 +329,7 @@ class _Export:
                 max_messages=request.max_messages,
                 range_messages=request.range_messages,
             )
-        return plan_backfill(self._lake, request, facts, identities, tags, last, policies, self._once)
+        return plan_backfill(self._lake, request, facts, identities, tags, book, policies, self._once)
 
     def _run_plan(
         self,

@@ -15,7 +15,8 @@ from zkgroup.export.layout import Layout
 from zkgroup.export.words import PartitionPlan, Slice
 from zkgroup.protocol.names import TopicPartition
 
-Kind = Literal["export", "backfill"]
+#: ``adoption``: files that were there, and in no manifest.
+Kind = Literal["export", "backfill", "adoption"]
 State = Literal["planned", "decided", "committed", "withdrawn"]
 
 
@@ -158,7 +159,8 @@ class TopicCoverage:
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """What a run has written. ``coverage``: what all the group's runs up to this one account for. ``joined``: as a
-    member, beside others; of a backfill: the export before it."""
+    member, beside others; of a backfill: the export before it. ``topics``: the logs that ``parts`` are of, where these
+    are not those of ``coverage``."""
 
     run: str
     group: str
@@ -175,6 +177,7 @@ class Manifest:
     files: tuple[ManifestFile, ...] = ()
     layout: Layout = field(default_factory=Layout)
     joined: bool = False
+    topics: Mapping[str, TopicIdentity] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,8 +87,8 @@ def forget(claim: ExportClaim, lake: Lake, pointer: Pointer, surroundings: Surro
         it = "it" if len(published) == 1 else "them"
         surroundings.warn(
             f"run {run} of group {group} is forgotten, and {counted(len(published), 'file')} of it "
-            f"{are(len(published))} published in {lake.store.uri} ({listed([file.name for file in published])}): move "
-            f"{it} away, or the next export is refused; --verify names what is in no run's manifest"
+            f"{are(len(published))} published in {lake.store.uri} ({listed([file.name for file in published])}): "
+            f"export --adopt enters {it}; unless that is done, or {it} moved away, the next export is refused"
         )
 
 

@@ -29,16 +29,13 @@ def export_command(destination: Destination, options: str, group: str | None = N
     return in_quotes(" ".join(words))
 
 
-def filling(ranges: Mapping[TopicPartition, Interval], *, until_committed: bool = False) -> str:
-    """The options of a backfill of these offsets, or from their beginnings up to where the group stands; of everything
-    up to there where none is named."""
-    if not ranges:
-        return "--backfill --from earliest --until committed"
+def filling(ranges: Mapping[TopicPartition, Interval]) -> str:
+    """The options of a backfill of these offsets."""
     begin, end = (
         ",".join(f"{topic}:{number}={edges[side]}" for (topic, number), edges in sorted(ranges.items()))
         for side in (0, 1)
     )
-    return f"--backfill --from {quoted(begin)} --until {'committed' if until_committed else quoted(end)}"
+    return f"--backfill --from {quoted(begin)} --until {quoted(end)}"
 
 
 def _named(destination: Destination) -> str:

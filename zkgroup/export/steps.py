@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.export.assembling import Written, refuse_unexplained
+from zkgroup.export.book import Book
 from zkgroup.export.claim import ExportClaim
 from zkgroup.export.documents import digest, encode_manifest, encode_plan
 from zkgroup.export.group import ExportGroup
@@ -159,7 +160,7 @@ class ExportRun:
         first = [part for part in plan.partitions if not part.again and part.start < part.end]
         self._refuse_overlap([OffsetRange(part.partition, part.start, part.end) for part in first])
         if plan.kind == "export":
-            self._lake.refuse_others(plan.group, plan.partitions, plan.topics, self._lake.last(plan.group))
+            Book(self._lake, plan.group).refuse_others(plan.partitions, plan.topics)
         self._with.passed("first in place")
 
     def _refuse_overlap(self, ranges: Iterable[OffsetRange], but: Collection[str] = ()) -> None:

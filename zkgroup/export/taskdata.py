@@ -26,7 +26,8 @@ class FileOptions:
     ``target_bytes``: a file that has grown to this size is followed by another. ``planned``: milliseconds since 1970;
     messages from later than that make nothing late. ``shared``: a file may hold several partitions. ``only``: of
     ranges that touch one of these (folder, start, end), only what lies in one is written. ``cuts``: offsets at which
-    another part of the plan begins, where a partition has several: each has slices of its own."""
+    another part of the plan begins, where a partition has several: each has slices of its own. ``logs``: what footers
+    say of each topic's log (``documents.encode_log``)."""
 
     destination: Destination
     folder: str
@@ -38,6 +39,7 @@ class FileOptions:
     shared: bool = True
     only: Mapping[TopicPartition, Sequence[tuple[str, int, int]]] = field(default_factory=dict)
     cuts: Mapping[TopicPartition, Sequence[int]] = field(default_factory=dict)
+    logs: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

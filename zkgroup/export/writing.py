@@ -10,6 +10,7 @@ from typing import cast
 from zkgroup import __version__
 from zkgroup.errors import OffsetOutOfRangeError, RefusedError, UnreachableError, ZkgroupError
 from zkgroup.export.assembling import Written, assemble, ranges_of
+from zkgroup.export.documents import encode_log
 from zkgroup.export.lake import Lake
 from zkgroup.export.layout import parse_compression
 from zkgroup.export.plan import pack, task_size
@@ -53,6 +54,7 @@ def write_ranges(plan: RunPlan, lake: Lake, folder: str, having: Surroundings) -
         shared=having.member is None,  # a member may lose one partition, and keep another
         only=_only(plan),
         cuts=_cuts(plan),
+        logs={topic: encode_log(plan.cluster, identity) for topic, identity in plan.topics.items()},
     )
     kafka = having.kafka()
     kafka = replace(kafka, properties={**kafka.properties, "isolation.level": plan.isolation})

@@ -1,0 +1,248 @@
+"""Manifests for files that none names any more: somebody has deleted ``_zkgroup``, or a run of it, or has damaged it.
+
+A footer tells its file's group, ranges, layout and log: enough to enter it anew. What it does not tell is why offsets
+are in no file: control records, compaction, or a file that is missing too. Where folders are not of times, a file has
+all messages of its ranges, and the rest is recorded as ``unrecorded``. Where they are, the messages of a range lie in
+many files: unless their rows are as many as their offsets, nobody can tell whether one is missing, and the operator has
+to say that none is.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from zkgroup.errors import NotFoundError, RefusedError
+from zkgroup.export.documents import DamagedDocumentError, decode_layout, decode_log, encode_manifest
+from zkgroup.export.history import decided
+from zkgroup.export.holdings import Holdings, Incarnation
+from zkgroup.export.intervals import Interval, overlaps, union
+from zkgroup.export.judging import look_at, wrong_with
+from zkgroup.export.lake import MANIFEST, Lake, extended
+from zkgroup.export.layout import Layout
+from zkgroup.export.rundata import Manifest, ManifestFile, ManifestPart, TopicCoverage, TopicIdentity, now_ms
+from zkgroup.export.words import PartitionPlan, Slice
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.words import counted, listed
+
+_LOOKS: Final = 8  # files at a time: in an object store each look is a wait
+_SHOWN: Final = 3
+
+
+class Orphan(NamedTuple):
+    """A whole file that no manifest names, as it tells of itself."""
+
+    file: ManifestFile
+    identity: TopicIdentity
+    layout: Layout
+
+
+@dataclass
+class _Known:
+    """What manifests of all groups tell: of files, of offsets that are accounted for, and of each mark's log."""
+
+    holdings: Holdings
+    logs: dict[tuple[str, str | None], TopicIdentity]
+
+
+def adopt(
+    lake: Lake, group: str, cluster: str, attempt: str, topics: Collection[str] = (), *, skip_lost: bool,
+    warn: Callable[[str], None],
+) -> list[Manifest]:  # fmt: skip
+    """Write manifests for the ``group``'s files that none names, of these topics, or of all; the group stays where it
+    is. To be called under its claim, while no run of it is under way. ``warn`` is told of each file that is not
+    adopted, and why.
+
+    A file is left where it is unless it is whole, of this ``cluster``, and alone with its messages. Several manifests
+    where there are files of several incarnations of a topic; a call that is killed between them may be repeated.
+
+    Raises ``NotFoundError`` where there is no file to adopt, ``RefusedError`` for files in folders of times with fewer
+    rows than offsets, unless ``skip_lost``, and where a manifest cannot be read.
+    """
+    known = _read_known(lake)
+    folders = [name.removeprefix("topic=") for name in lake.store.names("") if name.startswith("topic=")]
+    chosen = [topic for topic in folders if not topics or topic in topics]
+    orphans = _alone(list(_whole(lake, group, cluster, chosen, known, warn)), known, warn)
+    if not orphans:
+        raise NotFoundError(
+            f"{lake.store.uri} has no file of group {group} to adopt", "--verify tells which files no manifest names"
+        )
+    if len(layouts := {orphan.layout for orphan in orphans}) > 1:
+        few = listed(sorted(layout.told() for layout in layouts), " and ")
+        raise RefusedError(f"files of group {group} were written in several layouts: {few}", "move those of one away")
+    generations = [_enter(orphans_of) for orphans_of in _generations(orphans)]
+    doubtful = [part for _, parts in generations for part in parts if orphans[0].layout.timed and part.gaps]
+    if doubtful and not skip_lost:
+        count = counted(sum(sum(part.gaps.values()) for part in doubtful), "offset")
+        few = listed([f"{part.plan.partition} {part.plan.start} to {part.end - 1}" for part in doubtful], most=_SHOWN)
+        raise RefusedError(
+            f"{count} among those of the files are in none of them ({few}): aborted or compacted messages, or files "
+            "that are missing as well, which no footer tells where folders are of times",
+            "restore the manifests from a copy; or, if no file is missing, --skip-lost adopts these and records that",
+        )
+    return [
+        _write(lake, group, cluster, attempt, files, parts)
+        for files, (_, parts) in zip(_generations(orphans), generations, strict=True)
+    ]
+
+
+def _read_known(lake: Lake) -> _Known:
+    known = _Known(Holdings(), {})
+    for group in lake.groups():
+        try:
+            for manifest, withdrawn in decided(lake, group):
+                known.holdings.add(manifest, withdrawn)
+                logs = {topic: found.identity for topic, found in manifest.coverage.items()} | dict(manifest.topics)
+                known.logs |= {(topic, identity.tag): identity for topic, identity in logs.items()}
+        except DamagedDocumentError as error:
+            raise RefusedError(
+                error.message, "restore it from a copy, or move it away, and run this again: its files are adopted then"
+            ) from None
+    return known
+
+
+def _whole(
+    lake: Lake, group: str, cluster: str, topics: Iterable[str], known: _Known, warn: Callable[[str], None]
+) -> Iterator[Orphan]:
+    """The group's files that no manifest names and that are as they were written."""
+    with ThreadPoolExecutor(_LOOKS, thread_name_prefix="zkgroup-adopt") as pool:
+        for topic in topics:
+            unnamed = [file for file in lake.published(topic) if file.name not in known.holdings.files]
+            for file, look in pool.map(lambda file: (file, look_at(lake, file)), unnamed):
+                told = {} if look.footer is None else look.footer.told
+                if look.footer is not None and told.get("group") != group:
+                    continue
+                found = decode_log(told.get("log", ""))
+                wrong = wrong_with(file, look, None)
+                if wrong or look.footer is None:
+                    warn(f"{file.name}{wrong[0]}: it is not adopted")
+                elif found is None or "layout" not in told:
+                    warn(f"{file.name} does not tell its log (an older release wrote it): it is not adopted")
+                elif found[0] != cluster:
+                    warn(f"{file.name} is of cluster {found[0]}, and this is {cluster}: it is not adopted")
+                else:
+                    identity = TopicIdentity(found[1].czxid, found[1].topic_id, None, file.told.tag)
+                    slices = look.footer.slices
+                    rows = look.footer.metadata.num_rows
+                    entry = ManifestFile(told.get("file", ""), file.name, topic, rows, file.size, slices)
+                    layout = decode_layout(f"the layout in {lake.store.uri}/{file.name}", told["layout"])
+                    yield Orphan(entry, identity, layout)
+
+
+def _alone(orphans: Sequence[Orphan], known: _Known, warn: Callable[[str], None]) -> list[Orphan]:
+    """Those whose messages are in no other file, and in no run's account."""
+    folders: dict[tuple[str, int, str | None], list[Interval]] = defaultdict(list)
+    for name, live in known.holdings.files.items():
+        for one in live.file.slices:
+            folders[name.rpartition("/")[0], one.partition, live.tag].append((one.start, one.end))
+    logs: dict[tuple[str, str | None], list[TopicIdentity]] = defaultdict(list)
+    for key, identity in known.logs.items():
+        logs[key].append(identity)
+    for orphan in orphans:
+        for one in orphan.file.slices:
+            folders[_folder(orphan), one.partition, orphan.identity.tag].append((one.start, one.end))
+    twice = {key: overlaps(intervals) for key, intervals in folders.items()}
+    keys = {Incarnation(o.file.topic, one.partition, o.identity.tag) for o in orphans for one in o.file.slices}
+    taken = {key: union(known.holdings.held(key)) for key in keys}
+    alone: list[Orphan] = []
+    for orphan in orphans:
+        tag = orphan.identity.tag
+        name, slices = orphan.file.name, orphan.file.slices
+        others = logs[orphan.file.topic, tag]
+        if any(not other.same(orphan.identity) for other in others):
+            warn(f"{name} is of another log than files beside it whose names are marked alike: it is not adopted")
+            continue
+        others.append(orphan.identity)
+        where = f"{orphan.file.topic}-"
+        if both := [(one, o) for one in slices for o in twice[_folder(orphan), one.partition, tag] if _meets(o, one)]:
+            one, (low, high) = both[0]
+            few = f"{low} to {high - 1} of {where}{one.partition}"
+            warn(f"{name} and another file hold offsets {few}: it is not adopted")
+        elif held := [
+            one
+            for one in slices
+            if any(_meets(o, one) for o in taken[Incarnation(orphan.file.topic, one.partition, tag)])
+        ]:
+            few = f"{held[0].start} to {held[0].end - 1} of {where}{held[0].partition}"
+            warn(f"{name} holds offsets {few}, which runs account for that do not name it: it is not adopted")
+        else:
+            alone.append(orphan)
+    return alone
+
+
+def _folder(orphan: Orphan) -> str:
+    return orphan.file.name.rpartition("/")[0]
+
+
+def _meets(interval: Interval, one: Slice) -> bool:
+    return one.start < interval[1] and interval[0] < one.end
+
+
+def _generations(orphans: Iterable[Orphan]) -> list[list[Orphan]]:
+    """Dealt out so that none has two incarnations of a topic; the oldest of each first."""
+    by_log: dict[str, dict[str | None, list[Orphan]]] = defaultdict(lambda: defaultdict(list))
+    for orphan in orphans:
+        by_log[orphan.file.topic][orphan.identity.tag].append(orphan)
+    dealt: list[list[Orphan]] = []
+    for logs in by_log.values():
+        for place, some in enumerate(sorted(logs.values(), key=lambda some: some[0].identity.czxid)):
+            if place == len(dealt):
+                dealt.append([])
+            dealt[place] += some
+    return dealt
+
+
+def _enter(orphans: Iterable[Orphan]) -> tuple[Mapping[str, TopicIdentity], list[ManifestPart]]:
+    """What these files account for."""
+    slices: dict[TopicPartition, list[Slice]] = defaultdict(list)
+    topics: dict[str, TopicIdentity] = {}
+    for orphan in orphans:
+        topics[orphan.file.topic] = orphan.identity
+        for one in orphan.file.slices:
+            slices[TopicPartition(orphan.file.topic, one.partition)].append(one)
+    parts: list[ManifestPart] = []
+    for partition, some in sorted(slices.items()):
+        for low, high in union((one.start, one.end) for one in some):
+            rows = sum(one.rows for one in some if low <= one.start and one.end <= high)
+            gaps = {"unrecorded": high - low - rows} if rows < high - low else {}
+            plan = PartitionPlan(partition, None, None, low, high, commits=False)
+            parts.append(ManifestPart(plan, high, rows, 0, gaps))
+    return topics, parts
+
+
+def _write(
+    lake: Lake, group: str, cluster: str, attempt: str, orphans: Sequence[Orphan], parts: Sequence[ManifestPart]
+) -> Manifest:
+    topics = {orphan.file.topic: orphan.identity for orphan in orphans}
+    last = lake.last(group)
+    # Of a log that a newer one has followed, coverage says no more: exports go on in the newer one.
+    newest = {topic: now for topic, now in topics.items() if not _is_followed(last.coverage.get(topic), now)}
+    coverage = extended(last.coverage, newest, [part for part in parts if part.plan.partition.topic in newest])
+    now = now_ms()
+    manifest = Manifest(
+        lake.new_run(group),
+        group,
+        "adoption",
+        cluster,
+        "",
+        attempt,
+        now,
+        now,
+        "unknown",
+        tuple(parts),
+        coverage,
+        last.run,
+        tuple(orphan.file for orphan in orphans),
+        orphans[0].layout,
+        last.joined,
+        {topic: identity for topic, identity in topics.items() if topic not in newest},
+    )
+    lake.store.write(f"{lake.folder(group, manifest.run)}/{MANIFEST}", encode_manifest(manifest))
+    return manifest
+
+
+def _is_followed(known: TopicCoverage | None, now: TopicIdentity) -> bool:
+    return known is not None and not known.identity.same(now) and known.identity.czxid > now.czxid
