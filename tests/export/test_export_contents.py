@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -84,6 +85,8 @@ def test_the_schema_is_the_documented_one(
     assert metadata.pop("zkgroup.run").startswith(f"{group}@")
     assert metadata.pop("zkgroup.version")
     assert metadata.pop("zkgroup.file")
+    log = json.loads(metadata.pop("zkgroup.log"))
+    assert (type(log["czxid"]), log.keys()) == (int, {"cluster", "czxid", "topic_id"})
     assert metadata == {
         "zkgroup.group": group,
         "zkgroup.topic": topic,

@@ -70,12 +70,13 @@ def test_a_topic_made_again_while_it_is_read_is_the_reason(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("how", ["committed", "believed"])
 def test_two_groups_of_one_topic_are_refused_by_name(
     in_process: InProcess, make_topic: Callable[..., str], fill: Callable[..., object], unique: Callable[[str], str],
-    commit: Callable[..., None], tmp_path: Path,
+    commit: Callable[..., None], tmp_path: Path, how: str,
 ) -> None:  # fmt: skip
     """Before, behind and amid what the other one has exported; only from its end on a group takes over, as one does
-    that was renamed. Then nothing is missing, and the first is refused in its turn."""
+    that was renamed, or that is to believe the lake. Then nothing is missing, and the first is refused in its turn."""
     topic, one, two = make_topic(), unique("one"), unique("two")
     fill(topic, 50)
     in_process(one, topic)
@@ -88,11 +89,14 @@ def test_two_groups_of_one_topic_are_refused_by_name(
     ):
         with pytest.raises(RefusedError, match=said) as raised:
             in_process(two, topic, **begins)
-        assert "--on-disagreement" not in str(raised.value)
+        assert "--on-disagreement lake" in str(raised.value.remedy)
         assert f"go on with group {one}" in str(raised.value.remedy)
     assert lake.runs(two) == []
-    commit(two, {TopicPartition(topic, 0): 50})
-    in_process(two, topic)
+    if how == "committed":
+        commit(two, {TopicPartition(topic, 0): 50})
+        in_process(two, topic)
+    else:
+        in_process(two, topic, policies=Policies(disagreement="lake"))
     fill(topic, 5)
     in_process(two, topic)
     assert [(row.start, row.end, row.rows, row.problem) for row in verify(lake)] == [(0, 65, 65, None)]

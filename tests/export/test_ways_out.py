@@ -46,12 +46,14 @@ def interrupt() -> None:
 
 
 @pytest.mark.parametrize("point", ["published 1 of 4", "published for good"])
-def test_files_of_a_run_that_was_forgotten_are_moved_away(
+@pytest.mark.parametrize("adopted", [False, True])
+def test_files_of_a_run_that_was_forgotten_are_moved_away_or_adopted(
     brief: Export, filled: str, unique: Callable[[str], str], tmp_path: Path, is_complete: Callable[..., None],
-    point: str,
+    point: str, adopted: bool,
 ) -> None:  # fmt: skip
     """Forgotten while its folder is there, a run leaves files that nothing accounts for: that is said at once, and by
-    the export that they stop, which proposes nothing that would meet them again. Without them all goes on."""
+    the export that they stop, which proposes nothing that would meet them again. Without them all goes on, and with
+    them once they are entered."""
     group, out, told = unique("group"), tmp_path / "out", list[str]()
     with pytest.raises(KeyboardInterrupt):
         brief(group, filled, passed=at(point, interrupt))
@@ -60,18 +62,22 @@ def test_files_of_a_run_that_was_forgotten_are_moved_away(
     assert len(told) == 1
     assert f"{len(left)} file" in told[0]
     assert left[0] in told[0]
-    assert "--verify" in told[0]
+    assert "export --adopt enters" in told[0]
     for believed in ("fail", "lake"):
         with pytest.raises(RefusedError, match=r"no run accounts for it: its run 00000001-.* was forgotten") as raised:
             brief(group, filled, policies=Policies(disagreement=believed))  # type: ignore[arg-type]
         assert "--on-disagreement" not in f"{raised.value}"
-        assert "move it away, with all others that --verify finds" in str(raised.value.remedy)
+        assert "--adopt enters it, with all others that no manifest names (--verify lists" in str(raised.value.remedy)
+        assert "move it away" in str(raised.value.remedy)
     problems = problems_of(out)
     assert len(problems) == len(left)
     for name in left:
         assert any(str(problem).startswith(f"{name} is in no run's manifest") for problem in problems)
-        (out / name).unlink()
-    brief(group, filled)
+        if not adopted:
+            (out / name).unlink()
+    if adopted:
+        brief(group, adopt=True)
+    brief(group, filled, policies=Policies(disagreement="lake" if adopted else "fail"))
     is_complete(group, filled, out)
     assert problems_of(out) == []
 

@@ -111,10 +111,11 @@ class Book:
         if topic not in self.last.coverage:
             fresh = bool(theirs) and not any(fact.partition.partition in found.partitions for found in theirs)
             fact = replace(fact, fresh=fresh)
+        fact = replace(fact, fresh=fact.fresh and not held)
         whole = union((*fact.coverage, *held))
         if policy == "fail" and all(fact.committed != high for _, high in whole):
             return fact  # refused by the name of whoever is in the way
-        return replace(fact, coverage=whole, fresh=fact.fresh and not held)
+        return replace(fact, coverage=whole)
 
     def refuse_others(self, parts: Iterable[PartitionPlan], identities: Mapping[str, TopicIdentity]) -> None:
         """Raise ``RefusedError`` where the group begins a partition that another one has exported here, and not just

@@ -229,7 +229,8 @@ class Lake:
         if told.get("group", own) != own:
             return RefusedError(
                 f"{what}: group {told['group']} exported them (run {run})",
-                f"one group exports a topic to a destination: go on with group {told['group']}, or choose another --to",
+                f"one group exports a topic to a destination: go on with group {told['group']}, choose another --to, "
+                "or take over where its exports end, as --on-disagreement lake does",
             )
         known = self.last(own).coverage.get(piece.partition.topic)
         same = known is not None and known.identity.tag == file.told.tag

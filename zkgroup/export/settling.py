@@ -84,11 +84,10 @@ def forget(claim: ExportClaim, lake: Lake, pointer: Pointer, surroundings: Surro
             "--on-disagreement lake goes on where it ends"
         )
     elif published:
-        it = "it" if len(published) == 1 else "them"
         surroundings.warn(
             f"run {run} of group {group} is forgotten, and {counted(len(published), 'file')} of it "
             f"{are(len(published))} published in {lake.store.uri} ({listed([file.name for file in published])}): "
-            f"export --adopt enters {it}; unless that is done, or {it} moved away, the next export is refused"
+            "the next export is refused until export --adopt enters what is there, or it is moved away"
         )
 
 
