@@ -29,7 +29,9 @@ from zkgroup.export.rundata import TopicIdentity
 from zkgroup.export.store import FolderStore
 from zkgroup.export.verify import verify
 from zkgroup.export.words import Policies
+from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import Exists
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import Record, add_partitions, create_topic, delete_topic, produce
 from zkgroup.servers.kafka import KafkaSettings
@@ -158,6 +160,35 @@ def test_a_log_that_was_made_again_is_told_by_its_files(
     assert added.partition(".g")[2] == marked.partition(".g")[2]
 
 
+@pytest.mark.parametrize("adopted", [False, True])
+@pytest.mark.parametrize("lost", [1, 2])
+def test_files_of_several_ranges_are_in_the_way_without_manifests(
+    in_process: Export, make_topic: Make, unique: Unique, lake: Lake, kafka: KafkaSettings, commit: Commit, lost: int,
+    adopted: bool, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Their ranges are told by footers; these were not read where the run's folder was left with its plan alone, and
+    another group exported the same messages. Once they are adopted, few footers are read."""
+    topic, first, heir = make_topic(2), unique("first"), unique("heir")
+    for begin in (0, 30):
+        send(kafka, topic, begin, begin + 30)
+        in_process(first, topic, layout=HOURS)
+    for told_by in lake.runs(first)[-lost:]:
+        (root(lake) / lake.folder(first, told_by) / "manifest.json").unlink()
+    if adopted:
+        in_process(first, adopt=True)
+        for told_by in lake.runs(first)[-lost - 1 : -1]:
+            shutil.rmtree(root(lake) / lake.folder(first, told_by))
+    for partition in (0, 1):
+        commit(heir, {TopicPartition(topic, partition): 15})
+    with pytest.raises(RefusedError, match=f"already holds offsets .* group {first} exported them"):
+        in_process(heir, topic)
+    if adopted:
+        commit(heir, {TopicPartition(topic, partition): 30 for partition in (0, 1)})
+        send(kafka, topic, 60, 70)
+        monkeypatch.setattr(Lake, "slices", lambda _, file: pytest.fail(f"the footer of {file.name} was read"))
+        in_process(heir, topic)
+
+
 @pytest.mark.parametrize("anew", [False, True])
 def test_files_of_all_logs_are_adopted(
     in_process: Export, make_topic: Make, fill: Fill, unique: Unique, lake: Lake, registry: Registry, cluster: Sandbox,
@@ -236,6 +267,7 @@ def test_only_what_is_whole_and_alone_is_adopted(
     shutil.copy(twice, twice.with_name("0-9.parquet"))
     with pytest.raises(NotFoundError):
         in_process(other, adopt=True)
+    assert registry.read([Exists(znodes.group(other))]) == [None]
     heard: list[str] = []
     with pytest.raises(NotFoundError):  # of another cluster
         adopt(lake, group, "elsewhere", "attempt", skip_lost=False, warn=heard.append)
@@ -251,6 +283,25 @@ def test_only_what_is_whole_and_alone_is_adopted(
     found = problems(lake, registry, group)
     assert all(sum(f"partition={number}/" in str(text) for text in found) for number in range(4)), found
     assert not any("partition=4/" in str(text) for text in found)
+
+
+def test_files_of_another_layout_are_not_adopted(
+    in_process: Export, make_topic: Make, fill: Fill, unique: Unique, lake: Lake
+) -> None:
+    """Readers would not take them for one table with the others: moved here from somewhere else, or before."""
+    topic, group = make_topic(), unique("group")
+    fill(topic, 5)
+    in_process(group, topic, layout=HOURS)
+    kept = lake.store.uri + "-kept"
+    root(lake).rename(kept)
+    fill(topic, 5)
+    in_process(group, topic, policies=Policies(disagreement="lake"))
+    shutil.rmtree(Path(kept) / "_zkgroup")
+    shutil.copytree(kept, root(lake), dirs_exist_ok=True)
+    with pytest.raises(
+        RefusedError, match=r"was written with --partition-by date,hour .* and the lake has --partition"
+    ):
+        in_process(group, adopt=True)
 
 
 def test_what_runs_account_for_is_not_adopted(

@@ -10,7 +10,7 @@ to say that none is.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -70,11 +70,15 @@ def adopt(
         raise NotFoundError(
             f"{lake.store.uri} has no file of group {group} to adopt", "--verify tells which files no manifest names"
         )
-    if len(layouts := {orphan.layout for orphan in orphans}) > 1:
-        few = listed(sorted(layout.told() for layout in layouts), " and ")
-        raise RefusedError(f"files of group {group} were written in several layouts: {few}", "move those of one away")
-    generations = [_enter(orphans_of) for orphans_of in _generations(orphans)]
-    doubtful = [part for _, parts in generations for part in parts if orphans[0].layout.timed and part.gaps]
+    binding = lake.layout()
+    if alien := next((orphan for orphan in orphans if orphan.layout != binding), None):
+        told = "another one" if binding is None else binding.told()
+        raise RefusedError(
+            f"{lake.store.uri}/{alien.file.name} was written with {alien.layout.told()}, and the lake has {told}",
+            "readers need one layout and one schema: move the files of one of the two away",
+        )
+    entered = [(files, _parts(files)) for files in _generations(orphans)]
+    doubtful = [part for _, parts in entered for part in parts if orphans[0].layout.timed and part.gaps]
     if doubtful and not skip_lost:
         count = counted(sum(sum(part.gaps.values()) for part in doubtful), "offset")
         few = listed([f"{part.plan.partition} {part.plan.start} to {part.end - 1}" for part in doubtful], most=_SHOWN)
@@ -83,10 +87,7 @@ def adopt(
             "that are missing as well, which no footer tells where folders are of times",
             "restore the manifests from a copy; or, if no file is missing, --skip-lost adopts these and records that",
         )
-    return [
-        _write(lake, group, cluster, attempt, files, parts)
-        for files, (_, parts) in zip(_generations(orphans), generations, strict=True)
-    ]
+    return [_write(lake, group, cluster, attempt, files, parts) for files, parts in entered]
 
 
 def _read_known(lake: Lake) -> _Known:
@@ -195,12 +196,10 @@ def _generations(orphans: Iterable[Orphan]) -> list[list[Orphan]]:
     return dealt
 
 
-def _enter(orphans: Iterable[Orphan]) -> tuple[Mapping[str, TopicIdentity], list[ManifestPart]]:
+def _parts(orphans: Iterable[Orphan]) -> list[ManifestPart]:
     """What these files account for."""
     slices: dict[TopicPartition, list[Slice]] = defaultdict(list)
-    topics: dict[str, TopicIdentity] = {}
     for orphan in orphans:
-        topics[orphan.file.topic] = orphan.identity
         for one in orphan.file.slices:
             slices[TopicPartition(orphan.file.topic, one.partition)].append(one)
     parts: list[ManifestPart] = []
@@ -210,7 +209,7 @@ def _enter(orphans: Iterable[Orphan]) -> tuple[Mapping[str, TopicIdentity], list
             gaps = {"unrecorded": high - low - rows} if rows < high - low else {}
             plan = PartitionPlan(partition, None, None, low, high, commits=False)
             parts.append(ManifestPart(plan, high, rows, 0, gaps))
-    return topics, parts
+    return parts
 
 
 def _write(
@@ -223,7 +222,7 @@ def _write(
     coverage = extended(last.coverage, newest, [part for part in parts if part.plan.partition.topic in newest])
     now = now_ms()
     manifest = Manifest(
-        lake.new_run(group),
+        lake.new_run(group, adoption=True),
         group,
         "adoption",
         cluster,

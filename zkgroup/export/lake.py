@@ -46,7 +46,8 @@ WORK = "_zkgroup"
 PLAN, MANIFEST, SETTLED = "plan.json", "manifest.json", "settled.json"
 # Where so few are asked for, their folders are listed one by one.
 _FEW_PARTITIONS = 16
-_RUN = re.compile(r"([0-9]{8,})-[0-9a-f]{8}", re.ASCII)
+_ADOPTION = "-adopted"
+_RUN = re.compile(rf"([0-9]{{8,}})-[0-9a-f]{{8}}(?:{_ADOPTION})?", re.ASCII)
 
 
 class Published(NamedTuple):
@@ -90,10 +91,11 @@ class Lake:
         found = [name for name in self.store.names(f"{WORK}/{group}") if _RUN.fullmatch(name)]
         return sorted(found, key=_number)
 
-    def new_run(self, group: str) -> str:
-        """A name for a run: behind all that are there."""
+    def new_run(self, group: str, *, adoption: bool = False) -> str:
+        """A name for a run: behind all that are there. Those that adopt files of other runs are named so."""
         last = self.runs(group)[-1:]
-        return f"{_number(last[0]) + 1 if last else 1:08d}-{uuid.uuid4().hex[:8]}"
+        number = _number(last[0]) + 1 if last else 1
+        return f"{number:08d}-{uuid.uuid4().hex[:8]}{_ADOPTION if adoption else ''}"
 
     # --- documents --------------------------------------------------------------------------------------------------
 
@@ -258,9 +260,13 @@ class Lake:
             yield from self.published(topic, partition)
 
     def _suspects(self, wanted: Mapping[str, Mapping[int, list[OffsetRange]]]) -> dict[str, bool]:
+        """Runs that their group's last manifest tells of: not of a run that has lost its own since."""
         found: dict[str, bool] = {"": False}
         for group in self.groups():
-            coverage = self.last(group).coverage
+            last = self.last(group)
+            if last.run is None:
+                continue
+            coverage = last.coverage
             in_the_way = any(
                 low < piece.end and piece.start < high
                 for topic, partitions in wanted.items()
@@ -269,7 +275,12 @@ class Lake:
                 for piece in pieces
                 for low, high in coverage[topic].partitions.get(partition, ())
             )
-            found |= dict.fromkeys(self.runs(group), in_the_way)
+            runs = [run for run in self.runs(group) if _number(run) <= _number(last.run)]
+            for adoption in [run for run in runs if run.endswith(_ADOPTION)]:
+                told = self.manifest(group, adoption)
+                names = [read_name(file.name) for file in told[0].files] if told is not None else []
+                runs += [str(name.run) for name in names if name is not None and name.more]
+            found |= dict.fromkeys(runs, in_the_way)
         return found
 
     # --- the layout -------------------------------------------------------------------------------------------------
