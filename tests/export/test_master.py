@@ -106,6 +106,19 @@ def test_a_job_that_fails_is_told_in_one_line(text: str, kind: type[ZkgroupError
     assert "\n" not in error.message
 
 
+def test_a_spark_that_has_no_log_is_told_by_what_it_raised() -> None:
+    """That of spark-submit writes where it was told to."""
+    why = (
+        "An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.\n"
+        ": org.apache.spark.SparkIllegalArgumentException: [INVALID_EXECUTOR_MEMORY] Executor memory is too small.\n"
+        "\tat org.apache.spark.memory.UnifiedMemoryManager$.getMaxMemory(UnifiedMemoryManager.scala:1)"
+    )
+    error = start_failure("spark://a:1", "", why, lambda: "elsewhere")
+    assert (
+        error.message == "Spark does not start on spark://a:1: [INVALID_EXECUTOR_MEMORY] Executor memory is too small."
+    )
+
+
 @pytest.mark.parametrize(
     ("log", "kind", "said"),
     [

@@ -21,6 +21,7 @@ from zkgroup.export.lake import Lake
 from zkgroup.export.run import PartitionSummary
 from zkgroup.export.rundata import Manifest
 from zkgroup.export.store import FolderStore
+from zkgroup.export.verify import verify
 from zkgroup.export.words import PartitionPlan, Policies
 from zkgroup.export.writing import overtaken
 from zkgroup.protocol.names import TopicPartition
@@ -169,10 +170,19 @@ def test_what_nothing_explains_is_refused(
         export(group, compacted)
     assert committed(group, compacted) is None
     assert not (tmp_path / "out").exists()
-    (row,) = export(group, compacted, record_unexplained=True)
+    told: list[str] = []
+    (row,) = export(group, compacted, record_unexplained=True, warn=told.append)
     (part,) = manifest(group).parts
     assert part.gaps["unexplained"] > 3
     assert part.balanced
+    missing = (
+        f"{part.gaps['unexplained']} offsets of 0 to {row.end - 1} are missing from the log, and nothing explains it"
+    )
+    assert told == [f"compacted-0: {missing}: that is recorded (unexplained)"]
+    told.clear()
+    assert [found.problem for found in verify(Lake(FolderStore(tmp_path / "out")), None, told.append)] == [None]
+    assert len(told) == 1
+    assert f"found {part.gaps['unexplained']} of offsets 0 to {row.end - 1} of compacted-0 missing" in told[0]
     assert committed(group, compacted) == row.end
 
 

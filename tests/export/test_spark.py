@@ -222,6 +222,30 @@ def test_spark_submit_runs_it(
     assert "submitted" in (workers[0]._log("master")).read_text()
 
 
+def test_spark_submit_tells_why_spark_does_not_start(
+    workers: tuple[Standalone, list[Process]], env: dict[str, str], topic: str, unique: Callable[[str], str],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """In one line of zkgroup's, with the master that it was given; its log is where spark-submit puts it."""
+    import zkgroup.commands
+
+    script = Path(zkgroup.commands.__file__).with_name("submit.py")
+    done = subprocess.run(
+        [
+            str(HOME / "bin" / "spark-submit"), "--master", workers[0].url, "--conf", "spark.executor.memory=400m",
+            str(script), *export(topic, unique("group"), tmp_path / "out"),
+        ],
+        env=environment(env | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}), capture_output=True,
+        text=True, timeout=120, check=False,
+    )  # fmt: skip
+    # PythonRunner puts what Python says on stderr to its own stdout.
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("zkgroup: ")]
+    assert done.returncode == 2
+    assert f"Spark does not start on {workers[0].url}: " in line
+    assert "400m" in line or "419430400" in line
+    assert line.endswith("its log: where this Spark writes it")
+
+
 def test_masters_that_do_not_answer_are_told_in_time(
     workers: tuple[Standalone, list[Process]], env: dict[str, str], topic: str, unique: Callable[[str], str],
     tmp_path: Path,

@@ -23,7 +23,7 @@ _PACKAGES: Final = {"confluent_kafka": "confluent-kafka", "pyarrow": "pyarrow", 
 
 
 def start_failure(master: str, log: str, why: str, keep: Callable[[], str]) -> ZkgroupError:
-    """Why Spark does not start. ``log``: what it wrote; ``why``: what pyspark raised; ``keep``: as below."""
+    """Why Spark does not start. ``log``: what it wrote; ``why``: all that pyspark raised; ``keep``: as below."""
     if _OLD_JAVA.search(log):
         return UsageError("Java is too old for Spark", "install Java 17 or later, or set JAVA_HOME to it")
     if "All masters are unresponsive" in log:
@@ -31,8 +31,10 @@ def start_failure(master: str, log: str, why: str, keep: Callable[[], str]) -> Z
             f"the Spark master {master} does not take applications",
             f"check that it runs, and that its release is that of pyspark here; Spark's log: {keep()}",
         )
-    said = re.search(r"(?:Exception|Error)(?: in thread)?[^:\n]*: (.+)", log)
-    return UsageError(f"Spark does not start on {master}: {(said[1] if said else why)[:_LINE]}", f"its log: {keep()}")
+    found = re.search(r"(?:Exception|Error)(?: in thread)?[^:\n]*: (.+)", log)
+    raised = [line.partition(": ")[2] for line in _RAISED.findall(why)]
+    said = found[1] if found else (raised or why.splitlines() or ["no reason was given"])[0]
+    return UsageError(f"Spark does not start on {master}: {said[:_LINE]}", f"its log: {keep()}")
 
 
 def silent_master(master: str, timeout: float, kept: str) -> ZkgroupError:

@@ -51,11 +51,10 @@ def plan_backfill(
     own = Holdings()
     for manifest, withdrawn in decided(lake, group):
         own.add(manifest, withdrawn)
-    known = frozenset(lake.runs(group)) if book.last.run is not None else frozenset[str]()
     there = {file.name for topic in tags for file in lake.published(topic)}
     found = [
         replace(fact, coverage=union((*own.held(Incarnation(*fact.partition, tag)),
-                                      *lake.intervals(fact.partition, tag, known))))
+                                      *lake.intervals(fact.partition, tag, own.files.keys()))))
         for fact in facts
         for tag in (tags.get(fact.partition.topic),)
     ]  # fmt: skip

@@ -180,10 +180,10 @@ class Lake:
 
     def intervals(self, partition: TopicPartition, tag: str | None, known: Set[str]) -> list[Interval]:
         """What published files of a partition stand for, whoever wrote them; without those of several ranges that are
-        of the runs ``known``, whose documents tell."""
+        ``known`` by their names, as documents tell of them."""
         found: list[Interval] = []
         for file in self.published(*partition):
-            if file.told.tag == tag and not (file.told.more and file.told.run in known):
+            if file.told.tag == tag and not (file.told.more and file.name in known):
                 found += [(one.start, one.end) for one in self.slices(file) if one.partition == partition.partition]
         return found
 

@@ -44,6 +44,8 @@ _LOG_END: Final = 1 << 20  # bytes
 #: Seconds in which a JVM that no longer answers is seen to have ended.
 _DYING: Final = 2.0
 _FAILURES = (PySparkException, Py4JError, OSError)
+#: Whose log it is that spark-submit's JVM writes.
+_ELSEWHERE: Final = "where this Spark writes it"
 
 
 class SparkJobs:
@@ -102,8 +104,7 @@ class SparkJobs:
             self._started.wait(STOP)
             raise
         if isinstance(self._failure, _FAILURES):
-            why = str(self._failure).splitlines() or ["no reason was given"]
-            raise failures.start_failure(self._master, self._log_text(), why[0], self._keep_log) from None
+            raise failures.start_failure(self._master, self._log_text(), str(self._failure), self._keep_log) from None
         if self._failure is not None:
             raise self._failure
 
@@ -124,6 +125,7 @@ class SparkJobs:
                     settings.setIfMissing(key, value)
                 for key, value in wanted.items():
                     settings.set(key, value)
+                self._master = settings.get("spark.master") or self._master
                 SparkContext._ensure_initialized(gateway=gateway)
                 self._context = SparkContext(conf=settings, gateway=gateway)
                 _quieten_accumulators(self._context)
@@ -172,12 +174,14 @@ class SparkJobs:
     def _keep_log(self) -> str:
         """Where the log can be read."""
         if self._scratch is None:
-            return "where this Spark writes it"
+            return _ELSEWHERE
         if self._log is not None:
             return str(self._log)
         kept = f"{self._scratch.path}.log"
-        with contextlib.suppress(OSError):
+        try:
             shutil.copyfile(self._log_file(self._scratch.path), kept)
+        except OSError:  # spark-submit's JVM
+            return _ELSEWHERE
         return kept
 
     @property

@@ -189,6 +189,12 @@ class ExportRun:
                 )
         if not plan.record_unexplained:
             refuse_unexplained(parts)
+        for part in parts:
+            if missing := part.gaps.get("unexplained"):
+                self._with.warn(
+                    f"{part.plan.partition}: {counted(missing, 'offset')} of {part.plan.start} to {part.end - 1} are "
+                    "missing from the log, and nothing explains it: that is recorded (unexplained)"
+                )
         self._refuse_if_changed()
         self._refuse_overlap(_first_time(parts))
         self._refuse_if_found()

@@ -98,6 +98,7 @@ class _Books:
         self.files: dict[str, LiveFile] = {}
         self.strangers: list[VerifyRow] = []
         self.lasts: list[LastRun] = []  # of all groups
+        self.notes: list[str] = []
 
     def is_of_earlier_log(self, topic: str, tag: str | None) -> bool:
         """Whether the topic was made again since, and exported."""
@@ -123,6 +124,8 @@ def verify(
     """One row for each partition, then its problems. ``committed``: what groups have committed, where that is to be
     held against what was exported, too. ``note`` is told what is no problem and yet worth knowing."""
     books = _read_books(lake)
+    for told in books.notes:
+        note(told)
     calendars: dict[Layout, Calendar] = {}
     with ThreadPoolExecutor(_LOOKS, thread_name_prefix="zkgroup-verify") as pool:
         for files in lake.contents():
@@ -174,6 +177,11 @@ def _enter_run(
         if part.plan.partition not in withdrawn:
             key = Incarnation(*part.plan.partition, tags.get(part.plan.partition.topic))
             _enter(books.account(key), group, manifest.run, part, rows)
+            if unexplained := part.gaps.get("unexplained"):  # or it would have been refused
+                books.notes.append(
+                    f"run {manifest.run} of group {group} found {unexplained} of offsets {part.plan.start} to "
+                    f"{part.end - 1} of {part.plan.partition} missing from the log, and was told to record that"
+                )
 
 
 def _enter(account: _Account, group: str, run: str, part: ManifestPart, rows: int) -> None:
@@ -189,9 +197,6 @@ def _enter(account: _Account, group: str, run: str, part: ManifestPart, rows: in
         account.gaps += sum(part.gaps.values())
     if not part.balanced or rows != part.rows + part.undecodable:
         account.problems.append(_Problem(interval, f"run {run} does not account for every offset", group))
-    if unexplained := part.gaps.get("unexplained"):
-        why = f"run {run} found {unexplained} offsets missing, and no reason"
-        account.problems.append(_Problem(interval, why, group))
 
 
 def _judge_stranger(lake: Lake, name: str) -> VerifyRow:
