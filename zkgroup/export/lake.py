@@ -74,6 +74,7 @@ class Lake:
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        self._slices: dict[str, tuple[Slice, ...]] = {}  # no file is ever replaced, and an export looks five times
 
     # --- names ------------------------------------------------------------------------------------------------------
 
@@ -194,7 +195,9 @@ class Lake:
         told = file.told
         if not told.more:
             return (Slice(told.partition, told.start, told.end, 0),)
-        return read_footer(self.store, file.name).slices
+        if file.name not in self._slices:
+            self._slices[file.name] = read_footer(self.store, file.name).slices
+        return self._slices[file.name]
 
     def refuse_overlap(
         self, ranges: Iterable[OffsetRange], tags: Mapping[str, str | None], own: str, but: Collection[str] = ()
