@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import typer
 
     from zkgroup.config import ConnectionSettings
+    from zkgroup.export.lake import Lake
 
 STATUS = ("group", "run", "state", "step", "host", "pid", time_column("since"), "output", "advice")
 HISTORY = (
@@ -52,9 +53,8 @@ def show_lake(ctx: typer.Context, to: str, group: str | None, output: Output, *,
     root = lake.store.uri
     if not lake.store.exists():
         raise NotFoundError(f"there is no folder {root}", "check --to")
-    if group is not None and not lake.runs(group):
-        named = ", ".join(lake.groups()) or "none"
-        raise NotFoundError(f"{root} keeps no exports of group {group}", f"groups that it keeps: {named}")
+    if group is not None and not verify and not lake.runs(group):
+        raise NotFoundError(f"{root} keeps no exports of group {group}", f"groups that it keeps: {_groups(lake)}")
     if not verify:
         unreadable: list[str] = []
         print_rows(history(lake, None if group is None else [group], unreadable.append), HISTORY, output)
@@ -78,6 +78,8 @@ def show_lake(ctx: typer.Context, to: str, group: str | None, output: Output, *,
     rows = check(lake, committed, notes.append)
     print_rows(rows, VERIFY, output)
     warn(ctx, notes)
+    if group is not None and not lake.runs(group) and all(row.group != group for row in rows):
+        raise NotFoundError(f"{root} keeps no exports of group {group}", f"groups that it keeps: {_groups(lake)}")
     if problems := [row for row in rows if row.problem is not None]:
         first = problems[0]
         where = "" if first.topic is None else f"{first.topic}-{first.partition} from offset {first.start} on: "
@@ -85,3 +87,7 @@ def show_lake(ctx: typer.Context, to: str, group: str | None, output: Output, *,
             f"{len(problems)} problem{'s' * (len(problems) > 1)} in {root}; {where}{str(first.problem).rstrip('.')}",
             remedy_for(problems, lake.store.destination),
         )
+
+
+def _groups(lake: Lake) -> str:
+    return ", ".join(lake.groups()) or "none"

@@ -244,6 +244,8 @@ def export(
         raise UsageError(
             "--status, --history, --verify, --backfill, --settle and --adopt exclude each other", "choose one"
         )
+    if adopt:
+        _refuse_beside_adopt(ctx)
     if history or verify:
         show_lake(ctx, _required(to, "--to"), group, output, verify=verify)
         return
@@ -314,6 +316,18 @@ def export(
         finally:
             line.clear()
     print_rows(rows, COLUMNS, output)
+
+
+def _refuse_beside_adopt(ctx: typer.Context) -> None:
+    """Whoever gives a filter, or a bound, expects it to be heeded."""
+    heeded = {"adopt", "group", "to", "topics", "skip_lost", "output"}
+    for option in ctx.command.params:
+        source = ctx.get_parameter_source(str(option.name))
+        if option.name not in heeded and source is not None and source.name == "COMMANDLINE":
+            raise UsageError(
+                f"{option.opts[0]} says nothing beside --adopt, which enters files as they are",
+                "leave it out: --adopt goes with --group, --to, topics and --skip-lost",
+            )
 
 
 def _required(value: str | None, option: str) -> str:

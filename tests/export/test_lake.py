@@ -143,7 +143,7 @@ def test_a_log_has_one_mark_whoever_exports_it(tmp_path: Path) -> None:
     lake = Remembered(FolderStore(tmp_path))
 
     def mark(group: str, identity: TopicIdentity, topic: str = "t", cluster: str = "here") -> str | None:
-        return Book(lake, group).tags({topic: identity}, lambda: cluster)[topic]
+        return Book(lake, group).logs({topic: identity}, lambda: cluster)[topic].tag
 
     assert mark("new", first, "unheard-of") is None
     assert mark("old", first) is None

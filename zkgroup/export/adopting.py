@@ -19,12 +19,12 @@ from zkgroup.errors import NotFoundError, RefusedError
 from zkgroup.export.documents import DamagedDocumentError, decode_layout, decode_log, encode_manifest
 from zkgroup.export.history import decided
 from zkgroup.export.holdings import Holdings, Incarnation
-from zkgroup.export.intervals import Interval, overlaps, union
+from zkgroup.export.intervals import Interval, holes, overlaps, subtract, union
 from zkgroup.export.judging import look_at, wrong_with
 from zkgroup.export.lake import MANIFEST, Lake, extended
 from zkgroup.export.layout import Layout
 from zkgroup.export.rundata import Manifest, ManifestFile, ManifestPart, TopicCoverage, TopicIdentity, now_ms
-from zkgroup.export.words import PartitionPlan, Slice
+from zkgroup.export.words import PartitionPlan, Skipped, Slice
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.words import counted, listed
 
@@ -36,6 +36,7 @@ class Orphan(NamedTuple):
     """A whole file that no manifest names, as it tells of itself."""
 
     file: ManifestFile
+    run: str
     identity: TopicIdentity
     layout: Layout
 
@@ -65,10 +66,13 @@ def adopt(
     known = _read_known(lake)
     folders = [name.removeprefix("topic=") for name in lake.store.names("") if name.startswith("topic=")]
     chosen = [topic for topic in folders if not topics or topic in topics]
+    if unknown := sorted(set(topics) - set(folders)):
+        raise NotFoundError(f"{lake.store.uri} has no files of topic {listed(unknown)}", "check the names")
     orphans = _alone(list(_whole(lake, group, cluster, chosen, known, warn)), known, warn)
     if not orphans:
         raise NotFoundError(
-            f"{lake.store.uri} has no file of group {group} to adopt", "--verify tells which files no manifest names"
+            f"{lake.store.uri} has no file of group {group} to adopt",
+            "--verify tells which files no manifest names, and what is to be done about those that cannot be adopted",
         )
     binding = lake.layout()
     if alien := next((orphan for orphan in orphans if orphan.layout != binding), None):
@@ -77,15 +81,24 @@ def adopt(
             f"{lake.store.uri}/{alien.file.name} was written with {alien.layout.told()}, and the lake has {told}",
             "readers need one layout and one schema: move the files of one of the two away",
         )
-    entered = [(files, _parts(files)) for files in _generations(orphans)]
+    spanning = skip_lost and orphans[0].layout.timed
+    entered = [(files, _parts(files, known.holdings if spanning else None)) for files in _generations(orphans)]
     doubtful = [part for _, parts in entered for part in parts if orphans[0].layout.timed and part.gaps]
     if doubtful and not skip_lost:
         count = counted(sum(sum(part.gaps.values()) for part in doubtful), "offset")
         few = listed([f"{part.plan.partition} {part.plan.start} to {part.end - 1}" for part in doubtful], most=_SHOWN)
+        runs = {
+            orphan.run
+            for part in doubtful
+            for orphan in orphans
+            for one in orphan.file.slices
+            if (orphan.file.topic, one.partition) == part.plan.partition and _meets((part.plan.start, part.end), one)
+        }
         raise RefusedError(
             f"{count} among those of the files are in none of them ({few}): aborted or compacted messages, or files "
             "that are missing as well, which no footer tells where folders are of times",
-            "restore the manifests from a copy; or, if no file is missing, --skip-lost adopts these and records that",
+            "restore the manifests from a copy; if a run among these was never finished, move its files away "
+            f"({listed(sorted(runs), most=_SHOWN)}); if no file is missing, --skip-lost adopts them and records that",
         )
     return [_write(lake, group, cluster, attempt, files, parts) for files, parts in entered]
 
@@ -130,7 +143,7 @@ def _whole(
                     rows = look.footer.metadata.num_rows
                     entry = ManifestFile(told.get("file", ""), file.name, topic, rows, file.size, slices)
                     layout = decode_layout(f"the layout in {lake.store.uri}/{file.name}", told["layout"])
-                    yield Orphan(entry, identity, layout)
+                    yield Orphan(entry, told.get("run", "").rpartition("@")[2], identity, layout)
 
 
 def _alone(orphans: Sequence[Orphan], known: _Known, warn: Callable[[str], None]) -> list[Orphan]:
@@ -196,18 +209,28 @@ def _generations(orphans: Iterable[Orphan]) -> list[list[Orphan]]:
     return dealt
 
 
-def _parts(orphans: Iterable[Orphan]) -> list[ManifestPart]:
-    """What these files account for."""
+def _parts(orphans: Iterable[Orphan], spanning: Holdings | None) -> list[ManifestPart]:
+    """What these files account for; ``spanning``: and what lies between them, in no run's account, is known to be no
+    messages."""
     slices: dict[TopicPartition, list[Slice]] = defaultdict(list)
+    tags: dict[str, str | None] = {}
     for orphan in orphans:
+        tags[orphan.file.topic] = orphan.identity.tag
         for one in orphan.file.slices:
             slices[TopicPartition(orphan.file.topic, one.partition)].append(one)
     parts: list[ManifestPart] = []
     for partition, some in sorted(slices.items()):
-        for low, high in union((one.start, one.end) for one in some):
+        whole = union((one.start, one.end) for one in some)
+        between: list[Interval] = []
+        if spanning is not None:
+            held = spanning.held(Incarnation(*partition, tags[partition.topic]))
+            between = [piece for hole in holes(whole) for piece in subtract(hole, held)]
+        for low, high in whole:
+            skipped = tuple(Skipped("unrecorded", *piece) for piece in between if piece[1] <= low)
+            between = between[len(skipped) :]
             rows = sum(one.rows for one in some if low <= one.start and one.end <= high)
             gaps = {"unrecorded": high - low - rows} if rows < high - low else {}
-            plan = PartitionPlan(partition, None, None, low, high, commits=False)
+            plan = PartitionPlan(partition, None, None, low, high, skipped, commits=False)
             parts.append(ManifestPart(plan, high, rows, 0, gaps))
     return parts
 

@@ -143,6 +143,22 @@ def refuse_unexplained(parts: Iterable[ManifestPart]) -> None:
         )
 
 
+def refuse_fewer(parts: Iterable[ManifestPart]) -> None:
+    """Raise ``RefusedError`` where a lost file would be written again with fewer messages than it held, and nothing but
+    that others are in other folders accounts for it: then it was not in its own."""
+    for part in parts:
+        held = sum(lost.rows for lost in part.plan.again)
+        left = held - part.rows - part.undecodable
+        gone = sum(count for kind, count in part.gaps.items() if kind != "elsewhere") + part.plan.lost
+        if left > gone:
+            names = listed(sorted({lost.file for lost in part.plan.again}), most=3)
+            where = f"{part.plan.partition} {part.plan.start} to {part.end - 1}"
+            raise RefusedError(
+                f"{names} held {held} messages of {where}, and of these the log has {held - left} for that folder",
+                "restore the file from a copy; --verify tells of files that are not where they were written",
+            )
+
+
 def refuse_shared(manifest: Manifest, taken_back: Set[TopicPartition]) -> None:
     """Raise ``RefusedError`` where a file of what is to be taken back holds what is committed, too."""
     for file in manifest.files:

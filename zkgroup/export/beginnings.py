@@ -45,6 +45,11 @@ _REFUSALS: Mapping[str, tuple[str, str]] = {
         "topics were deleted and made again since group {group} read them ({few}): their offsets are of other logs",
         "--on-recreated earliest exports the new log from its start; committed, latest or skip are the alternatives",
     ),
+    "not begun": (
+        "topics were deleted and made again ({few}), and group {group} has not begun with the new logs",
+        "export them first, with --on-recreated earliest, or committed where the offset is right for the new log; "
+        "--on-recreated skip leaves these topics out",
+    ),
     "beyond": (
         "offsets of group {group} lie behind the end of the log ({few})",
         "the topic was truncated or made again: reset these offsets first",

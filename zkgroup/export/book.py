@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import islice
+from typing import NamedTuple
 
 from zkgroup.errors import RefusedError
 from zkgroup.export.documents import decode_log
@@ -21,6 +22,14 @@ from zkgroup.export.words import Disagreement, PartitionFacts, PartitionPlan
 
 # Of the files with one mark so many are asked which log they are of.
 _FOOTERS = 8
+
+
+class LakeLog(NamedTuple):
+    """How a lake knows a topic's log: by which mark in file names. ``follows``: it holds an earlier one of the topic,
+    and nothing of this."""
+
+    tag: str | None
+    follows: bool = False
 
 
 class Book:
@@ -41,26 +50,26 @@ class Book:
         """The last runs of all other groups."""
         return {group: self._lake.last(group) for group in self._lake.groups() if group != self._own}
 
-    # --- marks ------------------------------------------------------------------------------------------------------
+    # --- logs -------------------------------------------------------------------------------------------------------
 
-    def tags(self, identities: Mapping[str, TopicIdentity], cluster: Callable[[], str]) -> dict[str, str | None]:
-        """The mark of each topic's incarnation in file names, alike for all groups: none for the first that the lake
+    def logs(self, identities: Mapping[str, TopicIdentity], cluster: Callable[[], str]) -> dict[str, LakeLog]:
+        """How the lake knows each topic's present log, alike for all groups. The mark is none for the first log that it
         has seen, that of the log's birth for others. Another cluster's topic of this name is no incarnation: its files
         are in the way."""
-        return {topic: self._tag(topic, now, cluster) for topic, now in identities.items()}
+        return {topic: self._log(topic, now, cluster) for topic, now in identities.items()}
 
-    def _tag(self, topic: str, now: TopicIdentity, cluster: Callable[[], str]) -> str | None:
+    def _log(self, topic: str, now: TopicIdentity, cluster: Callable[[], str]) -> LakeLog:
         known = self.last.coverage.get(topic)
         if known is not None and known.identity.same(now):
-            return known.identity.tag
+            return LakeLog(known.identity.tag)
         theirs = [(one.coverage[topic].identity, one.cluster) for one in self.others.values() if topic in one.coverage]
         if same := [found for found, _ in theirs if found.same(now)]:
-            return same[0].tag
+            return LakeLog(same[0].tag)
         if known is not None or any(where in (None, cluster()) for _, where in theirs):
-            return f"{now.czxid:x}"
-        return None if theirs else self._tag_of_files(topic, now, cluster)
+            return LakeLog(f"{now.czxid:x}", follows=True)
+        return LakeLog(None) if theirs else self._log_by_files(topic, now, cluster)
 
-    def _tag_of_files(self, topic: str, now: TopicIdentity, cluster: Callable[[], str]) -> str | None:
+    def _log_by_files(self, topic: str, now: TopicIdentity, cluster: Callable[[], str]) -> LakeLog:
         """As the files tell, where no manifest does any more; those of older releases by their names alone."""
         names: dict[str | None, list[str]] = {}
         for file in self._lake.published(topic):
@@ -69,16 +78,16 @@ class Book:
                 some.append(file.name)
         birth = f"{now.czxid:x}"
         if birth in names:
-            return birth
+            return LakeLog(birth)
         others = bool(set(names) - {None})
         for tag, some in names.items():
             found = next(islice(filter(None, map(self._log_of, some)), 1), None)
             if found is None:
                 continue
             if found[1].same(now):
-                return tag
+                return LakeLog(tag)
             others |= found[0] == cluster()
-        return birth if others else None
+        return LakeLog(birth, follows=True) if others else LakeLog(None)
 
     def _log_of(self, name: str) -> tuple[str, TopicIdentity] | None:
         # pyarrow: where there are manifests, or no files, a look does without.
@@ -91,17 +100,34 @@ class Book:
 
     # --- what is accounted for --------------------------------------------------------------------------------------
 
+    @staticmethod
+    def made_again(facts: Iterable[PartitionFacts], logs: Mapping[str, LakeLog]) -> list[PartitionFacts]:
+        """``facts``, of which those are of a topic that was made again whose offset may be of the log before: a group
+        that was renamed, or copied, has offset nodes that are newer than the topic."""
+        return [
+            replace(fact, remade=True)
+            if fact.committed is not None and (log := logs.get(fact.partition.topic)) is not None and log.follows
+            else fact
+            for fact in facts
+        ]
+
     def complete(
-        self, facts: Iterable[PartitionFacts], identities: Mapping[str, TopicIdentity], policy: Disagreement
-    ) -> list[PartitionFacts]:
+        self, facts: Iterable[PartitionFacts], identities: Mapping[str, TopicIdentity],
+        tags: Mapping[str, str | None], policy: Disagreement,
+    ) -> list[PartitionFacts]:  # fmt: skip
         """``facts`` with what others have exported, wherever that matters: where the group stands where their exports
         end, or something is to be done about it if it does not."""
-        return [self._completed(fact, identities.get(fact.partition.topic), policy) for fact in facts]
+        return [
+            fact
+            if fact.remade or fact.partition.topic not in identities
+            else self._completed(fact, identities[fact.partition.topic], tags.get(fact.partition.topic), policy)
+            for fact in facts
+        ]
 
-    def _completed(self, fact: PartitionFacts, now: TopicIdentity | None, policy: Disagreement) -> PartitionFacts:
+    def _completed(
+        self, fact: PartitionFacts, now: TopicIdentity, tag: str | None, policy: Disagreement
+    ) -> PartitionFacts:
         topic = fact.partition.topic
-        if now is None or fact.remade:
-            return fact
         agrees = any(fact.committed == high for _, high in fact.coverage)
         if agrees and (fact.log_end == fact.committed or policy == "fail"):
             return fact
@@ -111,11 +137,20 @@ class Book:
         if topic not in self.last.coverage:
             fresh = bool(theirs) and not any(fact.partition.partition in found.partitions for found in theirs)
             fact = replace(fact, fresh=fresh)
+            if not theirs:
+                return self._by_files(fact, tag)
         fact = replace(fact, fresh=fact.fresh and not held)
         whole = union((*fact.coverage, *held))
         if policy == "fail" and all(fact.committed != high for _, high in whole):
             return fact  # refused by the name of whoever is in the way
         return replace(fact, coverage=whole)
+
+    def _by_files(self, fact: PartitionFacts, tag: str | None) -> PartitionFacts:
+        """What no manifest tells of any more files still do: a group that stands behind what they hold is refused by
+        their names, one that stands ahead of it was moved."""
+        held = union(self._lake.intervals(fact.partition, tag, frozenset()))
+        ahead = fact.committed is not None and bool(held) and fact.committed > held[-1][1]
+        return replace(fact, coverage=held) if ahead else fact
 
     def refuse_others(self, parts: Iterable[PartitionPlan], identities: Mapping[str, TopicIdentity]) -> None:
         """Raise ``RefusedError`` where the group begins a partition that another one has exported here, and not just

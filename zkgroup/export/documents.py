@@ -71,8 +71,9 @@ class DamagedDocumentError(ZkgroupError):
 
 
 def _unreadable(name: str, why: str) -> DamagedDocumentError:
+    anew = "; or move it away, and export --adopt enters its files anew" if name.endswith("/manifest.json") else ""
     return DamagedDocumentError(
-        f"{name} cannot be read: {why}", "restore it from a copy, or use the release that wrote it"
+        f"{name} cannot be read: {why}", f"restore it from a copy, or use the release that wrote it{anew}"
     )
 
 

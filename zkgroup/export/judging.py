@@ -6,6 +6,7 @@ import datetime
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from zkgroup.export.documents import decode_layout
 from zkgroup.export.footer import Footer, UnreadableFileError, count_rows, read_footer
 from zkgroup.export.holdings import LiveFile
 from zkgroup.export.intervals import Interval
@@ -57,12 +58,28 @@ def wrong_with(file: Published, look: Look, known: LiveFile | None) -> list[str]
     if topic != file.told.topic or not right:
         what = ", ".join(f"{topic}-{partition} {start} to {end}" for partition, start, end in said[:3]) or "nothing"
         problems.append(f" says that it is {what}")
+    if known is None and not problems and (told := footer.told.get("layout")) is not None:
+        problems += _judge_place(file, footer, decode_layout(f"the layout in {file.name}", told))
     if look.why is not None:
         problems.append(f": {look.why}")
     if len(footer.slices) <= 1:
         whole = known.file.slices[0] if known else Slice(file.told.partition, file.told.start, file.told.end, rows)
         problems += [f": {why}" for why in _judge_groups(footer.metadata, (whole.start, whole.end))]
     return problems
+
+
+def _judge_place(file: Published, footer: Footer, layout: Layout) -> list[str]:
+    """Whether it lies where it was written, by its own words: a copy elsewhere is not that file."""
+    try:
+        period = layout.period_of_folder(file.name) if layout.timed else None
+    except ValueError:
+        return [" is in a folder of no day"]
+    run = footer.told.get("run", "").rpartition("@")[2]
+    folder = layout.folder(file.told.topic, file.told.partition, period)
+    right = f"{folder}/{layout.name(footer.slices, run, file.told.tag)}"
+    if file.name != right:
+        return [f" was written as {right}: it was renamed, or is a copy"]
+    return judge_times(footer, layout, layout.calendar(), file.name) if layout.timed else []
 
 
 def _statistics(metadata: Any, column: str) -> Iterator[tuple[int, int, Any]]:

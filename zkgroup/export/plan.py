@@ -110,6 +110,13 @@ def make_backfill(
     for fact in facts:
         if fact.begin is None:
             continue
+        if fact.remade:
+            # It would count for an export of the new log, and the next one go on where the group stood in the old one.
+            if policies.recreated == "skip":
+                troubles.leave_out(fact.partition, "its topic was made again")
+            else:
+                troubles.add("not begun", str(fact.partition))
+            continue
         end = fact.log_end if fact.until is None else min(fact.until, fact.log_end)
         for lacking in subtract((fact.begin, end), fact.coverage):
             if part := _filling(fact, lacking, policies, troubles):
@@ -117,6 +124,8 @@ def make_backfill(
     if max_messages is not None:
         partitions = [part for part in _limited(partitions, max_messages) if part.start < part.end or part.skipped]
     for fact in facts:
+        if fact.remade:
+            continue
         begin = 0 if from_the_first else fact.begin
         end = fact.log_end if fact.until is None else fact.until
         wanted = [

@@ -201,7 +201,8 @@ class _Export:
         if self._unfinished():
             raise RefusedError(
                 f"an export of group {request.group} is unfinished, and its files may be in no manifest yet",
-                "finish it first: run its command again, or end it with --settle; --status tells of it",
+                "finish it first: run its command again, or end it with --settle (forget, if its folder is lost); "
+                "--status tells of it",
             )
         cluster = claim.persist(lambda: ExportGroup(claim.registry, request.group, self._warn).cluster())
         made = adopt(
@@ -233,7 +234,9 @@ class _Export:
             identities=identities,
             coverage=last.coverage,
         )
-        tags = book.tags(identities, lambda: cluster or group.cluster())
+        logs = book.logs(identities, lambda: cluster or group.cluster())
+        tags = {topic: found.tag for topic, found in logs.items()}
+        facts = book.made_again(facts, logs)
         if request.policies.recreated == "fail":
             refuse_other_cluster(group, self._lake, facts, last)
         plan = self._decide(facts, identities, tags, book)
@@ -313,7 +316,7 @@ class _Export:
             # What other members read in the meantime is in no export of ours: that is how it is meant.
             policies = replace(policies, disagreement="group")
         if not request.backfill:
-            facts = book.complete(facts, identities, policies.disagreement)
+            facts = book.complete(facts, identities, tags, policies.disagreement)
             if policies.disagreement == "fail":
                 # What is refused anyway is refused by the name of the file that is in the way, if there is one.
                 again = [

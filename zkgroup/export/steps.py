@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal, Self
 
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
-from zkgroup.export.assembling import Written, refuse_unexplained
+from zkgroup.export.assembling import Written, refuse_fewer, refuse_unexplained
 from zkgroup.export.book import Book
 from zkgroup.export.claim import ExportClaim
 from zkgroup.export.documents import digest, encode_manifest, encode_plan
@@ -73,13 +73,13 @@ class ExportRun:
                 f"an export of group {claim.group} to {pointer.output} is not finished, and its plan is not in "
                 f"{lake.store.uri}",
                 f"finish it first: the same command with --to {pointer.output}, where that folder is; or end it there "
-                "with --settle withdraw",
+                "with --settle withdraw; if what that held is lost, --settle forget ends it",
             )
         plan, found = here
         if found != pointer.plan:
             raise RefusedError(
                 f"the plan of run {pointer.run} in {lake.store.uri} is not the one that group {claim.group} is held by",
-                "somebody changed or restored the folder: restore its plan.json",
+                "somebody changed or restored the folder: restore its plan.json, or end the run with --settle forget",
             )
         return cls(claim, lake, plan, pointer, surroundings)
 
@@ -189,6 +189,7 @@ class ExportRun:
                 )
         if not plan.record_unexplained:
             refuse_unexplained(parts)
+        refuse_fewer(parts)
         for part in parts:
             if missing := part.gaps.get("unexplained"):
                 self._with.warn(
@@ -281,7 +282,7 @@ class ExportRun:
             return found
         raise RefusedError(
             f"the manifest of run {self.plan.run} is not in {self._store.uri}/{self._folder} as it was decided",
-            "somebody changed or restored the folder: restore it",
+            "somebody changed or restored the folder: restore it, or end the run with --settle forget",
         )
 
     def _publish(self, manifest: Manifest) -> None:

@@ -78,9 +78,14 @@ class _Problem(NamedTuple):
 
 @dataclass
 class _Account:
-    """What manifests tell of a partition, and what its files do. ``folders``: the offsets of each."""
+    """What manifests tell of a partition, and what its files do. ``folders``: the offsets of each. ``claimed``: what a
+    group's last manifest accounts for; ``again``: what was written again, for runs that may be gone; ``orphaned``: what
+    whole files hold that no manifest names."""
 
     by_group: dict[str, list[Interval]] = field(default_factory=dict)
+    claimed: dict[str, list[Interval]] = field(default_factory=dict)
+    again: list[Interval] = field(default_factory=list)
+    orphaned: list[Interval] = field(default_factory=list)
     skipped: list[Interval] = field(default_factory=list)
     rows: int = 0
     gaps: int = 0
@@ -146,7 +151,7 @@ def verify(
         _judge_offsets(lake.last(group), group, offsets, books, note)
     rows: list[VerifyRow] = []
     for key in sorted(books.accounts, key=lambda key: (key.topic, key.partition, key.tag or "")):
-        rows += _rows(key, books.accounts[key])
+        rows += _rows(key, books.accounts[key], is_earlier=books.is_of_earlier_log(key.topic, key.tag))
     return rows + books.strangers
 
 
@@ -154,7 +159,11 @@ def _read_books(lake: Lake) -> _Books:
     books, holdings = _Books(), Holdings()
     for group in lake.groups():
         with contextlib.suppress(DamagedDocumentError):  # told of below
-            books.lasts.append(lake.last(group))
+            books.lasts.append(last := lake.last(group))
+            for topic, coverage in last.coverage.items():
+                for number, intervals in coverage.partitions.items():
+                    claimed = books.account(Incarnation(topic, number, coverage.identity.tag)).claimed
+                    claimed.setdefault(group, []).extend(intervals)
         for run in lake.runs(group):
             try:
                 found = decided_run(lake, group, run)
@@ -176,7 +185,7 @@ def _enter_run(
     for part, rows in zip(manifest.parts, held, strict=True):
         if part.plan.partition not in withdrawn:
             key = Incarnation(*part.plan.partition, tags.get(part.plan.partition.topic))
-            _enter(books.account(key), group, manifest.run, part, rows)
+            _enter(books.account(key), group, manifest.run, part, rows, timed=manifest.layout.timed)
             if unexplained := part.gaps.get("unexplained"):  # or it would have been refused
                 books.notes.append(
                     f"run {manifest.run} of group {group} found {unexplained} of offsets {part.plan.start} to "
@@ -184,13 +193,15 @@ def _enter_run(
                 )
 
 
-def _enter(account: _Account, group: str, run: str, part: ManifestPart, rows: int) -> None:
+def _enter(account: _Account, group: str, run: str, part: ManifestPart, rows: int, *, timed: bool) -> None:
     interval = (part.plan.start, part.end)
     account.skipped += [(gap.start, gap.end) for gap in part.plan.skipped]
     if part.plan.again:  # the run that wrote it first accounts for its offsets
         lost = sum(one.rows for one in part.plan.again)
         account.rows += rows - lost
         account.gaps += lost - rows
+        if not timed:  # such a file has all that its offsets have, whoever wrote the one before it
+            account.again.append(interval)
     else:
         account.by_group.setdefault(group, []).append(interval)
         account.rows += rows
@@ -240,6 +251,9 @@ def _judge_file(books: _Books, file: Published, look: Look, calendars: dict[Layo
             why = f"{file.name} is in no run's manifest (it says: {run})"
             mend: Mend = "adopt" if can else "move"
             account.problems.append(_Problem(interval, why, footer.told.get("group") if can else None, mend=mend))
+            for one in slices if can else ():
+                key = Incarnation(told.topic, one.partition, told.tag)
+                books.account(key).orphaned.append((one.start, one.end))
         account.problems += [_Problem(interval, f"{file.name}{why}", mend="move") for why in problems]
         return
     if look.footer is not None and known.layout.timed:
@@ -294,7 +308,7 @@ def _judge_offsets(
             account.standing.append(_Problem((low, high), why, group, "ahead" if ahead else "behind"))
 
 
-def _rows(key: Incarnation, account: _Account) -> Iterator[VerifyRow]:
+def _rows(key: Incarnation, account: _Account, *, is_earlier: bool) -> Iterator[VerifyRow]:
     everything = [interval for found in account.by_group.values() for interval in found]
     known = union([*everything, *account.skipped])
     problems = list(account.problems)
@@ -304,8 +318,21 @@ def _rows(key: Incarnation, account: _Account) -> Iterator[VerifyRow]:
     problems += [_Problem(interval, "exported twice", mend="undo") for interval in twice]
     # Of all groups together: a lake's reader does not ask who exported what.
     whose = f" of group {next(iter(account.by_group))}" if len(account.by_group) == 1 else ""
-    for hole in holes([*everything, *account.skipped]):
-        problems.append(_Problem(hole, f"in no run{whose}", _who_fills(account.by_group, hole), mend="fill"))
+    found = [*everything, *account.skipped, *account.again]
+    for claimant, intervals in account.claimed.items():
+        for claim in intervals:
+            for lacking in subtract(claim, [*found, *account.orphaned]):
+                why = f"in no run, though the last manifest of group {claimant} accounts for it: its run is gone"
+                problems.append(_Problem(lacking, why, claimant, mend="fill"))
+                found.append(lacking)
+    for hole in holes(found):
+        unfilled = subtract(hole, account.orphaned)
+        for part in [*unfilled, *subtract(hole, unfilled)]:
+            if is_earlier:
+                problems.append(_Problem(part, f"in no run{whose}, and the topic was made again: nothing can fill it"))
+            else:
+                who = _who_fills(account.by_group, part) if part in unfilled else None
+                problems.append(_Problem(part, f"in no run{whose}", who, mend="fill"))
     low, high = (known[0][0], known[-1][1]) if known else (0, 0)
     # What was passed over, and filled since, is not skipped any more.
     skipped = sum(end - start for gap in union(account.skipped) for start, end in subtract(gap, everything))
