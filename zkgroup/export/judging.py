@@ -6,6 +6,7 @@ import datetime
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from zkgroup.errors import ZkgroupError
 from zkgroup.export.documents import decode_layout
 from zkgroup.export.footer import Footer, UnreadableFileError, count_rows, read_footer
 from zkgroup.export.holdings import LiveFile
@@ -58,8 +59,8 @@ def wrong_with(file: Published, look: Look, known: LiveFile | None) -> list[str]
     if topic != file.told.topic or not right:
         what = ", ".join(f"{topic}-{partition} {start} to {end}" for partition, start, end in said[:3]) or "nothing"
         problems.append(f" says that it is {what}")
-    if known is None and not problems and (told := footer.told.get("layout")) is not None:
-        problems += _judge_place(file, footer, decode_layout(f"the layout in {file.name}", told))
+    if known is None and not problems and "layout" in footer.told:
+        problems += _judge_place(file, footer)
     if look.why is not None:
         problems.append(f": {look.why}")
     if len(footer.slices) <= 1:
@@ -68,8 +69,12 @@ def wrong_with(file: Published, look: Look, known: LiveFile | None) -> list[str]
     return problems
 
 
-def _judge_place(file: Published, footer: Footer, layout: Layout) -> list[str]:
+def _judge_place(file: Published, footer: Footer) -> list[str]:
     """Whether it lies where it was written, by its own words: a copy elsewhere is not that file."""
+    try:
+        layout = decode_layout("its layout", footer.told["layout"])
+    except ZkgroupError as error:
+        return [f": {error.message}"]
     try:
         period = layout.period_of_folder(file.name) if layout.timed else None
     except ValueError:
@@ -77,6 +82,8 @@ def _judge_place(file: Published, footer: Footer, layout: Layout) -> list[str]:
     run = footer.told.get("run", "").rpartition("@")[2]
     folder = layout.folder(file.told.topic, file.told.partition, period)
     right = f"{folder}/{layout.name(footer.slices, run, file.told.tag)}"
+    if layout.timed and not file.name.startswith(f"{folder}/"):
+        return [f" is in no folder of {layout.told()}: it was moved, or is a copy"]
     if file.name != right:
         return [f" was written as {right}: it was renamed, or is a copy"]
     return judge_times(footer, layout, layout.calendar(), file.name) if layout.timed else []
