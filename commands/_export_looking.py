@@ -78,7 +78,8 @@ def show_lake(ctx: typer.Context, to: str, group: str | None, output: Output, *,
     rows = check(lake, committed, notes.append)
     print_rows(rows, VERIFY, output)
     warn(ctx, notes)
-    if group is not None and not lake.runs(group) and all(row.group != group for row in rows):
+    nobodys = [row for row in rows if row.problem is not None and row.group in (None, group)]
+    if group is not None and not nobodys and not lake.runs(group):
         raise NotFoundError(f"{root} keeps no exports of group {group}", f"groups that it keeps: {_groups(lake)}")
     if problems := [row for row in rows if row.problem is not None]:
         first = problems[0]

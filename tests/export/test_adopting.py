@@ -391,8 +391,12 @@ def test_a_bound_behind_the_end_is_told(
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", '"x"', "{}", '{"cluster": 1, "czxid": 2, "topic_id": null}',
-             '{"cluster": "c", "czxid": true, "topic_id": null}', '{"cluster": "c", "czxid": 2, "topic_id": 3}'],
+    "text",
+    [
+        "", "{", "[]", '"x"', "{}", '{"cluster": 1, "czxid": 2, "topic_id": null, "tag": null}',
+        '{"cluster": "c", "czxid": true, "topic_id": null, "tag": null}',
+        '{"cluster": "c", "czxid": 2, "topic_id": 3, "tag": null}', '{"cluster": "c", "czxid": 2, "topic_id": null}',
+    ],
 )  # fmt: skip
 def test_a_footer_that_nobody_can_read_tells_no_log(text: str) -> None:
     """It is as if it told none."""

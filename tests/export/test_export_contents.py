@@ -86,7 +86,7 @@ def test_the_schema_is_the_documented_one(
     assert metadata.pop("zkgroup.version")
     assert metadata.pop("zkgroup.file")
     log = json.loads(metadata.pop("zkgroup.log"))
-    assert (type(log["czxid"]), log.keys()) == (int, {"cluster", "czxid", "topic_id"})
+    assert (type(log["czxid"]), log["tag"], log.keys()) == (int, None, {"cluster", "czxid", "topic_id", "tag"})
     assert metadata == {
         "zkgroup.group": group,
         "zkgroup.topic": topic,

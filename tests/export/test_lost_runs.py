@@ -25,7 +25,7 @@ from zkgroup.export.verify import verify
 from zkgroup.export.words import Lost, PartitionPlan, Policies, RecreatedPolicy, Skipped
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import Record, create_topic, delete_topic, produce
+from zkgroup.sandbox.topics import Record, add_partitions, create_topic, delete_topic, produce
 from zkgroup.servers.kafka import KafkaSettings, producer
 from zkgroup.servers.registry import Registry
 
@@ -148,8 +148,78 @@ def test_a_backfill_does_not_answer_for_a_log_that_was_made_again(
     assert offsets(lake) == sorted([*range(30), *range(90), *range(60)])
 
 
-@pytest.mark.parametrize("place", ["topic={}/0.0-30.parquet", "topic={}/partition=00/0-30.parquet",
-                                   "topic={}/partition=0/date=2024-05-01/0-30.parquet"])  # fmt: skip
+@pytest.mark.parametrize("renamed", [False, True])
+def test_a_partition_that_comes_later_is_of_the_new_log_as_well(
+    in_process: Export, make_topic: Make, fill: Fill, unique: Unique, lake: Lake, registry: Registry, commit: Commit,
+    kafka: KafkaSettings, renamed: bool,
+) -> None:  # fmt: skip
+    """The group's offset of it is one of the log before, though it has begun with the new one elsewhere."""
+    topic, group = make_topic(2), unique("group")
+    fill(topic, 60, 2)
+    in_process(group, topic)
+    made_again(registry, topic)
+    fill(topic, 10)
+    if renamed:
+        group = unique("heir")
+        commit(group, {TopicPartition(topic, number): 30 for number in (0, 1)})
+    in_process(group, topic, policies=Policies(recreated="earliest"))
+    add_partitions(registry, topic, 2)
+    produce(kafka, topic, [Record(b"%d" % n, None, 1, None) for n in range(50)])
+    with pytest.raises(RefusedError, match="deleted and made again since"):
+        in_process(group, topic)
+    rows = in_process(group, topic, policies=Policies(recreated="earliest"))
+    assert [(row.partition, row.start, row.end) for row in rows] == [(0, 10, 10), (1, 0, 50)]
+    in_process(group, topic)
+    assert problems(lake) == []
+
+
+def test_an_heir_is_in_the_way_in_the_new_log(
+    in_process: Export, make_topic: Make, fill: Fill, unique: Unique, lake: Lake, registry: Registry, commit: Commit
+) -> None:
+    """What a group has exported of the log before gives it no place in this one."""
+    topic, group, heir = make_topic(), unique("group"), unique("heir")
+    fill(topic, 30)
+    in_process(group, topic)
+    made_again(registry, topic)
+    commit(heir, {TopicPartition(topic, 0): 30})
+    fill(topic, 10)
+    in_process(heir, topic, policies=Policies(recreated="earliest"))
+    fill(topic, 60)
+    with pytest.raises(RefusedError, match=f"group {heir} has exported .* up to offset 10 .* would begin at 30"):
+        in_process(group, topic, policies=Policies(recreated="committed"))
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_what_is_missing_of_an_earlier_log_is_not_forgotten_with_it(
+    in_process: Export, make_topic: Make, fill: Fill, unique: Unique, lake: Lake, registry: Registry, cluster: Sandbox,
+    which: int,
+) -> None:  # fmt: skip
+    """The manifests that are left of it still account for what is gone; no command brings that back."""
+    topic, group = make_topic(), unique("group")
+    for _ in range(4):
+        fill(topic, 10)
+        in_process(group, topic)
+    made_again(registry, topic)
+    fill(topic, 5)
+    in_process(group, topic, policies=Policies(recreated="earliest"))
+    (lost,) = [name for name in published_in(root(lake)) if f"/{10 * which}-" in name and ".g" not in name]
+    (root(lake) / lost).unlink()
+    shutil.rmtree(root(lake) / lake.folder(group, lake.runs(group)[which]))
+    ((start, end, why),) = problems(lake)
+    assert (start, end) == (10 * which, 10 * which + 10)
+    assert why.endswith("and the topic was made again: only a copy brings it back")
+    assert "--backfill" not in looked(cluster, lake)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "topic={}/0.0-30.parquet",
+        "topic={}/partition=0/0-30.gabc.parquet",
+        "topic={}/partition=00/0-30.parquet",
+        "topic={}/partition=0/date=2024-05-01/0-30.parquet",
+    ],
+)
 @pytest.mark.parametrize("forgotten", [False, True])
 def test_a_copy_in_another_folder_is_no_file_of_its_own(
     in_process: Export, make_topic: Make, fill: Fill, unique: Unique, lake: Lake, cluster: Sandbox, place: str,

@@ -138,12 +138,11 @@ def _whole(
                 elif found[0] != cluster:
                     warn(f"{file.name} is of cluster {found[0]}, and this is {cluster}: it is not adopted")
                 else:
-                    identity = TopicIdentity(found[1].czxid, found[1].topic_id, None, file.told.tag)
                     slices = look.footer.slices
                     rows = look.footer.metadata.num_rows
                     entry = ManifestFile(told.get("file", ""), file.name, topic, rows, file.size, slices)
                     layout = decode_layout(f"the layout in {lake.store.uri}/{file.name}", told["layout"])
-                    yield Orphan(entry, told.get("run", "").rpartition("@")[2], identity, layout)
+                    yield Orphan(entry, told.get("run", "").rpartition("@")[2], found[1], layout)
 
 
 def _alone(orphans: Sequence[Orphan], known: _Known, warn: Callable[[str], None]) -> list[Orphan]:

@@ -100,16 +100,31 @@ class Book:
 
     # --- what is accounted for --------------------------------------------------------------------------------------
 
-    @staticmethod
-    def made_again(facts: Iterable[PartitionFacts], logs: Mapping[str, LakeLog]) -> list[PartitionFacts]:
+    def made_again(
+        self, facts: Iterable[PartitionFacts], identities: Mapping[str, TopicIdentity], logs: Mapping[str, LakeLog],
+        *, joins: bool,
+    ) -> list[PartitionFacts]:  # fmt: skip
         """``facts``, of which those are of a topic that was made again whose offset may be of the log before: a group
-        that was renamed, or copied, has offset nodes that are newer than the topic."""
+        that was renamed, or copied, has offset nodes that are newer than the topic; and a partition may come later,
+        which, where the group ``joins``, other members have read."""
         return [
             replace(fact, remade=True)
-            if fact.committed is not None and (log := logs.get(fact.partition.topic)) is not None and log.follows
+            if fact.committed is not None
+            and (log := logs.get(fact.partition.topic)) is not None
+            and (log.follows or (log.tag is not None and not joins and not self._is_known(fact, identities, log.tag)))
             else fact
             for fact in facts
         ]
+
+    def _is_known(self, fact: PartitionFacts, identities: Mapping[str, TopicIdentity], tag: str) -> bool:
+        """Whether anybody has exported something of a partition's present log."""
+        topic, number = fact.partition
+        if fact.coverage:
+            return True
+        known = [one.coverage[topic] for one in (self.last, *self.others.values()) if topic in one.coverage]
+        if any(found.identity.same(identities[topic]) and number in found.partitions for found in known):
+            return True
+        return bool(self._lake.intervals(fact.partition, tag, frozenset()))
 
     def complete(
         self, facts: Iterable[PartitionFacts], identities: Mapping[str, TopicIdentity],
@@ -157,11 +172,11 @@ class Book:
         where that one's export ends (as a group that was renamed does): what lies between would be in no run. So where
         it comes to what another group accounts for, whether the files are there or not."""
         for part in parts:
-            covered = self._covered(part)
-            if part.start == part.end and covered:
-                continue
             topic, number = part.partition
             identity = identities.get(topic)
+            covered = self._covered(part, identity)
+            if part.start == part.end and covered:
+                continue
             held = {
                 group: known.partitions[number]
                 for group, theirs in self.others.items()
@@ -176,10 +191,12 @@ class Book:
                 if among or (not covered and part.start not in ends):
                     raise self._taken(part, group, intervals[-1][1])
 
-    def _covered(self, part: PartitionPlan) -> Sequence[Interval]:
-        """What the group's own runs account for; nothing of a partition that they do not know."""
+    def _covered(self, part: PartitionPlan, now: TopicIdentity | None) -> Sequence[Interval]:
+        """What the group's own runs account for; nothing of a partition that they do not know, or of another log."""
         known = self.last.coverage.get(part.partition.topic)
-        return () if known is None else known.partitions.get(part.partition.partition, ())
+        if known is None or now is None or not known.identity.same(now):
+            return ()
+        return known.partitions.get(part.partition.partition, ())
 
     def _taken(self, part: PartitionPlan, group: str, end: int) -> RefusedError:
         return RefusedError(

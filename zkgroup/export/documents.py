@@ -206,19 +206,19 @@ def _read_identity(found: Mapping[str, Any]) -> TopicIdentity:
 
 def encode_log(cluster: str, topic: TopicIdentity) -> str:
     """What a file's footer says of the log that its messages are of."""
-    log = {"cluster": cluster, "czxid": topic.czxid, "topic_id": topic.topic_id}
+    log = {"cluster": cluster, "czxid": topic.czxid, "topic_id": topic.topic_id, "tag": topic.tag}
     return orjson.dumps(log, option=orjson.OPT_SORT_KEYS).decode()
 
 
 def decode_log(text: str) -> tuple[str, TopicIdentity] | None:
-    """The cluster and the log that a footer tells of, without its mark; None where nobody can read that."""
+    """The cluster and the log that a footer tells of; None where nobody can read that."""
     try:
         found = orjson.loads(text)
-        cluster, czxid, topic_id = found["cluster"], found["czxid"], found["topic_id"]
+        cluster, czxid, topic_id, tag = (found[key] for key in ("cluster", "czxid", "topic_id", "tag"))
     except (KeyError, TypeError, ValueError):
         return None
-    told = isinstance(cluster, str) and type(czxid) is int and isinstance(topic_id, str | None)
-    return (cluster, TopicIdentity(czxid, topic_id)) if told else None
+    texts = isinstance(cluster, str) and isinstance(topic_id, str | None) and isinstance(tag, str | None)
+    return (cluster, TopicIdentity(czxid, topic_id, None, tag)) if texts and type(czxid) is int else None
 
 
 # --- layout ---------------------------------------------------------------------------------------------------------

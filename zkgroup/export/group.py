@@ -147,7 +147,8 @@ class ExportGroup:
             identity = (identities or {}).get(partition.topic)
             known = (coverage or {}).get(partition.topic)
             remade = known is not None and identity is not None and not known.identity.same(identity)
-            if identity is not None and isinstance(node, Node) and offset is not None and known is None:
+            unknown = known is None or (not remade and partition.partition not in known.partitions)
+            if identity is not None and isinstance(node, Node) and offset is not None and unknown:
                 # The transaction that wrote the offset came before the one that made the topic.
                 remade = node.stat.mzxid < identity.czxid
             covered = () if known is None or remade else known.partitions.get(partition.partition, ())

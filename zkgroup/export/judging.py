@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from zkgroup.errors import ZkgroupError
-from zkgroup.export.documents import decode_layout
+from zkgroup.export.documents import decode_layout, decode_log
 from zkgroup.export.footer import Footer, UnreadableFileError, count_rows, read_footer
 from zkgroup.export.holdings import LiveFile
 from zkgroup.export.intervals import Interval
@@ -81,7 +81,8 @@ def _judge_place(file: Published, footer: Footer) -> list[str]:
         return [" is in a folder of no day"]
     run = footer.told.get("run", "").rpartition("@")[2]
     folder = layout.folder(file.told.topic, file.told.partition, period)
-    right = f"{folder}/{layout.name(footer.slices, run, file.told.tag)}"
+    log = decode_log(footer.told.get("log", ""))
+    right = f"{folder}/{layout.name(footer.slices, run, file.told.tag if log is None else log[1].tag)}"
     if layout.timed and not file.name.startswith(f"{folder}/"):
         return [f" is in no folder of {layout.told()}: it was moved, or is a copy"]
     if file.name != right:

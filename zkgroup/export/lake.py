@@ -232,6 +232,13 @@ class Lake:
             told = {}
         run = told.get("run", "").rpartition("@")[2]
         if told.get("group", own) != own:
+            theirs = self.last(told["group"]).coverage.get(piece.partition.topic)
+            if theirs is None or theirs.identity.tag != file.told.tag:
+                return RefusedError(
+                    f"{what}: group {told['group']} exported them (run {run}), and no manifest tells of it any more",
+                    f"export --adopt --group {told['group']} enters them; then go on with that group, or where its "
+                    "exports end, as --on-disagreement lake does",
+                )
             return RefusedError(
                 f"{what}: group {told['group']} exported them (run {run})",
                 f"one group exports a topic to a destination: go on with group {told['group']}, choose another --to, "

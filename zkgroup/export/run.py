@@ -236,7 +236,7 @@ class _Export:
         )
         logs = book.logs(identities, lambda: cluster or group.cluster())
         tags = {topic: found.tag for topic, found in logs.items()}
-        facts = book.made_again(facts, logs)
+        facts = book.made_again(facts, identities, logs, joins=request.join is not None)
         if request.policies.recreated == "fail":
             refuse_other_cluster(group, self._lake, facts, last)
         plan = self._decide(facts, identities, tags, book)

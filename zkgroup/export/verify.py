@@ -23,7 +23,7 @@ from zkgroup.export.intervals import Interval, holes, overlaps, subtract, union
 from zkgroup.export.judging import Look, judge_times, look_at, wrong_with
 from zkgroup.export.lake import Lake, LastRun, Published
 from zkgroup.export.layout import Calendar, Layout, is_read, read_name
-from zkgroup.export.rundata import Manifest, ManifestPart, TopicIdentity, rows_held
+from zkgroup.export.rundata import Manifest, ManifestPart, TopicCoverage, TopicIdentity, rows_held
 from zkgroup.export.words import Slice
 from zkgroup.protocol.names import TopicPartition
 
@@ -78,9 +78,9 @@ class _Problem(NamedTuple):
 
 @dataclass
 class _Account:
-    """What manifests tell of a partition, and what its files do. ``folders``: the offsets of each. ``claimed``: what a
-    group's last manifest accounts for; ``again``: what was written again, for runs that may be gone; ``orphaned``: what
-    whole files hold that no manifest names."""
+    """What manifests tell of a partition, and what its files do. ``folders``: the offsets of each. ``claimed``: what
+    each group's last manifest of this log accounts for; ``again``: what was written again, for runs that may be gone;
+    ``orphaned``: what whole files hold that no manifest names."""
 
     by_group: dict[str, list[Interval]] = field(default_factory=dict)
     claimed: dict[str, list[Interval]] = field(default_factory=dict)
@@ -159,11 +159,8 @@ def _read_books(lake: Lake) -> _Books:
     books, holdings = _Books(), Holdings()
     for group in lake.groups():
         with contextlib.suppress(DamagedDocumentError):  # told of below
-            books.lasts.append(last := lake.last(group))
-            for topic, coverage in last.coverage.items():
-                for number, intervals in coverage.partitions.items():
-                    claimed = books.account(Incarnation(topic, number, coverage.identity.tag)).claimed
-                    claimed.setdefault(group, []).extend(intervals)
+            books.lasts.append(lake.last(group))
+        claims: dict[tuple[str, str | None], TopicCoverage] = {}
         for run in lake.runs(group):
             try:
                 found = decided_run(lake, group, run)
@@ -172,6 +169,11 @@ def _read_books(lake: Lake) -> _Books:
                 continue
             if found is not None:
                 _enter_run(books, holdings, group, *found)
+                coverage = lake.settled_coverage(group, run) if found[1] else found[0].coverage
+                claims |= {(topic, known.identity.tag): known for topic, known in coverage.items()}
+        for (topic, tag), known in claims.items():
+            for number, intervals in known.partitions.items():
+                books.account(Incarnation(topic, number, tag)).claimed.setdefault(group, []).extend(intervals)
     books.files = holdings.files
     return books
 
@@ -323,7 +325,11 @@ def _rows(key: Incarnation, account: _Account, *, is_earlier: bool) -> Iterator[
         for claim in intervals:
             for lacking in subtract(claim, [*found, *account.orphaned]):
                 why = f"in no run, though the last manifest of group {claimant} accounts for it: its run is gone"
-                problems.append(_Problem(lacking, why, claimant, mend="fill"))
+                if is_earlier:
+                    why, who = f"{why}, and the topic was made again: only a copy brings it back", None
+                else:
+                    who = claimant
+                problems.append(_Problem(lacking, why, who, mend="fill"))
                 found.append(lacking)
     for hole in holes(found):
         unfilled = subtract(hole, account.orphaned)
