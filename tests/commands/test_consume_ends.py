@@ -157,7 +157,7 @@ def test_an_offset_out_of_range_is_not_the_end(
     assert committed(registry, group) == {f"{topic}-0": 10}
 
 
-@pytest.mark.parametrize("options", [("--timeout-ms", "300"), ("-X", "consumer.timeout.ms=300")])
+@pytest.mark.parametrize("options", [("--timeout-ms", "3000"), ("-X", "consumer.timeout.ms=3000")])
 def test_a_while_without_a_message(
     cluster: Sandbox,
     make_topic: MakeTopic,

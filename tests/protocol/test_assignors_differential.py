@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ import orjson
 import pytest
 from jvm import java_machine
 from py4j.protocol import Py4JJavaError
+from support import fresh_name
 
 from zkgroup.errors import AssignmentRefusedError, MalformedZnodeError
 from zkgroup.protocol.assignors import Assignment, Strategy, assign, compat_of, resolve_all
@@ -121,7 +122,8 @@ def write(zookeeper: Sandbox, nodes: Mapping[str, bytes]) -> None:
 @pytest.fixture(scope="module")
 def worlds(zookeeper: Sandbox) -> list[World]:
     """The random registries, written to ZooKeeper."""
-    made = make_worlds(seed=20240817)
+    above = f"/{fresh_name('worlds')}"  # made anew where a worker comes back to this module
+    made = [replace(world, chroot=f"{above}{world.chroot}") for world in make_worlds(seed=20240817)]
     nodes: dict[str, bytes] = {}
     for world in made:
         for topic, partitions in world.partitions.items():
@@ -260,7 +262,7 @@ def test_whole_plans_are_the_references_own(reference: Reference, worlds: list[W
 def test_equal_hash_codes_are_a_tie(reference: Reference, zookeeper: Sandbox) -> None:
     """Where hash codes are equal (Aa and BB) the plans agree but for who owns which of the tied partitions."""
     partitions = {"Aa": (0, 1, 2), "BB": (0, 1, 2), "C": (0, 1)}
-    world = World(f"/ties-{reference.release}", partitions)
+    world = World(f"/{fresh_name('ties')}", partitions)
     world.groups["g"] = {f"g_{i}": Registration("static", {"Aa": 2, "BB": 2, "C": 2}, 1) for i in range(3)}
     nodes = {
         f"{world.chroot}/brokers/topics/{topic}": orjson.dumps({"version": 1, "partitions": {str(p): [1] for p in ps}})
@@ -338,10 +340,11 @@ ALL_DATA = READ_BY_ALL + READ_SINCE_1_0 + READ_BEFORE_1_0 + READ_BY_NONE
 @pytest.fixture(scope="module")
 def odd_registrations(zookeeper: Sandbox) -> str:
     """A chroot with one group for each of the registrations above, and four topics."""
-    nodes = {f"/odd/consumers/g{i}/ids/c": data for i, data in enumerate(ALL_DATA)}
-    nodes |= {f"/odd/brokers/topics/{t}": b'{"version":1,"partitions":{"0":[1]}}' for t in ("t", "tt", "u-1", "u")}
+    odd = f"/{fresh_name('odd')}"
+    nodes = {f"{odd}/consumers/g{i}/ids/c": data for i, data in enumerate(ALL_DATA)}
+    nodes |= {f"{odd}/brokers/topics/{t}": b'{"version":1,"partitions":{"0":[1]}}' for t in ("t", "tt", "u-1", "u")}
     write(zookeeper, nodes)
-    return "/odd"
+    return odd
 
 
 def test_registrations_are_read_as_the_reference_reads_them(reference: Reference, odd_registrations: str) -> None:
