@@ -20,7 +20,7 @@ from zkgroup.export.documents import DamagedDocumentError, decode_layout, decode
 from zkgroup.export.history import decided
 from zkgroup.export.holdings import Holdings, Incarnation
 from zkgroup.export.intervals import Interval, holes, overlaps, subtract, union
-from zkgroup.export.judging import look_at, wrong_with
+from zkgroup.export.judging import LOOKS, look_at, wrong_with
 from zkgroup.export.lake import MANIFEST, Lake, extended
 from zkgroup.export.layout import Layout
 from zkgroup.export.rundata import Manifest, ManifestFile, ManifestPart, TopicCoverage, TopicIdentity, now_ms
@@ -28,7 +28,6 @@ from zkgroup.export.words import PartitionPlan, Skipped, Slice
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.words import counted, listed
 
-_LOOKS: Final = 8  # files at a time: in an object store each look is a wait
 _SHOWN: Final = 3
 
 
@@ -122,7 +121,7 @@ def _whole(
     lake: Lake, group: str, cluster: str, topics: Iterable[str], known: _Known, warn: Callable[[str], None]
 ) -> Iterator[Orphan]:
     """The group's files that no manifest names and that are as they were written."""
-    with ThreadPoolExecutor(_LOOKS, thread_name_prefix="zkgroup-adopt") as pool:
+    with ThreadPoolExecutor(LOOKS, thread_name_prefix="zkgroup-adopt") as pool:
         for topic in topics:
             unnamed = [file for file in lake.published(topic) if file.name not in known.holdings.files]
             for file, look in pool.map(lambda file: (file, look_at(lake, file)), unnamed):
@@ -151,9 +150,7 @@ def _alone(orphans: Sequence[Orphan], known: _Known, warn: Callable[[str], None]
     for name, live in known.holdings.files.items():
         for one in live.file.slices:
             folders[name.rpartition("/")[0], one.partition, live.tag].append((one.start, one.end))
-    logs: dict[tuple[str, str | None], list[TopicIdentity]] = defaultdict(list)
-    for key, identity in known.logs.items():
-        logs[key].append(identity)
+    logs = dict(known.logs)
     for orphan in orphans:
         for one in orphan.file.slices:
             folders[_folder(orphan), one.partition, orphan.identity.tag].append((one.start, one.end))
@@ -164,11 +161,9 @@ def _alone(orphans: Sequence[Orphan], known: _Known, warn: Callable[[str], None]
     for orphan in orphans:
         tag = orphan.identity.tag
         name, slices = orphan.file.name, orphan.file.slices
-        others = logs[orphan.file.topic, tag]
-        if any(not other.same(orphan.identity) for other in others):
+        if not logs.setdefault((orphan.file.topic, tag), orphan.identity).same(orphan.identity):
             warn(f"{name} is of another log than files beside it whose names are marked alike: it is not adopted")
             continue
-        others.append(orphan.identity)
         where = f"{orphan.file.topic}-"
         if both := [(one, o) for one in slices for o in twice[_folder(orphan), one.partition, tag] if _meets(o, one)]:
             one, (low, high) = both[0]

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import islice
 from typing import NamedTuple
 
 from zkgroup.errors import RefusedError
@@ -81,7 +80,7 @@ class Book:
             return LakeLog(birth)
         others = bool(set(names) - {None})
         for tag, some in names.items():
-            found = next(islice(filter(None, map(self._log_of, some)), 1), None)
+            found = next(filter(None, map(self._log_of, some)), None)
             if found is None:
                 continue
             if found[1].same(now):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from zkgroup.errors import ZkgroupError
 from zkgroup.export.documents import decode_layout, decode_log
@@ -14,6 +14,9 @@ from zkgroup.export.intervals import Interval
 from zkgroup.export.lake import Lake, Published
 from zkgroup.export.layout import Calendar, Layout
 from zkgroup.export.words import Slice
+
+#: Files that are looked into at a time: in an object store each look is a wait.
+LOOKS: Final = 8
 
 
 class Look(NamedTuple):

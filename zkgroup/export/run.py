@@ -32,7 +32,7 @@ from zkgroup.export.passing_over import passed_over, words_on
 from zkgroup.export.plan import make_plan
 from zkgroup.export.refusals import refuse_other_cluster
 from zkgroup.export.request import DEFAULT_TARGET_BYTES, ExportRequest, Settle
-from zkgroup.export.rundata import RunPlan, TopicIdentity, now_ms
+from zkgroup.export.rundata import Pointer, RunPlan, TopicIdentity, now_ms
 from zkgroup.export.settling import forget
 from zkgroup.export.steps import ExportRun
 from zkgroup.export.store import open_store
@@ -136,7 +136,7 @@ class _Export:
             if request.settle is not None:
                 return self._settle(claim, request.settle)
             if request.adopt:
-                return self._adopt(claim, attempt)
+                return self._adopt(claim, pointer, attempt)
             if request.join is not None and (pointer is None or pointer.state == "planned"):
                 self._join(stack, claim.registry, request.join)
             if pointer is not None:
@@ -194,11 +194,11 @@ class _Export:
         manifest = run.settle(how)
         return [] if manifest is None or how == "withdraw" else summaries_of(None, manifest)
 
-    def _adopt(self, claim: ExportClaim, attempt: str) -> list[PartitionSummary]:
+    def _adopt(self, claim: ExportClaim, pointer: Pointer | None, attempt: str) -> list[PartitionSummary]:
         from zkgroup.export.adopting import adopt  # pyarrow
 
         request = self._request
-        if self._unfinished():
+        if pointer is not None:
             raise RefusedError(
                 f"an export of group {request.group} is unfinished, and its files may be in no manifest yet",
                 "finish it first: run its command again, or end it with --settle (forget, if its folder is lost); "

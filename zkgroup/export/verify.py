@@ -20,15 +20,13 @@ from zkgroup.export.footer import Footer, UnreadableFileError, read_footer
 from zkgroup.export.history import decided_run
 from zkgroup.export.holdings import Holdings, Incarnation, LiveFile, tags_of
 from zkgroup.export.intervals import Interval, holes, overlaps, subtract, union
-from zkgroup.export.judging import Look, judge_times, look_at, wrong_with
+from zkgroup.export.judging import LOOKS, Look, judge_times, look_at, wrong_with
 from zkgroup.export.lake import Lake, LastRun, Published
 from zkgroup.export.layout import Calendar, Layout, is_read, read_name
 from zkgroup.export.rundata import Manifest, ManifestPart, TopicCoverage, TopicIdentity, rows_held
 from zkgroup.export.words import Slice
 from zkgroup.protocol.names import TopicPartition
 
-# Files that are looked into at a time: in an object store each look is a wait.
-_LOOKS: Final = 8
 #: ``fill``: it is missing, and a backfill writes it again. ``move``: it is in the way; ``refill``: then what it held is
 #: missing. ``adopt``: it is whole, and in no manifest; ``readopt``: it is a manifest in the way, and its files will be.
 #: ``undo``: it is there twice.
@@ -103,7 +101,6 @@ class _Books:
         self.files: dict[str, LiveFile] = {}
         self.strangers: list[VerifyRow] = []
         self.lasts: list[LastRun] = []  # of all groups
-        self.notes: list[str] = []
 
     def is_of_earlier_log(self, topic: str, tag: str | None) -> bool:
         """Whether the topic was made again since, and exported."""
@@ -129,10 +126,8 @@ def verify(
     """One row for each partition, then its problems. ``committed``: what groups have committed, where that is to be
     held against what was exported, too. ``note`` is told what is no problem and yet worth knowing."""
     books = _read_books(lake)
-    for told in books.notes:
-        note(told)
     calendars: dict[Layout, Calendar] = {}
-    with ThreadPoolExecutor(_LOOKS, thread_name_prefix="zkgroup-verify") as pool:
+    with ThreadPoolExecutor(LOOKS, thread_name_prefix="zkgroup-verify") as pool:
         for files in lake.contents():
             named = [(file, read_name(file.name)) for file in files]
             published = [Published(file.name, file.size, told) for file, told in named if told is not None]
@@ -188,11 +183,6 @@ def _enter_run(
         if part.plan.partition not in withdrawn:
             key = Incarnation(*part.plan.partition, tags.get(part.plan.partition.topic))
             _enter(books.account(key), group, manifest.run, part, rows, timed=manifest.layout.timed)
-            if unexplained := part.gaps.get("unexplained"):  # or it would have been refused
-                books.notes.append(
-                    f"run {manifest.run} of group {group} found {unexplained} of offsets {part.plan.start} to "
-                    f"{part.end - 1} of {part.plan.partition} missing from the log, and was told to record that"
-                )
 
 
 def _enter(account: _Account, group: str, run: str, part: ManifestPart, rows: int, *, timed: bool) -> None:
@@ -210,6 +200,9 @@ def _enter(account: _Account, group: str, run: str, part: ManifestPart, rows: in
         account.gaps += sum(part.gaps.values())
     if not part.balanced or rows != part.rows + part.undecodable:
         account.problems.append(_Problem(interval, f"run {run} does not account for every offset", group))
+    if unexplained := part.gaps.get("unexplained"):
+        why = f"run {run} found {unexplained} offsets missing, and no reason: it recorded that, and nothing fills them"
+        account.problems.append(_Problem(interval, why, group))
 
 
 def _judge_stranger(lake: Lake, name: str) -> VerifyRow:
