@@ -11,9 +11,13 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from zkgroup.config import ConsumerConfig
+from zkgroup.export.lake import Lake
+from zkgroup.export.store import FolderStore
 from zkgroup.export.task import run_task
 from zkgroup.export.taskdata import DoneAnswer, TaskSettings, done_or_raise
 from zkgroup.export.words import OffsetRange
+from zkgroup.sandbox.topics import create_topic, delete_topic
+from zkgroup.servers.registry import Registry
 
 #: What a reader is told where topics look like numbers: see ``zkgroup.export.output``.
 FOLDERS = ds.partitioning(pa.schema([("topic", pa.string()), ("partition", pa.int32())]), flavor="hive")
@@ -33,6 +37,18 @@ def messages_in(folder: Path) -> list[dict[str, Any]]:
     """All messages of an export, by topic, partition and offset."""
     rows = ds.dataset(folder, partitioning=FOLDERS).to_table().to_pylist()
     return sorted(rows, key=lambda row: (row["topic"], row["partition"], row["offset"]))
+
+
+def root_of(lake: Lake) -> Path:
+    """The folder of a lake that is one."""
+    assert isinstance(lake.store, FolderStore)
+    return lake.store.root
+
+
+def made_again(registry: Registry, topic: str) -> None:
+    """Delete a topic, and make one of its name."""
+    delete_topic(registry, topic)
+    create_topic(registry, topic)
 
 
 def joining(group: str) -> ConsumerConfig:

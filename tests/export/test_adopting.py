@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from cli import run
-from exports import messages_in, published_in, retell
+from exports import made_again, messages_in, published_in, retell, root_of
 
 from zkgroup.errors import NotFoundError, RefusedError
 from zkgroup.export.adopting import adopt
@@ -33,7 +33,7 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Exists
 from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import Record, add_partitions, create_topic, delete_topic, produce
+from zkgroup.sandbox.topics import Record, add_partitions, produce
 from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry
 
@@ -52,9 +52,19 @@ def lake(tmp_path: Path) -> Lake:
     return Lake(FolderStore(tmp_path / "out"))
 
 
-def root(lake: Lake) -> Path:
-    assert isinstance(lake.store, FolderStore)
-    return lake.store.root
+@pytest.fixture
+def two_logs(
+    in_process: Export, make_topic: Make, fill: Fill, unique: Unique, lake: Lake, registry: Registry
+) -> tuple[str, str]:
+    """A topic of which a group has exported 50 messages, and 20 after it was made again; the manifests are gone."""
+    topic, group = make_topic(), unique("group")
+    fill(topic, 50)
+    in_process(group, topic)
+    made_again(registry, topic)
+    fill(topic, 20)
+    in_process(group, topic, policies=Policies(recreated="earliest"))
+    shutil.rmtree(root_of(lake) / "_zkgroup")
+    return topic, group
 
 
 def problems(lake: Lake, registry: Registry, *groups: str) -> list[str | None]:
@@ -65,18 +75,13 @@ def problems(lake: Lake, registry: Registry, *groups: str) -> list[str | None]:
 
 def messages(lake: Lake) -> list[int]:
     """What ``send`` and ``fill`` have numbered, as a reader of the lake finds it."""
-    return sorted(int(row["value"]) for row in messages_in(root(lake)))
+    return sorted(int(row["value"]) for row in messages_in(root_of(lake)))
 
 
 def send(kafka: KafkaSettings, topic: str, first: int, last: int) -> None:
     """Numbered ones, in two partitions and three hours by turns."""
     at = 1_714_557_600_000
     produce(kafka, topic, [Record(b"%d" % n, None, n % 2, at + n % 3 * HOUR) for n in range(first, last)])
-
-
-def made_again(registry: Registry, topic: str) -> None:
-    delete_topic(registry, topic)
-    create_topic(registry, topic)
 
 
 def pasted(cluster: Sandbox, lake: Lake, group: str) -> list[tuple[int, int, int]]:
@@ -104,7 +109,7 @@ def test_what_no_manifest_names_is_entered_anew(
         in_process(group, topic, layout=layout)
     before, runs = verify(lake), lake.runs(group)
     if what == "damaged":
-        damaged = root(lake) / lake.folder(group, runs[1]) / "manifest.json"
+        damaged = root_of(lake) / lake.folder(group, runs[1]) / "manifest.json"
         damaged.write_bytes(b"{")
         with pytest.raises(RefusedError, match=r"manifest\.json cannot be read") as told:
             in_process(group, adopt=True)
@@ -112,7 +117,7 @@ def test_what_no_manifest_names_is_entered_anew(
         damaged.unlink()
     else:
         gone = {"all": ".", "first": f"{group}/{runs[0]}", "last": f"{group}/{runs[2]}"}[what]
-        shutil.rmtree(root(lake) / "_zkgroup" / gone)
+        shutil.rmtree(root_of(lake) / "_zkgroup" / gone)
     assert {mend.mend for mend in verify(lake) if mend.problem} <= {"adopt", "fill"}
     if what == "all":
         assert sorted(pasted(cluster, lake, group)) == [(0, 0, 45), (1, 0, 45)]
@@ -131,19 +136,12 @@ def test_what_no_manifest_names_is_entered_anew(
 
 @pytest.mark.parametrize("how", ["backfill", "set back", "another group"])
 def test_a_log_that_was_made_again_is_told_by_its_files(
-    in_process: Export, make_topic: Make, fill: Fill, unique: Unique, lake: Lake, registry: Registry, commit: Commit,
-    how: str,
+    in_process: Export, two_logs: tuple[str, str], fill: Fill, unique: Unique, lake: Lake, commit: Commit, how: str
 ) -> None:  # fmt: skip
     """Marks of names were known to manifests alone, and what was exported of a topic that was made again was exported
     once more, without a mark, after somebody had deleted ``_zkgroup``."""
-    topic, group = make_topic(), unique("group")
-    fill(topic, 50)
-    in_process(group, topic)
-    made_again(registry, topic)
-    fill(topic, 20)
-    in_process(group, topic, policies=Policies(recreated="earliest"))
-    shutil.rmtree(root(lake) / "_zkgroup")
-    before = published_in(root(lake))
+    topic, group = two_logs
+    before = published_in(root_of(lake))
     if how == "backfill":
         assert in_process(group, topic, backfill=True, begin=EARLIEST, until=LATEST) == []
     else:
@@ -152,10 +150,10 @@ def test_a_log_that_was_made_again_is_told_by_its_files(
         with pytest.raises(RefusedError, match=r"0-20\.g\w+\.parquet already holds offsets 0 to 19"):
             in_process(reader, topic)
         commit(group, {TopicPartition(topic, 0): 20})
-    assert published_in(root(lake)) == before
+    assert published_in(root_of(lake)) == before
     fill(topic, 5)
     assert [(row.start, row.end) for row in in_process(group, topic)] == [(20, 25)]
-    (added,) = set(published_in(root(lake))) - set(before)
+    (added,) = set(published_in(root_of(lake))) - set(before)
     (marked,) = [name for name in before if ".g" in name]
     assert added.partition(".g")[2] == marked.partition(".g")[2]
 
@@ -173,11 +171,11 @@ def test_files_of_several_ranges_are_in_the_way_without_manifests(
         send(kafka, topic, begin, begin + 30)
         in_process(first, topic, layout=HOURS)
     for told_by in lake.runs(first)[-lost:]:
-        (root(lake) / lake.folder(first, told_by) / "manifest.json").unlink()
+        (root_of(lake) / lake.folder(first, told_by) / "manifest.json").unlink()
     if adopted:
         in_process(first, adopt=True)
         for told_by in lake.runs(first)[-lost - 1 : -1]:
-            shutil.rmtree(root(lake) / lake.folder(first, told_by))
+            shutil.rmtree(root_of(lake) / lake.folder(first, told_by))
     for partition in (0, 1):
         commit(heir, {TopicPartition(topic, partition): 15})
     with pytest.raises(RefusedError, match=f"already holds offsets .* group {first} exported them"):
@@ -191,18 +189,12 @@ def test_files_of_several_ranges_are_in_the_way_without_manifests(
 
 @pytest.mark.parametrize("anew", [False, True])
 def test_files_of_all_logs_are_adopted(
-    in_process: Export, make_topic: Make, fill: Fill, unique: Unique, lake: Lake, registry: Registry, cluster: Sandbox,
+    in_process: Export, two_logs: tuple[str, str], fill: Fill, lake: Lake, registry: Registry, cluster: Sandbox,
     anew: bool,
 ) -> None:  # fmt: skip
     """Also where the group has gone on with the newest log meanwhile; what is known of that is not forgotten. One
     manifest for each log: a call that comes to one of them alone is made again."""
-    topic, group = make_topic(), unique("group")
-    fill(topic, 50)
-    in_process(group, topic)
-    made_again(registry, topic)
-    fill(topic, 20)
-    in_process(group, topic, policies=Policies(recreated="earliest"))
-    shutil.rmtree(root(lake) / "_zkgroup")
+    topic, group = two_logs
     if anew:
         fill(topic, 5)
         in_process(group, topic)
@@ -211,7 +203,7 @@ def test_files_of_all_logs_are_adopted(
     newest = lake.last(group).coverage[topic]
     assert newest.partitions == {0: ((0, 25 if anew else 20),)}
     adopted = lake.runs(group)[-1]
-    shutil.rmtree(root(lake) / lake.folder(group, adopted))
+    shutil.rmtree(root_of(lake) / lake.folder(group, adopted))
     assert [(row.start, row.end) for row in in_process(group, adopt=True)] == [(0, 20)]
     assert problems(lake, registry, group) == []
     fill(topic, 5)
@@ -228,22 +220,22 @@ def test_a_file_that_is_missing_as_well_is_not_passed_over(
     hourly, plain, group, other = make_topic(2), make_topic(2), unique("group"), unique("other")
     send(kafka, hourly, 0, 30)
     in_process(group, hourly, layout=HOURS)
-    (root(lake) / next(name for name in published_in(root(lake)) if "hour=13" in name)).unlink()
-    shutil.rmtree(root(lake) / "_zkgroup")
+    (root_of(lake) / next(name for name in published_in(root_of(lake)) if "hour=13" in name)).unlink()
+    shutil.rmtree(root_of(lake) / "_zkgroup")
     with pytest.raises(RefusedError, match=r"8 offsets .* are in none of them .*aborted or compacted") as told:
         in_process(group, adopt=True)
     assert "--skip-lost" in str(told.value.remedy)
-    assert not (root(lake) / "_zkgroup").exists() or lake.runs(group) == []
+    assert not (root_of(lake) / "_zkgroup").exists() or lake.runs(group) == []
     assert sum(row.rows for row in in_process(group, adopt=True, skip_lost=True)) == 20
     found = lake.manifest(group, lake.runs(group)[0])
     assert found is not None
     assert sum(part.gaps["unrecorded"] for part in found[0].parts) == 8
-    shutil.rmtree(root(lake))
+    shutil.rmtree(root_of(lake))
     for first in (0, 20, 40):
         send(kafka, plain, first, first + 20)
         in_process(other, plain)
-    (root(lake) / next(name for name in published_in(root(lake)) if "partition=1/10-20" in name)).unlink()
-    shutil.rmtree(root(lake) / "_zkgroup")
+    (root_of(lake) / next(name for name in published_in(root_of(lake)) if "partition=1/10-20" in name)).unlink()
+    shutil.rmtree(root_of(lake) / "_zkgroup")
     in_process(other, adopt=True)
     assert problems(lake, registry, other) == [f"in no run of group {other}"]
     in_process(other, plain, backfill=True, begin=EARLIEST, until=LATEST)
@@ -258,7 +250,7 @@ def test_only_what_is_whole_and_alone_is_adopted(
     topic, group, other = make_topic(5), unique("group"), unique("other")
     fill(topic, 50, 5)
     in_process(group, topic)
-    out = root(lake)
+    out = root_of(lake)
     shutil.rmtree(out / "_zkgroup")
     cut, renamed, old, twice, _ = (out / f"topic={topic}/partition={number}/0-10.parquet" for number in range(5))
     cut.write_bytes(cut.read_bytes()[:-100])
@@ -293,11 +285,11 @@ def test_files_of_another_layout_are_not_adopted(
     fill(topic, 5)
     in_process(group, topic, layout=HOURS)
     kept = lake.store.uri + "-kept"
-    root(lake).rename(kept)
+    root_of(lake).rename(kept)
     fill(topic, 5)
     in_process(group, topic, policies=Policies(disagreement="lake"))
     shutil.rmtree(Path(kept) / "_zkgroup")
-    shutil.copytree(kept, root(lake), dirs_exist_ok=True)
+    shutil.copytree(kept, root_of(lake), dirs_exist_ok=True)
     with pytest.raises(
         RefusedError, match=r"was written with --partition-by date,hour .* and the lake has --partition"
     ):
@@ -312,18 +304,18 @@ def test_what_runs_account_for_is_not_adopted(
     topic, group, new = make_topic(), unique("group"), unique("new")
     fill(topic, 20)
     in_process(group, topic)
-    (name,) = published_in(root(lake))
-    kept = (root(lake) / name).read_bytes()
-    shutil.rmtree(root(lake))
+    (name,) = published_in(root_of(lake))
+    kept = (root_of(lake) / name).read_bytes()
+    shutil.rmtree(root_of(lake))
     commit(new, {TopicPartition(topic, 0): 0})
     in_process(new, topic, max_messages=12)
-    (root(lake) / name).write_bytes(kept)
+    (root_of(lake) / name).write_bytes(kept)
     heard: list[str] = []
     with pytest.raises(NotFoundError):
         in_process(group, adopt=True, warn=heard.append)
     assert len(heard) == 1
     assert "0-20.parquet and another file hold offsets 0 to 11" in heard[0]
-    (root(lake) / name).unlink()
+    (root_of(lake) / name).unlink()
     with pytest.raises(RuntimeError, match="killed"):
         in_process(new, topic, passed=_kill_at("published 1 of 1"), max_messages=2)
     with pytest.raises(RefusedError, match=f"an export of group {new} is unfinished"):
@@ -410,8 +402,8 @@ def test_a_footer_tells_the_log(
     topic, group = make_topic(), unique("group")
     fill(topic, 5)
     in_process(group, topic)
-    (name,) = published_in(root(lake))
-    text = pq.read_metadata(root(lake) / name).metadata[b"zkgroup.log"].decode()
+    (name,) = published_in(root_of(lake))
+    text = pq.read_metadata(root_of(lake) / name).metadata[b"zkgroup.log"].decode()
     looker = ExportGroup(registry, group, lambda _: None)
     identity = looker.identities([topic])[topic]
     assert decode_log(text) == (looker.cluster(), TopicIdentity(identity.czxid, identity.topic_id))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from cli import run
-from exports import messages_in, published_in
+from exports import made_again, messages_in, published_in, root_of
 
 from zkgroup.errors import NotFoundError, RefusedError
 from zkgroup.export.assembling import refuse_fewer
@@ -25,7 +25,7 @@ from zkgroup.export.verify import verify
 from zkgroup.export.words import Lost, PartitionPlan, Policies, RecreatedPolicy, Skipped
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import Record, add_partitions, create_topic, delete_topic, produce
+from zkgroup.sandbox.topics import Record, add_partitions, produce
 from zkgroup.servers.kafka import KafkaSettings, producer
 from zkgroup.servers.registry import Registry
 
@@ -44,28 +44,18 @@ def lake(tmp_path: Path) -> Lake:
     return Lake(FolderStore(tmp_path / "out"))
 
 
-def root(lake: Lake) -> Path:
-    assert isinstance(lake.store, FolderStore)
-    return lake.store.root
-
-
 def problems(lake: Lake) -> list[tuple[int | None, int | None, str]]:
     return [(row.start, row.end, row.problem) for row in verify(lake) if row.problem is not None]
 
 
 def offsets(lake: Lake) -> list[int]:
-    return sorted(row["offset"] for row in messages_in(root(lake)))
+    return sorted(row["offset"] for row in messages_in(root_of(lake)))
 
 
 def looked(cluster: Sandbox, lake: Lake, *options: str) -> str:
     done = run("-z", cluster.connect, "export", "--to", lake.store.uri, "--verify", *options)
     assert done.returncode == 6, (done.stdout, done.stderr)
     return done.stderr
-
-
-def made_again(registry: Registry, topic: str) -> None:
-    delete_topic(registry, topic)
-    create_topic(registry, topic)
 
 
 @pytest.mark.parametrize("which", [0, 1, 2])
@@ -79,9 +69,9 @@ def test_a_run_and_its_file_that_are_gone_are_missed(
         fill(topic, 10)
         in_process(group, topic)
     start = 10 * which
-    (lost,) = [name for name in published_in(root(lake)) if f"/{start}-" in name]
-    (root(lake) / lost).unlink()
-    shutil.rmtree(root(lake) / lake.folder(group, lake.runs(group)[which]))
+    (lost,) = [name for name in published_in(root_of(lake)) if f"/{start}-" in name]
+    (root_of(lake) / lost).unlink()
+    shutil.rmtree(root_of(lake) / lake.folder(group, lake.runs(group)[which]))
     if which == 2:
         told = looked(cluster, lake, "--group", group)
         assert "--on-disagreement lake" in told
@@ -110,7 +100,7 @@ def test_an_heir_does_not_take_its_offset_for_one_of_a_new_log(
     fill(topic, 50)
     commit(heir, {TopicPartition(topic, 0): 30})
     if forgotten:
-        shutil.rmtree(root(lake) / "_zkgroup")
+        shutil.rmtree(root_of(lake) / "_zkgroup")
     with pytest.raises(RefusedError, match="deleted and made again since"):
         in_process(heir, topic)
     with pytest.raises(RefusedError, match=r"deleted and made again .* has not begun with the new logs"):
@@ -133,8 +123,8 @@ def test_a_backfill_does_not_answer_for_a_log_that_was_made_again(
         fill(topic, 30)
         fill(other, 30)
         in_process(group, topic, other)
-    for name in [name for name in published_in(root(lake)) if "/30-60" in name]:
-        (root(lake) / name).unlink()
+    for name in [name for name in published_in(root_of(lake)) if "/30-60" in name]:
+        (root_of(lake) / name).unlink()
     made_again(registry, topic)
     fill(topic, 90)
     (command,) = re.findall(r"'(zkgroup [^']* --backfill [^']*)'", looked(cluster, lake))
@@ -202,9 +192,9 @@ def test_what_is_missing_of_an_earlier_log_is_not_forgotten_with_it(
     made_again(registry, topic)
     fill(topic, 5)
     in_process(group, topic, policies=Policies(recreated="earliest"))
-    (lost,) = [name for name in published_in(root(lake)) if f"/{10 * which}-" in name and ".g" not in name]
-    (root(lake) / lost).unlink()
-    shutil.rmtree(root(lake) / lake.folder(group, lake.runs(group)[which]))
+    (lost,) = [name for name in published_in(root_of(lake)) if f"/{10 * which}-" in name and ".g" not in name]
+    (root_of(lake) / lost).unlink()
+    shutil.rmtree(root_of(lake) / lake.folder(group, lake.runs(group)[which]))
     ((start, end, why),) = problems(lake)
     assert (start, end) == (10 * which, 10 * which + 10)
     assert why.endswith("and the topic was made again: only a copy brings it back")
@@ -229,13 +219,13 @@ def test_a_copy_in_another_folder_is_no_file_of_its_own(
     topic, group = make_topic(), unique("group")
     fill(topic, 30)
     in_process(group, topic)
-    (name,) = published_in(root(lake))
+    (name,) = published_in(root_of(lake))
     copy = place.format(topic)
-    (root(lake) / copy).parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy(root(lake) / name, root(lake) / copy)
+    (root_of(lake) / copy).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(root_of(lake) / name, root_of(lake) / copy)
     heard: list[str] = []
     if forgotten:
-        shutil.rmtree(root(lake) / "_zkgroup")
+        shutil.rmtree(root_of(lake) / "_zkgroup")
         assert [(row.start, row.end) for row in in_process(group, adopt=True, warn=heard.append)] == [(0, 30)]
     else:
         with pytest.raises(NotFoundError):
@@ -243,7 +233,7 @@ def test_a_copy_in_another_folder_is_no_file_of_its_own(
     assert heard == [f"{copy} was written as {name}: it was renamed, or is a copy: it is not adopted"]
     told = looked(cluster, lake)
     assert ("--adopt" in told, "move it away" in told) == (False, True)
-    (root(lake) / copy).unlink()
+    (root_of(lake) / copy).unlink()
     assert problems(lake) == []
 
 
@@ -258,16 +248,16 @@ def test_a_file_in_the_folder_of_another_time_is_not_adopted(
     topic, group = make_topic(), unique("group")
     produce(kafka, topic, [Record(b"%d" % n, None, 0, NOON + n) for n in range(30)])
     in_process(group, topic, layout=LayoutWish(by, None, None, None))  # type: ignore[arg-type]
-    (name,) = published_in(root(lake))
+    (name,) = published_in(root_of(lake))
     wrong = name.replace("2024-05-01", "2024-05-02") if by == ("date",) else name.replace("hour=12", "hour=13")
-    (root(lake) / wrong).parent.mkdir(parents=True)
-    (shutil.move if moved else shutil.copy)(str(root(lake) / name), root(lake) / wrong)
-    shutil.rmtree(root(lake) / "_zkgroup")
+    (root_of(lake) / wrong).parent.mkdir(parents=True)
+    (shutil.move if moved else shutil.copy)(str(root_of(lake) / name), root_of(lake) / wrong)
+    shutil.rmtree(root_of(lake) / "_zkgroup")
     heard: list[str] = []
     if moved:
         with pytest.raises(NotFoundError):
             in_process(group, adopt=True, warn=heard.append)
-        (root(lake) / wrong).rename(root(lake) / name)
+        (root_of(lake) / wrong).rename(root_of(lake) / name)
     assert in_process(group, adopt=True, warn=heard.append)[0].rows == 30
     assert len(heard) == 1
     assert "which are not of this folder: it is not adopted" in heard[0]
@@ -310,7 +300,7 @@ def test_markers_between_adopted_files_are_no_holes(
         client.flush(30)
         client.commit_transaction(30)
         in_process(group, topic, layout=HOURS, until=Bound("offsets", offsets={TopicPartition(topic, 0): first + 10}))
-    shutil.rmtree(root(lake) / "_zkgroup")
+    shutil.rmtree(root_of(lake) / "_zkgroup")
     made_again(registry, topic)
     # Of each run no offset is missing; what lies between them is in none.
     in_process(group, adopt=True, skip_lost=True)
@@ -330,9 +320,9 @@ def test_a_file_that_was_written_again_outlives_the_first_run(
     for _ in range(2):
         fill(topic, 10)
         in_process(group, topic)
-    (root(lake) / next(name for name in published_in(root(lake)) if "/0-10" in name)).unlink()
+    (root_of(lake) / next(name for name in published_in(root_of(lake)) if "/0-10" in name)).unlink()
     in_process(group, topic, backfill=True, begin=EARLIEST, until=LATEST)
-    shutil.rmtree(root(lake) / lake.folder(group, lake.runs(group)[0]))
+    shutil.rmtree(root_of(lake) / lake.folder(group, lake.runs(group)[0]))
     assert problems(lake) == []
     assert in_process(group, topic, backfill=True, begin=EARLIEST, until=LATEST) == []
     assert offsets(lake) == list(range(20))
@@ -348,7 +338,7 @@ def test_a_group_that_stands_ahead_of_files_is_seen_without_manifests(
     produce(kafka, topic, [Record(b"%d" % n, None, 0, NOON + n) for n in range(30)])
     in_process(group, topic, layout=layout)
     produce(kafka, topic, [Record(b"%d" % n, None, 0, NOON + n) for n in range(30, 60)])
-    shutil.rmtree(root(lake) / "_zkgroup")
+    shutil.rmtree(root_of(lake) / "_zkgroup")
     commit(group, {TopicPartition(topic, 0): 50})
     with pytest.raises(RefusedError, match=r"stands ahead of what was exported .* is at 50, exported up to 30"):
         in_process(group, topic)
@@ -365,7 +355,7 @@ def test_the_ways_out_are_named(
     topic, group = make_topic(), unique("group")
     fill(topic, 10)
     in_process(group, topic)
-    shutil.rmtree(root(lake) / "_zkgroup")
+    shutil.rmtree(root_of(lake) / "_zkgroup")
     assert f"--group {group} --to {lake.store.uri} --adopt" in looked(cluster, lake, "--group", group)
     here = ("-z", cluster.connect, "export", "--to", lake.store.uri)
     done = run(*here, "--verify", "--group", unique("nobody"))
@@ -385,7 +375,7 @@ def test_the_ways_out_are_named(
     fill(topic, 10)
     with pytest.raises(KeyboardInterrupt):
         in_process(group, topic, passed=stop)
-    shutil.rmtree(root(lake) / "_zkgroup")
+    shutil.rmtree(root_of(lake) / "_zkgroup")
     for way in ("--adopt", "--settle=keep", "--settle=withdraw", "--quiet"):
         done = run(*here, "--group", group, way)
         assert (done.returncode, "forget" in done.stderr) == (5, True), (way, done.stderr)
