@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -199,23 +199,27 @@ def test_what_executors_lack_is_named(
         assert not (tmp_path / "out").exists()
 
 
+def submitted(
+    env: dict[str, str], options: Sequence[str], arguments: Sequence[str]
+) -> subprocess.CompletedProcess[str]:
+    """``spark-submit OPTIONS submit.py ARGUMENTS``."""
+    import zkgroup.commands
+
+    script = Path(zkgroup.commands.__file__).with_name("submit.py")
+    return subprocess.run(
+        [str(HOME / "bin" / "spark-submit"), *options, str(script), *arguments],
+        env=environment(env | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}), capture_output=True,
+        text=True, timeout=240, check=False,
+    )  # fmt: skip
+
+
 def test_spark_submit_runs_it(
     workers: tuple[Standalone, list[Process]], env: dict[str, str], topic: str, unique: Callable[[str], str],
     tmp_path: Path,
 ) -> None:  # fmt: skip
     """``spark-submit submit.py export …``: on the master that spark-submit was given, with its settings."""
-    import zkgroup.commands
-
-    script = Path(zkgroup.commands.__file__).with_name("submit.py")
-    done = subprocess.run(
-        [
-            str(HOME / "bin" / "spark-submit"), "--master", workers[0].url, *SMALL, "--conf",
-            "spark.app.name=submitted",
-            str(script), *export(topic, unique("group"), tmp_path / "out"), "--output", "json",
-        ],
-        env=environment(env | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}), capture_output=True,
-        text=True, timeout=240, check=False,
-    )  # fmt: skip
+    options = ["--master", workers[0].url, *SMALL, "--conf", "spark.app.name=submitted"]
+    done = submitted(env, options, [*export(topic, unique("group"), tmp_path / "out"), "--output", "json"])
     assert done.returncode == 0, done.stderr
     assert [row["rows"] for row in json.loads(done.stdout)] == [MESSAGES // 2] * 2
     assert is_everything(tmp_path / "out")
@@ -227,17 +231,8 @@ def test_spark_submit_tells_why_spark_does_not_start(
     tmp_path: Path,
 ) -> None:  # fmt: skip
     """In one line of zkgroup's, with the master that it was given; its log is where spark-submit puts it."""
-    import zkgroup.commands
-
-    script = Path(zkgroup.commands.__file__).with_name("submit.py")
-    done = subprocess.run(
-        [
-            str(HOME / "bin" / "spark-submit"), "--master", workers[0].url, "--conf", "spark.executor.memory=400m",
-            str(script), *export(topic, unique("group"), tmp_path / "out"),
-        ],
-        env=environment(env | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}), capture_output=True,
-        text=True, timeout=120, check=False,
-    )  # fmt: skip
+    options = ["--master", workers[0].url, "--conf", "spark.executor.memory=400m"]
+    done = submitted(env, options, export(topic, unique("group"), tmp_path / "out"))
     # PythonRunner puts what Python says on stderr to its own stdout.
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("zkgroup: ")]
     assert done.returncode == 2

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from zkgroup.errors import RefusedError
 from zkgroup.export.documents import decode_log
 from zkgroup.export.intervals import Interval, union
-from zkgroup.export.lake import Lake, LastRun
+from zkgroup.export.lake import Lake, LastRun, of_log
 from zkgroup.export.rundata import TopicIdentity
 from zkgroup.export.words import Disagreement, PartitionFacts, PartitionPlan
 
@@ -120,8 +120,9 @@ class Book:
         topic, number = fact.partition
         if fact.coverage:
             return True
-        known = [one.coverage[topic] for one in (self.last, *self.others.values()) if topic in one.coverage]
-        if any(found.identity.same(identities[topic]) and number in found.partitions for found in known):
+        if any(
+            number in found.partitions for found in of_log([self.last, *self.others.values()], topic, identities[topic])
+        ):
             return True
         return bool(self._lake.intervals(fact.partition, tag, frozenset()))
 
@@ -145,8 +146,7 @@ class Book:
         agrees = any(fact.committed == high for _, high in fact.coverage)
         if agrees and (fact.log_end == fact.committed or policy == "fail"):
             return fact
-        theirs = [one.coverage[topic] for one in self.others.values() if topic in one.coverage]
-        theirs = [found for found in theirs if found.identity.same(now)]
+        theirs = of_log(self.others.values(), topic, now)
         held = [interval for found in theirs for interval in found.partitions.get(fact.partition.partition, ())]
         if topic not in self.last.coverage:
             fresh = bool(theirs) and not any(fact.partition.partition in found.partitions for found in theirs)

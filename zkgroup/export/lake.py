@@ -352,6 +352,12 @@ class Lake:
         return removed
 
 
+def of_log(lasts: Iterable[LastRun], topic: str, log: TopicIdentity) -> list[TopicCoverage]:
+    """What these runs account for of one log of a topic."""
+    known = [one.coverage[topic] for one in lasts if topic in one.coverage]
+    return [found for found in known if found.identity.same(log)]
+
+
 def _number(run: str) -> int:
     return int(run.partition("-")[0])
 

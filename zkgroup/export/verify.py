@@ -21,7 +21,7 @@ from zkgroup.export.history import decided_run
 from zkgroup.export.holdings import Holdings, Incarnation, LiveFile, tags_of
 from zkgroup.export.intervals import Interval, holes, overlaps, subtract, union
 from zkgroup.export.judging import LOOKS, Look, judge_times, look_at, wrong_with
-from zkgroup.export.lake import Lake, LastRun, Published
+from zkgroup.export.lake import Lake, LastRun, Published, of_log
 from zkgroup.export.layout import Calendar, Layout, is_read, read_name
 from zkgroup.export.rundata import Manifest, ManifestPart, TopicCoverage, TopicIdentity, rows_held
 from zkgroup.export.words import Slice
@@ -109,9 +109,8 @@ class _Books:
 
     def covered(self, topic: str, partition: int, log: TopicIdentity) -> tuple[Interval, ...]:
         """What all groups' exports of a log account for."""
-        known = [one.coverage[topic] for one in self.lasts if topic in one.coverage]
-        same = [found for found in known if found.identity.same(log)]
-        return union(interval for found in same for interval in found.partitions.get(partition, ()))
+        known = of_log(self.lasts, topic, log)
+        return union(interval for found in known for interval in found.partitions.get(partition, ()))
 
     def account(self, key: Incarnation) -> _Account:
         """The one of a partition."""
