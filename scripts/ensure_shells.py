@@ -8,24 +8,31 @@ from __future__ import annotations
 
 import shutil
 import sys
+from pathlib import Path
 
 from ensure_java import install_with
 
 from zkgroup.java import install_words
 
 SHELLS = ("bash", "zsh", "fish")
+#: What bash takes completions with is a package, and no command.
+PACKAGES = {"bash-completion": Path("/usr/share/bash-completion/bash_completion")}
 
 
 def main() -> int:
     """Return 0."""
-    missing = [shell for shell in SHELLS if shutil.which(shell) is None]
-    words = install_words()
+    missing, words = _missing(), install_words()
     if missing and words is not None:
         command = (*words, *missing)
         install_with(command, ", ".join(missing), lambda: command)
-    if left := [shell for shell in SHELLS if shutil.which(shell) is None]:
+    if left := _missing():
         sys.stderr.write(f"not installed, so not tested: {', '.join(left)}\n")
     return 0
+
+
+def _missing() -> list[str]:
+    found = [shell for shell in SHELLS if shutil.which(shell) is None]
+    return found + [package for package, file in PACKAGES.items() if not file.exists()]
 
 
 if __name__ == "__main__":

@@ -62,12 +62,13 @@ def test_files_of_a_run_that_was_forgotten_are_moved_away_or_adopted(
     assert len(told) == 1
     assert f"{len(left)} file" in told[0]
     assert left[0] in told[0]
-    assert "export --adopt enters" in told[0]
+    command = f"'zkgroup export --group {group} --to {out} --adopt'"
+    assert f"{command} enters" in told[0]
     for believed in ("fail", "lake"):
         with pytest.raises(RefusedError, match=r"no run accounts for it: its run 00000001-.* was forgotten") as raised:
             brief(group, filled, policies=Policies(disagreement=believed))  # type: ignore[arg-type]
         assert "--on-disagreement" not in f"{raised.value}"
-        assert "--adopt enters it, with all others that no manifest names (--verify lists" in str(raised.value.remedy)
+        assert f"{command} enters it, with all others that no manifest names" in str(raised.value.remedy)
         assert "move it away" in str(raised.value.remedy)
     problems = problems_of(out)
     assert len(problems) == len(left)

@@ -141,7 +141,7 @@ def _whole(
                     rows = look.footer.metadata.num_rows
                     entry = ManifestFile(told.get("file", ""), file.name, topic, rows, file.size, slices)
                     layout = decode_layout(f"the layout in {lake.store.uri}/{file.name}", told["layout"])
-                    yield Orphan(entry, told.get("run", "").rpartition("@")[2], found[1], layout)
+                    yield Orphan(entry, look.footer.run, found[1], layout)
 
 
 def _alone(orphans: Sequence[Orphan], known: _Known, warn: Callable[[str], None]) -> list[Orphan]:

@@ -14,7 +14,7 @@ from zkgroup.export.book import Book
 from zkgroup.export.history import decided
 from zkgroup.export.holdings import Holdings, Incarnation
 from zkgroup.export.intervals import Interval, subtract, union
-from zkgroup.export.lake import Lake, LastRun
+from zkgroup.export.lake import Lake, LastRun, of_log
 from zkgroup.export.layout import read_name
 from zkgroup.export.plan import make_backfill
 from zkgroup.export.request import ExportRequest
@@ -102,13 +102,7 @@ def _shared(
     last: LastRun, identities: Mapping[str, TopicIdentity], tags: Mapping[str, str | None]
 ) -> dict[str, str | None]:
     """The topics whose present logs a group has exported as well, with their marks."""
-    return {
-        topic: tag
-        for topic, tag in tags.items()
-        if (known := last.coverage.get(topic)) is not None
-        and known.identity.same(identities[topic])
-        and known.identity.tag == tag
-    }
+    return {topic: tag for topic, tag in tags.items() if of_log([last], topic, identities[topic])}
 
 
 def _refuse_lost_of(

@@ -28,6 +28,11 @@ class Footer:
     slices: tuple[Slice, ...]
     metadata: Any
 
+    @property
+    def run(self) -> str:
+        """The run that wrote it, or nothing."""
+        return self.told.get("run", "").rpartition("@")[2]
+
 
 def read_footer(store: Store, name: str) -> Footer:
     """Read a file's footer. Raises ``UnreadableFileError``."""

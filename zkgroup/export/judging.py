@@ -82,10 +82,9 @@ def _judge_place(file: Published, footer: Footer) -> list[str]:
         period = layout.period_of_folder(file.name) if layout.timed else None
     except ValueError:
         return [" is in a folder of no day"]
-    run = footer.told.get("run", "").rpartition("@")[2]
     folder = layout.folder(file.told.topic, file.told.partition, period)
     log = decode_log(footer.told.get("log", ""))
-    right = f"{folder}/{layout.name(footer.slices, run, file.told.tag if log is None else log[1].tag)}"
+    right = f"{folder}/{layout.name(footer.slices, footer.run, file.told.tag if log is None else log[1].tag)}"
     if layout.timed and not file.name.startswith(f"{folder}/"):
         return [f" is in no folder of {layout.told()}: it was moved, or is a copy"]
     if file.name != right:

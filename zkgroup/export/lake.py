@@ -29,6 +29,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -38,6 +39,7 @@ from zkgroup.export.intervals import Interval, union
 from zkgroup.export.layout import FileName, Layout, Period, read_name
 from zkgroup.export.layout_of_files import layout_of_files
 from zkgroup.export.rundata import Manifest, ManifestPart, Pointer, RunPlan, Settled, TopicCoverage, TopicIdentity
+from zkgroup.export.shell import export_command
 from zkgroup.export.store import Store
 from zkgroup.export.words import OffsetRange, Slice, StoredFile
 from zkgroup.protocol.names import TopicPartition
@@ -226,22 +228,22 @@ class Lake:
         from zkgroup.export.footer import UnreadableFileError, read_footer
 
         what = f"{self.store.uri}/{file.name} already holds offsets {held.start} to {held.end - 1} of {piece.partition}"
-        try:
-            told = read_footer(self.store, file.name).told
-        except UnreadableFileError:
-            told = {}
-        run = told.get("run", "").rpartition("@")[2]
-        if told.get("group", own) != own:
-            theirs = self.last(told["group"]).coverage.get(piece.partition.topic)
+        group, run = own, ""
+        with suppress(UnreadableFileError):
+            footer = read_footer(self.store, file.name)
+            group, run = footer.told.get("group", own), footer.run
+        adopt = export_command(self.store.destination, "--adopt", group)
+        if group != own:
+            theirs = self.last(group).coverage.get(piece.partition.topic)
             if theirs is None or theirs.identity.tag != file.told.tag:
                 return RefusedError(
-                    f"{what}: group {told['group']} exported them (run {run}), and no manifest tells of it any more",
-                    f"export --adopt --group {told['group']} enters them; then go on with that group, or where its "
-                    "exports end, as --on-disagreement lake does",
+                    f"{what}: group {group} exported them (run {run}), and no manifest tells of it any more",
+                    f"{adopt} enters them; then go on with that group, or where its exports end, as "
+                    "--on-disagreement lake does",
                 )
             return RefusedError(
-                f"{what}: group {told['group']} exported them (run {run})",
-                f"one group exports a topic to a destination: go on with group {told['group']}, choose another --to, "
+                f"{what}: group {group} exported them (run {run})",
+                f"one group exports a topic to a destination: go on with group {group}, choose another --to, "
                 "or take over where its exports end, as --on-disagreement lake does",
             )
         known = self.last(own).coverage.get(piece.partition.topic)
@@ -251,7 +253,7 @@ class Lake:
             return RefusedError(
                 f"{what}, and no run accounts for it: {f'its run {run}' if run else 'the run that wrote it'} was "
                 "forgotten (--settle forget), or its manifest is gone",
-                "export --adopt enters it, with all others that no manifest names (--verify lists them); to have its "
+                f"{adopt} enters it, with all others that no manifest names (--verify lists them); to have its "
                 "messages read anew move it away",
             )
         return RefusedError(

@@ -12,6 +12,7 @@ from zkgroup.export.documents import encode_manifest, encode_settled
 from zkgroup.export.group import ExportGroup
 from zkgroup.export.lake import MANIFEST, SETTLED, Lake, extended
 from zkgroup.export.rundata import Manifest, ManifestFile, Pointer, RunPlan, Settled, TopicCoverage, now_ms
+from zkgroup.export.shell import export_command
 from zkgroup.export.surroundings import Surroundings
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.words import are, counted, listed
@@ -87,7 +88,8 @@ def forget(claim: ExportClaim, lake: Lake, pointer: Pointer, surroundings: Surro
         surroundings.warn(
             f"run {run} of group {group} is forgotten, and {counted(len(published), 'file')} of it "
             f"{are(len(published))} published in {lake.store.uri} ({listed([file.name for file in published])}): "
-            "the next export is refused until export --adopt enters what is there, or it is moved away"
+            f"the next export is refused until {export_command(lake.store.destination, '--adopt', group)} enters what "
+            "is there, or it is moved away"
         )
 
 

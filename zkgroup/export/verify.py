@@ -261,8 +261,7 @@ def _judge_file(books: _Books, file: Published, look: Look, calendars: dict[Layo
 
 def _enter_unknown(books: _Books, file: Published, footer: Footer, slices: tuple[Slice, ...]) -> None:
     """A file from before runs left manifests stands for itself."""
-    run = footer.told.get("run", "")
-    if run and not _is_numbered(run):
+    if footer.run and not _is_numbered(footer.run):
         account = books.account(Incarnation(file.told.topic, slices[0].partition, file.told.tag))
         account.by_group.setdefault(footer.told.get("group", ""), []).append((slices[0].start, slices[0].end))
         account.rows += footer.metadata.num_rows
@@ -270,7 +269,7 @@ def _enter_unknown(books: _Books, file: Published, footer: Footer, slices: tuple
 
 
 def _is_numbered(run: str) -> bool:
-    return run.rpartition("@")[2].partition("-")[0].isdecimal() and run.rpartition("@")[2].count("-") == 1
+    return run.partition("-")[0].isdecimal() and run.count("-") == 1
 
 
 def _judge_offsets(
