@@ -30,7 +30,7 @@ from zkgroup.export.taskdata import FileAnswer, FileOptions
 from zkgroup.export.words import OffsetRange, Slice
 from zkgroup.export.workplace import WorkFile, Workplace
 from zkgroup.servers.kafka import Message
-from zkgroup.servers.ranges import Batch, bytes_of
+from zkgroup.servers.ranges import Batch, held_by
 
 _GROUP_ROWS: Final = 128 << 10
 _GROUP_BYTES: Final = 16 << 20
@@ -231,6 +231,7 @@ class _File:
         self._stretch = 0  # of the last slice
         self._raw: list[Message] = []  # messages that are no columns yet
         self._raw_bytes = 0
+        self._raw_keys = self._raw_headers = False  # whether any of them may have some
         self._batches: list[Any] = []
         self._rows = self._bytes = 0  # in self._batches
         self._written = 0  # rows
@@ -265,9 +266,11 @@ class _File:
             self.convert()  # columns are of one partition
             self._slices.append(piece)
         self._stretch = stretch
-        held = messages.size if isinstance(messages, Batch) else bytes_of(messages)
-        size = held + len(messages) * _MESSAGE_BYTES
+        held = messages.held if isinstance(messages, Batch) else held_by(messages)
+        size = held.size + len(messages) * _MESSAGE_BYTES
         self._raw += messages
+        self._raw_keys |= held.keys
+        self._raw_headers |= held.headers
         self._raw_bytes += size
         self._load.raw += size
         self._load.pending += size
@@ -290,14 +293,16 @@ class _File:
             self._load.raw -= self._raw_bytes
             self._load.pending -= self._raw_bytes
             likely = self._raw_bytes - len(messages) * _MESSAGE_BYTES
-            self._raw_bytes = 0
-            self._take(messages, likely)
+            keys, headers = self._raw_keys, self._raw_headers
+            self._raw_bytes, self._raw_keys, self._raw_headers = 0, False, False
+            self._take(messages, likely, keys=keys, headers=headers)
 
-    def _take(self, messages: list[Message], likely: int) -> None:
+    def _take(self, messages: list[Message], likely: int, *, keys: bool, headers: bool) -> None:
         # What is full is written before more is made, or large messages would be held twice.
         if self._rows + len(messages) > _GROUP_ROWS or self._bytes + likely > self._group_bytes:
             self._write()
-        batch, undecodable = self._columns.batch(messages, self._slices[-1].partition)
+        partition = self._slices[-1].partition
+        batch, undecodable = self._columns.batch(messages, partition, keys=keys, headers=headers)
         self._load.undecodable += undecodable
         self._load.undated += batch.column("timestamp").null_count
         if self._bytes + batch.nbytes > self._group_bytes:

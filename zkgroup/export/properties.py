@@ -29,6 +29,8 @@ def default_properties(master: str, folder: Path) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         # Arrow's own allocators keep what they once had: 50 to 100 MB more at a task's peak, and no faster here.
         "spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL": "system",
+        # pyarrow imports numpy, whose threads for matrices spin while they wait for some: a third of a task's imports.
+        "spark.executorEnv.OPENBLAS_NUM_THREADS": "1",
         # glibc raises this limit once it has freed a large block, and then keeps large blocks for good: with
         # messages of 10 MB a task's peak was 203 MB, and is 147 MB so.
         "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(4 << 20),

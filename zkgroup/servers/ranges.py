@@ -18,7 +18,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 from zkgroup.errors import NotFoundError, OffsetOutOfRangeError, UnreachableError, ZkgroupError
 from zkgroup.protocol.names import TopicPartition
@@ -101,14 +101,24 @@ class Hole:
     end: int
 
 
+class Held(NamedTuple):
+    """What messages hold: ``size`` in bytes of values, keys and headers, these with what Python adds; and whether any
+    of them may have a key, or headers: most topics have none of the latter, and to ask each message again takes time.
+    """
+
+    size: int
+    keys: bool
+    headers: bool
+
+
 class Batch(list[Message]):
-    """Messages, and what they hold (see ``size_of``) in bytes."""
+    """Messages, and what they hold."""
 
-    __slots__ = ("size",)
+    __slots__ = ("held",)
 
-    def __init__(self, messages: Iterable[Message], size: int) -> None:
+    def __init__(self, messages: Iterable[Message], held: Held) -> None:
         super().__init__(messages)
-        self.size = size
+        self.held = held
 
 
 def range_consumer(settings: KafkaSettings, *, large: bool = False) -> Consumer:
@@ -184,18 +194,18 @@ class RangeReader:
                 self._source.assign([KafkaTopicPartition(partition.topic, partition.partition, position)])
                 silence = _Silence(self._patience, was_empty=True)
 
-    def _adapt(self, batch: list[Message]) -> int:
-        """Ask for as many messages as fit; the size of these, in bytes."""
+    def _adapt(self, batch: list[Message]) -> Held:
+        """Ask for as many messages as fit; what these hold."""
         beside = _beside_values(batch)
-        size = sum(map(len, batch)) + beside
+        size = sum(map(len, batch)) + beside.size
         # Those to come are rather like the last ones.
         last = batch[-_LAST:]
-        beside_last = _beside_values(last) // len(last)
+        beside_last = _beside_values(last).size // len(last)
         likely = max(size // len(batch), sum(map(len, last)) // len(last) + beside_last)
-        self.is_large |= max(beside // len(batch), beside_last) >= _LARGE
+        self.is_large |= max(beside.size // len(batch), beside_last) >= _LARGE
         wanted = min(_BATCH_MESSAGES, max(1, _BATCH_BYTES // (likely + 100)))
         self._size = min(wanted, self._size * 4)
-        return size
+        return beside._replace(size=size)
 
     def _heed(self, partition: TopicPartition, position: int, end: int, event: Message, silence: _Silence) -> bool:
         """Take notice of an event; True if it completes the range."""
@@ -296,38 +306,37 @@ class _Silence:
         return self._waits <= 0
 
 
-def bytes_of(messages: Sequence[Message]) -> int:
-    """What all of these hold: see ``size_of``."""
-    return sum(map(len, messages)) + _beside_values(messages)
+def held_by(messages: Sequence[Message]) -> Held:
+    """What all of these hold."""
+    beside = _beside_values(messages)
+    return beside._replace(size=sum(map(len, messages)) + beside.size)  # a message's len is its value's
 
 
-def _beside_values(messages: Sequence[Message]) -> int:
-    """Bytes of keys and headers. Each message is counted, as any may be the large one; most have no headers."""
-    keys = cast("Iterable[bytes]", filter(None, map(Message.key, messages)))
-    headers = cast("Iterable[list[tuple[str, bytes | None]]]", filter(None, map(Message.headers, messages)))
-    held = sum(name.__sizeof__() + len(value or b"") + _HEADER_BYTES for some in headers for name, value in some)
-    return sum(map(len, keys)) + held
+def _beside_values(messages: Sequence[Message]) -> Held:
+    """What keys and headers hold. Each message is counted, as any may be the large one."""
+    keys = list(map(Message.key, messages))
+    some = cast("list[bytes]", list(filter(None, keys)))
+    headers = cast("list[list[tuple[str, bytes | None]]]", list(filter(None, map(Message.headers, messages))))
+    held = sum(name.__sizeof__() + len(value or b"") + _HEADER_BYTES for one in headers for name, value in one)
+    are_there = bool(some) or keys.count(None) < len(keys)  # an empty key is one, too
+    return Held(sum(map(len, some)) + held, are_there, bool(headers))
 
 
-def size_of(message: Message) -> int:
-    """Bytes of value, key and headers, these with what Python adds; ``len(message)`` is its value's."""
-    return bytes_of((message,))
-
-
-def _pieces(batch: list[Message], size: int) -> Iterator[Batch]:
+def _pieces(batch: list[Message], held: Held) -> Iterator[Batch]:
     """All of the batch, which is left empty: in pieces if it is larger than was asked for, as when large messages
     follow small ones."""
-    if size <= 2 * _BATCH_BYTES:
-        whole = Batch(batch, size)
+    if held.size <= 2 * _BATCH_BYTES:
+        whole = Batch(batch, held)
         batch.clear()
         yield whole
         return
     batch.reverse()
     while batch:
-        piece = Batch((), 0)
-        while batch and piece.size < _BATCH_BYTES:
+        piece, size = Batch((), held), 0
+        while batch and size < _BATCH_BYTES:
             piece.append(batch.pop())
-            piece.size += size_of(piece[-1])
+            size += held_by(piece[-1:]).size
+        piece.held = held._replace(size=size)
         yield piece
 
 
