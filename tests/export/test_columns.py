@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from zkgroup.export.columns import Columns
 from zkgroup.export.layout import END_OF_TIME, FORMATS, Format, Layout
 from zkgroup.servers.kafka import Message
+from zkgroup.servers.ranges import held_by
 
 TYPES = {0: None, 1: "CreateTime", 2: "LogAppendTime"}
 
@@ -31,12 +32,17 @@ messages = st.builds(
 )
 
 
-@given(st.lists(messages, min_size=1, max_size=5), st.sampled_from([1, 2]))
-def test_columns_hold_what_the_messages_hold(given_messages: list[dict], version: int) -> None:
-    """Every part of every message, whatever mixture a batch is of. No type, or −1, is no time; a number that no
-    calendar has is not lost, but in lakes of the first version; no headers are null."""
+@given(st.lists(messages, min_size=1, max_size=5), st.sampled_from([1, 2]), st.booleans())
+def test_columns_hold_what_the_messages_hold(given_messages: list[dict], version: int, counted: bool) -> None:
+    """Every part of every message, whatever mixture a batch is of, also where what they hold was counted before: an
+    empty key is one. No type, or −1, is no time; a number that no calendar has is not lost, but in lakes of the first
+    version; no headers are null."""
     columns = Columns(Layout(version=version))
-    batch, undecodable = columns.batch([Message(topic="t", partition=0, **parts) for parts in given_messages], 0)
+    made = [Message(topic="t", partition=0, **parts) for parts in given_messages]
+    held = held_by(made)
+    assert held.size >= sum(len(parts["key"] or b"") + len(parts["value"] or b"") for parts in given_messages)
+    told = {"keys": held.keys, "headers": held.headers} if counted else {}
+    batch, undecodable = columns.batch(made, 0, **told)
     assert batch.schema == columns.schema
     assert undecodable == 0
     batch.validate(full=True)
