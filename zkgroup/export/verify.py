@@ -240,7 +240,7 @@ def _judge_file(books: _Books, file: Published, look: Look, calendars: dict[Layo
     if known is None:
         footer = look.footer
         run = "" if footer is None else footer.told.get("run", "")
-        if footer is not None and _is_numbered(run):
+        if footer is not None and _is_numbered(footer.run):
             can = not problems and decode_log(footer.told.get("log", "")) is not None
             why = f"{file.name} is in no run's manifest (it says: {run})"
             mend: Mend = "adopt" if can else "move"
