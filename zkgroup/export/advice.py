@@ -35,7 +35,7 @@ def remedy_for(problems: Iterable[VerifyRow], destination: Destination) -> str:
     if commands := [one for group, rows in _by_group(missing).items() for one in _backfills(destination, group, rows)]:
         ways.append(
             f"{listed(commands, ' and ', most=_GROUPS)} exports again what is missing; what no log has any more is "
-            "refused, and recorded as lost with --skip-lost"
+            "refused, and recorded as lost with --skip-lost, and of a topic that is gone only a copy brings it back"
         )
     standing = [row for row in found if row.stands is not None]
     ahead = [row for row in standing if row.stands == "ahead"]
@@ -65,16 +65,17 @@ def _topics(rows: Iterable[VerifyRow]) -> set[str]:
 
 
 def _backfills(destination: Destination, group: str, rows: Iterable[VerifyRow]) -> Iterator[str]:
-    """Of the very offsets, and no others: what lies between them may have been left out knowingly. --verify then names
-    what is left of very many."""
-    ranges: dict[TopicPartition, list[Interval]] = {}
+    """Of the very offsets, and no others: what lies between them may have been left out knowingly. For each topic
+    apart: one that is gone stops none of the others. --verify then names what is left of very many."""
+    topics: dict[str, dict[TopicPartition, list[Interval]]] = {}
     for row in rows:
         for key, interval in _concerned(row):
-            ranges.setdefault(key, []).append(interval)
-    whole = {key: union(ranges[key]) for key in sorted(ranges)[:PARTITIONS]}
-    for place in range(max(map(len, whole.values()), default=0)):
-        named = {key: intervals[place] for key, intervals in whole.items() if place < len(intervals)}
-        yield export_command(destination, filling(named), group, {key.topic for key in named})
+            topics.setdefault(key.topic, {}).setdefault(key, []).append(interval)
+    for topic, ranges in sorted(topics.items()):
+        whole = {key: union(ranges[key]) for key in sorted(ranges)[:PARTITIONS]}
+        for place in range(max(map(len, whole.values()), default=0)):
+            named = {key: intervals[place] for key, intervals in whole.items() if place < len(intervals)}
+            yield export_command(destination, filling(named), group, (topic,))
 
 
 def _concerned(row: VerifyRow) -> Iterable[tuple[TopicPartition, Interval]]:

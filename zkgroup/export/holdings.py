@@ -6,12 +6,12 @@ what was lost of it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Collection, Iterator, Mapping, Set
 from typing import NamedTuple
 
-from zkgroup.export.intervals import Interval
+from zkgroup.export.intervals import Interval, union
 from zkgroup.export.layout import Layout
-from zkgroup.export.rundata import Manifest, ManifestFile
+from zkgroup.export.rundata import Manifest, ManifestFile, ManifestPart, rows_held
 from zkgroup.export.words import Lost
 from zkgroup.protocol.names import TopicPartition
 
@@ -47,7 +47,8 @@ class Holdings:
     def add(self, manifest: Manifest, withdrawn: Set[TopicPartition]) -> None:
         """A run; what was ``withdrawn`` of it is not there."""
         tags = tags_of(manifest)
-        for part in manifest.parts:
+        rows = rows_held(manifest.parts, manifest.files)
+        for part, held in zip(manifest.parts, rows, strict=True):
             topic, partition = part.plan.partition
             if part.plan.partition in withdrawn:
                 continue
@@ -56,6 +57,7 @@ class Holdings:
             if part.plan.again:
                 for lost in part.plan.again:
                     self._forget(lost, partition)
+                place += held_again(part, held, timed=manifest.layout.timed)
             else:
                 place.append((part.plan.start, part.end))
         for file in manifest.files:
@@ -96,6 +98,24 @@ class Holdings:
             for name, live in self.files.items()
             if live.file.topic in tags and tags[live.file.topic] != live.tag and name not in there
         ]
+
+
+def held_again(part: ManifestPart, rows: int, *, timed: bool) -> Iterator[Interval]:
+    """Offsets that a part with so many ``rows`` holds, which was written again: whoever wrote them first, and whether
+    or not there is still a run that tells so. In folders of times that is where each file begins and ends, and all
+    between where they have as many rows together as there are offsets."""
+    again = part.plan.again
+    if not timed:
+        yield part.plan.start, part.end
+    elif rows == sum(one.rows for one in again):
+        for low, high in union((one.start, one.end) for one in again):
+            some = [one for one in again if low <= one.start < high]
+            if sum(one.rows for one in some) == high - low:
+                yield low, high
+            else:
+                for one in some:
+                    yield one.start, one.start + 1
+                    yield one.end - 1, one.end
 
 
 def tags_of(manifest: Manifest) -> dict[str, str | None]:

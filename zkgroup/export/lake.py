@@ -202,10 +202,11 @@ class Lake:
         return self._slices[file.name]
 
     def refuse_overlap(
-        self, ranges: Iterable[OffsetRange], tags: Mapping[str, str | None], own: str, but: Collection[str] = ()
-    ) -> None:
+        self, ranges: Iterable[OffsetRange], tags: Mapping[str, str | None], own: str, but: Collection[str] = (),
+        *, fills: bool = False,
+    ) -> None:  # fmt: skip
         """Raise ``RefusedError`` if published files, ``but`` for these, already hold an offset of ``ranges``, which
-        group ``own`` is to export: it would be there twice."""
+        group ``own`` is to export: it would be there twice. ``fills``: in a backfill."""
         wanted: dict[str, dict[int, list[OffsetRange]]] = {}
         for piece in ranges:
             wanted.setdefault(piece.partition.topic, {}).setdefault(piece.partition.partition, []).append(piece)
@@ -222,9 +223,9 @@ class Lake:
                 for one in self.slices(file) if is_suspect else ():
                     for piece in pieces.get(one.partition, ()):
                         if one.start < piece.end and piece.start < one.end:
-                            raise self._overlap(file, one, piece, own)
+                            raise self._overlap(file, one, piece, own, fills=fills)
 
-    def _overlap(self, file: Published, held: Slice, piece: OffsetRange, own: str) -> RefusedError:
+    def _overlap(self, file: Published, held: Slice, piece: OffsetRange, own: str, *, fills: bool) -> RefusedError:
         from zkgroup.export.footer import UnreadableFileError, read_footer
 
         what = f"{self.store.uri}/{file.name} already holds offsets {held.start} to {held.end - 1} of {piece.partition}"
@@ -255,6 +256,10 @@ class Lake:
                 "forgotten (--settle forget), or its manifest is gone",
                 f"{adopt} enters it, with all others that no manifest names (--verify lists them); to have its "
                 "messages read anew move it away",
+            )
+        if fills:
+            return RefusedError(
+                f"{what}: a backfill writes nothing twice", "name what is missing alone: --verify tells which offsets"
             )
         return RefusedError(
             f"{what}, which the group has not committed: it stands at {piece.start}",

@@ -6,7 +6,7 @@ can be repeated and can be refused. Nothing here touches a server.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from zkgroup.export.beginnings import Troubles, begin_at
@@ -39,6 +39,7 @@ __all__ = [
     "RecreatedPolicy",
     "Skipped",
     "cut",
+    "in_no_file",
     "make_backfill",
     "make_plan",
     "pack",
@@ -140,6 +141,17 @@ def make_backfill(
     troubles.refuse()
     partitions.sort(key=lambda part: (part.partition, part.start))
     return ExportPlan(group, tuple(partitions), _ranges(partitions, range_messages), tuple(troubles.left_out))
+
+
+def in_no_file(plan: ExportPlan, *, fills: bool) -> Iterator[OffsetRange]:
+    """What no file may hold already: what is read for the first time, and what an export, unless it ``fills`` what is
+    missing, is to record as deleted before it was read."""
+    for part in plan.partitions:
+        if not part.again and part.start < part.end:
+            yield OffsetRange(part.partition, part.start, part.end)
+        for gap in () if fills else part.skipped:
+            if gap.kind == "retention":
+                yield OffsetRange(part.partition, gap.start, gap.end)
 
 
 def _filling(fact: PartitionFacts, lacking: Interval, policies: Policies, troubles: Troubles) -> PartitionPlan | None:

@@ -29,7 +29,7 @@ from zkgroup.export.master import choose_master, refuse_if_silent
 from zkgroup.export.neighbours import binding_layout
 from zkgroup.export.packages import require
 from zkgroup.export.passing_over import passed_over, words_on
-from zkgroup.export.plan import make_plan
+from zkgroup.export.plan import in_no_file, make_plan
 from zkgroup.export.refusals import refuse_other_cluster
 from zkgroup.export.request import DEFAULT_TARGET_BYTES, ExportRequest, Settle
 from zkgroup.export.rundata import Pointer, RunPlan, TopicIdentity, now_ms
@@ -244,10 +244,7 @@ class _Export:
             plan = replace(
                 plan, notes=tuple(notes_on(request.start, request.until, facts, plan, fills=request.backfill))
             )
-        first = [part for part in plan.partitions if not part.again and part.start < part.end]
-        self._lake.refuse_overlap(
-            (OffsetRange(part.partition, part.start, part.end) for part in first), tags, request.group
-        )
+        self._lake.refuse_overlap(in_no_file(plan, fills=request.backfill), tags, request.group, fills=request.backfill)
         if not request.backfill:
             book.refuse_others(plan.partitions, identities)
         unasked = request.layout == LayoutWish()

@@ -165,7 +165,7 @@ class ExportRun:
 
     def _refuse_overlap(self, ranges: Iterable[OffsetRange], but: Collection[str] = ()) -> None:
         tags = {topic: identity.tag for topic, identity in self.plan.topics.items()}
-        self._lake.refuse_overlap(ranges, tags, self.plan.group, but)
+        self._lake.refuse_overlap(ranges, tags, self.plan.group, but, fills=self.plan.kind == "backfill")
 
     def _write(self) -> Written:
         """Have the ranges read and written. Where that fails because what is read has changed, this is the reason that

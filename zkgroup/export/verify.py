@@ -18,7 +18,7 @@ from typing import Final, Literal, NamedTuple, cast
 from zkgroup.export.documents import DamagedDocumentError, decode_log
 from zkgroup.export.footer import Footer, UnreadableFileError, read_footer
 from zkgroup.export.history import decided_run
-from zkgroup.export.holdings import Holdings, Incarnation, LiveFile, tags_of
+from zkgroup.export.holdings import Holdings, Incarnation, LiveFile, held_again, tags_of
 from zkgroup.export.intervals import Interval, holes, overlaps, subtract, union
 from zkgroup.export.judging import LOOKS, Look, judge_times, look_at, wrong_with
 from zkgroup.export.lake import Lake, LastRun, Published, of_log
@@ -103,9 +103,13 @@ class _Books:
         self.lasts: list[LastRun] = []  # of all groups
 
     def is_of_earlier_log(self, topic: str, tag: str | None) -> bool:
-        """Whether the topic was made again since, and exported."""
-        tags = {one.coverage[topic].identity.tag for one in self.lasts if topic in one.coverage}
-        return bool(tags) and tag not in tags
+        """Whether the topic was made again since, and exported, by whichever group."""
+        newest: dict[str | None, TopicIdentity] = {}  # of each cluster: their numbers tell nothing of one another
+        for one in self.lasts:
+            if topic in one.coverage:
+                known, now = newest.get(one.cluster), one.coverage[topic].identity
+                newest[one.cluster] = now if known is None or now.czxid > known.czxid else known
+        return bool(newest) and all(tag != now.tag for now in newest.values())
 
     def covered(self, topic: str, partition: int, log: TopicIdentity) -> tuple[Interval, ...]:
         """What all groups' exports of a log account for."""
@@ -191,8 +195,7 @@ def _enter(account: _Account, group: str, run: str, part: ManifestPart, rows: in
         lost = sum(one.rows for one in part.plan.again)
         account.rows += rows - lost
         account.gaps += lost - rows
-        if not timed:  # such a file has all that its offsets have, whoever wrote the one before it
-            account.again.append(interval)
+        account.again += held_again(part, rows, timed=timed)
     else:
         account.by_group.setdefault(group, []).append(interval)
         account.rows += rows

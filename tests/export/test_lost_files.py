@@ -1,0 +1,147 @@
+"""Files that are gone, or that no manifest names: what is said of them is true, and what is advised mends."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cli import run
+from exports import made_again, messages_in, published_in, root_of
+from resets import drop_messages
+
+from zkgroup.errors import RefusedError
+from zkgroup.export.bounds import EARLIEST, LATEST, Bound
+from zkgroup.export.lake import Lake
+from zkgroup.export.layout import LayoutWish
+from zkgroup.export.run import PartitionSummary
+from zkgroup.export.store import FolderStore
+from zkgroup.export.verify import verify
+from zkgroup.export.words import Policies
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.sandbox.topics import Record, delete_topic, produce
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
+
+Export = Callable[..., list[PartitionSummary]]
+Make = Callable[..., str]
+Fill = Callable[..., object]
+Unique = Callable[[str], str]
+Commit = Callable[..., None]
+HOURS = LayoutWish(("date", "hour"), None, None, None)
+NOON, HOUR = 1_714_564_800_000, 3_600_000
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """The destination of ``in_process``."""
+    return Lake(FolderStore(tmp_path / "out"))
+
+
+def problems(lake: Lake) -> list[tuple[int | None, int | None, str]]:
+    return [(row.start, row.end, row.problem) for row in verify(lake) if row.problem is not None]
+
+
+def offsets(lake: Lake) -> list[int]:
+    return sorted(row["offset"] for row in messages_in(root_of(lake)))
+
+
+def looked(cluster: Sandbox, lake: Lake) -> str:
+    done = run("-z", cluster.connect, "export", "--to", lake.store.uri, "--verify")
+    assert done.returncode == 6, (done.stdout, done.stderr)
+    return done.stderr
+
+
+def commands(told: str, option: str) -> list[list[str]]:
+    """The commands with an option in a sentence, as a shell takes them."""
+    return [shlex.split(one)[1:] for one in re.findall(r"'(zkgroup [^']*)'", told) if option in one]
+
+
+def test_nothing_is_advised_for_a_log_that_an_heir_has_left_behind(
+    in_process: Export, make_topic: Make, fill: Fill, unique: Unique, lake: Lake, registry: Registry, commit: Commit,
+    cluster: Sandbox,
+) -> None:  # fmt: skip
+    """The first group's last manifest tells of the old log alone, and a backfill of it was advised, and refused."""
+    topic, group, heir = make_topic(), unique("group"), unique("heir")
+    fill(topic, 30)
+    in_process(group, topic)
+    made_again(registry, topic)
+    fill(topic, 20)
+    commit(heir, {TopicPartition(topic, 0): 30})
+    in_process(heir, topic, policies=Policies(recreated="earliest"))
+    (lost,) = [name for name in published_in(root_of(lake)) if "/0-30" in name]
+    (root_of(lake) / lost).unlink()
+    ((start, end, why),) = problems(lake)
+    assert (start, end) == (0, 30)
+    assert why.endswith("is missing, and the topic was made again: only a copy brings it back")
+    assert "--backfill" not in looked(cluster, lake)
+
+
+def test_what_lies_in_files_is_not_recorded_as_lost(
+    in_process: Export, make_topic: Make, fill: Fill, unique: Unique, lake: Lake, kafka: KafkaSettings, commit: Commit,
+    cluster: Sandbox,
+) -> None:  # fmt: skip
+    """The manifests are gone, the group was set back, and the log begins behind what it exported: these offsets were
+    accounted for as deleted before they were read, and their files could be adopted no more."""
+    topic, group = make_topic(), unique("group")
+    fill(topic, 30)
+    in_process(group, topic)
+    shutil.rmtree(root_of(lake) / "_zkgroup")
+    fill(topic, 20)
+    commit(group, {TopicPartition(topic, 0): 10})
+    drop_messages(kafka, TopicPartition(topic, 0), 40)
+    with pytest.raises(
+        RefusedError, match=r"/0-30\.parquet already holds offsets 0 to 29 .* no run accounts"
+    ) as caught:
+        in_process(group, topic, skip_lost=True)
+    (command,) = commands(str(caught.value.remedy), "--adopt")
+    assert run("-z", cluster.connect, *command).returncode == 0
+    policies = Policies(disagreement="lake", expired="earliest")
+    (row,) = in_process(group, topic, policies=policies)
+    assert (row.start, row.end, row.rows) == (40, 50, 10)
+    assert problems(lake) == []
+    assert offsets(lake) == [*range(30), *range(40, 50)]
+
+
+def test_a_topic_that_is_gone_stops_no_other_from_being_filled(
+    in_process: Export, make_topic: Make, fill: Fill, unique: Unique, lake: Lake, registry: Registry, cluster: Sandbox
+) -> None:
+    """One command named both, and was refused for the one."""
+    gone, topic, group = make_topic(), make_topic(), unique("group")
+    fill(gone, 30)
+    fill(topic, 30)
+    in_process(group, gone, topic)
+    for name in published_in(root_of(lake)):
+        (root_of(lake) / name).unlink()
+    delete_topic(registry, gone)
+    told = looked(cluster, lake)
+    assert "of a topic that is gone only a copy brings it back" in told
+    done = [run("-z", cluster.connect, *command, timeout=120) for command in commands(told, "--backfill")]
+    assert sorted(one.returncode for one in done) == [0, 4]
+    assert [(row["topic"], row["offset"]) for row in messages_in(root_of(lake))] == [(topic, n) for n in range(30)]
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+@pytest.mark.parametrize("spread", [1, HOUR // 4])
+def test_files_of_times_that_were_written_again_outlive_the_first_run(
+    in_process: Export, make_topic: Make, unique: Unique, lake: Lake, kafka: KafkaSettings, spread: int, partitions: int
+) -> None:
+    """Where all of them were, they tell what its run did: nothing is missing, and nothing is written twice."""
+    topic, group = make_topic(partitions), unique("group")
+    numbers = range(partitions)
+    produce(kafka, topic, [Record(b"%d" % n, None, p, NOON + n % 7 * spread) for n in range(30) for p in numbers])
+    in_process(group, topic, layout=HOURS)
+    for name in published_in(root_of(lake)):
+        (root_of(lake) / name).unlink()
+    produce(kafka, topic, [Record(b"%d" % n, None, p, NOON + n) for n in range(30, 40) for p in numbers])
+    in_process(group, topic)
+    first = Bound("offsets", offsets={TopicPartition(topic, p): 30 for p in numbers})
+    in_process(group, topic, backfill=True, begin=EARLIEST, until=first)
+    shutil.rmtree(root_of(lake) / lake.folder(group, lake.runs(group)[0]))
+    assert problems(lake) == []
+    assert offsets(lake) == sorted([*range(40)] * partitions)
+    assert in_process(group, topic, backfill=True, begin=EARLIEST, until=LATEST) == []
