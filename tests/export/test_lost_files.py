@@ -145,3 +145,30 @@ def test_files_of_times_that_were_written_again_outlive_the_first_run(
     assert problems(lake) == []
     assert offsets(lake) == sorted([*range(40)] * partitions)
     assert in_process(group, topic, backfill=True, begin=EARLIEST, until=LATEST) == []
+
+
+def test_an_export_beside_files_that_no_manifest_names_says_so(
+    in_process: Export, make_topic: Make, fill: Fill, unique: Unique, lake: Lake, cluster: Sandbox
+) -> None:
+    """Once: the next one goes on where this one ended. An export with nothing to do says nothing."""
+    topic, other, group = make_topic(), make_topic(), unique("group")
+    heard: list[str] = []
+    for name in (topic, other):
+        fill(name, 10)
+        in_process(group, name, warn=heard.append)
+    shutil.rmtree(root_of(lake) / lake.folder(group, lake.runs(group)[1]))
+    shutil.rmtree(root_of(lake) / lake.folder(group, lake.runs(group)[0]))
+    in_process(group, topic, warn=heard.append)
+    assert heard == []
+    for _ in range(2):
+        fill(topic, 5)
+        in_process(group, topic, warn=heard.append)
+    (told,) = heard
+    assert "/0-10.parquet is in no run's manifest, nor is any file of its topic" in told
+    (command,) = commands(told, "--verify")
+    done = run("-z", cluster.connect, *command)
+    assert done.returncode == 6
+    (adopting,) = commands(done.stderr, "--adopt")
+    assert run("-z", cluster.connect, *adopting).returncode == 0
+    assert problems(lake) == []
+    assert offsets(lake) == sorted([*range(20), *range(10)])

@@ -117,7 +117,7 @@ def test_a_backfill_does_not_answer_for_a_log_that_was_made_again(
     in_process: Export, make_topic: Make, fill: Fill, unique: Unique, lake: Lake, registry: Registry, cluster: Sandbox
 ) -> None:
     """The one that is advised for a file of the log before is refused, and so is the next export, until somebody has
-    said where it begins; other topics are filled."""
+    said where it begins; the other topic is filled."""
     topic, other, group = make_topic(), make_topic(), unique("group")
     for _ in range(2):
         fill(topic, 30)
@@ -127,11 +127,14 @@ def test_a_backfill_does_not_answer_for_a_log_that_was_made_again(
         (root_of(lake) / name).unlink()
     made_again(registry, topic)
     fill(topic, 90)
-    (command,) = re.findall(r"'(zkgroup [^']* --backfill [^']*)'", looked(cluster, lake))
-    done = run(*shlex.split(command)[1:], timeout=60)
+    commands = re.findall(r"'(zkgroup [^']* --backfill [^']*)'", looked(cluster, lake))
+    (stale,) = [command for command in commands if topic in command]
+    done = run(*shlex.split(stale)[1:], timeout=60)
     assert (done.returncode, "has not begun with the new logs" in done.stderr) == (5, True)
-    done = run(*shlex.split(command)[1:], "--on-recreated", "skip", timeout=60)
+    done = run(*shlex.split(stale)[1:], "--on-recreated", "skip", timeout=60)
     assert (done.returncode, "its topic was made again" in done.stderr) == (0, True)
+    (living,) = [command for command in commands if other in command]
+    assert run(*shlex.split(living)[1:], timeout=60).returncode == 0
     with pytest.raises(RefusedError, match="deleted and made again since"):
         in_process(group, topic)
     in_process(group, topic, policies=Policies(recreated="earliest"))

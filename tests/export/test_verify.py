@@ -226,7 +226,10 @@ def test_advice_names_groups_topics_and_the_lake() -> None:
         return VerifyRow(topic, 0, 0, 9, *4 * [None], "why", None, group, "refill")
 
     two = remedy_for([row("b", "g"), row("a", "g"), row("a", "g"), row("a", "it's"), row(None, None)], Path("/my lake"))
-    assert "zkgroup export --group g --to '/my lake' --backfill --from a:0=0,b:0=0 --until a:0=9,b:0=9 a b and" in two
+    for name in ("a", "b"):  # one that is gone stops no other
+        assert (
+            f"zkgroup export --group g --to '/my lake' --backfill --from {name}:0=0 --until {name}:0=9 {name} a" in two
+        )
     assert (
         """zkgroup export --group 'it'"'"'s' --to '/my lake' --backfill --from a:0=0 --until a:0=9 a exports""" in two
     )

@@ -13,6 +13,7 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.words import listed
 
 _GROUPS: Final = 3  # more are not named one by one
+_BACKFILLS: Final = 10
 
 
 def remedy_for(problems: Iterable[VerifyRow], destination: Destination) -> str:
@@ -34,7 +35,7 @@ def remedy_for(problems: Iterable[VerifyRow], destination: Destination) -> str:
     missing = [row for row in found if row.mend in ("fill", "refill")]
     if commands := [one for group, rows in _by_group(missing).items() for one in _backfills(destination, group, rows)]:
         ways.append(
-            f"{listed(commands, ' and ', most=_GROUPS)} exports again what is missing; what no log has any more is "
+            f"{listed(commands, ' and ', most=_BACKFILLS)} exports again what is missing; what no log has any more is "
             "refused, and recorded as lost with --skip-lost, and of a topic that is gone only a copy brings it back"
         )
     standing = [row for row in found if row.stands is not None]

@@ -166,6 +166,16 @@ class Book:
         ahead = fact.committed is not None and bool(held) and fact.committed > held[-1][1]
         return replace(fact, coverage=held) if ahead else fact
 
+    def untold(self, identities: Mapping[str, TopicIdentity], tags: Mapping[str, str | None]) -> list[str]:
+        """Of each topic that has files of its present log here, and no run that tells of it: one of them."""
+        lasts = [self.last, *self.others.values()]
+        firsts = (
+            next((file.name for file in self._lake.published(topic) if file.told.tag == tags[topic]), None)
+            for topic, now in identities.items()
+            if not of_log(lasts, topic, now)
+        )
+        return [name for name in firsts if name is not None]
+
     def refuse_others(self, parts: Iterable[PartitionPlan], identities: Mapping[str, TopicIdentity]) -> None:
         """Raise ``RefusedError`` where the group begins a partition that another one has exported here, and not just
         where that one's export ends (as a group that was renamed does): what lies between would be in no run. So where

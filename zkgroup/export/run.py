@@ -34,6 +34,7 @@ from zkgroup.export.refusals import refuse_other_cluster
 from zkgroup.export.request import DEFAULT_TARGET_BYTES, ExportRequest, Settle
 from zkgroup.export.rundata import Pointer, RunPlan, TopicIdentity, now_ms
 from zkgroup.export.settling import forget
+from zkgroup.export.shell import export_command
 from zkgroup.export.steps import ExportRun
 from zkgroup.export.store import open_store
 from zkgroup.export.summaries import PartitionSummary, summaries_of
@@ -255,6 +256,11 @@ class _Export:
         layout = request.layout.resolve(binding, self._lake.store.uri)
         if cluster is None or not self._has_work(plan):
             return plan, None
+        if untold := book.untold(identities, tags):
+            self._once(
+                f"{self._lake.store.uri}/{untold[0]} is in no run's manifest, nor is any file of its topic: "
+                f"{export_command(self._lake.store.destination, '--verify')} tells how they are entered"
+            )
         if last.run is None and (strangers := self._lake.strangers()):
             self._once(
                 f"{self._lake.store.uri} holds {listed(strangers)}, which no export has written: readers may take that "
