@@ -10,7 +10,7 @@ to say that none is.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -23,8 +23,9 @@ from zkgroup.export.intervals import Interval, holes, overlaps, subtract, union
 from zkgroup.export.judging import LOOKS, look_at, wrong_with
 from zkgroup.export.lake import MANIFEST, Lake, extended
 from zkgroup.export.layout import Layout
+from zkgroup.export.replacing import Place, missing_from, replaced
 from zkgroup.export.rundata import Manifest, ManifestFile, ManifestPart, TopicCoverage, TopicIdentity, now_ms
-from zkgroup.export.words import PartitionPlan, Skipped, Slice
+from zkgroup.export.words import Lost, PartitionPlan, Skipped, Slice
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.words import counted, listed
 
@@ -38,6 +39,10 @@ class Orphan(NamedTuple):
     run: str
     identity: TopicIdentity
     layout: Layout
+
+    def place(self, one: Slice) -> Place:
+        """Where a range of it is."""
+        return Place(self.file.name.rpartition("/")[0], one.partition, self.identity.tag)
 
 
 @dataclass
@@ -56,8 +61,9 @@ def adopt(
     is. To be called under its claim, while no run of it is under way. ``warn`` is told of each file that is not
     adopted, and why.
 
-    A file is left where it is unless it is whole, of this ``cluster``, and alone with its messages. Several manifests
-    where there are files of several incarnations of a topic; a call that is killed between them may be repeated.
+    A file is left where it is unless it is whole, of this ``cluster``, and alone with its messages; those of a file
+    that is missing it may hold in its place. Several manifests where there are files of several incarnations of a
+    topic; a call that is killed between them may be repeated.
 
     Raises ``NotFoundError`` where there is no file to adopt, ``RefusedError`` for files in folders of times with fewer
     rows than offsets, unless ``skip_lost``, and where a manifest cannot be read.
@@ -67,7 +73,8 @@ def adopt(
     chosen = [topic for topic in folders if not topics or topic in topics]
     if unknown := sorted(set(topics) - set(folders)):
         raise NotFoundError(f"{lake.store.uri} has no files of topic {listed(unknown)}", "check the names")
-    orphans = _alone(list(_whole(lake, group, cluster, chosen, known, warn)), known, warn)
+    there = {file.name for topic in chosen for file in lake.published(topic)}
+    orphans, again = _alone(list(_whole(lake, group, cluster, chosen, known, warn)), known, there, warn)
     if not orphans:
         raise NotFoundError(
             f"{lake.store.uri} has no file of group {group} to adopt",
@@ -80,9 +87,12 @@ def adopt(
             f"{lake.store.uri}/{alien.file.name} was written with {alien.layout.told()}, and the lake has {told}",
             "readers need one layout and one schema: move the files of one of the two away",
         )
-    spanning = skip_lost and orphans[0].layout.timed
-    entered = [(files, _parts(files, known.holdings if spanning else None)) for files in _generations(orphans)]
-    doubtful = [part for _, parts in entered for part in parts if orphans[0].layout.timed and part.gaps]
+    of_times = orphans[0].layout.timed
+    spanning = skip_lost and of_times
+    entered = [(files, _parts(files, again, known.holdings if spanning else None)) for files in _generations(orphans)]
+    doubtful = [
+        part for _, parts in entered for part in parts if orphans[0].layout.timed and part.gaps and not part.plan.again
+    ]
     if doubtful and not skip_lost:
         count = counted(sum(sum(part.gaps.values()) for part in doubtful), "offset")
         few = listed([f"{part.plan.partition} {part.plan.start} to {part.end - 1}" for part in doubtful], most=_SHOWN)
@@ -144,45 +154,66 @@ def _whole(
                     yield Orphan(entry, look.footer.run, found[1], layout)
 
 
-def _alone(orphans: Sequence[Orphan], known: _Known, warn: Callable[[str], None]) -> list[Orphan]:
-    """Those whose messages are in no other file, and in no run's account."""
-    folders: dict[tuple[str, int, str | None], list[Interval]] = defaultdict(list)
-    for name, live in known.holdings.files.items():
-        for one in live.file.slices:
-            folders[name.rpartition("/")[0], one.partition, live.tag].append((one.start, one.end))
-    logs = dict(known.logs)
-    for orphan in orphans:
+def _alone(
+    orphans: list[Orphan], known: _Known, there: Collection[str], warn: Callable[[str], None]
+) -> tuple[list[Orphan], Mapping[Place, Sequence[Lost]]]:
+    """Those whose messages are in no other file, and in no run's account, unless they take the place of files that are
+    missing; and what they are in the place of."""
+    while True:
+        ground = _Ground(orphans, known, there)
+        whys = [ground.against(orphan) for orphan in orphans]
+        alone = [orphan for orphan, why in zip(orphans, whys, strict=True) if why is None]
+        for why in filter(None, whys):
+            warn(f"{why}: it is not adopted")
+        if len(alone) == len(orphans):
+            return alone, ground.again
+        orphans = alone  # without the others, what is left may take nobody's place any more
+
+
+class _Ground:
+    """What these files meet in the lake, and one another."""
+
+    def __init__(self, orphans: Sequence[Orphan], known: _Known, there: Collection[str]) -> None:
+        slices: dict[Place, list[Slice]] = defaultdict(list)
+        for orphan in orphans:
+            for one in orphan.file.slices:
+                slices[orphan.place(one)].append(one)
+        self._missing = missing_from(known.holdings.files, there)
+        timed = any(orphan.layout.timed for orphan in orphans)
+        self.again = {
+            place: replaced(lost, slices[place], timed=timed)
+            for place, lost in self._missing.items()
+            if place in slices
+        }
+        ranges = {place: [(one.start, one.end) for one in some] for place, some in slices.items()}
+        for name, live in known.holdings.files.items():
+            for one in live.file.slices if name in there else ():
+                place = Place(name.rpartition("/")[0], one.partition, live.tag)
+                ranges.setdefault(place, []).append((one.start, one.end))
+        self._twice = {place: overlaps(intervals) for place, intervals in ranges.items()}
+        keys = {Incarnation(o.file.topic, one.partition, o.identity.tag) for o in orphans for one in o.file.slices}
+        self._taken = {key: union(known.holdings.held(key)) for key in keys}
+        self._logs = dict(known.logs)
+
+    def against(self, orphan: Orphan) -> str | None:
+        """Why a file is not to be entered, if it is not."""
+        name, topic, tag = orphan.file.name, orphan.file.topic, orphan.identity.tag
+        if not self._logs.setdefault((topic, tag), orphan.identity).same(orphan.identity):
+            return f"{name} is of another log than files beside it whose names are marked alike"
         for one in orphan.file.slices:
-            folders[_folder(orphan), one.partition, orphan.identity.tag].append((one.start, one.end))
-    twice = {key: overlaps(intervals) for key, intervals in folders.items()}
-    keys = {Incarnation(o.file.topic, one.partition, o.identity.tag) for o in orphans for one in o.file.slices}
-    taken = {key: union(known.holdings.held(key)) for key in keys}
-    alone: list[Orphan] = []
-    for orphan in orphans:
-        tag = orphan.identity.tag
-        name, slices = orphan.file.name, orphan.file.slices
-        if not logs.setdefault((orphan.file.topic, tag), orphan.identity).same(orphan.identity):
-            warn(f"{name} is of another log than files beside it whose names are marked alike: it is not adopted")
-            continue
-        where = f"{orphan.file.topic}-"
-        if both := [(one, o) for one in slices for o in twice[_folder(orphan), one.partition, tag] if _meets(o, one)]:
-            one, (low, high) = both[0]
-            few = f"{low} to {high - 1} of {where}{one.partition}"
-            warn(f"{name} and another file hold offsets {few}: it is not adopted")
-        elif held := [
-            one
-            for one in slices
-            if any(_meets(o, one) for o in taken[Incarnation(orphan.file.topic, one.partition, tag)])
-        ]:
-            few = f"{held[0].start} to {held[0].end - 1} of {where}{held[0].partition}"
-            warn(f"{name} holds offsets {few}, which runs account for that do not name it: it is not adopted")
-        else:
-            alone.append(orphan)
-    return alone
-
-
-def _folder(orphan: Orphan) -> str:
-    return orphan.file.name.rpartition("/")[0]
+            place = orphan.place(one)
+            for low, high in self._twice[place]:
+                if _meets((low, high), one):
+                    return f"{name} and another file hold offsets {low} to {high - 1} of {topic}-{one.partition}"
+            if any(_meets((lost.start, lost.end), one) for lost in self.again.get(place, ())):
+                continue
+            few = f"{name} holds offsets {one.start} to {one.end - 1} of {topic}-{one.partition}"
+            for lost in self._missing.get(place, ()):
+                if _meets((lost.start, lost.end), one):
+                    return f"{few}, and {lost.file}, which is missing, held other messages of these"
+            if any(_meets(interval, one) for interval in self._taken[Incarnation(topic, one.partition, tag)]):
+                return f"{few}, which runs account for that do not name it"
+        return None
 
 
 def _meets(interval: Interval, one: Slice) -> bool:
@@ -203,17 +234,24 @@ def _generations(orphans: Iterable[Orphan]) -> list[list[Orphan]]:
     return dealt
 
 
-def _parts(orphans: Iterable[Orphan], spanning: Holdings | None) -> list[ManifestPart]:
+def _parts(
+    orphans: Iterable[Orphan], again: Mapping[Place, Sequence[Lost]], spanning: Holdings | None
+) -> list[ManifestPart]:
     """What these files account for; ``spanning``: and what lies between them, in no run's account, is known to be no
     messages."""
-    slices: dict[TopicPartition, list[Slice]] = defaultdict(list)
+    fresh: dict[TopicPartition, list[Slice]] = defaultdict(list)
+    instead: dict[TopicPartition, set[Lost]] = defaultdict(set)
     tags: dict[str, str | None] = {}
     for orphan in orphans:
         tags[orphan.file.topic] = orphan.identity.tag
         for one in orphan.file.slices:
-            slices[TopicPartition(orphan.file.topic, one.partition)].append(one)
+            partition = TopicPartition(orphan.file.topic, one.partition)
+            if lost := [lost for lost in again.get(orphan.place(one), ()) if _meets((lost.start, lost.end), one)]:
+                instead[partition].update(lost)
+            else:
+                fresh[partition].append(one)
     parts: list[ManifestPart] = []
-    for partition, some in sorted(slices.items()):
+    for partition, some in fresh.items():
         whole = union((one.start, one.end) for one in some)
         between: list[Interval] = []
         if spanning is not None:
@@ -223,10 +261,18 @@ def _parts(orphans: Iterable[Orphan], spanning: Holdings | None) -> list[Manifes
             skipped = tuple(Skipped("unrecorded", *piece) for piece in between if piece[1] <= low)
             between = between[len(skipped) :]
             rows = sum(one.rows for one in some if low <= one.start and one.end <= high)
-            gaps = {"unrecorded": high - low - rows} if rows < high - low else {}
-            plan = PartitionPlan(partition, None, None, low, high, skipped, commits=False)
-            parts.append(ManifestPart(plan, high, rows, 0, gaps))
-    return parts
+            parts.append(_part(PartitionPlan(partition, None, None, low, high, skipped, commits=False), rows))
+    for partition, files in instead.items():
+        for low, high in union((lost.start, lost.end) for lost in files):
+            them = tuple(sorted(lost for lost in files if low <= lost.start < high))
+            plan = PartitionPlan(partition, None, None, low, high, commits=False, again=them)
+            parts.append(_part(plan, sum(lost.rows for lost in them)))
+    return sorted(parts, key=lambda part: (part.plan.partition, part.plan.start))
+
+
+def _part(plan: PartitionPlan, rows: int) -> ManifestPart:
+    offsets = plan.end - plan.start
+    return ManifestPart(plan, plan.end, rows, 0, {"unrecorded": offsets - rows} if rows < offsets else {})
 
 
 def _write(

@@ -6,7 +6,7 @@ file is gone: that group's own backfill writes it again, whether there is still 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from zkgroup.errors import NotFoundError, RefusedError, UsageError
@@ -90,7 +90,8 @@ def plan_backfill(
         lost=lost,
         from_the_first=request.start.kind == "earliest",
     )
-    _refuse_doubles(lake, ((part.partition, one) for part in plan.partitions for one in part.again))
+    again = [(part.partition, one) for part in plan.partitions for one in part.again]
+    _refuse_doubles(lake, again, own.files.keys(), group)
     return plan
 
 
@@ -131,8 +132,13 @@ def _refuse_lost_of(
     )
 
 
-def _refuse_doubles(lake: Lake, wanted: Iterable[tuple[TopicPartition, Lost]]) -> None:
-    """Raise ``RefusedError`` where messages that a lost file held are in another file of its folder by now."""
+def _refuse_doubles(
+    lake: Lake, wanted: Iterable[tuple[TopicPartition, Lost]], named: Collection[str], group: str
+) -> None:
+    """Raise ``RefusedError`` where messages that a lost file held are in another file of its folder by now; unless runs
+    have ``named`` that, it may be in the place of the lost one."""
+    away = "move that file away, with the folder of the run that wrote it (its footer names it), then run this again"
+    adopt = export_command(lake.store.destination, "--adopt", group)
     folders: dict[str, list[tuple[TopicPartition, Lost]]] = {}
     for partition, lost in wanted:
         folders.setdefault(lost.folder, []).append((partition, lost))
@@ -146,8 +152,9 @@ def _refuse_doubles(lake: Lake, wanted: Iterable[tuple[TopicPartition, Lost]]) -
                         raise RefusedError(
                             f"{lake.store.uri}/{file.name} holds offsets {one.start} to {one.end - 1} of {partition}, "
                             f"which {lost.file} held before it was lost: written again they would be there twice",
-                            "move that file away, with the folder of the run that wrote it (its footer names it), then "
-                            "run this again",
+                            away
+                            if file.name in named
+                            else f"{adopt} enters it in its place, if it is whole; or {away}",
                         )
 
 

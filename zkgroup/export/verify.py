@@ -143,8 +143,10 @@ def verify(
         if books.is_of_earlier_log(missing.file.topic, missing.tag):
             why, group = f"{why}, and the topic was made again: only a copy brings it back", None
         for one in missing.file.slices:
-            key = Incarnation(missing.file.topic, one.partition, missing.tag)
-            books.account(key).problems.append(_Problem((one.start, one.end), why, group, mend="fill"))
+            account = books.account(Incarnation(missing.file.topic, one.partition, missing.tag))
+            # What a file holds that can be entered in its place is not to be written again.
+            mend: Mend | None = "fill" if list(subtract((one.start, one.end), account.orphaned)) else None
+            account.problems.append(_Problem((one.start, one.end), why, group, mend=mend))
     for group, offsets in (committed or {}).items():
         _judge_offsets(lake.last(group), group, offsets, books, note)
     rows: list[VerifyRow] = []

@@ -1,0 +1,180 @@
+"""Files in the place of files that are missing: a backfill wrote these again, and then its run was lost."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from cli import run
+from exports import messages_in, published_in, root_of
+from hypothesis import given
+from hypothesis import strategies as st
+from resets import drop_messages
+
+from zkgroup.errors import NotFoundError, RefusedError
+from zkgroup.export.bounds import EARLIEST, LATEST, Bound
+from zkgroup.export.lake import Lake
+from zkgroup.export.layout import LayoutWish
+from zkgroup.export.replacing import replaced
+from zkgroup.export.run import PartitionSummary
+from zkgroup.export.store import FolderStore
+from zkgroup.export.verify import verify
+from zkgroup.export.words import Lost, Slice
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.sandbox.topics import Record, produce
+from zkgroup.servers.kafka import KafkaSettings
+
+Export = Callable[..., list[PartitionSummary]]
+Make = Callable[..., str]
+Unique = Callable[[str], str]
+NOON, QUARTER = 1_714_564_800_000, 900_000
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """The destination of ``in_process``."""
+    return Lake(FolderStore(tmp_path / "out"))
+
+
+def problems(lake: Lake) -> list[str]:
+    return [row.problem for row in verify(lake) if row.problem is not None]
+
+
+def offsets(lake: Lake) -> list[int]:
+    return sorted(row["offset"] for row in messages_in(root_of(lake)))
+
+
+@pytest.mark.parametrize("layout", ["partition", "none", "hour"])
+@pytest.mark.parametrize("gone", [False, True])
+def test_what_was_written_again_is_entered_in_the_place_of_what_is_missing(
+    in_process: Export, make_topic: Make, unique: Unique, lake: Lake, kafka: KafkaSettings, cluster: Sandbox,
+    layout: str, gone: bool,
+) -> None:  # fmt: skip
+    """It was told to be one of two files with these messages, and its move away to be the remedy; where retention had
+    taken them they were gone then."""
+    topic, group = make_topic(2), unique("group")
+    by = {"partition": ("partition",), "none": (), "hour": ("date", "hour")}[layout]
+
+    def send(first: int, last: int) -> None:
+        produce(
+            kafka,
+            topic,
+            [Record(b"%d" % n, None, p, NOON + n % 7 * QUARTER) for n in range(first, last) for p in (0, 1)],
+        )
+
+    send(0, 10)
+    in_process(group, topic, layout=LayoutWish(by, None, None, None))  # type: ignore[arg-type]
+    send(10, 20)
+    in_process(group, topic)
+    whole = set(published_in(root_of(lake)))
+    for name in whole:
+        (root_of(lake) / name).unlink()
+    in_process(group, topic, backfill=True, begin=EARLIEST, until=LATEST)
+    assert not whole & set(published_in(root_of(lake)))
+    shutil.rmtree(root_of(lake) / lake.folder(group, lake.runs(group)[-1]))
+    if gone:
+        for number in (0, 1):
+            drop_messages(kafka, TopicPartition(topic, number), 15)
+    before = messages_in(root_of(lake))
+    with pytest.raises(RefusedError, match="written again they would be there twice") as caught:
+        in_process(group, topic, backfill=True, begin=EARLIEST, until=LATEST, skip_lost=True)
+    looked = run("-z", cluster.connect, "export", "--to", lake.store.uri, "--verify")
+    assert (looked.returncode, "is missing" in looked.stdout, "--backfill" in looked.stderr) == (6, True, False)
+    for told in (str(caught.value.remedy), looked.stderr):
+        assert f"export --group {group} --to {lake.store.uri} --adopt' enters" in told
+    (command,) = re.findall(r"'(zkgroup [^']* --adopt)'", looked.stderr)
+    done = run(*shlex.split(command)[1:], timeout=60)
+    assert (done.returncode, "not adopted" in done.stderr) == (0, False), done.stderr
+    assert problems(lake) == []
+    assert in_process(group, topic, backfill=True, begin=EARLIEST, until=LATEST) == []
+    assert messages_in(root_of(lake)) == before
+    send(20, 25)
+    in_process(group, topic)
+    assert offsets(lake) == sorted(2 * [*range(25)])
+    # And once more: what was adopted is lost in its turn.
+    if not gone:
+        for name in published_in(root_of(lake)):
+            (root_of(lake) / name).unlink()
+        assert in_process(group, topic, backfill=True, begin=EARLIEST, until=LATEST) != []
+        assert offsets(lake) == sorted(2 * [*range(25)])
+        assert problems(lake) == []
+
+
+def test_a_file_with_other_messages_takes_nobodys_place(
+    in_process: Export, make_topic: Make, fill: Callable[..., object], unique: Unique, lake: Lake
+) -> None:
+    """A part of what is missing: entered in its place it would hide the rest."""
+    topic, group = make_topic(), unique("group")
+    fill(topic, 20)
+    first = Bound("offsets", offsets={TopicPartition(topic, 0): 10})
+    in_process(group, topic, until=first)
+    (part,) = published_in(root_of(lake))
+    kept = (root_of(lake) / part).read_bytes()
+    shutil.rmtree(root_of(lake))
+    other = unique("group")
+    in_process(other, topic)
+    (whole,) = published_in(root_of(lake))
+    (root_of(lake) / whole).unlink()
+    (root_of(lake) / part).write_bytes(kept)
+    heard: list[str] = []
+    with pytest.raises(NotFoundError, match="has no file of group"):
+        in_process(group, adopt=True, warn=heard.append)
+    assert heard == [
+        f"{part} holds offsets 0 to 9 of {topic}-0, and {whole}, which is missing, held other messages of these: it is "
+        "not adopted"
+    ]
+
+
+@given(
+    st.lists(st.integers(1, 9), max_size=8),
+    st.lists(st.integers(0, 40), max_size=8, unique=True),
+    st.lists(st.integers(0, 7), max_size=3),
+    st.booleans(),
+)
+def test_only_the_same_offsets_in_as_many_rows_are_a_replacement(
+    lengths: list[int], cuts: list[int], dropped: list[int], timed: bool
+) -> None:
+    """However they are cut. Of a file that is not replaced nothing is, and no range is taken for two things."""
+    edges = [0]
+    for length in lengths:
+        edges.append(edges[-1] + length)
+    lost = [Lost(f"f/{low}", low, high, high - low) for low, high in pairwise(edges)]
+    whole = [0, *sorted(cut for cut in cuts if 0 < cut < edges[-1]), edges[-1]]
+    ranges = [Slice(0, low, high, high - low) for low, high in pairwise(whole) if low < high]
+    assert sorted(replaced(lost, ranges, timed=timed)) == sorted(lost)
+    fewer = [one for place, one in enumerate(ranges) if place not in dropped]
+    held = {offset for one in fewer for offset in range(one.start, one.end)}
+    together = [set(range(*one)) for one in _together([*_intervals(lost), *_intervals(fewer)])]
+    whole_ones = set().union(*(some for some in together if some <= held))
+    assert sorted(replaced(lost, fewer, timed=False)) == sorted(one for one in lost if one.start in whole_ones)
+    assert replaced(lost, [one._replace(rows=one.rows + 1) for one in fewer], timed=timed) == []
+
+
+def test_in_folders_of_times_others_have_what_lies_between() -> None:
+    """A backfill of two ranges is one, and its file reaches over what lies in other folders."""
+    lost = [Lost("f/a", 4, 7, 2), Lost("f/b", 11, 20, 5)]
+    assert replaced(lost, [Slice(0, 4, 20, 7)], timed=True) == lost
+    for other in (Slice(0, 4, 20, 6), Slice(0, 4, 19, 7), Slice(0, 3, 20, 7)):
+        assert replaced(lost, [other], timed=True) == []
+    assert replaced(lost, [Slice(0, 4, 20, 7)], timed=False) == []
+
+
+def _intervals(ranges: Iterable[Lost | Slice]) -> list[tuple[int, int]]:
+    return [(one.start, one.end) for one in ranges]
+
+
+def _together(intervals: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """What has an offset in common, put together."""
+    found: list[tuple[int, int]] = []
+    for low, high in sorted(intervals):
+        if found and low < found[-1][1]:
+            found[-1] = (found[-1][0], max(high, found[-1][1]))
+        else:
+            found.append((low, high))
+    return found
