@@ -107,8 +107,9 @@ def test_what_was_written_again_is_entered_in_the_place_of_what_is_missing(
 
 
 def test_a_file_with_other_messages_takes_nobodys_place(
-    in_process: Export, make_topic: Make, fill: Callable[..., object], unique: Unique, lake: Lake
-) -> None:
+    in_process: Export, make_topic: Make, fill: Callable[..., object], unique: Unique, lake: Lake,
+    commit: Callable[..., None],
+) -> None:  # fmt: skip
     """A part of what is missing: entered in its place it would hide the rest."""
     topic, group = make_topic(), unique("group")
     fill(topic, 20)
@@ -117,8 +118,8 @@ def test_a_file_with_other_messages_takes_nobodys_place(
     (part,) = published_in(root_of(lake))
     kept = (root_of(lake) / part).read_bytes()
     shutil.rmtree(root_of(lake))
-    other = unique("group")
-    in_process(other, topic)
+    commit(group, {TopicPartition(topic, 0): 0})
+    in_process(group, topic)
     (whole,) = published_in(root_of(lake))
     (root_of(lake) / whole).unlink()
     (root_of(lake) / part).write_bytes(kept)

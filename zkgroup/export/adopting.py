@@ -47,10 +47,13 @@ class Orphan(NamedTuple):
 
 @dataclass
 class _Known:
-    """What manifests of all groups tell: of files, of offsets that are accounted for, and of each mark's log."""
+    """What manifests of all groups tell: of files, of offsets that are accounted for, and of each mark's log; the files
+    that are there; and what is missing of this group's."""
 
     holdings: Holdings
     logs: dict[tuple[str, str | None], TopicIdentity]
+    there: Collection[str]
+    missing: Mapping[Place, Sequence[Lost]]
 
 
 def adopt(
@@ -68,13 +71,12 @@ def adopt(
     Raises ``NotFoundError`` where there is no file to adopt, ``RefusedError`` for files in folders of times with fewer
     rows than offsets, unless ``skip_lost``, and where a manifest cannot be read.
     """
-    known = _read_known(lake)
     folders = [name.removeprefix("topic=") for name in lake.store.names("") if name.startswith("topic=")]
     chosen = [topic for topic in folders if not topics or topic in topics]
     if unknown := sorted(set(topics) - set(folders)):
         raise NotFoundError(f"{lake.store.uri} has no files of topic {listed(unknown)}", "check the names")
-    there = {file.name for topic in chosen for file in lake.published(topic)}
-    orphans, again = _alone(list(_whole(lake, group, cluster, chosen, known, warn)), known, there, warn)
+    known = _read_known(lake, group, chosen)
+    orphans, again = _alone(list(_whole(lake, group, cluster, chosen, known, warn)), known, warn)
     if not orphans:
         raise NotFoundError(
             f"{lake.store.uri} has no file of group {group} to adopt",
@@ -90,9 +92,7 @@ def adopt(
     of_times = orphans[0].layout.timed
     spanning = skip_lost and of_times
     entered = [(files, _parts(files, again, known.holdings if spanning else None)) for files in _generations(orphans)]
-    doubtful = [
-        part for _, parts in entered for part in parts if orphans[0].layout.timed and part.gaps and not part.plan.again
-    ]
+    doubtful = [part for _, parts in entered for part in parts if of_times and part.gaps and not part.plan.again]
     if doubtful and not skip_lost:
         count = counted(sum(sum(part.gaps.values()) for part in doubtful), "offset")
         few = listed([f"{part.plan.partition} {part.plan.start} to {part.end - 1}" for part in doubtful], most=_SHOWN)
@@ -112,19 +112,21 @@ def adopt(
     return [_write(lake, group, cluster, attempt, files, parts) for files, parts in entered]
 
 
-def _read_known(lake: Lake) -> _Known:
-    known = _Known(Holdings(), {})
-    for group in lake.groups():
+def _read_known(lake: Lake, group: str, topics: Iterable[str]) -> _Known:
+    holdings, logs = Holdings(), dict[tuple[str, str | None], TopicIdentity]()
+    for one in lake.groups():
         try:
-            for manifest, withdrawn in decided(lake, group):
-                known.holdings.add(manifest, withdrawn)
-                logs = {topic: found.identity for topic, found in manifest.coverage.items()} | dict(manifest.topics)
-                known.logs |= {(topic, identity.tag): identity for topic, identity in logs.items()}
+            for manifest, withdrawn in decided(lake, one):
+                holdings.add(manifest, withdrawn)
+                told = {topic: found.identity for topic, found in manifest.coverage.items()} | dict(manifest.topics)
+                logs |= {(topic, identity.tag): identity for topic, identity in told.items()}
         except DamagedDocumentError as error:
             raise RefusedError(
                 error.message, "restore it from a copy, or move it away, and run this again: its files are adopted then"
             ) from None
-    return known
+    there = {file.name for topic in topics for file in lake.published(topic)}
+    own = {name: live for name, live in holdings.files.items() if live.group == group}
+    return _Known(holdings, logs, there, missing_from(own, there))
 
 
 def _whole(
@@ -155,12 +157,12 @@ def _whole(
 
 
 def _alone(
-    orphans: list[Orphan], known: _Known, there: Collection[str], warn: Callable[[str], None]
+    orphans: list[Orphan], known: _Known, warn: Callable[[str], None]
 ) -> tuple[list[Orphan], Mapping[Place, Sequence[Lost]]]:
     """Those whose messages are in no other file, and in no run's account, unless they take the place of files that are
     missing; and what they are in the place of."""
     while True:
-        ground = _Ground(orphans, known, there)
+        ground = _Ground(orphans, known)
         whys = [ground.against(orphan) for orphan in orphans]
         alone = [orphan for orphan, why in zip(orphans, whys, strict=True) if why is None]
         for why in filter(None, whys):
@@ -173,12 +175,12 @@ def _alone(
 class _Ground:
     """What these files meet in the lake, and one another."""
 
-    def __init__(self, orphans: Sequence[Orphan], known: _Known, there: Collection[str]) -> None:
+    def __init__(self, orphans: Sequence[Orphan], known: _Known) -> None:
         slices: dict[Place, list[Slice]] = defaultdict(list)
         for orphan in orphans:
             for one in orphan.file.slices:
                 slices[orphan.place(one)].append(one)
-        self._missing = missing_from(known.holdings.files, there)
+        self._missing = known.missing
         timed = any(orphan.layout.timed for orphan in orphans)
         self.again = {
             place: replaced(lost, slices[place], timed=timed)
@@ -187,7 +189,7 @@ class _Ground:
         }
         ranges = {place: [(one.start, one.end) for one in some] for place, some in slices.items()}
         for name, live in known.holdings.files.items():
-            for one in live.file.slices if name in there else ():
+            for one in live.file.slices if name in known.there else ():
                 place = Place(name.rpartition("/")[0], one.partition, live.tag)
                 ranges.setdefault(place, []).append((one.start, one.end))
         self._twice = {place: overlaps(intervals) for place, intervals in ranges.items()}
