@@ -41,8 +41,9 @@ def exit_code_for(
         sys.stdout.flush()
         settled()
         code = result if type(result) is int else 0
-    except BaseException as error:  # noqa: BLE001  # the process ends here, and _settle tells why
+    except BaseException as raised:  # noqa: BLE001  # the process ends here, and _settle tells why
         settled()
+        error = _without_shell(raised)
         _complete(error, completed)
         code = _settle(error, verbosity)
         # That nobody reads a verdict does not make it a good one.
@@ -50,6 +51,12 @@ def exit_code_for(
             code = failed(str(error) or type(error).__name__)
     _close_stdout()
     return code
+
+
+def _without_shell(error: BaseException) -> BaseException:
+    """The error, or the signal in it that came while a library's C code ran which does not look for one."""
+    cause = error.__cause__
+    return cause if isinstance(error, SystemError) and isinstance(cause, KeyboardInterrupt | Terminated) else error
 
 
 def _complete(error: BaseException, completed: Callable[[str], str]) -> None:

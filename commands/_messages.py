@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
 import orjson
 
 from zkgroup.errors import UsageError
+from zkgroup.servers.headers import headers_of
 
 if TYPE_CHECKING:
     from zkgroup.protocol.ledger import Run
@@ -56,6 +57,8 @@ class _Slice:
 
     def column(self, of: str) -> list[Any]:
         """What a method gives for each."""
+        if of == "headers":
+            return list(headers_of(self.messages))
         return list(map(getattr(type(self.messages[0]), of), self.messages))
 
 

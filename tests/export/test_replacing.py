@@ -163,7 +163,17 @@ def test_in_folders_of_times_others_have_what_lies_between() -> None:
     assert replaced(lost, [Slice(0, 4, 20, 7)], timed=True) == lost
     for other in (Slice(0, 4, 20, 6), Slice(0, 4, 19, 7), Slice(0, 3, 20, 7)):
         assert replaced(lost, [other], timed=True) == []
-    assert replaced(lost, [Slice(0, 4, 20, 7)], timed=False) == []
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_a_file_with_all_of_these_offsets_and_more_is_in_their_place(timed: bool) -> None:
+    """A backfill of adjacent ranges is cut anew, and more runs than its own may be lost."""
+    lost = [Lost("f/a", 4, 7, 3)]
+    assert replaced(lost, [Slice(0, 2, 9, 7)], timed=timed) == lost
+    assert replaced(lost, [Slice(0, 2, 5, 3), Slice(0, 5, 9, 4)], timed=timed) == lost
+    for few in ([Slice(0, 2, 6, 4)], [Slice(0, 5, 9, 4)], [Slice(0, 2, 9, 2)]):
+        assert replaced(lost, few, timed=timed) == []
+    assert replaced(lost, [Slice(0, 2, 9, 6)], timed=timed) == ([] if timed else lost)
 
 
 def _intervals(ranges: Iterable[Lost | Slice]) -> list[tuple[int, int]]:

@@ -14,6 +14,7 @@ from zkgroup.connector.turns import Turns
 from zkgroup.protocol.ledger import Ledger
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.servers.fetch import Fetched, offset_of, partition_of, topic_of
+from zkgroup.servers.headers import Headers, mended
 from zkgroup.servers.kafka import KafkaSettings, Message
 
 __all__ = ["Batch", "DecodingError", "Feed", "Record", "Stream", "StreamStatistics", "out_of_range"]
@@ -315,6 +316,10 @@ class Stream(Generic[K, V]):
 
     def _record(self, message: Message) -> Record[K, V]:
         kind, millis = message.timestamp()
+        try:
+            headers = cast("Headers | None", message.headers())
+        except SystemError as error:
+            headers = mended(message, error)
         part = "key"
         try:
             key = self._decode_key(message.key())
@@ -329,7 +334,7 @@ class Stream(Generic[K, V]):
             millis if kind else None,
             key,
             value,
-            cast("list[tuple[str, bytes | None]]", message.headers() or []),
+            headers or [],
         )
 
 

@@ -54,6 +54,7 @@ class _Known:
     logs: dict[tuple[str, str | None], TopicIdentity]
     there: Collection[str]
     missing: Mapping[Place, Sequence[Lost]]
+    adopted: Mapping[Incarnation, Sequence[tuple[Interval, str]]]  # what adoptions account for, and their folders
 
 
 def adopt(
@@ -114,19 +115,24 @@ def adopt(
 
 def _read_known(lake: Lake, group: str, topics: Iterable[str]) -> _Known:
     holdings, logs = Holdings(), dict[tuple[str, str | None], TopicIdentity]()
+    adopted: dict[Incarnation, list[tuple[Interval, str]]] = defaultdict(list)
     for one in lake.groups():
         try:
             for manifest, withdrawn in decided(lake, one):
                 holdings.add(manifest, withdrawn)
                 told = {topic: found.identity for topic, found in manifest.coverage.items()} | dict(manifest.topics)
                 logs |= {(topic, identity.tag): identity for topic, identity in told.items()}
+                for part in manifest.parts if manifest.kind == "adoption" else ():
+                    topic, number = part.plan.partition
+                    key = Incarnation(topic, number, told[topic].tag)
+                    adopted[key].append(((part.plan.start, part.end), lake.folder(one, manifest.run)))
         except DamagedDocumentError as error:
             raise RefusedError(
                 error.message, "restore it from a copy, or move it away, and run this again: its files are adopted then"
             ) from None
     there = {file.name for topic in topics for file in lake.published(topic)}
     own = {name: live for name, live in holdings.files.items() if live.group == group}
-    return _Known(holdings, logs, there, missing_from(own, there))
+    return _Known(holdings, logs, there, missing_from(own, there), adopted)
 
 
 def _whole(
@@ -196,6 +202,7 @@ class _Ground:
         keys = {Incarnation(o.file.topic, one.partition, o.identity.tag) for o in orphans for one in o.file.slices}
         self._taken = {key: union(known.holdings.held(key)) for key in keys}
         self._logs = dict(known.logs)
+        self._adopted = known.adopted
 
     def against(self, orphan: Orphan) -> str | None:
         """Why a file is not to be entered, if it is not."""
@@ -213,8 +220,14 @@ class _Ground:
             for lost in self._missing.get(place, ()):
                 if _meets((lost.start, lost.end), one):
                     return f"{few}, and {lost.file}, which is missing, held other messages of these"
-            if any(_meets(interval, one) for interval in self._taken[Incarnation(topic, one.partition, tag)]):
-                return f"{few}, which runs account for that do not name it"
+            key = Incarnation(topic, one.partition, tag)
+            if any(_meets(interval, one) for interval in self._taken[key]):
+                why = f"{few}, which runs account for that do not name it"
+                folders = [folder for interval, folder in self._adopted.get(key, ()) if _meets(interval, one)]
+                # Without folders of times it holds what another file holds, or held.
+                return (
+                    f"{why} (remove {folders[-1]}, and --adopt enters both)" if folders and orphan.layout.timed else why
+                )
         return None
 
 
@@ -243,6 +256,7 @@ def _parts(
     messages."""
     fresh: dict[TopicPartition, list[Slice]] = defaultdict(list)
     instead: dict[TopicPartition, set[Lost]] = defaultdict(set)
+    held: dict[TopicPartition, list[Slice]] = defaultdict(list)  # in their place
     tags: dict[str, str | None] = {}
     for orphan in orphans:
         tags[orphan.file.topic] = orphan.identity.tag
@@ -250,6 +264,7 @@ def _parts(
             partition = TopicPartition(orphan.file.topic, one.partition)
             if lost := [lost for lost in again.get(orphan.place(one), ()) if _meets((lost.start, lost.end), one)]:
                 instead[partition].update(lost)
+                held[partition].append(one)
             else:
                 fresh[partition].append(one)
     parts: list[ManifestPart] = []
@@ -257,18 +272,19 @@ def _parts(
         whole = union((one.start, one.end) for one in some)
         between: list[Interval] = []
         if spanning is not None:
-            held = spanning.held(Incarnation(*partition, tags[partition.topic]))
-            between = [piece for hole in holes(whole) for piece in subtract(hole, held)]
+            taken = spanning.held(Incarnation(*partition, tags[partition.topic]))
+            between = [piece for hole in holes(whole) for piece in subtract(hole, taken)]
         for low, high in whole:
             skipped = tuple(Skipped("unrecorded", *piece) for piece in between if piece[1] <= low)
             between = between[len(skipped) :]
             rows = sum(one.rows for one in some if low <= one.start and one.end <= high)
             parts.append(_part(PartitionPlan(partition, None, None, low, high, skipped, commits=False), rows))
     for partition, files in instead.items():
-        for low, high in union((lost.start, lost.end) for lost in files):
+        ranges = [*((lost.start, lost.end) for lost in files), *((one.start, one.end) for one in held[partition])]
+        for low, high in union(ranges):
             them = tuple(sorted(lost for lost in files if low <= lost.start < high))
             plan = PartitionPlan(partition, None, None, low, high, commits=False, again=them)
-            parts.append(_part(plan, sum(lost.rows for lost in them)))
+            parts.append(_part(plan, sum(one.rows for one in held[partition] if low <= one.start < high)))
     return sorted(parts, key=lambda part: (part.plan.partition, part.plan.start))
 
 

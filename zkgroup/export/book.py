@@ -195,9 +195,11 @@ class Book:
                 and known.partitions.get(number)
             }
             ends = {high for intervals in held.values() for _, high in intervals}
+            # Where the group stood: what retention took from there on is recorded.
+            begin = next((gap.start for gap in part.skipped if gap.kind == "retention"), part.start)
             for group, intervals in sorted(held.items(), key=lambda one: -one[1][-1][1]):
                 among = part.start < part.end and any(low < part.end and part.start < high for low, high in intervals)
-                if among or (not covered and part.start not in ends):
+                if among or (not covered and begin not in ends):
                     raise self._taken(part, group, intervals[-1][1])
 
     def _covered(self, part: PartitionPlan, now: TopicIdentity | None) -> Sequence[Interval]:
@@ -208,9 +210,12 @@ class Book:
         return known.partitions.get(part.partition.partition, ())
 
     def _taken(self, part: PartitionPlan, group: str, end: int) -> RefusedError:
+        over = "as --on-disagreement lake does"
+        if any(gap.kind == "recreated" for gap in part.skipped):
+            over = f"as --on-recreated committed does once reset-offsets has moved group {self._own} there"
         return RefusedError(
             f"group {group} has exported {part.partition} to {self._lake.store.uri} up to offset {end} (run "
             f"{self.others[group].run}), and group {self._own} would begin at {part.start}",
             f"one group exports a topic to a destination: go on with group {group}, choose another --to, or begin at "
-            f"{end} to take over from it, as --on-disagreement lake does",
+            f"{end} to take over from it, {over}",
         )

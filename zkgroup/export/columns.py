@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 
 from zkgroup.export.json_text import is_json, is_text
 from zkgroup.export.layout import END_OF_TIME, Format, Layout
+from zkgroup.servers.headers import UNREADABLE, headers_of
 from zkgroup.servers.kafka import Message
 
 HEADERS: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -112,7 +113,8 @@ class Columns:
         """``messages`` of a partition, which hold no error events, as one ``RecordBatch`` of ``schema``; and how many
         of them cannot be decoded. ``keys``, ``headers``: whether any may have some."""
         count = len(messages)
-        heads = list(map(Message.headers, messages)) if headers else []
+        heads = headers_of(messages) if headers else []
+        bad_heads = {place for place, one in enumerate(heads) if one is UNREADABLE} if UNREADABLE in heads else set()
         key, bad_keys = _decoded(list(map(Message.key, messages)) if keys else [None] * count, self._layout.key)
         value, bad_values = _decoded(list(map(Message.value, messages)), self._layout.value)
         columns = [
@@ -124,7 +126,7 @@ class Columns:
         ]
         if "partition" not in self._layout.by:
             columns.insert(0, _numbers(pa.int32(), "i", array("i", [partition]) * count))
-        bad = len(bad_keys | bad_values) if bad_keys or bad_values else 0
+        bad = len(bad_keys | bad_values | bad_heads) if bad_keys or bad_values or bad_heads else 0
         return pa.RecordBatch.from_arrays(columns, schema=self.schema), bad
 
 

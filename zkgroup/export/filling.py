@@ -11,11 +11,12 @@ from dataclasses import replace
 
 from zkgroup.errors import NotFoundError, RefusedError, UsageError
 from zkgroup.export.book import Book
+from zkgroup.export.documents import decode_log
 from zkgroup.export.history import decided
 from zkgroup.export.holdings import Holdings, Incarnation
 from zkgroup.export.intervals import Interval, subtract, union
 from zkgroup.export.lake import Lake, LastRun, of_log
-from zkgroup.export.layout import read_name
+from zkgroup.export.layout import is_read, read_name
 from zkgroup.export.plan import make_backfill
 from zkgroup.export.request import ExportRequest
 from zkgroup.export.rundata import TopicIdentity
@@ -143,6 +144,7 @@ def _refuse_doubles(
     for partition, lost in wanted:
         folders.setdefault(lost.folder, []).append((partition, lost))
     for folder, ranges in folders.items():
+        _refuse_renamed(lake, folder, ranges)
         for file in lake.published_in(folder):
             for one in lake.slices(file):
                 for partition, lost in ranges:
@@ -156,6 +158,32 @@ def _refuse_doubles(
                             if file.name in named
                             else f"{adopt} enters it in its place, if it is whole; or {away}",
                         )
+
+
+def _refuse_renamed(lake: Lake, folder: str, ranges: Iterable[tuple[TopicPartition, Lost]]) -> None:
+    """The same for a file of the folder that has another name than it was given, as its footer tells."""
+    from zkgroup.export.footer import UnreadableFileError, read_footer  # pyarrow
+
+    for name in (f"{folder}/{short}" for short in lake.store.names(folder)):
+        if read_name(name) is not None or not is_read(name) or lake.store.size(name) is None:
+            continue
+        try:
+            footer = read_footer(lake.store, name)
+        except UnreadableFileError:
+            continue
+        log = decode_log(footer.told.get("log", ""))
+        for partition, lost in ranges:
+            if footer.told.get("topic") != partition.topic or (log is not None and log[1].tag != _tag_of(lost)):
+                continue
+            if any(
+                one.partition == partition.partition and one.start < lost.end and lost.start < one.end
+                for one in footer.slices
+            ):
+                raise RefusedError(
+                    f"{lake.store.uri}/{name} holds offsets of {partition} that {lost.file} held, which is missing: "
+                    "written again they would be there twice",
+                    "give it back its name, or move it away, then run this again",
+                )
 
 
 def _tag_of(lost: Lost) -> str | None:

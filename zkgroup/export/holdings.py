@@ -107,6 +107,8 @@ def held_again(part: ManifestPart, rows: int, *, timed: bool) -> Iterator[Interv
     again = part.plan.again
     if not timed:
         yield part.plan.start, part.end
+    elif rows == part.plan.end - part.plan.start:
+        yield part.plan.start, part.plan.end
     elif rows == sum(one.rows for one in again):
         for low, high in union((one.start, one.end) for one in again):
             some = [one for one in again if low <= one.start < high]

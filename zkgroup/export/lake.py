@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -235,8 +235,8 @@ class Lake:
             group, run = footer.told.get("group", own), footer.run
         adopt = export_command(self.store.destination, "--adopt", group)
         if group != own:
-            theirs = self.last(group).coverage.get(piece.partition.topic)
-            if theirs is None or theirs.identity.tag != file.told.tag:
+            theirs = self._told(group, piece.partition, file.told.tag)
+            if not any(low < held.end and held.start < high for low, high in theirs):
                 return RefusedError(
                     f"{what}: group {group} exported them (run {run}), and no manifest tells of it any more",
                     f"{adopt} enters them; then go on with that group, or where its exports end, as "
@@ -247,10 +247,7 @@ class Lake:
                 f"one group exports a topic to a destination: go on with group {group}, choose another --to, "
                 "or take over where its exports end, as --on-disagreement lake does",
             )
-        known = self.last(own).coverage.get(piece.partition.topic)
-        same = known is not None and known.identity.tag == file.told.tag
-        covered = known.partitions.get(held.partition, ()) if known is not None and same else ()
-        if not any(piece.start < high for _, high in covered):
+        if not any(piece.start < high for _, high in self._told(own, piece.partition, file.told.tag)):
             return RefusedError(
                 f"{what}, and no run accounts for it: {f'its run {run}' if run else 'the run that wrote it'} was "
                 "forgotten (--settle forget), or its manifest is gone",
@@ -266,6 +263,11 @@ class Lake:
             "if another export of the group has just ended, run it again; if the group was set back, --on-disagreement "
             "lake goes on where the export ended; to have the messages again choose another --to",
         )
+
+    def _told(self, group: str, partition: TopicPartition, tag: str | None) -> Sequence[Interval]:
+        """What the group's last manifest accounts for of the log with this mark."""
+        known = self.last(group).coverage.get(partition.topic)
+        return () if known is None or known.identity.tag != tag else known.partitions.get(partition.partition, ())
 
     def _near(self, topic: str, partitions: Collection[int]) -> Iterator[Published]:
         if len(partitions) > _FEW_PARTITIONS or not any(

@@ -145,12 +145,12 @@ def make_backfill(
 
 def in_no_file(plan: ExportPlan, *, fills: bool) -> Iterator[OffsetRange]:
     """What no file may hold already: what is read for the first time, and what an export, unless it ``fills`` what is
-    missing, is to record as deleted before it was read."""
+    missing, is to record as deleted, or passed over, before it was read."""
     for part in plan.partitions:
         if not part.again and part.start < part.end:
             yield OffsetRange(part.partition, part.start, part.end)
         for gap in () if fills else part.skipped:
-            if gap.kind == "retention":
+            if gap.kind in ("retention", "moved"):
                 yield OffsetRange(part.partition, gap.start, gap.end)
 
 

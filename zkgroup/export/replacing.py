@@ -8,11 +8,11 @@ their place, as it did before: it is entered as written again.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from zkgroup.export.holdings import LiveFile
-from zkgroup.export.intervals import union
+from zkgroup.export.intervals import Interval, subtract, union
 from zkgroup.export.words import Lost, Slice
 
 
@@ -35,9 +35,12 @@ def missing_from(files: Mapping[str, LiveFile], there: Collection[str]) -> dict[
 
 
 def replaced(lost: Iterable[Lost], unnamed: Iterable[Slice], *, timed: bool) -> list[Lost]:
-    """Of what is missing at a place, what the files hold there that no manifest names: the same offsets, in as many
-    rows, however they are cut. In folders of times the first and the last are the same: what lies between two ranges
-    may be in other folders."""
+    """Of what is missing at a place, what the files hold there that no manifest names, however they are cut: the same
+    offsets, in as many rows; or all of these offsets and more, as where further runs are lost.
+
+    In folders of times the first and the last offset are the same, since what lies between two ranges may be in other
+    folders; files with more hold what is missing if no offset of theirs is in another folder. Elsewhere a file has all
+    messages of its ranges."""
     files = list(lost)
     ranges = list(unnamed)
     found: list[Lost] = []
@@ -45,11 +48,17 @@ def replaced(lost: Iterable[Lost], unnamed: Iterable[Slice], *, timed: bool) -> 
         some = [one for one in files if low <= one.start < high]
         held = [one for one in ranges if low <= one.start < high]
         before, now = (union((one.start, one.end) for one in them) for them in (some, held))
-        if timed and before and now:
-            before, now = ((before[0][0], before[-1][1]),), ((now[0][0], now[-1][1]),)
-        if before == now and sum(one.rows for one in some) == sum(one.rows for one in held):
+        lost_rows, rows = (sum(one.rows for one in them) for them in (some, held))
+        same = before == now or (timed and before and now and _span(before) == _span(now))
+        within = not any(subtract(interval, now) for interval in before)
+        whole = rows == sum(end - start for start, end in now) if timed else rows >= lost_rows
+        if (same and rows == lost_rows) or (not same and within and whole):
             found += some
     return found
+
+
+def _span(intervals: Sequence[Interval]) -> Interval:
+    return intervals[0][0], intervals[-1][1]
 
 
 def _joined(intervals: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:

@@ -85,8 +85,7 @@ class _Account:
     again: list[Interval] = field(default_factory=list)
     orphaned: list[Interval] = field(default_factory=list)
     skipped: list[Interval] = field(default_factory=list)
-    rows: int = 0
-    gaps: int = 0
+    rows: int = 0  # of the files that are to be there
     seen: int = 0
     folders: dict[str, list[Interval]] = field(default_factory=dict)
     problems: list[_Problem] = field(default_factory=list)
@@ -101,6 +100,9 @@ class _Books:
         self.files: dict[str, LiveFile] = {}
         self.strangers: list[VerifyRow] = []
         self.lasts: list[LastRun] = []  # of all groups
+        self.renamed: dict[
+            str, list[Slice]
+        ] = {}  # what files of a topic hold that have other names than they were given
 
     def is_of_earlier_log(self, topic: str, tag: str | None) -> bool:
         """Whether the topic was made again since, and exported, by whichever group."""
@@ -137,16 +139,22 @@ def verify(
             for one, look in pool.map(lambda file: (file, look_at(lake, file)), published):
                 _judge_file(books, one, look, calendars)
             strangers = [file.name for file, told in named if told is None and is_read(file.name)]
-            books.strangers += pool.map(partial(_judge_stranger, lake), strangers)
+            for row in pool.map(partial(_judge_stranger, lake), strangers):
+                books.strangers.append(row)
+                if row.topic is not None:
+                    books.renamed.setdefault(row.topic, []).extend(row.held)
     for name, missing in books.files.items():
         why, group = f"{name} of run {missing.run} is missing", cast("str | None", missing.group)
         if books.is_of_earlier_log(missing.file.topic, missing.tag):
             why, group = f"{why}, and the topic was made again: only a copy brings it back", None
         for one in missing.file.slices:
             account = books.account(Incarnation(missing.file.topic, one.partition, missing.tag))
-            # What a file holds that can be entered in its place is not to be written again.
-            mend: Mend | None = "fill" if list(subtract((one.start, one.end), account.orphaned)) else None
-            account.problems.append(_Problem((one.start, one.end), why, group, mend=mend))
+            # What a file holds that can be entered in its place, or was renamed, is not to be written again.
+            known = any(
+                held.partition == one.partition and held.start < one.end and one.start < held.end
+                for held in books.renamed.get(missing.file.topic, ())
+            ) or not subtract((one.start, one.end), account.orphaned)
+            account.problems.append(_Problem((one.start, one.end), why, group, mend=None if known else "fill"))
     for group, offsets in (committed or {}).items():
         _judge_offsets(lake.last(group), group, offsets, books, note)
     rows: list[VerifyRow] = []
@@ -175,6 +183,9 @@ def _read_books(lake: Lake) -> _Books:
             for number, intervals in known.partitions.items():
                 books.account(Incarnation(topic, number, tag)).claimed.setdefault(group, []).extend(intervals)
     books.files = holdings.files
+    for live in holdings.files.values():
+        for one in live.file.slices:
+            books.account(Incarnation(live.file.topic, one.partition, live.tag)).rows += one.rows
     return books
 
 
@@ -194,14 +205,9 @@ def _enter(account: _Account, group: str, run: str, part: ManifestPart, rows: in
     interval = (part.plan.start, part.end)
     account.skipped += [(gap.start, gap.end) for gap in part.plan.skipped]
     if part.plan.again:  # the run that wrote it first accounts for its offsets
-        lost = sum(one.rows for one in part.plan.again)
-        account.rows += rows - lost
-        account.gaps += lost - rows
         account.again += held_again(part, rows, timed=timed)
     else:
         account.by_group.setdefault(group, []).append(interval)
-        account.rows += rows
-        account.gaps += sum(part.gaps.values())
     if not part.balanced or rows != part.rows + part.undecodable:
         account.problems.append(_Problem(interval, f"run {run} does not account for every offset", group))
     if unexplained := part.gaps.get("unexplained"):
@@ -224,7 +230,7 @@ def _judge_stranger(lake: Lake, name: str) -> VerifyRow:
     first = slices[0]
     why = f"holds what run {told.get('run', '')} wrote, and is not the file of its manifest: readers count it, too"
     where = (told["topic"], first.partition, first.start, first.end)
-    return VerifyRow(*where, *_NO_NUMBERS, f"{name} {why}", mend="move")
+    return VerifyRow(*where, *_NO_NUMBERS, f"{name} {why}", mend="move", held=slices)
 
 
 def _judge_file(books: _Books, file: Published, look: Look, calendars: dict[Layout, Calendar]) -> None:
@@ -270,7 +276,6 @@ def _enter_unknown(books: _Books, file: Published, footer: Footer, slices: tuple
         account = books.account(Incarnation(file.told.topic, slices[0].partition, file.told.tag))
         account.by_group.setdefault(footer.told.get("group", ""), []).append((slices[0].start, slices[0].end))
         account.rows += footer.metadata.num_rows
-        account.gaps += slices[0].end - slices[0].start - footer.metadata.num_rows
 
 
 def _is_numbered(run: str) -> bool:
@@ -308,7 +313,8 @@ def _judge_offsets(
 
 def _rows(key: Incarnation, account: _Account, *, is_earlier: bool) -> Iterator[VerifyRow]:
     everything = [interval for found in account.by_group.values() for interval in found]
-    known = union([*everything, *account.skipped])
+    accounted = union([*everything, *account.again])
+    known = union([*accounted, *account.skipped])
     problems = list(account.problems)
     for folder, held in account.folders.items():
         problems += [_Problem(twice, f"in two files of {folder}", mend="undo") for twice in overlaps(held)]
@@ -337,9 +343,10 @@ def _rows(key: Incarnation, account: _Account, *, is_earlier: bool) -> Iterator[
                 problems.append(_Problem(part, f"in no run{whose}", who, mend="fill"))
     low, high = (known[0][0], known[-1][1]) if known else (0, 0)
     # What was passed over, and filled since, is not skipped any more.
-    skipped = sum(end - start for gap in union(account.skipped) for start, end in subtract(gap, everything))
-    if everything:
-        yield VerifyRow(key.topic, key.partition, low, high, account.rows, account.gaps, skipped, account.seen, None)
+    skipped = sum(end - start for gap in union(account.skipped) for start, end in subtract(gap, accounted))
+    if accounted:
+        gaps = max(0, sum(end - start for start, end in accounted) - account.rows)  # fewer where some are there twice
+        yield VerifyRow(key.topic, key.partition, low, high, account.rows, gaps, skipped, account.seen, None)
     problems.sort(key=lambda problem: (problem.interval, problem.why))
     for (start, end), why, group, stands, mend, ranges in problems + account.standing:
         yield VerifyRow(key.topic, key.partition, start, end, *_NO_NUMBERS, why, stands, group, mend, ranges)

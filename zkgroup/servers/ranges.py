@@ -22,6 +22,7 @@ from typing import NamedTuple, Protocol, cast
 
 from zkgroup.errors import NotFoundError, OffsetOutOfRangeError, UnreachableError, ZkgroupError
 from zkgroup.protocol.names import TopicPartition
+from zkgroup.servers.headers import headers_of
 from zkgroup.servers.kafka import (
     ClusterMetadata,
     Consumer,
@@ -316,7 +317,7 @@ def _beside_values(messages: Sequence[Message]) -> Held:
     """What keys and headers hold. Each message is counted, as any may be the large one."""
     keys = list(map(Message.key, messages))
     some = cast("list[bytes]", list(filter(None, keys)))
-    headers = cast("list[list[tuple[str, bytes | None]]]", list(filter(None, map(Message.headers, messages))))
+    headers = list(filter(None, headers_of(messages)))
     held = sum(name.__sizeof__() + len(value or b"") + _HEADER_BYTES for one in headers for name, value in one)
     are_there = bool(some) or keys.count(None) < len(keys)  # an empty key is one, too
     return Held(sum(map(len, some)) + held, are_there, bool(headers))

@@ -1,0 +1,53 @@
+"""Headers whose names are no UTF-8. Kafka does not look at them, and confluent-kafka raises, and later crashes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+from cli import run
+from exports import messages_in, root_of
+from raw_batches import send_raw
+
+from zkgroup.export.lake import Lake
+from zkgroup.export.layout import LayoutWish
+from zkgroup.export.run import PartitionSummary
+from zkgroup.export.store import FolderStore
+from zkgroup.export.verify import verify
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.servers.kafka import KafkaSettings
+
+GOOD, BAD = (b"name", b"value"), (b"\xff\xfe", b"value")
+UNREADABLE = [{"key": "\ufffd", "value": None}]
+
+
+@pytest.mark.parametrize("by", [("partition",), ("date",)])
+def test_what_has_such_a_name_is_exported_and_counted(
+    in_process: Callable[..., list[PartitionSummary]], make_topic: Callable[..., str], unique: Callable[[str], str],
+    kafka: KafkaSettings, tmp_path: object, by: tuple[str, ...],
+) -> None:  # fmt: skip
+    """One such message made the export fail, of all topics, with no word on where it is, and so every later one."""
+    topic, group = make_topic(), unique("group")
+    lake = Lake(FolderStore(tmp_path / "out"))  # type: ignore[operator]
+    send_raw(kafka.bootstrap, topic, [[GOOD], [GOOD, BAD], [], [BAD], [(b"\xed\xa0\x80", b"x"), GOOD], [GOOD, GOOD]])
+    (row,) = in_process(group, topic, layout=LayoutWish(by, None, None, None))  # type: ignore[arg-type]
+    assert (row.rows, row.undecodable) == (3, 3)
+    told = [{"key": "name", "value": b"value"}]
+    found = messages_in(root_of(lake))
+    assert [one["headers"] for one in found] == [told, UNREADABLE, None, UNREADABLE, UNREADABLE, told * 2]
+    assert [one["value"] for one in found] == [b"%d" % number for number in range(6)]
+    assert [one.problem for one in verify(lake) if one.problem] == []
+
+
+def test_what_has_such_a_name_is_consumed(
+    make_topic: Callable[..., str], unique: Callable[[str], str], kafka: KafkaSettings, cluster: Sandbox
+) -> None:
+    topic, group = make_topic(), unique("group")
+    send_raw(kafka.bootstrap, topic, [[GOOD], [GOOD, BAD], []])
+    options = ("--group", group, "--from-beginning", "--until-end", "--output", "json")
+    done = run("-z", cluster.connect, "consume", topic, *options, timeout=60)
+    assert done.returncode == 0, done.stderr
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [one["value"] for one in found] == ["0", "1", "2"], done.stdout
+    assert ["\ufffd" in json.dumps(one["headers"], ensure_ascii=False) for one in found] == [False, True, False]
