@@ -209,6 +209,14 @@ def settled(capsys: pytest.CaptureFixture[str], error: BaseException, verbosity:
     return code, capsys.readouterr().err
 
 
+def within_c_code(signalled: BaseException) -> SystemError:
+    """What Python makes of a signal that comes while a library's C code runs, which does not look for one."""
+    try:
+        raise SystemError("<method> returned a result with an exception set") from signalled
+    except SystemError as error:
+        return error
+
+
 @pytest.mark.parametrize(
     ("error", "code", "line"),
     [
@@ -219,6 +227,8 @@ def settled(capsys: pytest.CaptureFixture[str], error: BaseException, verbosity:
         (Terminated(15), 143, ""),
         (KeyboardInterrupt(), 130, ""),
         (SystemExit(7), 7, ""),
+        (within_c_code(KeyboardInterrupt()), 130, ""),
+        (within_c_code(Terminated(15)), 143, ""),
     ],
 )
 def test_errors_become_a_line_and_a_code(

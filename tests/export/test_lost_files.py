@@ -172,3 +172,127 @@ def test_an_export_beside_files_that_no_manifest_names_says_so(
     assert run("-z", cluster.connect, *adopting).returncode == 0
     assert problems(lake) == []
     assert offsets(lake) == sorted([*range(20), *range(10)])
+
+
+def test_a_file_that_was_renamed_is_not_written_again(
+    in_process: Export, make_topic: Make, fill: Fill, unique: Unique, lake: Lake, cluster: Sandbox
+) -> None:
+    """A backfill was advised, and doubled what the file holds."""
+    topic, group = make_topic(), unique("group")
+    fill(topic, 10)
+    in_process(group, topic)
+    (name,) = published_in(root_of(lake))
+    whole, renamed = root_of(lake) / name, root_of(lake) / name.replace(".parquet", ".copy.parquet")
+    whole.rename(renamed)
+    told = looked(cluster, lake)
+    assert ("--backfill" in told, "what is named otherwise than it was" in told) == (False, True)
+    with pytest.raises(RefusedError, match="which is missing: written again they would be there twice"):
+        in_process(group, topic, backfill=True, begin=EARLIEST, until=LATEST)
+    assert offsets(lake) == list(range(10))
+    renamed.rename(root_of(lake) / "aside")
+    (root_of(lake) / "aside").rename(root_of(lake).parent / "aside")
+    assert "--backfill" in looked(cluster, lake)
+    in_process(group, topic, backfill=True, begin=EARLIEST, until=LATEST)
+    assert offsets(lake) == list(range(10))
+
+
+@pytest.mark.parametrize("first", ["there", "gone"])
+def test_what_retention_left_of_a_lost_file_is_counted_once(
+    in_process: Export, make_topic: Make, fill: Fill, unique: Unique, lake: Lake, kafka: KafkaSettings, first: str
+) -> None:
+    """Rows are those of the files; what was lost is a gap, or skipped, and not both."""
+    topic, group = make_topic(), unique("group")
+    for count in (10, 2):
+        fill(topic, count)
+        in_process(group, topic)
+    (root_of(lake) / next(name for name in published_in(root_of(lake)) if "/0-10" in name)).unlink()
+    drop_messages(kafka, TopicPartition(topic, 0), 4)
+    in_process(group, topic, backfill=True, begin=EARLIEST, until=LATEST, skip_lost=True)
+    if first == "gone":
+        shutil.rmtree(root_of(lake) / lake.folder(group, lake.runs(group)[0]))
+    (row,) = verify(lake)
+    assert (row.start, row.end, row.rows, row.files) == (0, 12, 8, 2)
+    assert (row.gaps, row.skipped) == ((4, 0) if first == "there" else (0, 4))
+    assert offsets(lake) == list(range(4, 12))
+
+
+@pytest.mark.parametrize("to", ["lake", "group"])
+def test_what_lies_in_files_is_not_recorded_as_passed_over(
+    in_process: Export, make_topic: Make, fill: Fill, unique: Unique, lake: Lake, to: str
+) -> None:
+    """The newest run is lost. That the group goes on where it stands was taken, and its messages said not to be
+    exported."""
+    topic, group = make_topic(), unique("group")
+    for _ in range(3):
+        fill(topic, 10)
+        if _ < 2:
+            in_process(group, topic)
+    shutil.rmtree(root_of(lake) / lake.folder(group, lake.runs(group)[-1]))
+    with pytest.raises(RefusedError, match=r"10-20\.parquet already holds .*its manifest is gone") as caught:
+        in_process(group, topic, policies=Policies(disagreement=to))  # type: ignore[arg-type]
+    assert commands(str(caught.value.remedy), "--adopt")
+    in_process(group, adopt=True)
+    in_process(group, topic)
+    assert problems(lake) == []
+    assert offsets(lake) == list(range(30))
+
+
+def test_an_heir_is_told_of_files_that_no_manifest_names(
+    in_process: Export, make_topic: Make, fill: Fill, unique: Unique, lake: Lake, commit: Commit, cluster: Sandbox
+) -> None:
+    """The newest run of the group that it was is lost: it was told to do what it did."""
+    topic, group, heir = make_topic(), unique("group"), unique("heir")
+    for _ in range(3):
+        fill(topic, 10)
+        if _ < 2:
+            in_process(group, topic)
+    shutil.rmtree(root_of(lake) / lake.folder(group, lake.runs(group)[-1]))
+    commit(heir, {TopicPartition(topic, 0): 20})
+    with pytest.raises(RefusedError, match="as --on-disagreement lake does"):
+        in_process(heir, topic)
+    with pytest.raises(RefusedError, match="and no manifest tells of it any more") as caught:
+        in_process(heir, topic, policies=Policies(disagreement="lake"))
+    (command,) = commands(str(caught.value.remedy), "--adopt")
+    assert f"--group {group} " in " ".join(command)
+    assert run("-z", cluster.connect, *command).returncode == 0
+    in_process(heir, topic)
+    assert problems(lake) == []
+    assert offsets(lake) == list(range(30))
+
+
+def test_an_heir_goes_on_behind_what_retention_took(
+    in_process: Export, make_topic: Make, fill: Fill, unique: Unique, lake: Lake, kafka: KafkaSettings, commit: Commit
+) -> None:
+    """Where the other group's exports end it takes over, also when the log does not begin there any more."""
+    topic, group, heir = make_topic(), unique("group"), unique("heir")
+    fill(topic, 10)
+    in_process(group, topic)
+    fill(topic, 20)
+    commit(heir, {TopicPartition(topic, 0): 10})
+    drop_messages(kafka, TopicPartition(topic, 0), 20)
+    with pytest.raises(RefusedError, match="were deleted"):
+        in_process(heir, topic)
+    in_process(heir, topic, skip_lost=True)
+    assert problems(lake) == []
+    assert offsets(lake) == [*range(10), *range(20, 30)]
+
+
+def test_who_comes_to_a_new_log_after_another_is_told_how(
+    in_process: Export, make_topic: Make, fill: Fill, unique: Unique, lake: Lake, registry: Registry, commit: Commit
+) -> None:
+    topic, group, other = make_topic(), unique("group"), unique("other")
+    fill(topic, 30)
+    in_process(group, topic)
+    made_again(registry, topic)
+    fill(topic, 10)
+    in_process(other, topic)
+    fill(topic, 10)
+    for answer, remedy in (("earliest", "reset-offsets and then --on-recreated committed"),
+                           ("latest", "--on-recreated committed does once reset-offsets has moved")):  # fmt: skip
+        with pytest.raises(RefusedError) as caught:
+            in_process(group, topic, policies=Policies(recreated=answer))  # type: ignore[arg-type]
+        assert remedy in str(caught.value.remedy)
+    commit(group, {TopicPartition(topic, 0): 10})
+    in_process(group, topic, policies=Policies(recreated="committed"))
+    assert problems(lake) == []
+    assert offsets(lake) == sorted([*range(30), *range(20)])

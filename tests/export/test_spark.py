@@ -265,6 +265,26 @@ def test_masters_that_do_not_answer_are_told_in_time(
 
 
 @pytest.mark.parametrize("moment", ["connection", "started"])
+def test_a_jvm_that_is_killed_before_it_has_started_is_no_wrong_usage(
+    env: dict[str, str], topic: str, unique: Callable[[str], str], tmp_path: Path, moment: str
+) -> None:
+    """As the kernel does where memory is short: exit 1, and the next run goes on; 2 would tell a script to give up."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        master = f"spark://127.0.0.1:{silent.getsockname()[1]}"
+        driver = subprocess.Popen(
+            [ZKGROUP, *export(topic, unique("group"), tmp_path / "out"), "--master", master],
+            env=environment(env | {"TMPDIR": str(tmp_path)}), stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        name = "spark.properties" if moment == "connection" else "connection"
+        wait_until(lambda: list(tmp_path.glob(f"zkgroup-spark-*/{name}")), 90, "Spark starts")
+        wait_until(lambda: len(jvms_of(str(tmp_path / "zkgroup-spark-"))) > 0, 30, "there is a JVM")
+        for jvm in jvms_of(str(tmp_path / "zkgroup-spark-")):
+            os.kill(jvm, signal.SIGKILL)
+        _, told = driver.communicate(timeout=60)
+    assert (driver.returncode, "Spark's JVM was killed (SIGKILL)" in told) == (1, True), told
+
+
+@pytest.mark.parametrize("moment", ["connection", "started"])
 def test_a_killed_driver_leaves_no_jvm(
     env: dict[str, str], topic: str, unique: Callable[[str], str], tmp_path: Path, moment: str
 ) -> None:

@@ -18,7 +18,6 @@ _OTHER_PYTHON = re.compile(r"different version: ([\d.]+) than that in driver: ([
 _OLD_JAVA = re.compile(r"UnsupportedClassVersionError|Unrecognized option: --add-|Unrecognized VM option 'IgnoreUnrec")
 _RAISED = re.compile(r"^(?:: |Caused by: )?((?:\w+\.)*\w+(?:Error|Exception): .+)$", re.MULTILINE)
 _OF_SPARK: Final = ("org.apache.spark", "py4j.", "java.", "pyspark.")
-_KILLED: Final = "was killed ("  # in the words of ``gateway``: no usage is wrong
 #: Module → the package to install.
 _PACKAGES: Final = {"confluent_kafka": "confluent-kafka", "pyarrow": "pyarrow", "zkgroup": "zkgroup"}
 
@@ -35,8 +34,7 @@ def start_failure(master: str, log: str, why: str, keep: Callable[[], str]) -> Z
     found = re.search(r"(?:Exception|Error)(?: in thread)?[^:\n]*: (.+)", log)
     raised = [line.partition(": ")[2] for line in _RAISED.findall(why)]
     said = found[1] if found else (raised or why.splitlines() or ["no reason was given"])[0]
-    told, remedy = f"Spark does not start on {master}: {said[:_LINE]}", f"its log: {keep()}"
-    return ZkgroupError(told, remedy) if _KILLED in said else UsageError(told, remedy)
+    return UsageError(f"Spark does not start on {master}: {said[:_LINE]}", f"its log: {keep()}")
 
 
 def silent_master(master: str, timeout: float, kept: str) -> ZkgroupError:

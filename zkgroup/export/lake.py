@@ -245,7 +245,8 @@ class Lake:
             return RefusedError(
                 f"{what}: group {group} exported them (run {run})",
                 f"one group exports a topic to a destination: go on with group {group}, choose another --to, "
-                "or take over where its exports end, as --on-disagreement lake does",
+                "or take over where its exports end, as --on-disagreement lake does (of a topic that was made again, "
+                "reset-offsets and then --on-recreated committed)",
             )
         if not any(piece.start < high for _, high in self._told(own, piece.partition, file.told.tag)):
             return RefusedError(

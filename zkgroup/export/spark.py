@@ -104,6 +104,9 @@ class SparkJobs:
             jvm.kill()
             self._started.wait(STOP)
             raise
+        if self._failure is not None and jvm.was_killed:  # as the kernel does where memory is short: no usage is wrong
+            why = f"Spark does not start on {self._master}: Spark's JVM {jvm.end_of_life}"
+            raise ZkgroupError(why, f"its log: {self._keep_log()}") from None
         if isinstance(self._failure, _FAILURES):
             raise failures.start_failure(self._master, self._log_text(), str(self._failure), self._keep_log) from None
         if self._failure is not None:
