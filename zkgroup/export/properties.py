@@ -31,9 +31,11 @@ def default_properties(master: str, folder: Path) -> dict[str, str]:
         "spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL": "system",
         # pyarrow imports numpy, whose threads for matrices spin while they wait for some: a third of a task's imports.
         "spark.executorEnv.OPENBLAS_NUM_THREADS": "1",
-        # glibc raises this limit once it has freed a large block, and then keeps large blocks for good: with
-        # messages of 10 MB a task's peak was 203 MB, and is 147 MB so.
-        "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(4 << 20),
+        # glibc raises this limit once it has freed a large block, and then keeps large blocks for good: with messages
+        # of 10 MB a task's peak was 203 MB, and is 147 MB so. It is above a page of Parquet, which would be had from
+        # the system again and again, and below values of megabytes among small ones, which leave holes that nothing
+        # fits in: with 4 MB the peak of such a mixture was 282 MB, not 240.
+        "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(5 << 18),
         # Nor is this limit raised then: all that is freed would go back to the system at once, and be had again for
         # the next row group, page by page.
         "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(32 << 20),
