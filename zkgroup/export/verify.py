@@ -100,9 +100,7 @@ class _Books:
         self.files: dict[str, LiveFile] = {}
         self.strangers: list[VerifyRow] = []
         self.lasts: list[LastRun] = []  # of all groups
-        self.renamed: dict[
-            str, list[Slice]
-        ] = {}  # what files of a topic hold that have other names than they were given
+        self.renamed: dict[str, list[Slice]] = {}  # what files of a topic hold whose names were changed
 
     def is_of_earlier_log(self, topic: str, tag: str | None) -> bool:
         """Whether the topic was made again since, and exported, by whichever group."""
