@@ -174,26 +174,81 @@ def test_an_export_beside_files_that_no_manifest_names_says_so(
     assert offsets(lake) == sorted([*range(20), *range(10)])
 
 
+@pytest.mark.parametrize(
+    "to",
+    [
+        "topic={}/partition=0/0-10.copy.parquet",
+        "topic={}/partition=0/100-110.parquet",
+        "topic={}/partition=0/0-10.g99.parquet",
+        "topic={}/partition=1/0-10.parquet",
+        "topic={}/partition=0/deeper/0-10.parquet",
+        "topic=other/partition=0/x.parquet",
+        "x.parquet",
+    ],
+)
 def test_a_file_that_was_renamed_is_not_written_again(
-    in_process: Export, make_topic: Make, fill: Fill, unique: Unique, lake: Lake, cluster: Sandbox
+    in_process: Export, make_topic: Make, fill: Fill, unique: Unique, lake: Lake, cluster: Sandbox, to: str
 ) -> None:
     """A backfill was advised, and doubled what the file holds."""
     topic, group = make_topic(), unique("group")
     fill(topic, 10)
     in_process(group, topic)
     (name,) = published_in(root_of(lake))
-    whole, renamed = root_of(lake) / name, root_of(lake) / name.replace(".parquet", ".copy.parquet")
+    whole, renamed = root_of(lake) / name, root_of(lake) / to.format(topic)
+    renamed.parent.mkdir(parents=True, exist_ok=True)
     whole.rename(renamed)
-    told = looked(cluster, lake)
-    assert ("--backfill" in told, "what is named otherwise than it was" in told) == (False, True)
+    assert "--backfill" not in looked(cluster, lake)
     with pytest.raises(RefusedError, match="which is missing: written again they would be there twice"):
         in_process(group, topic, backfill=True, begin=EARLIEST, until=LATEST)
-    assert offsets(lake) == list(range(10))
-    renamed.rename(root_of(lake) / "aside")
-    (root_of(lake) / "aside").rename(root_of(lake).parent / "aside")
+    assert published_in(root_of(lake)) == [to.format(topic)]
+    renamed.rename(root_of(lake).parent / "aside")
     assert "--backfill" in looked(cluster, lake)
     in_process(group, topic, backfill=True, begin=EARLIEST, until=LATEST)
     assert offsets(lake) == list(range(10))
+
+
+@pytest.mark.parametrize("reset", [False, True])
+@pytest.mark.parametrize("layout", [LayoutWish((), None, None, None), LayoutWish(("date",), None, None, None)])
+def test_files_beside_an_adopted_one_of_their_run_are_in_the_way(
+    in_process: Export, make_topic: Make, unique: Unique, lake: Lake, kafka: KafkaSettings, commit: Commit, reset: bool,
+    layout: LayoutWish,
+) -> None:  # fmt: skip
+    """Another topic's were adopted, and of files of several ranges all of the run were taken for told of: what they
+    hold was exported once more."""
+    topic, other, group = make_topic(2), make_topic(2), unique("group")
+    for one in (topic, other):
+        produce(kafka, one, [Record(b"%d" % n, None, n % 2, NOON) for n in range(12)])
+    in_process(group, topic, other, layout=layout)
+    shutil.rmtree(root_of(lake) / "_zkgroup")
+    in_process(group, other, adopt=True)
+    before = published_in(root_of(lake))
+    if reset:
+        commit(group, {TopicPartition(topic, number): 2 for number in (0, 1)})
+    with pytest.raises(RefusedError, match="already holds offsets"):
+        in_process(group if reset else unique("reader"), topic)
+    assert published_in(root_of(lake)) == before
+
+
+@pytest.mark.parametrize("to", ["lake", "group"])
+def test_a_file_that_was_not_adopted_with_its_run_is_in_the_way(
+    in_process: Export, make_topic: Make, unique: Unique, lake: Lake, kafka: KafkaSettings, to: str
+) -> None:
+    """It was away meanwhile: its messages were exported once more, or said to be passed over."""
+    topic, group = make_topic(2), unique("group")
+    produce(kafka, topic, [Record(b"%d" % n, None, n % 2, NOON + n // 10 * 24 * HOUR) for n in range(20)])
+    in_process(group, topic, layout=LayoutWish(("date",), None, None, None))
+    shutil.rmtree(root_of(lake) / "_zkgroup")
+    (name,) = [name for name in published_in(root_of(lake)) if "2024-05-02" in name]
+    aside = root_of(lake).parent / "aside"
+    (root_of(lake) / name).rename(aside)
+    in_process(group, adopt=True)
+    aside.rename(root_of(lake) / name)
+    with pytest.raises(RefusedError, match=r"date=2024-05-02/.* already holds offsets 5 to 9"):
+        in_process(group, topic, policies=Policies(disagreement=to))  # type: ignore[arg-type]
+    in_process(group, adopt=True)
+    assert in_process(group, topic)[0].rows == 0
+    assert problems(lake) == []
+    assert offsets(lake) == sorted(2 * [*range(10)])
 
 
 @pytest.mark.parametrize("first", ["there", "gone"])

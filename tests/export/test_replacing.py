@@ -221,6 +221,8 @@ def test_a_file_with_all_of_these_offsets_and_more_is_in_their_place(timed: bool
     lost = [Lost("f/a", 4, 7, 3)]
     assert replaced(lost, [Slice(0, 2, 9, 7)], timed=timed) == lost
     assert replaced(lost, [Slice(0, 2, 5, 3), Slice(0, 5, 9, 4)], timed=timed) == lost
+    two = [Lost("f/a", 0, 5, 5), Lost("f/c", 10, 15, 5)]
+    assert replaced(two, [Slice(0, 0, 15, 15)], timed=timed) == two  # the run between them is lost as well
     for few in ([Slice(0, 2, 6, 4)], [Slice(0, 5, 9, 4)], [Slice(0, 2, 9, 2)]):
         assert replaced(lost, few, timed=timed) == []
     assert replaced(lost, [Slice(0, 2, 9, 6)], timed=timed) == ([] if timed else lost)

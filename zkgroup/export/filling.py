@@ -16,7 +16,7 @@ from zkgroup.export.history import decided
 from zkgroup.export.holdings import Holdings, Incarnation
 from zkgroup.export.intervals import Interval, subtract, union
 from zkgroup.export.lake import Lake, LastRun, of_log
-from zkgroup.export.layout import is_read, read_name
+from zkgroup.export.layout import read_name
 from zkgroup.export.plan import make_backfill
 from zkgroup.export.request import ExportRequest
 from zkgroup.export.rundata import TopicIdentity
@@ -53,6 +53,7 @@ def plan_backfill(
     for manifest, withdrawn in decided(lake, group):
         own.add(manifest, withdrawn)
     there = {file.name for topic in tags for file in lake.published(topic)}
+    named = set(own.files)
     found = [
         replace(fact, coverage=union((*own.held(Incarnation(*fact.partition, tag)),
                                       *lake.intervals(fact.partition, tag, own.files.keys()))))
@@ -64,6 +65,7 @@ def plan_backfill(
             theirs = Holdings()
             for manifest, withdrawn in decided(lake, other):
                 theirs.add(manifest, withdrawn)
+            named |= theirs.files.keys()
             _refuse_lost_of(other, lake, found, theirs.lost(there, alike))
             # Also what no file can show: offsets that are no messages.
             found = [
@@ -92,7 +94,9 @@ def plan_backfill(
         from_the_first=request.start.kind == "earliest",
     )
     again = [(part.partition, one) for part in plan.partitions for one in part.again]
-    _refuse_doubles(lake, again, own.files.keys(), group)
+    if again:
+        _refuse_doubles(lake, again, own.files.keys(), group)
+        _refuse_renamed(lake, again, named)
     return plan
 
 
@@ -144,7 +148,6 @@ def _refuse_doubles(
     for partition, lost in wanted:
         folders.setdefault(lost.folder, []).append((partition, lost))
     for folder, ranges in folders.items():
-        _refuse_renamed(lake, folder, ranges)
         for file in lake.published_in(folder):
             for one in lake.slices(file):
                 for partition, lost in ranges:
@@ -160,19 +163,13 @@ def _refuse_doubles(
                         )
 
 
-def _refuse_renamed(lake: Lake, folder: str, ranges: Iterable[tuple[TopicPartition, Lost]]) -> None:
-    """The same for a file of the folder that has another name than it was given, as its footer tells."""
-    from zkgroup.export.footer import UnreadableFileError, read_footer  # pyarrow
+def _refuse_renamed(lake: Lake, wanted: Sequence[tuple[TopicPartition, Lost]], named: Collection[str]) -> None:
+    """The same for a file, wherever it lies, that has another name or folder than its export gave it."""
+    from zkgroup.export.renamed import renamed_files  # pyarrow
 
-    for name in (f"{folder}/{short}" for short in lake.store.names(folder)):
-        if read_name(name) is not None or not is_read(name) or lake.store.size(name) is None:
-            continue
-        try:
-            footer = read_footer(lake.store, name)
-        except UnreadableFileError:
-            continue
+    for name, footer in renamed_files(lake, {partition.topic for partition, _ in wanted}, named):
         log = decode_log(footer.told.get("log", ""))
-        for partition, lost in ranges:
+        for partition, lost in wanted:
             if footer.told.get("topic") != partition.topic or (log is not None and log[1].tag != _tag_of(lost)):
                 continue
             if any(
@@ -182,7 +179,7 @@ def _refuse_renamed(lake: Lake, folder: str, ranges: Iterable[tuple[TopicPartiti
                 raise RefusedError(
                     f"{lake.store.uri}/{name} holds offsets of {partition} that {lost.file} held, which is missing: "
                     "written again they would be there twice",
-                    "give it back its name, or move it away, then run this again",
+                    "put it back to where it was, under its name, or move it away, then run this again",
                 )
 
 

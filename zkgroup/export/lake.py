@@ -219,7 +219,7 @@ class Lake:
                 # A group's last manifest tells of all its runs: most often it is enough to look there.
                 if told.more and not suspects:
                     suspects = self._suspects(wanted)
-                is_suspect = not told.more or suspects.get(str(told.run), True)
+                is_suspect = not told.more or suspects.get(file.name, suspects.get(str(told.run), True))
                 for one in self.slices(file) if is_suspect else ():
                     for piece in pieces.get(one.partition, ()):
                         if one.start < piece.end and piece.start < one.end:
@@ -280,7 +280,8 @@ class Lake:
             yield from self.published(topic, partition)
 
     def _suspects(self, wanted: Mapping[str, Mapping[int, list[OffsetRange]]]) -> dict[str, bool]:
-        """Runs that their group's last manifest tells of: not of a run that has lost its own since."""
+        """Runs that their group's last manifest tells of, not of a run that has lost its own since; and files that were
+        adopted, as others of their run may not have been."""
         found: dict[str, bool] = {"": False}
         for group in self.groups():
             last = self.last(group)
@@ -298,8 +299,7 @@ class Lake:
             runs = [run for run in self.runs(group) if _number(run) <= _number(last.run)]
             for adoption in [run for run in runs if run.endswith(_ADOPTION)]:
                 told = self.manifest(group, adoption)
-                names = [read_name(file.name) for file in told[0].files] if told is not None else []
-                runs += [str(name.run) for name in names if name is not None and name.more]
+                runs += [file.name for file in told[0].files] if told is not None else []
             found |= dict.fromkeys(runs, in_the_way)
         return found
 

@@ -50,9 +50,9 @@ def replaced(lost: Iterable[Lost], unnamed: Iterable[Slice], *, timed: bool) -> 
         before, now = (union((one.start, one.end) for one in them) for them in (some, held))
         lost_rows, rows = (sum(one.rows for one in them) for them in (some, held))
         same = before == now or (timed and before and now and _span(before) == _span(now))
-        within = not any(subtract(interval, now) for interval in before)
+        within = before != now and not any(subtract(interval, now) for interval in before)
         whole = rows == sum(end - start for start, end in now) if timed else rows >= lost_rows
-        if (same and rows == lost_rows) or (not same and within and whole):
+        if (same and rows == lost_rows) or (within and whole):
             found += some
     return found
 

@@ -100,7 +100,9 @@ class _Books:
         self.files: dict[str, LiveFile] = {}
         self.strangers: list[VerifyRow] = []
         self.lasts: list[LastRun] = []  # of all groups
-        self.renamed: dict[str, list[Slice]] = {}  # what files of a topic hold whose names were changed
+        self.renamed: dict[
+            tuple[str, str | None], list[Slice]
+        ] = {}  # what files of a log hold whose names were changed
 
     def is_of_earlier_log(self, topic: str, tag: str | None) -> bool:
         """Whether the topic was made again since, and exported, by whichever group."""
@@ -115,6 +117,13 @@ class _Books:
         """What all groups' exports of a log account for."""
         known = of_log(self.lasts, topic, log)
         return union(interval for found in known for interval in found.partitions.get(partition, ()))
+
+    def add_renamed(self, footer: Footer | None) -> None:
+        """A file that has another name, or lies elsewhere, than its export has put it."""
+        if footer is not None and "topic" in footer.told:
+            log = decode_log(footer.told.get("log", ""))
+            key = footer.told["topic"], None if log is None else log[1].tag
+            self.renamed.setdefault(key, []).extend(footer.slices)
 
     def account(self, key: Incarnation) -> _Account:
         """The one of a partition."""
@@ -137,10 +146,9 @@ def verify(
             for one, look in pool.map(lambda file: (file, look_at(lake, file)), published):
                 _judge_file(books, one, look, calendars)
             strangers = [file.name for file, told in named if told is None and is_read(file.name)]
-            for row in pool.map(partial(_judge_stranger, lake), strangers):
+            for row, footer in pool.map(partial(_judge_stranger, lake), strangers):
                 books.strangers.append(row)
-                if row.topic is not None:
-                    books.renamed.setdefault(row.topic, []).extend(row.held)
+                books.add_renamed(footer)
     for name, missing in books.files.items():
         why, group = f"{name} of run {missing.run} is missing", cast("str | None", missing.group)
         if books.is_of_earlier_log(missing.file.topic, missing.tag):
@@ -150,7 +158,7 @@ def verify(
             # What a file holds that can be entered in its place, or was renamed, is not to be written again.
             known = any(
                 held.partition == one.partition and held.start < one.end and one.start < held.end
-                for held in books.renamed.get(missing.file.topic, ())
+                for held in books.renamed.get((missing.file.topic, missing.tag), ())
             ) or not subtract((one.start, one.end), account.orphaned)
             account.problems.append(_Problem((one.start, one.end), why, group, mend=None if known else "fill"))
     for group, offsets in (committed or {}).items():
@@ -213,22 +221,18 @@ def _enter(account: _Account, group: str, run: str, part: ManifestPart, rows: in
         account.problems.append(_Problem(interval, why, group))
 
 
-def _judge_stranger(lake: Lake, name: str) -> VerifyRow:
+def _judge_stranger(lake: Lake, name: str) -> tuple[VerifyRow, Footer | None]:
     """A file that no export has named so, and that readers of the lake take for data, or stumble over."""
-    told: Mapping[str, str] = {}
-    slices: tuple[Slice, ...] = ()
-    try:
+    footer: Footer | None = None
+    with contextlib.suppress(UnreadableFileError):
         footer = read_footer(lake.store, name)
-        told, slices = footer.told, footer.slices
-    except UnreadableFileError:
-        pass
-    if "topic" not in told or not slices:
+    if footer is None or "topic" not in footer.told or not footer.slices:
         why = "is in no run's manifest, and readers take it for data"
-        return VerifyRow(*_NOWHERE, f"{name} {why}", mend="move")
-    first = slices[0]
+        return VerifyRow(*_NOWHERE, f"{name} {why}", mend="move"), None
+    told, first = footer.told, footer.slices[0]
     why = f"holds what run {told.get('run', '')} wrote, and is not the file of its manifest: readers count it, too"
     where = (told["topic"], first.partition, first.start, first.end)
-    return VerifyRow(*where, *_NO_NUMBERS, f"{name} {why}", mend="move", held=slices)
+    return VerifyRow(*where, *_NO_NUMBERS, f"{name} {why}", mend="move"), footer
 
 
 def _judge_file(books: _Books, file: Published, look: Look, calendars: dict[Layout, Calendar]) -> None:
@@ -248,6 +252,8 @@ def _judge_file(books: _Books, file: Published, look: Look, calendars: dict[Layo
     problems = wrong_with(file, look, known)
     if known is None:
         footer = look.footer
+        if problems:
+            books.add_renamed(footer)
         run = "" if footer is None else footer.told.get("run", "")
         if footer is not None and _is_numbered(footer.run):
             can = not problems and decode_log(footer.told.get("log", "")) is not None
