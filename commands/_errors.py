@@ -55,8 +55,10 @@ def exit_code_for(
 
 def _without_shell(error: BaseException) -> BaseException:
     """The error, or the signal in it that came while a library's C code ran which does not look for one."""
-    cause = error.__cause__
-    return cause if isinstance(error, SystemError) and isinstance(cause, KeyboardInterrupt | Terminated) else error
+    cause: BaseException | None = error
+    while isinstance(cause, SystemError):
+        cause = cause.__cause__
+    return cause if isinstance(cause, KeyboardInterrupt | Terminated) else error
 
 
 def _complete(error: BaseException, completed: Callable[[str], str]) -> None:

@@ -30,7 +30,8 @@ def test_what_has_such_a_name_is_exported_and_counted(
     """One such message made the export fail, of all topics, with no word on where it is, and so every later one."""
     topic, group = make_topic(), unique("group")
     lake = Lake(FolderStore(tmp_path / "out"))  # type: ignore[operator]
-    send_raw(kafka.bootstrap, topic, [[GOOD], [GOOD, BAD], [], [BAD], [(b"\xed\xa0\x80", b"x"), GOOD], [GOOD, GOOD]])
+    also_bad = (b"\xed\xa0\x80", b"x")
+    send_raw(kafka.bootstrap, topic, [[GOOD], [GOOD, BAD], [], [BAD, BAD], [also_bad, GOOD, BAD], [GOOD, GOOD]])
     (row,) = in_process(group, topic, layout=LayoutWish(by, None, None, None))  # type: ignore[arg-type]
     assert (row.rows, row.undecodable) == (3, 3)
     told = [{"key": "name", "value": b"value"}]
@@ -44,7 +45,7 @@ def test_what_has_such_a_name_is_consumed(
     make_topic: Callable[..., str], unique: Callable[[str], str], kafka: KafkaSettings, cluster: Sandbox
 ) -> None:
     topic, group = make_topic(), unique("group")
-    send_raw(kafka.bootstrap, topic, [[GOOD], [GOOD, BAD], []])
+    send_raw(kafka.bootstrap, topic, [[GOOD], [BAD, GOOD, BAD, BAD], []])
     options = ("--group", group, "--from-beginning", "--until-end", "--output", "json")
     done = run("-z", cluster.connect, "consume", topic, *options, timeout=60)
     assert done.returncode == 0, done.stderr

@@ -35,7 +35,10 @@ def headers_of(messages: Sequence[Message]) -> list[Headers | None]:
 def mended(message: Message, error: SystemError) -> Headers:
     """``UNREADABLE``, and so are the message's headers from now on, of which ``error`` was told. Raises it if it is of
     something else, such as a signal that came meanwhile."""
-    if not isinstance(error.__cause__, UnicodeDecodeError):
+    cause: BaseException | None = error
+    while isinstance(cause, SystemError):  # another one for each further name
+        cause = cause.__cause__
+    if not isinstance(cause, UnicodeDecodeError):
         raise error
     message.set_headers(UNREADABLE)  # type: ignore[arg-type]
     return UNREADABLE
