@@ -213,3 +213,22 @@ def test_a_failure_before_the_decision_leaves_no_trace(
             assert registry.read([Exists(znodes.group(group))]) == [None]
         export(group, topic, root=out)
         is_complete(group, topic, out)
+
+
+@pytest.mark.parametrize("how", ["keep", "withdraw"])
+def test_one_whose_run_was_settled_meanwhile_says_so(
+    export: Export, topic: str, unique: Callable[[str], str], cluster: Sandbox, registry: Registry, tmp_path: Path,
+    how: str,
+) -> None:  # fmt: skip
+    """It stands still while it publishes, and somebody ends its run: it told of files that it could not find, and
+    advised to mend the folder."""
+    group, out = unique("zombie"), tmp_path / "out"
+    with Paused(lambda passed: export(group, topic, passed=passed), "published 1 of 4") as first:
+        lose_session(registry, cluster, group)
+        export(group, topic, settle=how)
+        if how == "keep":  # there is nothing left to do for it
+            first.finish()
+        else:
+            with pytest.raises(RefusedError, match="was ended by another process while this one stood still"):
+                first.finish()
+    assert len(messages_in(out)) == (40 if how == "keep" else 0)

@@ -108,7 +108,7 @@ class ExportRun:
         else:
             manifest = self._decided()
         try:
-            self._publish(manifest)
+            self._publish_as_ours(manifest)
             if self.pointer.state == "committed":
                 self._claim.commit(self.pointer, ())
                 self._with.passed("committed")
@@ -284,6 +284,20 @@ class ExportRun:
             f"the manifest of run {self.plan.run} is not in {self._store.uri}/{self._folder} as it was decided",
             "somebody changed or restored the folder: restore it, or end the run with --settle forget",
         )
+
+    def _publish_as_ours(self, manifest: Manifest) -> None:
+        """The same; what goes wrong after somebody else has ended the run tells nothing of the folder."""
+        try:
+            self._publish(manifest)
+        except ZkgroupError:
+            found, _ = self._claim.persist(self._claim.pointer)
+            if found is not None and found.run == self.plan.run:
+                raise
+            raise RefusedError(
+                f"run {self.plan.run} of group {self.plan.group} was ended by another process while this one stood "
+                "still",
+                "--history tells how; the next export takes what is new",
+            ) from None
 
     def _publish(self, manifest: Manifest) -> None:
         """Give the files their final names, and the manifest its own."""
