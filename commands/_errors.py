@@ -14,7 +14,7 @@ from pathlib import Path
 
 import typer
 
-from zkgroup.errors import ZkgroupError
+from zkgroup.errors import ZkgroupError, behind
 
 from ._signals import Terminated, exit_code_of
 from ._text import one_line
@@ -43,7 +43,8 @@ def exit_code_for(
         code = result if type(result) is int else 0
     except BaseException as raised:  # noqa: BLE001  # the process ends here, and _settle tells why
         settled()
-        error = _without_shell(raised)
+        found = behind(raised)
+        error = found if isinstance(found, KeyboardInterrupt | Terminated) else raised
         _complete(error, completed)
         code = _settle(error, verbosity)
         # That nobody reads a verdict does not make it a good one.
@@ -51,14 +52,6 @@ def exit_code_for(
             code = failed(str(error) or type(error).__name__)
     _close_stdout()
     return code
-
-
-def _without_shell(error: BaseException) -> BaseException:
-    """The error, or the signal in it that came while a library's C code ran which does not look for one."""
-    cause: BaseException | None = error
-    while isinstance(cause, SystemError):
-        cause = cause.__cause__
-    return cause if isinstance(cause, KeyboardInterrupt | Terminated) else error
 
 
 def _complete(error: BaseException, completed: Callable[[str], str]) -> None:

@@ -11,6 +11,15 @@ import shlex
 import sys
 
 
+def behind(error: BaseException) -> BaseException | None:
+    """The error, or what was raised while a library's C code ran, which did not look: Python wraps that in
+    ``SystemError``, once for each call that it comes through."""
+    found: BaseException | None = error
+    while isinstance(found, SystemError):
+        found = found.__cause__
+    return found
+
+
 class ZkgroupError(Exception):
     """An expected failure: shown as one line on stderr, never as a traceback."""
 

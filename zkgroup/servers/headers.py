@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
+from zkgroup.errors import behind
+
 if TYPE_CHECKING:
     from zkgroup.servers.kafka import Message
 
@@ -35,10 +37,7 @@ def headers_of(messages: Sequence[Message]) -> list[Headers | None]:
 def mended(message: Message, error: SystemError) -> Headers:
     """``UNREADABLE``, and so are the message's headers from now on, of which ``error`` was told. Raises it if it is of
     something else, such as a signal that came meanwhile."""
-    cause: BaseException | None = error
-    while isinstance(cause, SystemError):  # another one for each further name
-        cause = cause.__cause__
-    if not isinstance(cause, UnicodeDecodeError):
+    if not isinstance(behind(error), UnicodeDecodeError):
         raise error
     message.set_headers(UNREADABLE)  # type: ignore[arg-type]
     return UNREADABLE
