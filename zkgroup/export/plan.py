@@ -143,10 +143,10 @@ def make_backfill(
     return ExportPlan(group, tuple(partitions), _ranges(partitions, range_messages), tuple(troubles.left_out))
 
 
-def in_no_file(plan: ExportPlan, *, fills: bool) -> Iterator[OffsetRange]:
+def in_no_file(parts: Iterable[PartitionPlan], *, fills: bool) -> Iterator[OffsetRange]:
     """What no file may hold already: what is read for the first time, and what an export, unless it ``fills`` what is
     missing, is to record as deleted, or passed over, before it was read."""
-    for part in plan.partitions:
+    for part in parts:
         if not part.again and part.start < part.end:
             yield OffsetRange(part.partition, part.start, part.end)
         for gap in () if fills else part.skipped:

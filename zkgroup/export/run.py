@@ -245,7 +245,8 @@ class _Export:
             plan = replace(
                 plan, notes=tuple(notes_on(request.start, request.until, facts, plan, fills=request.backfill))
             )
-        self._lake.refuse_overlap(in_no_file(plan, fills=request.backfill), tags, request.group, fills=request.backfill)
+        fills = request.backfill
+        self._lake.refuse_overlap(in_no_file(plan.partitions, fills=fills), tags, request.group, fills=fills)
         if not request.backfill:
             book.refuse_others(plan.partitions, identities)
         unasked = request.layout == LayoutWish()

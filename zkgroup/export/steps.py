@@ -21,6 +21,7 @@ from zkgroup.export.documents import digest, encode_manifest, encode_plan
 from zkgroup.export.group import ExportGroup
 from zkgroup.export.lake import MANIFEST, PLAN, SETTLED, Lake, extended
 from zkgroup.export.neighbours import binding_layout, give_way, refuse_layout
+from zkgroup.export.plan import in_no_file
 from zkgroup.export.refusals import TAKEN_REMEDY, Live, Moved, NotHeld, Remade
 from zkgroup.export.rundata import (
     Manifest,
@@ -157,8 +158,7 @@ class ExportRun:
         plan, claim = self.plan, self._claim
         claim.persist(lambda: give_way(claim.registry, self._lake, plan, claim.attempt, self._with.warn))
         refuse_layout(self._lake, plan.layout, self._lake.layout())
-        first = [part for part in plan.partitions if not part.again and part.start < part.end]
-        self._refuse_overlap([OffsetRange(part.partition, part.start, part.end) for part in first])
+        self._refuse_overlap(in_no_file(plan.partitions, fills=plan.kind == "backfill"))
         if plan.kind == "export":
             Book(self._lake, plan.group).refuse_others(plan.partitions, plan.topics)
         self._with.passed("first in place")
@@ -286,11 +286,14 @@ class ExportRun:
         )
 
     def _publish_as_ours(self, manifest: Manifest) -> None:
-        """The same; what goes wrong after somebody else has ended the run tells nothing of the folder."""
+        """As ``_publish``. What goes wrong after somebody else has ended the run tells nothing of the folder."""
         try:
             self._publish(manifest)
-        except ZkgroupError:
-            found, _ = self._claim.persist(self._claim.pointer)
+        except ZkgroupError as error:
+            try:
+                found, _ = self._claim.persist(self._claim.pointer)
+            except ZkgroupError:  # what went wrong first matters more
+                raise error from None
             if found is not None and found.run == self.plan.run:
                 raise
             raise RefusedError(
