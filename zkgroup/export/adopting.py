@@ -186,11 +186,11 @@ class _Ground:
         for orphan in orphans:
             for one in orphan.file.slices:
                 slices[orphan.place(one)].append(one)
-        self._missing = known.missing
+        self._known = known
         timed = any(orphan.layout.timed for orphan in orphans)
         self.again = {
             place: replaced(lost, slices[place], timed=timed)
-            for place, lost in self._missing.items()
+            for place, lost in known.missing.items()
             if place in slices
         }
         ranges = {place: [(one.start, one.end) for one in some] for place, some in slices.items()}
@@ -202,7 +202,6 @@ class _Ground:
         keys = {Incarnation(o.file.topic, one.partition, o.identity.tag) for o in orphans for one in o.file.slices}
         self._taken = {key: union(known.holdings.held(key)) for key in keys}
         self._logs = dict(known.logs)
-        self._adopted = known.adopted
 
     def against(self, orphan: Orphan) -> str | None:
         """Why a file is not to be entered, if it is not."""
@@ -217,13 +216,13 @@ class _Ground:
             if any(_meets((lost.start, lost.end), one) for lost in self.again.get(place, ())):
                 continue
             few = f"{name} holds offsets {one.start} to {one.end - 1} of {topic}-{one.partition}"
-            for lost in self._missing.get(place, ()):
+            for lost in self._known.missing.get(place, ()):
                 if _meets((lost.start, lost.end), one):
                     return f"{few}, and {lost.file}, which is missing, held other messages of these"
             key = Incarnation(topic, one.partition, tag)
             if any(_meets(interval, one) for interval in self._taken[key]):
                 why = f"{few}, which runs account for that do not name it"
-                folders = [folder for interval, folder in self._adopted.get(key, ()) if _meets(interval, one)]
+                folders = [folder for interval, folder in self._known.adopted.get(key, ()) if _meets(interval, one)]
                 # Without folders of times it holds what another file holds, or held.
                 return (
                     f"{why} (remove {folders[-1]}, and --adopt enters both)" if folders and orphan.layout.timed else why

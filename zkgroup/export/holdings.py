@@ -83,12 +83,10 @@ class Holdings:
     def lost(self, there: Collection[str], tags: Mapping[str, str | None]) -> dict[TopicPartition, list[Lost]]:
         """The ranges of files that are not ``there``, of the topics of ``tags`` in these incarnations."""
         found: dict[TopicPartition, list[Lost]] = {}
-        for name, live in self.files.items():
+        for live, partition, lost in missing_ranges(self.files, there):
             topic = live.file.topic
-            if topic in tags and tags[topic] == live.tag and name not in there:
-                for one in live.file.slices:
-                    lost = Lost(name, one.start, one.end, one.rows)
-                    found.setdefault(TopicPartition(topic, one.partition), []).append(lost)
+            if topic in tags and tags[topic] == live.tag:
+                found.setdefault(TopicPartition(topic, partition), []).append(lost)
         return found
 
     def lost_of_earlier(self, there: Collection[str], tags: Mapping[str, str | None]) -> list[str]:
@@ -100,15 +98,20 @@ class Holdings:
         ]
 
 
+def missing_ranges(files: Mapping[str, LiveFile], there: Collection[str]) -> Iterator[tuple[LiveFile, int, Lost]]:
+    """Each range of those files that are not ``there``, with its file and its partition."""
+    for name, live in files.items():
+        for one in live.file.slices if name not in there else ():
+            yield live, one.partition, Lost(name, one.start, one.end, one.rows)
+
+
 def held_again(part: ManifestPart, rows: int, *, timed: bool) -> Iterator[Interval]:
     """Offsets that a part with so many ``rows`` holds, which was written again: whoever wrote them first, and whether
     or not there is still a run that tells so. In folders of times that is where each file begins and ends, and all
     between where they have as many rows together as there are offsets."""
     again = part.plan.again
-    if not timed:
+    if not timed or rows == part.end - part.plan.start:
         yield part.plan.start, part.end
-    elif rows == part.plan.end - part.plan.start:
-        yield part.plan.start, part.plan.end
     elif rows == sum(one.rows for one in again):
         for low, high in union((one.start, one.end) for one in again):
             some = [one for one in again if low <= one.start < high]

@@ -1,8 +1,8 @@
 """Files that no manifest names, in the place of files that are missing: a backfill wrote those again, and then its run
 was lost. Pure.
 
-Runs still account for the offsets, by names that are gone. A file that has as many rows of the very same ranges takes
-their place, as it did before: it is entered as written again.
+Runs still account for the offsets, by names that are gone. A file that holds all that these held takes their place, as
+it did before: it is entered as written again.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from zkgroup.export.holdings import LiveFile
+from zkgroup.export.holdings import LiveFile, missing_ranges
 from zkgroup.export.intervals import Interval, subtract, union
 from zkgroup.export.words import Lost, Slice
 
@@ -27,10 +27,8 @@ class Place(NamedTuple):
 def missing_from(files: Mapping[str, LiveFile], there: Collection[str]) -> dict[Place, list[Lost]]:
     """The ranges of named files that are not ``there``."""
     found: dict[Place, list[Lost]] = defaultdict(list)
-    for name, live in files.items():
-        for one in live.file.slices if name not in there else ():
-            lost = Lost(name, one.start, one.end, one.rows)
-            found[Place(lost.folder, one.partition, live.tag)].append(lost)
+    for live, partition, lost in missing_ranges(files, there):
+        found[Place(lost.folder, partition, live.tag)].append(lost)
     return found
 
 

@@ -100,9 +100,8 @@ class _Books:
         self.files: dict[str, LiveFile] = {}
         self.strangers: list[VerifyRow] = []
         self.lasts: list[LastRun] = []  # of all groups
-        self.renamed: dict[
-            tuple[str, str | None], list[Slice]
-        ] = {}  # what files of a log hold whose names were changed
+        # What files of a log hold that have other names, or lie elsewhere, than they were given.
+        self.renamed: dict[tuple[str, str | None], list[Slice]] = {}
 
     def is_of_earlier_log(self, topic: str, tag: str | None) -> bool:
         """Whether the topic was made again since, and exported, by whichever group."""
