@@ -9,13 +9,16 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
+from cli import run
 
 from zkgroup.config import ConsumerConfig
 from zkgroup.export.lake import Lake
 from zkgroup.export.store import FolderStore
 from zkgroup.export.task import run_task
 from zkgroup.export.taskdata import DoneAnswer, TaskSettings, done_or_raise
+from zkgroup.export.verify import verify
 from zkgroup.export.words import OffsetRange
+from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import create_topic, delete_topic
 from zkgroup.servers.registry import Registry
 
@@ -43,6 +46,23 @@ def root_of(lake: Lake) -> Path:
     """The folder of a lake that is one."""
     assert isinstance(lake.store, FolderStore)
     return lake.store.root
+
+
+def offsets(lake: Lake) -> list[int]:
+    """Those of all messages that a reader of the lake finds."""
+    return sorted(row["offset"] for row in messages_in(root_of(lake)))
+
+
+def problems(lake: Lake) -> list[tuple[int | None, int | None, str]]:
+    """What ``--verify`` finds: offsets, and why."""
+    return [(row.start, row.end, row.problem) for row in verify(lake) if row.problem is not None]
+
+
+def looked(cluster: Sandbox, lake: Lake, *options: str) -> str:
+    """What ``--verify`` says of the problems that it finds, with what mends them."""
+    done = run("-z", cluster.connect, "export", "--to", lake.store.uri, "--verify", *options)
+    assert done.returncode == 6, (done.stdout, done.stderr)
+    return done.stderr
 
 
 def made_again(registry: Registry, topic: str) -> None:

@@ -14,7 +14,9 @@ from exports import InProcess, files_in, messages_in, published_in
 from object_store import CREDENTIALS, filesystem, object_server
 from pyspark.sql import SparkSession
 
+from zkgroup.export.lake import Lake
 from zkgroup.export.run import ExportRequest, PartitionSummary, run_export
+from zkgroup.export.store import FolderStore
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Children, Ensure, Get, Node, SetData
@@ -103,6 +105,12 @@ def in_process(registry: Registry, kafka: KafkaSettings, tmp_path: Path) -> Call
         return run_export(request, registry, lambda: settings, passed=passed, warn=warn, runner=InProcess)
 
     return run
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """The destination of ``in_process``."""
+    return Lake(FolderStore(tmp_path / "out"))
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,6 @@ from raw_batches import send_raw
 from zkgroup.export.lake import Lake
 from zkgroup.export.layout import LayoutWish
 from zkgroup.export.run import PartitionSummary
-from zkgroup.export.store import FolderStore
 from zkgroup.export.verify import verify
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.servers.kafka import KafkaSettings
@@ -25,11 +24,10 @@ UNREADABLE = [{"key": "\ufffd", "value": None}]
 @pytest.mark.parametrize("by", [("partition",), ("date",)])
 def test_what_has_such_a_name_is_exported_and_counted(
     in_process: Callable[..., list[PartitionSummary]], make_topic: Callable[..., str], unique: Callable[[str], str],
-    kafka: KafkaSettings, tmp_path: object, by: tuple[str, ...],
+    kafka: KafkaSettings, lake: Lake, by: tuple[str, ...],
 ) -> None:  # fmt: skip
     """One such message made the export fail, of all topics, with no word on where it is, and so every later one."""
     topic, group = make_topic(), unique("group")
-    lake = Lake(FolderStore(tmp_path / "out"))  # type: ignore[operator]
     also_bad = (b"\xed\xa0\x80", b"x")
     send_raw(kafka.bootstrap, topic, [[GOOD], [GOOD, BAD], [], [BAD, BAD], [also_bad, GOOD, BAD], [GOOD, GOOD]])
     (row,) = in_process(group, topic, layout=LayoutWish(by, None, None, None))  # type: ignore[arg-type]

@@ -6,11 +6,10 @@ import re
 import shlex
 import shutil
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from cli import run
-from exports import made_again, messages_in, published_in, root_of
+from exports import looked, made_again, messages_in, offsets, problems, published_in, root_of
 from resets import drop_messages
 
 from zkgroup.errors import RefusedError
@@ -18,7 +17,6 @@ from zkgroup.export.bounds import EARLIEST, LATEST, Bound
 from zkgroup.export.lake import Lake
 from zkgroup.export.layout import LayoutWish
 from zkgroup.export.run import PartitionSummary
-from zkgroup.export.store import FolderStore
 from zkgroup.export.verify import verify
 from zkgroup.export.words import Policies
 from zkgroup.protocol.names import TopicPartition
@@ -36,29 +34,18 @@ HOURS = LayoutWish(("date", "hour"), None, None, None)
 NOON, HOUR = 1_714_564_800_000, 3_600_000
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    """The destination of ``in_process``."""
-    return Lake(FolderStore(tmp_path / "out"))
-
-
-def problems(lake: Lake) -> list[tuple[int | None, int | None, str]]:
-    return [(row.start, row.end, row.problem) for row in verify(lake) if row.problem is not None]
-
-
-def offsets(lake: Lake) -> list[int]:
-    return sorted(row["offset"] for row in messages_in(root_of(lake)))
-
-
-def looked(cluster: Sandbox, lake: Lake) -> str:
-    done = run("-z", cluster.connect, "export", "--to", lake.store.uri, "--verify")
-    assert done.returncode == 6, (done.stdout, done.stderr)
-    return done.stderr
-
-
 def commands(told: str, option: str) -> list[list[str]]:
     """The commands with an option in a sentence, as a shell takes them."""
     return [shlex.split(one)[1:] for one in re.findall(r"'(zkgroup [^']*)'", told) if option in one]
+
+
+def newest_run_lost(in_process: Export, fill: Fill, lake: Lake, topic: str, group: str) -> None:
+    """Thirty messages, of which two exports took ten each; the second one's manifest is gone."""
+    for _ in range(2):
+        fill(topic, 10)
+        in_process(group, topic)
+    fill(topic, 10)
+    shutil.rmtree(root_of(lake) / lake.folder(group, lake.runs(group)[-1]))
 
 
 def test_nothing_is_advised_for_a_log_that_an_heir_has_left_behind(
@@ -278,11 +265,7 @@ def test_what_lies_in_files_is_not_recorded_as_passed_over(
     """The newest run is lost. That the group goes on where it stands was taken, and its messages said not to be
     exported."""
     topic, group = make_topic(), unique("group")
-    for _ in range(3):
-        fill(topic, 10)
-        if _ < 2:
-            in_process(group, topic)
-    shutil.rmtree(root_of(lake) / lake.folder(group, lake.runs(group)[-1]))
+    newest_run_lost(in_process, fill, lake, topic, group)
     with pytest.raises(RefusedError, match=r"10-20\.parquet already holds .*its manifest is gone") as caught:
         in_process(group, topic, policies=Policies(disagreement=to))  # type: ignore[arg-type]
     assert commands(str(caught.value.remedy), "--adopt")
@@ -297,11 +280,7 @@ def test_an_heir_is_told_of_files_that_no_manifest_names(
 ) -> None:
     """The newest run of the group that it was is lost: it was told to do what it did."""
     topic, group, heir = make_topic(), unique("group"), unique("heir")
-    for _ in range(3):
-        fill(topic, 10)
-        if _ < 2:
-            in_process(group, topic)
-    shutil.rmtree(root_of(lake) / lake.folder(group, lake.runs(group)[-1]))
+    newest_run_lost(in_process, fill, lake, topic, group)
     commit(heir, {TopicPartition(topic, 0): 20})
     with pytest.raises(RefusedError, match="as --on-disagreement lake does"):
         in_process(heir, topic)

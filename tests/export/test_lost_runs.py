@@ -7,11 +7,10 @@ import re
 import shlex
 import shutil
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from cli import run
-from exports import made_again, messages_in, published_in, root_of
+from exports import looked, made_again, offsets, problems, published_in, root_of
 
 from zkgroup.errors import NotFoundError, RefusedError
 from zkgroup.export.assembling import refuse_fewer
@@ -20,8 +19,6 @@ from zkgroup.export.lake import Lake
 from zkgroup.export.layout import LayoutWish
 from zkgroup.export.run import PartitionSummary
 from zkgroup.export.rundata import ManifestPart
-from zkgroup.export.store import FolderStore
-from zkgroup.export.verify import verify
 from zkgroup.export.words import Lost, PartitionPlan, Policies, RecreatedPolicy, Skipped
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.sandbox import Sandbox
@@ -36,26 +33,6 @@ Unique = Callable[[str], str]
 Commit = Callable[..., None]
 HOURS = LayoutWish(("date", "hour"), None, None, None)
 NOON, HOUR = 1_714_564_800_000, 3_600_000
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    """The destination of ``in_process``."""
-    return Lake(FolderStore(tmp_path / "out"))
-
-
-def problems(lake: Lake) -> list[tuple[int | None, int | None, str]]:
-    return [(row.start, row.end, row.problem) for row in verify(lake) if row.problem is not None]
-
-
-def offsets(lake: Lake) -> list[int]:
-    return sorted(row["offset"] for row in messages_in(root_of(lake)))
-
-
-def looked(cluster: Sandbox, lake: Lake, *options: str) -> str:
-    done = run("-z", cluster.connect, "export", "--to", lake.store.uri, "--verify", *options)
-    assert done.returncode == 6, (done.stdout, done.stderr)
-    return done.stderr
 
 
 @pytest.mark.parametrize("which", [0, 1, 2])

@@ -7,11 +7,10 @@ import shlex
 import shutil
 from collections.abc import Callable, Iterable
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from cli import run
-from exports import messages_in, published_in, root_of
+from exports import messages_in, offsets, published_in, root_of
 from hypothesis import given
 from hypothesis import strategies as st
 from resets import drop_messages
@@ -22,7 +21,6 @@ from zkgroup.export.lake import Lake
 from zkgroup.export.layout import LayoutWish
 from zkgroup.export.replacing import replaced
 from zkgroup.export.run import PartitionSummary
-from zkgroup.export.store import FolderStore
 from zkgroup.export.verify import verify
 from zkgroup.export.words import Lost, Slice
 from zkgroup.protocol.names import TopicPartition
@@ -36,18 +34,8 @@ Unique = Callable[[str], str]
 NOON, QUARTER = 1_714_564_800_000, 900_000
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    """The destination of ``in_process``."""
-    return Lake(FolderStore(tmp_path / "out"))
-
-
 def problems(lake: Lake) -> list[str]:
     return [row.problem for row in verify(lake) if row.problem is not None]
-
-
-def offsets(lake: Lake) -> list[int]:
-    return sorted(row["offset"] for row in messages_in(root_of(lake)))
 
 
 @pytest.mark.parametrize("layout", ["partition", "none", "hour"])
