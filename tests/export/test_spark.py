@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -279,7 +280,8 @@ def test_a_jvm_that_is_killed_before_it_has_started_is_no_wrong_usage(
         wait_until(lambda: list(tmp_path.glob(f"zkgroup-spark-*/{name}")), 90, "Spark starts")
         wait_until(lambda: len(jvms_of(str(tmp_path / "zkgroup-spark-"))) > 0, 30, "there is a JVM")
         for jvm in jvms_of(str(tmp_path / "zkgroup-spark-")):
-            os.kill(jvm, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # the launcher of the JVM has just ended
+                os.kill(jvm, signal.SIGKILL)
         _, told = driver.communicate(timeout=60)
     assert (driver.returncode, "Spark's JVM was killed (SIGKILL)" in told) == (1, True), told
 

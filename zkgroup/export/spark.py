@@ -104,13 +104,14 @@ class SparkJobs:
             jvm.kill()
             self._started.wait(STOP)
             raise
-        if self._failure is not None and jvm.was_killed:  # as the kernel does where memory is short: no usage is wrong
+        if self._failure is None:
+            return
+        if _has_ended(jvm, self._failure) and jvm.was_killed:  # by the kernel where memory is short: no wrong usage
             why = f"Spark does not start on {self._master}: Spark's JVM {jvm.end_of_life}"
             raise ZkgroupError(why, f"its log: {self._keep_log()}") from None
         if isinstance(self._failure, _FAILURES):
             raise failures.start_failure(self._master, self._log_text(), str(self._failure), self._keep_log) from None
-        if self._failure is not None:
-            raise self._failure
+        raise self._failure
 
     def _start_context(self, folder: Path, jvm: SparkJvm) -> None:
         try:
@@ -234,9 +235,7 @@ class SparkJobs:
                 seen = list(answers)
             answers = job.result()
         except _FAILURES as error:
-            # What Java itself has raised was told by a JVM that lives.
-            patience = 0.0 if isinstance(error, Py4JJavaError) else _DYING
-            if self._jvm is not None and self._jvm.ends_within(patience):
+            if self._jvm is not None and _has_ended(self._jvm, error):
                 raise ZkgroupError(f"Spark's JVM {self._jvm.end_of_life}", f"its log: {self._keep_log()}") from None
             if isinstance(error, OSError):
                 raise
@@ -264,6 +263,11 @@ class SparkJobs:
             folder = Path(tempfile.mkdtemp(prefix="zkgroup-code-"))
             atexit.register(shutil.rmtree, folder, ignore_errors=True)
         self._context.addPyFile(str(pack_code(folder / f"{folder.name}.zip")))
+
+
+def _has_ended(jvm: SparkJvm, error: Exception) -> bool:
+    """Whether the JVM has ended, hence ``error``: what Java itself has raised was told by one that lives."""
+    return jvm.ends_within(0.0 if isinstance(error, Py4JJavaError) else _DYING)
 
 
 def pack_code(target: Path) -> Path:
