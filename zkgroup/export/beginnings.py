@@ -202,9 +202,9 @@ def _readable(
     fact: PartitionFacts, start: int, skipped: tuple[Skipped, ...], policy: Policy, troubles: Troubles
 ) -> _Place | None:
     """The place, or the log's start where that is behind it."""
-    missing = fact.log_start - start
-    if missing <= 0:
-        return start, skipped
+    missing = sum(high - low for low, high in subtract((start, fact.log_start), fact.filled))
+    if not missing:
+        return max(start, fact.log_start), skipped
     if policy == "fail":
         text = f"{fact.partition} is at {start}, its log starts at {fact.log_start}: {missing} offsets are lost"
         troubles.add("lost", text)

@@ -13,11 +13,14 @@ from functools import cached_property
 from typing import NamedTuple
 
 from zkgroup.errors import RefusedError
+from zkgroup.export.ahead import spared
 from zkgroup.export.documents import decode_log
+from zkgroup.export.history import decided
 from zkgroup.export.intervals import Interval, union
 from zkgroup.export.lake import Lake, LastRun, of_log
-from zkgroup.export.rundata import TopicIdentity
+from zkgroup.export.rundata import Manifest, TopicIdentity
 from zkgroup.export.words import Disagreement, PartitionFacts, PartitionPlan
+from zkgroup.protocol.names import TopicPartition
 
 # Of the files with one mark so many are asked which log they are of.
 _FOOTERS = 8
@@ -125,6 +128,36 @@ class Book:
         ):
             return True
         return bool(self._lake.intervals(fact.partition, tag, frozenset()))
+
+    def around_backfills(
+        self, facts: Iterable[PartitionFacts], identities: Mapping[str, TopicIdentity]
+    ) -> list[PartitionFacts]:
+        """``facts`` with what the group's own backfills hold of what is yet to be exported: that is not in the way. Its
+        runs are read only where they hold something behind its offset."""
+        return [
+            spared(fact, *self._accounted(fact.partition, identities[fact.partition.topic]))
+            if not fact.remade and fact.coverage and fact.coverage[-1][1] > (fact.committed or 0)
+            else fact
+            for fact in facts
+        ]
+
+    def _accounted(self, partition: TopicPartition, now: TopicIdentity) -> tuple[list[Interval], list[Interval]]:
+        """What the group's runs account for of a partition's present log: backfills apart, as the second."""
+        found: tuple[list[Interval], list[Interval]] = [], []
+        for manifest, withdrawn in self._runs:
+            known = manifest.coverage.get(partition.topic)
+            log = manifest.topics.get(partition.topic, None if known is None else known.identity)
+            if log is None or not log.same(now) or partition in withdrawn:
+                continue
+            place = found[manifest.kind == "backfill"]
+            for part in manifest.parts:
+                if part.plan.partition == partition and not part.plan.again:
+                    place += [(part.plan.start, part.end), *((gap.start, gap.end) for gap in part.plan.skipped)]
+        return found
+
+    @cached_property
+    def _runs(self) -> Sequence[tuple[Manifest, set[TopicPartition]]]:
+        return list(decided(self._lake, self._own))
 
     def complete(
         self, facts: Iterable[PartitionFacts], identities: Mapping[str, TopicIdentity],

@@ -16,7 +16,7 @@ from zkgroup.export.words import Lost
 from zkgroup.protocol.names import TopicPartition
 
 #: What was passed over for these reasons may still be in the log: a backfill takes it.
-FILLABLE = frozenset({"moved", "latest"})
+FILLABLE = frozenset({"moved", "latest", "filled"})
 
 
 class Incarnation(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from zkgroup.export.words import ExportPlan, PartitionPlan
+from zkgroup.protocol.names import TopicPartition
 
 
 def words_on(plan: ExportPlan) -> list[str]:
@@ -16,6 +17,7 @@ def words_on(plan: ExportPlan) -> list[str]:
 def passed_over(partitions: Iterable[PartitionPlan]) -> Iterator[str]:
     """What is to be said of the parts of a run: what it writes once more, where it does not go on from the group's
     offset, and what it records as not exported."""
+    begun: set[TopicPartition] = set()
     for part in partitions:
         for lost in part.again:
             first = max(lost.start, part.start)
@@ -24,13 +26,17 @@ def passed_over(partitions: Iterable[PartitionPlan]) -> Iterator[str]:
                 what = "of its messages the log has none any more"
             yield f"{part.partition}: {lost.file} is missing: {what}"
         # Where it would go on in a whole log: elsewhere than the group stands if the lake is believed.
-        place = next((gap.start for gap in part.skipped if gap.kind == "retention"), part.start)
+        place = next((gap.start for gap in part.skipped if gap.kind in ("retention", "filled")), part.start)
         made_again = any(gap.kind == "recreated" for gap in part.skipped)
-        if part.commits and part.committed not in (None, place) and not made_again:
+        goes_on = part.partition in begun or part.committed in (None, place)
+        begun.add(part.partition)
+        if part.commits and not goes_on and not made_again:
             stood = f"{part.partition}: the group was moved to {part.committed}"
             yield f"{stood}: it goes on at {place}, where its exports end"
         for gap in part.skipped:
             if gap.kind == "recreated":
                 yield f"{part.partition}: its topic was made again: what was left of the old log is not exported"
+            elif gap.kind == "filled":
+                yield f"{part.partition}: offsets {gap.start} to {gap.end - 1} were exported before, by a backfill"
             elif gap.end > gap.start:
                 yield f"{part.partition}: offsets {gap.start} to {gap.end - 1} are not exported ({gap.kind})"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from zkgroup.export.ahead import around
 from zkgroup.export.beginnings import Troubles, begin_at
 from zkgroup.export.intervals import Interval, subtract, union
 from zkgroup.export.words import (
@@ -66,29 +67,33 @@ def make_plan(
     policies: Policies | None = None,
     max_messages: int | None = None,
     range_messages: int = RANGE_MESSAGES,
+    whole: bool = True,
 ) -> ExportPlan:
     """Plan the export of ``group``'s partitions from their committed offsets to the ends of their logs.
 
     ``begin``: where a partition without a committed offset starts, if its facts do not say; without either such a
     partition is refused. ``skip_lost``: as ``policies.expired`` of ``earliest``. ``max_messages``: offsets to read at
-    most, shared by the partitions. Raises ``RefusedError`` for what the policies do not allow, and for an offset behind
-    the log's end: that log is not the one the group read.
+    most, shared by the partitions. ``whole``: what is planned is read to its end. Raises ``RefusedError`` for what the
+    policies do not allow, and for an offset behind the log's end: that log is not the one the group read.
     """
     policies = policies or Policies()
     if skip_lost and policies.expired == "fail":
         policies = replace(policies, expired="earliest")
     troubles = Troubles(group)
-    partitions: list[PartitionPlan] = []
+    parts: list[list[PartitionPlan]] = []  # of each partition
     for fact in sorted(facts, key=lambda fact: fact.partition):
         place = begin_at(fact, begin, policies, troubles)
         if place is None:
             continue
         start, skipped = place
         end = fact.log_end if fact.until is None else max(start, min(fact.until, fact.log_end))
-        partitions.append(PartitionPlan(fact.partition, fact.committed, fact.version, start, end, skipped))
+        part = PartitionPlan(fact.partition, fact.committed, fact.version, start, end, skipped)
+        parts.append(list(around(part, fact.filled, whole=whole)))
     troubles.refuse()
     if max_messages is not None:
-        partitions = _limited(partitions, max_messages)
+        shares = share_out([sum(part.end - part.start for part in some) for some in parts], max_messages)
+        parts = [list(_dealt(some, share)) for some, share in zip(parts, shares, strict=True)]
+    partitions = [part for some in parts for part in some]
     return ExportPlan(group, tuple(partitions), _ranges(partitions, range_messages), tuple(troubles.left_out))
 
 
@@ -174,6 +179,16 @@ def _filling(fact: PartitionFacts, lacking: Interval, policies: Policies, troubl
     if start >= high and not skipped:
         return None
     return PartitionPlan(fact.partition, fact.committed, fact.version, start, high, skipped, commits=False)
+
+
+def _dealt(parts: Iterable[PartitionPlan], most: int) -> Iterator[PartitionPlan]:
+    """Of a partition's parts the first ``most`` offsets: where these end, the group is to stand."""
+    for part in parts:
+        if most < part.end - part.start:
+            yield replace(part, end=part.start + most, commits=True)
+            return
+        most -= part.end - part.start
+        yield part
 
 
 def _limited(partitions: Sequence[PartitionPlan], most: int) -> list[PartitionPlan]:

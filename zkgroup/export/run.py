@@ -30,7 +30,7 @@ from zkgroup.export.neighbours import binding_layout
 from zkgroup.export.packages import require
 from zkgroup.export.passing_over import passed_over, words_on
 from zkgroup.export.plan import in_no_file, make_plan
-from zkgroup.export.refusals import refuse_other_cluster
+from zkgroup.export.refusals import refuse_other_cluster, refuse_to_finish
 from zkgroup.export.request import DEFAULT_TARGET_BYTES, ExportRequest, Settle
 from zkgroup.export.rundata import Pointer, RunPlan, TopicIdentity, now_ms
 from zkgroup.export.settling import forget
@@ -72,7 +72,8 @@ def run_export(
 ) -> list[PartitionSummary]:
     """Export a group's messages from its committed offsets to the present ends, and commit these.
 
-    A run that was left unfinished is finished instead, with the ranges that were planned then. One summary for each
+    A run that was left unfinished is finished instead, with the ranges that were planned then; topics that were asked
+    for and are not among its come after it. A backfill finishes none that moves the group. One summary for each
     partition, also where there was nothing new. ``passed`` is told of every point of the protocol that is passed;
     ``runner`` runs the tasks, Spark if it is not given.
 
@@ -81,7 +82,12 @@ def run_export(
     ``UnreachableError``, and ``ZkgroupError`` for the rest. What is raised before the decision leaves nothing behind;
     after it, the same command goes on where this one stopped.
     """
-    return _Export(request, registry, kafka, progress, warn, passed, runner).run()
+    first = _Export(request, registry, kafka, progress, warn, passed, runner)
+    rows = first.run()
+    if first.besides:
+        rest = replace(request, topics=first.besides)
+        rows += _Export(rest, registry, kafka, progress, warn, passed, runner).run()
+    return rows
 
 
 class _Export:
@@ -110,6 +116,7 @@ class _Export:
         self._kafka = kafka
         self._warn = warn
         self._told: set[str] = set()
+        self.besides: tuple[str, ...] = ()  # topics that are still to be exported
         self._own_runner = runner is None
 
         def tell(point: str) -> None:
@@ -141,15 +148,7 @@ class _Export:
             if request.join is not None and (pointer is None or pointer.state == "planned"):
                 self._join(stack, claim.registry, request.join)
             if pointer is not None:
-                run = ExportRun.found(claim, self._lake, pointer, self._with)
-                self._warn(
-                    f"going on with run {run.plan.run} of group {request.group}, which was left {pointer.state}: its "
-                    "ranges are exported, and the next export takes what is new"
-                )
-                if pointer.state == "planned":
-                    self._require_spark()
-                    self._tell(passed_over(run.plan.partitions))  # whoever planned it may have told nobody any more
-                return summaries_of(None, run.carry_out(resumed=True))
+                return self._finish(ExportRun.found(claim, self._lake, pointer, self._with), pointer.state)
             cluster = claim.persist(lambda: ExportGroup(claim.registry, request.group, self._warn).cluster())
             if removed := self._lake.remove_garbage(request.group, cluster, None):
                 log.info("removed what %d killed exports left in %s", removed, self._lake.store.uri)
@@ -162,6 +161,23 @@ class _Export:
             summaries = summaries_of(plan, run.carry_out(resumed=False))
         tell("unlocked")
         return summaries
+
+    def _finish(self, run: ExportRun, state: str) -> list[PartitionSummary]:
+        """Finish what was left, whatever it is of, but for a run that moves the group where that is to stay."""
+        left, request = run.plan, self._request
+        if request.backfill:
+            refuse_to_finish(left, state, self._lake.store.destination)
+        besides = tuple(topic for topic in request.topics if topic not in left.topics)
+        self._warn(
+            f"going on with run {left.run} of group {request.group}, which was left {state}: its ranges are exported, "
+            f"{f'then {listed(besides)}' if besides else 'and the next export takes what is new'}"
+        )
+        if state == "planned":
+            self._require_spark()
+            self._tell(passed_over(left.partitions))  # whoever planned it may have told nobody any more
+        rows = summaries_of(None, run.carry_out(resumed=True))
+        self.besides = besides
+        return rows
 
     def _tell(self, words: Iterable[str]) -> None:
         for line in words:
@@ -320,7 +336,7 @@ class _Export:
             # What other members read in the meantime is in no export of ours: that is how it is meant.
             policies = replace(policies, disagreement="group")
         if not request.backfill:
-            facts = book.complete(facts, identities, tags, policies.disagreement)
+            facts = book.complete(book.around_backfills(facts, identities), identities, tags, policies.disagreement)
             if policies.disagreement == "fail":
                 # What is refused anyway is refused by the name of the file that is in the way, if there is one.
                 again = [
@@ -335,6 +351,7 @@ class _Export:
                 policies=policies,
                 max_messages=request.max_messages,
                 range_messages=request.range_messages,
+                whole=request.max_bytes is None,
             )
         return plan_backfill(self._lake, request, facts, identities, tags, book, policies, self._once)
 

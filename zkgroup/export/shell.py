@@ -26,7 +26,7 @@ def export_command(destination: Destination, options: str, group: str | None = N
     named = sorted(topics)
     if 0 < len(named) <= PARTITIONS:
         words.append("-- " * any(name.startswith("-") for name in named) + " ".join(map(quoted, named)))
-    return in_quotes(" ".join(words))
+    return in_quotes(" ".join(filter(None, words)))
 
 
 def filling(ranges: Mapping[TopicPartition, Interval]) -> str:

@@ -410,4 +410,8 @@ class ExportRun:
 
 def _first_time(parts: Iterable[ManifestPart]) -> list[OffsetRange]:
     """What was not exported before."""
-    return [OffsetRange(part.plan.partition, part.plan.start, part.end) for part in parts if not part.plan.again]
+    return [
+        OffsetRange(part.plan.partition, part.plan.start, part.end)
+        for part in parts
+        if not part.plan.again and part.plan.start < part.end
+    ]

@@ -39,6 +39,7 @@ class PartitionFacts:
     ``begin``: what ``--from`` says, None where it says nothing; ``until``: where to stop at the latest. ``exact``: that
     ``begin`` was given for this very partition. ``coverage``: what the lake accounts for already. ``fresh``: the lake
     knows the topic, and not this partition. ``remade``: the topic is not the one that was committed or exported.
+    ``filled``: what the group's backfills hold of what it has yet to export, which is not in ``coverage``.
     """
 
     partition: TopicPartition
@@ -52,6 +53,7 @@ class PartitionFacts:
     coverage: tuple[Interval, ...] = ()
     fresh: bool = False
     remade: bool = False
+    filled: tuple[Interval, ...] = ()
 
 
 class OffsetRange(NamedTuple):
@@ -81,7 +83,7 @@ class Slice(NamedTuple):
 class Skipped(NamedTuple):
     """Offsets ``[start, end)`` that are knowingly not exported: ``retention`` (deleted before they were read),
     ``moved`` (somebody set the group forward), ``latest`` (asked for), ``recreated`` (a new log begins: of the old one
-    nobody knows what is missing)."""
+    nobody knows what is missing), ``filled`` (a backfill of the group holds them)."""
 
     kind: str
     start: int
@@ -106,8 +108,9 @@ class Lost(NamedTuple):
 class PartitionPlan:
     """A partition's part: read ``[start, end)``, then move the offset node from ``version`` to ``end``.
 
-    ``commits``: whether the group is to be moved at all (a backfill moves nothing). ``again``: what is written once
-    more, since it was lost: of what is read only that, if there is any.
+    ``commits``: whether the group is to be moved at all (a backfill moves nothing, and of several parts of a partition
+    the last one does). ``again``: what is written once more, since it was lost: of what is read only that, if there is
+    any.
     """
 
     partition: TopicPartition
@@ -127,7 +130,7 @@ class PartitionPlan:
     @property
     def lost(self) -> int:
         """Offsets that the group had not read and that are not exported either."""
-        return sum(gap.end - gap.start for gap in self.skipped)
+        return sum(gap.end - gap.start for gap in self.skipped if gap.kind != "filled")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,207 @@
+"""Backfills of what a group has yet to export: its exports go on around that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from export_points import driven
+from exports import offsets, problems, root_of
+from hypothesis import example, given
+from hypothesis import strategies as st
+from resets import drop_messages
+
+from zkgroup.errors import RefusedError
+from zkgroup.export.ahead import around, spared
+from zkgroup.export.bounds import COMMITTED, EARLIEST, LATEST, Bound
+from zkgroup.export.intervals import subtract, union
+from zkgroup.export.lake import Lake
+from zkgroup.export.layout import LayoutWish
+from zkgroup.export.plan import make_plan
+from zkgroup.export.run import PartitionSummary
+from zkgroup.export.verify import verify
+from zkgroup.export.words import PartitionFacts, PartitionPlan, Policies
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.servers.kafka import KafkaSettings
+
+Export = Callable[..., list[PartitionSummary]]
+Scene = tuple[str, str]
+
+T0 = TopicPartition("t", 0)
+INTERVALS = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 9)).map(lambda one: (one[0], sum(one))), max_size=4)
+
+
+@given(st.integers(0, 20), st.integers(0, 30), INTERVALS, st.integers(0, 50), st.booleans())
+@example(5, 20, [(5, 20)], 3, False)
+@example(5, 20, [(5, 10), (20, 30)], 5, True)
+def test_nothing_is_read_twice_and_nothing_is_passed(
+    start: int, length: int, filled: list[tuple[int, int]], most: int, whole: bool
+) -> None:
+    """The parts read just what is not filled, in order, one after the other; the last one alone commits, and all before
+    its end is read, or filled, also where a limit cuts them."""
+    part = PartitionPlan(T0, start, 3, start, start + length)
+    parts = list(around(part, union(filled), whole=whole))
+    assert [one.commits for one in parts] == [False] * (len(parts) - 1) + [True]
+    end = parts[-1].end
+    if whole:
+        assert end == part.end
+    facts = PartitionFacts(T0, start, 3, 0, start + length, filled=union(filled))
+    limited = make_plan("g", [facts], max_messages=most, whole=whole).partitions
+    assert sum(one.end - one.start for one in limited) <= most
+    for some in (parts, limited):
+        assert some[-1].commits
+        read = [(one.start, one.end) for one in some if one.start < one.end]
+        told = [(gap.start, gap.end) for one in some for gap in one.skipped]
+        assert read == sorted(read)
+        assert all(subtract(one, filled) == [one] for one in read)
+        assert not any(subtract(gap, filled) for gap in told)
+        assert not subtract((start, some[-1].end), [*read, *told])
+
+
+@pytest.mark.parametrize("committed", [0, 3, 4, 7, 9, 12, 15, None])
+def test_only_who_stands_where_exports_end_goes_on_around(committed: int | None) -> None:
+    """Elsewhere the group was moved: what lies behind its exports is told of then, as ever."""
+    fact = PartitionFacts(T0, committed, 3, 0, 20, coverage=((0, 4), (9, 12)))
+    found = spared(fact, [(0, 4)], [(9, 12)])
+    assert (found != fact) == (committed == 4)
+    assert spared(fact, [(0, 4), (12, 12)], [(9, 12)]) == fact
+    alone = spared(PartitionFacts(T0, committed, 3, 0, 20, coverage=((9, 12),)), [], [(9, 12)])
+    assert alone.filled == (((9, 12),) if committed is None or committed < 12 else ())
+
+
+@pytest.fixture
+def scene(make_topic: Callable[..., str], fill: Callable[..., object], unique: Callable[[str], str]) -> Scene:
+    """A topic with 40 messages, and a group."""
+    topic = make_topic()
+    fill(topic, 40)
+    return topic, unique("group")
+
+
+def at(topic: str, offset: int) -> Bound:
+    """An offset of partition 0, as ``TOPIC:0=OFFSET`` says it."""
+    return Bound("offsets", offsets={TopicPartition(topic, 0): offset})
+
+
+def read(rows: list[PartitionSummary]) -> list[tuple[int, int]]:
+    """What was exported."""
+    return [(row.start, row.end) for row in rows if row.rows]
+
+
+@pytest.mark.parametrize(
+    "layout", [LayoutWish(), LayoutWish(()), LayoutWish(("date", "hour"))], ids=lambda w: str(w.by)
+)
+def test_an_export_goes_on_around_what_a_backfill_holds(
+    in_process: Export, scene: Scene, fill: Callable[..., object], committed: Callable[..., int | None], lake: Lake,
+    layout: LayoutWish,
+) -> None:  # fmt: skip
+    """It reads what lies before and behind that, once, says so, and commits the end; and nothing is amiss after it."""
+    topic, group = scene
+    in_process(group, topic, until=at(topic, 5), layout=layout)
+    for low, high in ((10, 20), (30, 33)):
+        in_process(group, topic, backfill=True, begin=at(topic, low), until=at(topic, high))
+        assert committed(group, topic) == 5
+    told: list[str] = []
+    assert read(in_process(group, topic, warn=told.append)) == [(5, 10), (20, 30), (33, 40)]
+    assert told == [f"{topic}-0: offsets {gap} were exported before, by a backfill" for gap in ("10 to 19", "30 to 32")]
+    assert (committed(group, topic), offsets(lake), problems(lake)) == (40, list(range(40)), [])
+    (row,) = verify(lake)
+    assert (row.rows, row.gaps, row.skipped) == (40, 0, 0)
+    fill(topic, 3)
+    assert read(in_process(group, topic)) == [(40, 43)]
+    assert (offsets(lake), problems(lake)) == (list(range(43)), [])
+
+
+@pytest.mark.parametrize("limit", [{"max_messages": 4}, {"max_bytes": 1}, {"max_messages": 5}, {"max_messages": 1}])
+def test_runs_with_limits_go_on_around_it_too(
+    in_process: Export, scene: Scene, committed: Callable[..., int | None], lake: Lake, limit: dict[str, Any]
+) -> None:
+    """However far each comes, the group never stands behind a message that is in no file."""
+    topic, group = scene
+    in_process(group, topic, until=at(topic, 5))
+    in_process(group, topic, backfill=True, begin=at(topic, 10), until=at(topic, 20))
+    stood = 5
+    while stood < 40:
+        in_process(group, topic, **limit)
+        now = committed(group, topic)
+        assert now is not None
+        assert now > stood
+        assert set(range(now)) <= set(offsets(lake))
+        stood = now
+    assert (offsets(lake), problems(lake)) == (list(range(40)), [])
+
+
+@pytest.mark.parametrize("until", [12, 20, 25])
+def test_an_end_within_what_a_backfill_holds(
+    in_process: Export, scene: Scene, committed: Callable[..., int | None], lake: Lake, until: int
+) -> None:
+    """The group stands there afterwards, and the next export goes on behind the backfill."""
+    topic, group = scene
+    in_process(group, topic, until=at(topic, 5))
+    in_process(group, topic, backfill=True, begin=at(topic, 5), until=at(topic, 20))
+    in_process(group, topic, until=at(topic, until))
+    assert committed(group, topic) == until
+    assert read(in_process(group, topic)) == [(max(until, 20), 40)]
+    assert (offsets(lake), problems(lake), committed(group, topic)) == (list(range(40)), [], 40)
+
+
+def test_a_group_that_has_exported_nothing_but_backfills(
+    in_process: Export, scene: Scene, fill: Callable[..., object], committed: Callable[..., int | None], lake: Lake
+) -> None:
+    """A lake that began with a backfill is gone on with: the group was never set back."""
+    topic, group = scene
+    in_process(group, topic, backfill=True, begin=EARLIEST, until=LATEST)
+    assert committed(group, topic) is None
+    fill(topic, 5)
+    assert read(in_process(group, topic, begin="earliest")) == [(40, 45)]
+    assert (offsets(lake), problems(lake), committed(group, topic)) == (list(range(45)), [], 45)
+
+
+def test_what_retention_takes_of_the_backfill_is_not_lost(
+    in_process: Export, scene: Scene, kafka: KafkaSettings, committed: Callable[..., int | None], lake: Lake
+) -> None:
+    """Only what was in no file is; and it is counted so."""
+    topic, group = scene
+    in_process(group, topic, until=at(topic, 5))
+    in_process(group, topic, backfill=True, begin=at(topic, 10), until=at(topic, 20))
+    drop_messages(kafka, TopicPartition(topic, 0), 15)
+    with pytest.raises(RefusedError, match="5 offsets of 1 partition"):
+        in_process(group, topic)
+    assert read(in_process(group, topic, policies=Policies(expired="earliest"))) == [(20, 40)]
+    (row,) = verify(lake)
+    assert (row.problem, row.rows, row.skipped, committed(group, topic)) == (None, 35, 5, 40)
+
+
+def test_a_group_that_was_moved_to_the_backfills_end_goes_on_there(
+    in_process: Export, scene: Scene, commit: Callable[..., None], lake: Lake
+) -> None:
+    """As after any export; what lies before it is for another backfill."""
+    topic, group = scene
+    in_process(group, topic, until=at(topic, 5))
+    in_process(group, topic, backfill=True, begin=at(topic, 10), until=at(topic, 20))
+    commit(group, {TopicPartition(topic, 0): 20})
+    assert read(in_process(group, topic)) == [(20, 40)]
+    assert read(in_process(group, topic, backfill=True, begin=EARLIEST, until=COMMITTED)) == [(5, 10)]
+    assert (offsets(lake), problems(lake)) == (list(range(40)), [])
+
+
+def test_a_backfill_does_not_finish_what_moves_the_group(
+    in_process: Export, scene: Scene, make_topic: Callable[..., str], fill: Callable[..., object], short: Any,
+    kafka: KafkaSettings, committed: Callable[..., int | None], lake: Lake,
+) -> None:  # fmt: skip
+    """An export that was killed is named, and nothing is done; once it is finished the backfill is. An
+    export of another topic finishes it, and does what it was called for."""
+    (topic, group), other = scene, make_topic()
+    fill(other, 10)
+    wish = {"group": group, "topics": [topic], "out": root_of(lake)}
+    assert driven(short, kafka, kill_at="decided", **wish)[0] == -9
+    with pytest.raises(RefusedError, match="was left decided, and would have to be finished first") as refused:
+        in_process(group, other, backfill=True, begin=EARLIEST, until=LATEST)
+    assert "export --group" in refused.value.remedy
+    assert (committed(group, topic), lake.last(group).run) == (None, None)
+    told: list[str] = []
+    rows = in_process(group, other, warn=told.append)
+    assert [(row.topic, row.rows) for row in rows] == [(topic, 40), (other, 10)]
+    assert [line.endswith(f": its ranges are exported, then {other}") for line in told] == [True]
+    assert (committed(group, topic), committed(group, other)) == (40, 10)
+    assert problems(lake) == []

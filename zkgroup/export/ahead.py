@@ -1,0 +1,50 @@
+"""What a group's own backfills hold of what it has yet to export: an export goes on around that. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from zkgroup.export.intervals import Interval, subtract, union
+from zkgroup.export.words import PartitionFacts, PartitionPlan, Skipped
+
+
+def spared(fact: PartitionFacts, exported: Iterable[Interval], filled: Iterable[Interval]) -> PartitionFacts:
+    """``fact``, where the group stands where its exports end, or has neither offset nor exports: with what backfills
+    have ``filled`` behind that as ``filled``, and as no part of ``coverage``. ``exported``: what all other runs of the
+    group account for."""
+    done = union(exported)
+    end = done[-1][1] if done else 0
+    ahead = [piece for interval in union(filled) for piece in subtract(interval, done) if piece[0] >= end]
+    if not ahead or (fact.committed != end if done else (fact.committed or 0) >= ahead[-1][1]):
+        return fact
+    coverage = [piece for interval in fact.coverage for piece in subtract(interval, ahead)]
+    if done:
+        coverage.append((end, end))
+    return replace(fact, coverage=union(coverage), filled=tuple(ahead))
+
+
+def around(part: PartitionPlan, filled: Sequence[Interval], *, whole: bool) -> Iterator[PartitionPlan]:
+    """The parts that export ``part`` without what is ``filled``; the last of them moves the group. Unless it is read as
+    a ``whole``, only the first: nothing is committed behind what may not be reached."""
+    skipped = tuple(_left(part.skipped, filled))
+    pieces = subtract((part.start, part.end), filled)
+    if not any(low < part.end and part.start < high for low, high in filled):
+        yield replace(part, skipped=skipped)
+        return
+    if not pieces or (pieces[-1][1] < part.end and whole):
+        pieces.append((part.end, part.end))
+    place = part.start
+    for number, (low, high) in enumerate(pieces if whole else pieces[:1], 1):
+        gaps = tuple(Skipped("filled", *gap) for gap in [(place, low)] if place < low)
+        last = not whole or number == len(pieces)
+        yield replace(part, start=low, end=high, skipped=(*skipped, *gaps), commits=last)
+        skipped, place = (), high
+
+
+def _left(skipped: Iterable[Skipped], filled: Sequence[Interval]) -> Iterator[Skipped]:
+    for gap in skipped:
+        if gap.start == gap.end:
+            yield gap
+        for low, high in subtract((gap.start, gap.end), filled):
+            yield Skipped(gap.kind, low, high)
