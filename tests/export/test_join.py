@@ -152,6 +152,29 @@ def test_a_decision_depends_on_the_owner_nodes(
     assert [committed(group, filled, number) for number in range(PARTITIONS)] == [EACH] * PARTITIONS
 
 
+def test_a_decision_depends_on_the_offsets(
+    brief: Export, filled: str, unique: Callable[[str], str], fill: Callable[..., list[Record]],
+    commit: Callable[..., None], committed: Committed, tmp_path: Path,
+) -> None:  # fmt: skip
+    """An offset that exists already is moved after the last look at it: the transaction fails, and the decision is made
+    without its partition."""
+    group, points, warnings, one = unique("group"), list[str](), list[str](), TopicPartition(filled, 1)
+    brief(group, filled, join=joining(group))
+    fill(filled, 20, PARTITIONS)
+    harm = at("manifest written", lambda: commit(group, {one: EACH + 5}))
+
+    def passed(point: str) -> None:
+        points.append(point)
+        harm(point)
+
+    brief(group, filled, join=joining(group), passed=passed, warn=warnings.append)
+    assert points.count("manifest written") == 2
+    assert points.count("decided") == 1
+    assert any(f"{one} was taken over" in warning for warning in warnings)
+    assert [committed(group, filled, number) for number in range(PARTITIONS)] == [EACH + 10, EACH + 5]
+    assert exported(tmp_path / "out") == {0: list(range(EACH + 10)), 1: list(range(EACH))}
+
+
 def _nodes(registry: Registry, paths: Sequence[str]) -> list[object]:
     return list(registry.read([Get(path) for path in paths]))
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from export_points import Export, at, points_of
+from export_points import Export, Points, at, points_of
 from exports import files_in, published_in
 
 from zkgroup.errors import NotFoundError, RefusedError
+from zkgroup.export.bounds import Bound
 from zkgroup.export.words import Policies
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Children, Create, Delete, Ensure, Exists, Stat
+from zkgroup.protocol.ops import Check, Children, Create, Delete, Ensure, Exists, Op, Stat
 from zkgroup.sandbox.topics import create_topic, delete_topic
 from zkgroup.servers.registry import Registry
 from zkgroup.servers.zookeeper import ZooKeeperSettings
@@ -87,6 +88,84 @@ def test_a_foreign_commit_after_the_decision_waits_for_a_word(
             assert [(row.start, row.end, row.rows) for row in rows] == [(0, 20, 20), (7, 20, 13)]
         with pytest.raises(NotFoundError, match=r"no export of group .* is unfinished"):
             export(group, topic, root=out, settle=how)
+
+
+@pytest.fixture
+def begun(
+    export: Export, topic: str, fill: Callable[..., object], unique: Callable[[str], str], tmp_path: Path
+) -> Callable[[], tuple[str, Path]]:
+    """``begun()``: a group that was exported once, so that its offset nodes exist, and its folder; what was new to
+    exports so far is exported, and the same is new again to the next."""
+
+    def begin() -> tuple[str, Path]:
+        group = unique("second")
+        export(
+            group,
+            topic,
+            root=tmp_path / group,
+            until=Bound("offsets", offsets={TopicPartition(topic, p): 10 for p in range(2)}),
+        )
+        return group, tmp_path / group
+
+    return begin
+
+
+def test_a_foreign_commit_under_the_transaction_is_not_written_over(
+    export: Export, topic: str, begun: Callable[[], tuple[str, Path]], commit: Callable[..., None],
+    committed: Callable[..., Any],
+) -> None:  # fmt: skip
+    """Offsets that exist already are moved behind the decision, also between the commit's last look at them and its
+    transaction: only the transaction itself can refuse to write over them."""
+    points: Points = []
+    group, out = begun()
+    export(group, topic, root=out, passed=points.append)
+    last = next(point for point in points if point.startswith("transaction"))
+    assert last == "transaction 1 of 1"
+    one = TopicPartition(topic, 1)
+    for point in points[points.index("decided") : points.index(last) + 1]:
+        group, out = begun()
+        said = (
+            f"is published and cannot be committed: the offset of {one} was moved by somebody else.*it was 10, it is 7"
+        )
+        with pytest.raises(RefusedError, match=said):
+            export(group, topic, root=out, passed=at(point, partial(commit, group, {one: 7})))
+        assert [committed(group, topic, p) for p in range(2)] == [10, 7], point
+        assert len(published_in(out)) == 4
+        export(group, topic, root=out, settle="keep")
+        assert [committed(group, topic, p) for p in range(2)] == [20, 7], point
+
+
+def test_a_foreign_commit_under_the_decision_refuses_it(
+    export: Export, topic: str, begun: Callable[[], tuple[str, Path]], commit: Callable[..., None],
+    committed: Callable[..., Any], registry: Registry, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Somebody moves an offset between the decision's last look and its transaction: it is not decided, and the run is
+    dropped as if that had been seen before."""
+    group, out = begun()
+    one, transact = TopicPartition(topic, 1), Registry.transaction
+
+    def late(mine: Registry, ops: Sequence[Op]) -> None:
+        if any(isinstance(op, Check) for op in ops):
+            monkeypatch.setattr(Registry, "transaction", transact)
+            commit(group, {one: 7})
+        transact(mine, ops)
+
+    points: Points = []
+
+    def passed(point: str) -> None:
+        points.append(point)
+        if point == "manifest written":
+            monkeypatch.setattr(Registry, "transaction", late)
+
+    before = files_in(out)
+    said = f"^the offset of {one} was moved by somebody else.*it was 10, it is 7"
+    with pytest.raises(RefusedError, match=said):
+        export(group, topic, root=out, passed=passed)
+    assert Registry.transaction is transact  # it was seen by the transaction
+    assert "decided" not in points
+    assert files_in(out) == before
+    assert [committed(group, topic, p) for p in range(2)] == [10, 7]
+    assert registry.read([Children(znodes.group(group))]) == [("offsets",)]
 
 
 def test_members_that_come_are_heard_before_the_decision_and_before_the_commit(
