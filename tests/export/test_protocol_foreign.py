@@ -91,11 +91,8 @@ def test_a_foreign_commit_after_the_decision_waits_for_a_word(
 
 
 @pytest.fixture
-def begun(
-    export: Export, topic: str, fill: Callable[..., object], unique: Callable[[str], str], tmp_path: Path
-) -> Callable[[], tuple[str, Path]]:
-    """``begun()``: a group that was exported once, so that its offset nodes exist, and its folder; what was new to
-    exports so far is exported, and the same is new again to the next."""
+def begun(export: Export, topic: str, unique: Callable[[str], str], tmp_path: Path) -> Callable[[], tuple[str, Path]]:
+    """``begun()``: a group whose first half was exported, so that its offset nodes exist, and its folder."""
 
     def begin() -> tuple[str, Path]:
         group = unique("second")
