@@ -61,6 +61,7 @@ def test_where_plain_reading_starts(cluster: Sandbox, topic: str) -> None:
     assert printed(*read, "--offset", "-2") == values(range(36, 40))
     assert printed(*read, "--offset", "-500", "--partition", "1") == values(range(1, 40, 2))
     assert printed(*read, "--offset", "@2001-01-01") == values(range(40))
+    assert printed(*read, "--offset", "@1960-01-01") == values(range(40))
     assert printed(*read, "--offset", f"@{int(time.time() * 1000) + 3_600_000}") == []
     assert printed(*read, "-X", "auto.offset.reset=smallest") == values(range(40))
 

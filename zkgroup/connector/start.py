@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Literal, TypeAlias
+from datetime import UTC, datetime, timedelta
+from typing import Final, Literal, TypeAlias
 
 from zkgroup.connector.reading import out_of_range
 from zkgroup.errors import OffsetOutOfRangeError, UsageError
@@ -16,6 +16,7 @@ from zkgroup.servers.logs import LogRange, log_offsets
 from zkgroup.servers.times import told_first_since
 
 Reset: TypeAlias = Literal["smallest", "largest"]
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class StartAt:
 
 def parse_start(text: str, reset: Reset | None = None) -> StartAt:
     """Read ``earliest``, ``latest``, ``N``, ``-N`` (the last N) or ``@TIME`` (ISO 8601, UTC if it names no zone, or
-    milliseconds since 1970). Raises UsageError."""
+    milliseconds since 1970; times before that count as 1970). Raises UsageError."""
     match text:
         case "earliest" | "beginning" | "smallest":
             return StartAt("earliest")
@@ -52,7 +53,8 @@ def parse_start(text: str, reset: Reset | None = None) -> StartAt:
         else:
             if moment.tzinfo is None:
                 moment = moment.replace(tzinfo=UTC)
-            return StartAt("time", int(moment.timestamp() * 1000))
+            # Negative numbers have meanings of their own to brokers.
+            return StartAt("time", max(0, (moment - _EPOCH) // timedelta(milliseconds=1)))
     raise UsageError(
         f"{text[:80]!r} is no place to start at", "write earliest, latest, N, -N, or @TIME such as @2024-05-01T12:00"
     )
