@@ -39,7 +39,7 @@ class Terminated(BaseException):
 
 
 def exit_code_of(signum: int) -> int:
-    """What a shell reports of a process that ended by a signal: 130 for SIGINT, 143 for SIGTERM."""
+    """What a shell reports of a process that ended by a signal: 129 for SIGHUP, 130 for SIGINT, 143 for SIGTERM."""
     return 128 + signum
 
 
