@@ -15,6 +15,7 @@ from zkgroup.errors import UsageError
 from zkgroup.words import counted
 
 from ._context import connection
+from ._errors import printing
 from ._render import Output, print_object
 from ._text import one_line
 
@@ -152,8 +153,9 @@ def show_checks(
         limits = f"{warn_lag if warn_lag is not None else ''};{crit_lag if crit_lag is not None else ''};0"
         text, details = _text_of_all(checks) if every else _text_of(checks[0])
         data = " ".join(_data(one, limits, every=every) for one in checks)
-        sys.stdout.write(f"ZKGROUP {state}: {_plain(text)} | {data}\n")
-        sys.stdout.writelines(f"{_plain(line)}\n" for line in details)
+        with printing(sys.stdout):
+            sys.stdout.write(f"ZKGROUP {state}: {_plain(text)} | {data}\n")
+            sys.stdout.writelines(f"{_plain(line)}\n" for line in details)
     return EXIT_CODES[state]
 
 

@@ -9,8 +9,9 @@ import select
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TextIO
 
 import typer
 
@@ -38,7 +39,8 @@ def exit_code_for(
     _ready_streams()
     try:
         result = work()
-        sys.stdout.flush()
+        with printing(sys.stdout):
+            sys.stdout.flush()
         settled()
         code = result if type(result) is int else 0
     except BaseException as raised:  # noqa: BLE001  # the process ends here, and _settle tells why
@@ -85,9 +87,7 @@ def _settle(error: BaseException, verbosity: Callable[[], int]) -> int:
         case OSError() if error.strerror:
             if verbosity() >= 2:
                 traceback.print_exception(error)
-            say(
-                f"{error.filename}: {error.strerror}" if error.filename else f"input or output failed: {error.strerror}"
-            )
+            say(f"{error.filename or 'input or output failed'}: {error.strerror}")
             return 1
         case Exception():
             if verbosity() >= 2:
@@ -96,6 +96,17 @@ def _settle(error: BaseException, verbosity: Callable[[], int]) -> int:
             return 1
         case _:
             raise error
+
+
+@contextlib.contextmanager
+def printing(stream: TextIO) -> Iterator[None]:
+    """An error of writing to stdout says so: else it reads as if it were of the command's own files."""
+    try:
+        yield
+    except OSError as error:
+        if stream is sys.stdout and error.filename is None:
+            error.filename = "standard output"
+        raise
 
 
 def say(message: str, *, kind: str = "") -> None:

@@ -19,6 +19,7 @@ from typing import Any, Literal, TextIO, TypeAlias
 
 import orjson
 
+from ._errors import printing
 from ._text import escape, fitting, json_escape, shortened, width
 
 Output: TypeAlias = Literal["table", "json", "csv"]
@@ -97,14 +98,16 @@ def print_rows(
         _print_rich_table(found, names, stream)
         return
     for line in format_rows(values, names, output):
-        stream.write((json_escape(line) if output == "json" else escape(line[:-1]) + "\n") if terminal else line)
+        with printing(stream):
+            stream.write((json_escape(line) if output == "json" else escape(line[:-1]) + "\n") if terminal else line)
 
 
 def print_object(value: Mapping[str, Any], output: Literal["json"] = "json", *, stream: TextIO | None = None) -> None:
     """Show one thing as one JSON object."""
     stream = sys.stdout if stream is None else stream
     text = json_text(value, indent=True) + "\n"
-    stream.write(json_escape(text) if stream.isatty() else text)
+    with printing(stream):
+        stream.write(json_escape(text) if stream.isatty() else text)
 
 
 def as_objects(rows: Iterable[Row], columns: Sequence[Column | str]) -> list[dict[str, Any]]:

@@ -152,7 +152,7 @@ def test_a_full_disk_is_an_error() -> None:
         result = subprocess.run(
             [ZKGROUP, "version"], stdout=full, stderr=subprocess.PIPE, env=environment(), text=True, check=False
         )
-    assert (result.returncode, result.stderr) == (1, "zkgroup: input or output failed: No space left on device\n")
+    assert (result.returncode, result.stderr) == (1, "zkgroup: standard output: No space left on device\n")
 
 
 def test_without_stdout_nothing_breaks() -> None:

@@ -165,7 +165,7 @@ def test_a_check_that_nobody_can_read_is_unknown(check: Check, groups: Groups, t
     os.close(reads)
     with Path("/dev/full").open("wb") as full, os.fdopen(writes, "wb") as broken:
         for address, output, said in (
-            (check.connect, full, "zkgroup: input or output failed: No space left on device\n"),
+            (check.connect, full, "zkgroup: standard output: No space left on device\n"),
             ("127.0.0.1:1", full, "zkgroup: ZooKeeper at 127.0.0.1:1 cannot be reached"),
             (check.connect, broken, ""),
         ):
