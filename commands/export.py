@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 import warnings
@@ -12,10 +13,11 @@ from typing import Annotated, Literal, TypeAlias
 
 import typer
 
-from zkgroup.errors import UsageError
+from zkgroup.errors import UsageError, ZkgroupError
 
 from ._completing import complete_group, complete_topic
 from ._context import connection, consumer_config, given_brokers, open_registry, warn
+from ._export_beside import refuse_beside, refuse_contradictions
 from ._export_layout import (
     CompressionOption,
     KeyFormat,
@@ -28,7 +30,7 @@ from ._export_layout import (
 from ._export_looking import show_lake, show_status
 from ._export_progress import ProgressBar
 from ._options import Given, OutputOption
-from ._render import print_rows
+from ._render import Output, Row, print_rows
 
 COLUMNS = ("topic", "partition", "start", "end", "rows", "bytes", "files", "undecodable", "late")
 TROUBLE = "What to do with partitions in trouble"
@@ -237,15 +239,17 @@ def export(
     zkgroup export --group lake --to /data/lake --verify
     zkgroup export orders -g lake --to /lake --backfill --from @2024-05-01
     """
-    spark = _spark_properties(properties_file, conf or ())
-    target_bytes = _size(target_file_size, "--target-file-size")
-    wish = layout_wish(partition_by, time_zone, key_format, value_format, compression)
     if sum((status, history, verify, backfill, settle is not None, adopt)) > 1:
         raise UsageError(
             "--status, --history, --verify, --backfill, --settle and --adopt exclude each other", "choose one"
         )
-    if adopt:
-        _refuse_beside_adopt(ctx)
+    refuse_beside(ctx)
+    refuse_contradictions(ctx)
+    if math.isnan(spark_timeout):
+        raise UsageError("--spark-timeout nan is no time", "write it in seconds, like 120")
+    spark = _spark_properties(properties_file, conf or ())
+    target_bytes = _size(target_file_size, "--target-file-size")
+    wish = layout_wish(partition_by, time_zone, key_format, value_format, compression)
     if history or verify:
         show_lake(ctx, _required(to, "--to"), group, output, verify=verify)
         return
@@ -315,19 +319,20 @@ def export(
             rows = run_export(request, registry, brokers, progress=line.show, warn=say)
         finally:
             line.clear()
-    print_rows(rows, COLUMNS, output)
+    _print_done(rows, output)
 
 
-def _refuse_beside_adopt(ctx: typer.Context) -> None:
-    """Whoever gives a filter, or a bound, expects it to be heeded."""
-    heeded = {"adopt", "group", "to", "topics", "skip_lost", "output"}
-    for option in ctx.command.params:
-        source = ctx.get_parameter_source(str(option.name))
-        if option.name not in heeded and source is not None and source.name == "COMMANDLINE":
-            raise UsageError(
-                f"{option.opts[0]} says nothing beside --adopt, which enters files as they are",
-                "leave it out: --adopt goes with --group, --to, topics and --skip-lost",
-            )
+def _print_done(rows: Sequence[Row], output: Output) -> None:
+    """What cannot be printed is no failure of the export: nobody is to think that the lake is full."""
+    try:
+        print_rows(rows, COLUMNS, output)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise ZkgroupError(
+            f"the export is done; only what it prints cannot be written: standard output: {error.strerror or error}"
+        ) from error
 
 
 def _required(value: str | None, option: str) -> str:

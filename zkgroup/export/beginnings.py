@@ -54,6 +54,10 @@ _REFUSALS: Mapping[str, tuple[str, str]] = {
         "offsets of group {group} lie behind the end of the log ({few})",
         "the topic was truncated or made again: reset these offsets first",
     ),
+    "behind the log": (
+        "--from begins behind the end of the log ({few})",
+        "name offsets that the logs have, or begin elsewhere: --from latest begins where they end",
+    ),
     "ahead": (
         "group {group} stands ahead of what was exported ({few}): somebody moved it, or exported elsewhere, or took "
         "files away",
@@ -155,7 +159,8 @@ def _begin_without_offset(
             return None
         start = fact.log_start if policy == "earliest" else fact.log_end
     if start > fact.log_end:
-        troubles.add("beyond", f"{name} is to begin at {start}, its log ends at {fact.log_end}")
+        kind = "behind the log" if start == fact.begin else "beyond"
+        troubles.add(kind, f"{name} is to begin at {start}, its log ends at {fact.log_end}")
         return None
     place = _agreed(fact, start, policies.disagreement, troubles)
     if not fact.coverage and not fact.exact and fact.log_start < start == fact.log_end:

@@ -9,38 +9,44 @@ from pathlib import Path
 from typing import Literal
 
 from zkgroup.connector.start import parse_start
-from zkgroup.errors import UsageError
+from zkgroup.errors import NotFoundError, UsageError
 from zkgroup.export.words import ExportPlan, PartitionFacts
 from zkgroup.groups.files import STDIO, Wanted, read_offsets
 from zkgroup.protocol.names import TopicPartition, validate_topic
+from zkgroup.words import are, counted, listed
 
 _OFFSET = re.compile(r"([^:=,\s]+):([0-9]{1,9})=([0-9]{1,18})", re.ASCII)
-_PLACES = ("committed", "earliest", "latest", "end")
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
     """A place in every partition, or in those that ``offsets`` names. ``millis``: milliseconds since 1970,
-    ``text``: as the operator wrote them."""
+    ``text``: as the operator wrote them. ``named``: one by one, so that each is to be there."""
 
     kind: Literal["committed", "earliest", "latest", "time", "offsets"]
     millis: int = 0
     offsets: Mapping[TopicPartition, Wanted] = field(default_factory=dict)
     text: str = field(default="", compare=False)
+    named: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
         return self.text or (f"@{self.millis}" if self.kind == "time" else self.kind)
 
 
 COMMITTED, EARLIEST, LATEST = Bound("committed"), Bound("earliest"), Bound("latest")
+_BEGINNINGS = {"committed": COMMITTED, "earliest": EARLIEST, "latest": LATEST, "end": LATEST}
+_ENDS = {"committed": COMMITTED, "end": LATEST}
 
 
 def parse_bound(text: str, group: str, option: str) -> Bound:
-    """Read ``committed``, ``earliest``, ``latest`` (or ``end``), ``@TIME`` (ISO 8601, or milliseconds since 1970),
-    ``TOPIC:PARTITION=OFFSET,…``, or the name of an offset file, of which the group's offsets are taken, or those of the
-    one group that it holds. Raises ``UsageError``."""
-    if text in _PLACES:
-        return {"committed": COMMITTED, "earliest": EARLIEST}.get(text, LATEST)
+    """Read ``committed``, ``earliest``, ``latest`` (or ``end``; of ``--until`` these alone: ``committed``, ``end``),
+    ``@TIME`` (ISO 8601, or milliseconds since 1970), ``TOPIC:PARTITION=OFFSET,…``, or the name of an offset file, of
+    which the group's offsets are taken, or those of the one group that it holds. Raises ``UsageError``."""
+    places = _ENDS if option == "--until" else _BEGINNINGS
+    if text in places:
+        return places[text]
+    if text in _BEGINNINGS:
+        raise UsageError(f"{option} {text!r} is no place to stop at", "write committed, end, @TIME or offsets")
     if text.startswith("@"):
         return Bound("time", _millis(text, option), text=text)
     pieces = text.split(",")
@@ -52,7 +58,7 @@ def parse_bound(text: str, group: str, option: str) -> Bound:
             partition = TopicPartition(validate_topic(match[1]), int(match[2]))
             if offsets.setdefault(partition, int(match[3])) != int(match[3]):
                 raise UsageError(f"{option} names two offsets for {partition}", "keep one of the two")
-        return Bound("offsets", offsets=offsets)
+        return Bound("offsets", offsets=offsets, named=True)
     if text != STDIO and not Path(text).exists():
         raise UsageError(
             f"{option} {text[:80]!r} is no place and no file",
@@ -78,6 +84,22 @@ def refuse_backwards(begin: Bound, until: Bound) -> None:
     """Raise ``UsageError`` where one time is to be the beginning, and an earlier one the end."""
     if begin.kind == until.kind == "time" and begin.millis > until.millis:
         raise UsageError(f"--from {begin} is later than --until {until}", "--from is the earlier of the two")
+
+
+def refuse_unknown(begin: Bound, until: Bound, topics: Mapping[str, Sequence[int]]) -> None:
+    """Raise ``NotFoundError`` for a partition that was listed, and is not among those that are exported."""
+    for option, bound in (("--from", begin), ("--until", until)):
+        unknown = sorted(p for p in bound.offsets if p.partition not in topics.get(p.topic, ()))
+        if not bound.named or not unknown:
+            continue
+        names = listed([str(partition) for partition in unknown], most=3)
+        topic = unknown[0].topic
+        raise NotFoundError(
+            f"{option} names {names}, which {are(len(unknown))} not among the partitions that are to be exported",
+            f"topic {topic} has {counted(len(topics[topic]), 'partition')}, from 0 on"
+            if topic in topics
+            else f"leave it out, or check the name: what is exported is {listed(sorted(topics), most=3)}",
+        )
 
 
 def notes_on(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from zkgroup import __version__
 from zkgroup.errors import NotFoundError, RefusedError, UsageError
 from zkgroup.export.book import Book
-from zkgroup.export.bounds import notes_on, refuse_backwards
+from zkgroup.export.bounds import notes_on, refuse_backwards, refuse_unknown
 from zkgroup.export.claim import ExportClaim
 from zkgroup.export.documents import decode_pointer
 from zkgroup.export.filling import plan_backfill
@@ -235,6 +235,7 @@ class _Export:
         request, kafka = self._request, self._kafka()
         group = ExportGroup(registry, request.group, self._once)
         topics = group.select_topics(request.topics, request.whitelist)
+        refuse_unknown(request.start, request.until, topics)
         if self._with.member is not None:
             topics = self._share(self._with.member, registry, topics)
         elif request.join is None and not request.backfill:

@@ -1,0 +1,174 @@
+"""Options of ``zkgroup export`` that say nothing together, or name what is not there: one line, and nothing done."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cli import ZKGROUP, environment, run
+from exports import files_in
+
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import Ensure, Exists, SetData
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.servers.registry import Registry
+
+#: Ways to call it that are not an export, each with an option that it goes with.
+MODES = ("--status", "--history", "--verify", "--settle=withdraw")
+#: What they do not heed, and by which name it is refused.
+UNHEEDED = [
+    ("no-such-topic", "topic no-such-topic says"),
+    ("--whitelist=x.*", "--whitelist says"),
+    ("--from=earliest", "--from says"),
+    ("--until=end", "--until says"),
+    ("--max-bytes=banana", "--max-bytes says"),
+    ("--max-messages=1", "--max-messages says"),
+    ("--isolation=read_committed", "--isolation says"),
+    ("--join", "--join says"),
+    ("--skip-lost", "--skip-lost says"),
+    ("--on-expired=latest", "--on-expired says"),
+    ("--partition-by=hour", "--partition-by says"),
+    ("--target-file-size=1GB", "--target-file-size says"),
+    ("--conf=nonsense", "--conf says"),
+    ("--spark-timeout=60", "--spark-timeout says"),
+]
+
+
+@pytest.fixture
+def topic(make_topic: Callable[..., str], fill: Callable[..., object]) -> str:
+    """A topic with twenty messages in each of two partitions."""
+    name = make_topic(2)
+    fill(name, 40, 2)
+    return name
+
+
+def refused(*arguments: str, code: int, said: str, out: Path) -> None:
+    """It ends with this code and one line that says so, and leaves nothing."""
+    done = run("export", *arguments)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (code, "", 1), (arguments, done.stderr)
+    assert said in done.stderr, arguments
+    assert files_in(out) == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_is_not_heeded_is_refused(mode: str, tmp_path: Path) -> None:
+    """Topics and options that a look, or a settlement, has no use for, by name: before any server is asked."""
+    name = mode.partition("=")[0]
+    for option, said in UNHEEDED:
+        refused("--group", "g", "--to", str(tmp_path), mode, option, code=2, said=f"{said} nothing beside {name}",
+                out=tmp_path)  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", [*MODES, "--adopt"])
+def test_what_says_where_the_servers_are_stands_on_either_side(
+    mode: str, cluster: Sandbox, unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Shared options, and those that all of them heed, are no reason to refuse; nor is what the environment sets."""
+    group = unique("nobody")
+    words = ("--group", group, "--to", str(tmp_path), "--output", "json", mode, "-z", cluster.connect, "-v", "--quiet")
+    done = run("export", *words, env={"ZKGROUP_TIMEOUT": "20"})
+    assert done.returncode in (0, 4), done.stderr
+    assert "says nothing beside" not in done.stderr
+
+
+def test_places_that_are_not_exported_are_named(
+    topic: str, cluster: Sandbox, unique: Callable[[str], str], registry: Registry, tmp_path: Path
+) -> None:
+    """A partition, or a topic, on the command line that the export does not have: exit 4. A file may hold others."""
+    group, out = unique("group"), tmp_path / "out"
+    here = (topic, "--group", group, "--to", str(out), "-z", cluster.connect)
+    for options, said in (
+        (("--from", "earliest", "--until", f"{topic}:99=5"), f"--until names {topic}-99"),
+        (("--from", "earliest", "--until", "nosuch:0=5"), "--until names nosuch-0"),
+        (("--from", f"{topic}:0=0,{topic}:77=1"), f"--from names {topic}-77"),
+        (("--backfill", "--from", f"{topic}:0=0,nosuch:1=1"), "--from names nosuch-1"),
+    ):
+        refused(*here, *options, code=4, said=said, out=tmp_path)
+    assert registry.read([Exists(znodes.group(group))]) == [None]
+    (tmp_path / "file").write_text(
+        "".join(f"/consumers/{group}/offsets/{name}/{p}:20\n" for name in (topic, "nosuch") for p in range(9))
+    )
+    done = run("export", *here, "--from", str(tmp_path / "file"), "--until", str(tmp_path / "file"))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_beginning_behind_the_log_is_not_the_groups(
+    topic: str, cluster: Sandbox, unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    """What is wrong is what ``--from`` says: the group has no offsets that could be reset."""
+    refused(
+        topic, "--group", unique("group"), "--to", str(tmp_path), "-z", cluster.connect, "--from",
+        f"{topic}:0=999,{topic}:1=0", code=5, said=f"--from begins behind the end of the log ({topic}-0 is to begin at "
+        "999, its log ends at 20): name offsets that the logs have", out=tmp_path,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--until", "earliest"), "--until 'earliest' is no place to stop at: write committed, end"),
+        (("--until", "latest"), "--until 'latest' is no place to stop at: write committed, end"),
+        (("--spark-timeout", "nan"), "--spark-timeout"),
+        (("--on-expired", "latest", "--skip-lost"), "--skip-lost is --on-expired earliest"),
+        (("--on-expired", "skip", "--skip-lost"), "--skip-lost is --on-expired earliest"),
+        (("--on-expired", "fail", "--skip-lost"), "--skip-lost is --on-expired earliest"),
+    ],
+)
+def test_what_cannot_be_meant_is_wrong_usage(
+    topic: str, cluster: Sandbox, unique: Callable[[str], str], tmp_path: Path, options: tuple[str, ...], said: str
+) -> None:
+    """Exit 2, and nothing is made of it."""
+    here = (topic, "--group", unique("group"), "--to", str(tmp_path), "-z", cluster.connect)
+    begin = () if "--from" in options else ("--from", "earliest")
+    refused(*here, *begin, *options, code=2, said=said, out=tmp_path)
+
+
+def test_skipping_what_is_lost_may_be_said_twice(topic: str, cluster: Sandbox, at_end: str, tmp_path: Path) -> None:
+    """The two are the same."""
+    done = run("export", topic, "--group", at_end, "--to", str(tmp_path), "-z", cluster.connect, "--skip-lost",
+               "--on-expired", "earliest")  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.fixture
+def at_end(registry: Registry, topic: str, unique: Callable[[str], str]) -> str:
+    """A group that has read the whole topic."""
+    group = unique("group")
+    for number in range(2):
+        path = znodes.offset(group, TopicPartition(topic, number))
+        registry.write(Ensure(path))
+        registry.write(SetData(path, znodes.encode_offset(20)))
+    return group
+
+
+def test_times_before_1970_are_before_everything(
+    topic: str, cluster: Sandbox, unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    """As a time before the log is: all is exported from there on, and nothing up to there."""
+    here = (topic, "--group", unique("group"), "--to", str(tmp_path), "-z", cluster.connect, "--output", "csv")
+    done = run("export", *here, "--from", "@1960-01-01", "--until", "@1960-01-02T00:00:00+02:00")
+    assert done.returncode == 0, done.stderr
+    assert "--until @1960-01-02T00:00:00+02:00 lies before all that is left to export" in done.stderr
+    assert [line.split(",")[1:5] for line in done.stdout.splitlines()[1:]] == [
+        [str(number), "0", "0", "0"] for number in range(2)
+    ]
+
+
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_a_full_disk_behind_stdout_is_not_the_lakes(
+    topic: str, cluster: Sandbox, at_end: str, tmp_path: Path, output: str
+) -> None:
+    """All is done; what could not be written is what is printed, and that is said."""
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [ZKGROUP, "export", "--group", at_end, "--to", str(tmp_path), "-z", cluster.connect, "--output", output],
+            stdout=full, stderr=subprocess.PIPE, text=True, env=environment({}), timeout=60, check=False,
+        )  # fmt: skip
+    assert (done.returncode, done.stderr) == (
+        1,
+        "zkgroup: the export is done; only what it prints cannot be written: standard output: No space left on "
+        "device\n",
+    )
