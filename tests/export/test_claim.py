@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,11 +14,12 @@ from tcp_proxy import TcpProxy
 
 from zkgroup.errors import RefusedError, UnreachableError
 from zkgroup.export.claim import ExportClaim, Moved, TakenOver
+from zkgroup.export.documents import encode_pointer
 from zkgroup.export.rundata import ManifestPart, Pointer
 from zkgroup.export.words import PartitionPlan
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Children, Create, Ensure, Exists, Get, Node
+from zkgroup.protocol.ops import Children, Create, Ensure, Exists, Get, Node, SetData
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.servers.registry import Registry
 from zkgroup.servers.zookeeper import ZooKeeperSettings
@@ -126,6 +128,42 @@ def test_a_commit_moves_and_creates_offsets_and_ends_the_run(
     assert [committed(group, "t", number) for number in range(3)] == [10, 10, 10]
     assert [version_of(registry, group, "t", n) for n in range(3)] == [(before or 0) + 1, 0, still]
     assert registry.read([Children(znodes.group(group))]) == [("offsets",)]
+
+
+@pytest.mark.parametrize("what", ["decision", "joined decision", "commit", "drop"])
+def test_a_run_that_is_taken_over_under_a_change_is_the_others(
+    group: str, registry: Registry, cluster: Sandbox, committed: Committed, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process writes the pointer between the look at it and the change: by its version alone that is seen.
+    Nothing of ours is done, and the pointer stays as it is."""
+    parts = [part("t", 0, None, None, 10)]
+    with Registry(ZooKeeperSettings(cluster.connect)) as ours, claim_for(ours, group) as claim:
+        begun = DECIDED if what == "commit" else PLANNED
+        claim.point(None, begun)
+        theirs = replace(begun, attempt="two")
+        ways: dict[str, Callable[[], object]] = {
+            "decision": lambda: claim.point(PLANNED, DECIDED),
+            "joined decision": lambda: claim.decide_and_commit(PLANNED, replace(DECIDED, state="committed"), []),
+            "commit": lambda: claim.commit(DECIDED, parts),
+            "drop": lambda: claim.drop(PLANNED),
+        }
+        name = "write" if what == "drop" else "transaction"
+        change = getattr(ours, name)
+
+        def late(ops: Any) -> Any:
+            monkeypatch.setattr(ours, name, change)
+            registry.write(SetData(znodes.export_state(group), encode_pointer(theirs)))
+            return change(ops)
+
+        monkeypatch.setattr(ours, name, late)
+        if what == "drop":
+            assert ways[what]() is False
+        else:
+            with pytest.raises(TakenOver, match="by attempt two"):
+                ways[what]()
+        assert getattr(ours, name) is change
+        assert claim.pointer()[0] == theirs
+    assert committed(group, "t") is None
 
 
 @pytest.mark.parametrize("existed", [True, False])
