@@ -15,6 +15,7 @@ from resets import drop_messages
 from zkgroup.errors import RefusedError
 from zkgroup.export.ahead import around, spared
 from zkgroup.export.bounds import COMMITTED, EARLIEST, LATEST, Bound
+from zkgroup.export.history import history
 from zkgroup.export.intervals import subtract, union
 from zkgroup.export.lake import Lake
 from zkgroup.export.layout import LayoutWish
@@ -107,6 +108,7 @@ def test_an_export_goes_on_around_what_a_backfill_holds(
     assert (committed(group, topic), offsets(lake), problems(lake)) == (40, list(range(40)), [])
     (row,) = verify(lake)
     assert (row.rows, row.gaps, row.skipped) == (40, 0, 0)
+    assert [(run.partitions, run.rows, run.skipped) for run in history(lake)][-1] == (1, 22, 0)
     fill(topic, 3)
     assert read(in_process(group, topic)) == [(40, 43)]
     assert (offsets(lake), problems(lake)) == (list(range(43)), [])

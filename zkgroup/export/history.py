@@ -93,9 +93,8 @@ def _run_row(lake: Lake, group: str, run: str) -> RunRow:
             plan = None
         if plan is None:
             return RunRow(run, group, "export", "undecided", None, None, 0, 0, 0, 0, 0, 0)
-        return RunRow(
-            run, group, plan[0].kind, "undecided", plan[0].planned, None, len(plan[0].partitions), 0, 0, 0, 0, 0
-        )
+        partitions = len({part.partition for part in plan[0].partitions})
+        return RunRow(run, group, plan[0].kind, "undecided", plan[0].planned, None, partitions, 0, 0, 0, 0, 0)
     manifest = found[0]
     settled = lake.settled(group, run)
     withdrawn: set[TopicPartition] = set()
@@ -113,7 +112,7 @@ def _run_row(lake: Lake, group: str, run: str) -> RunRow:
         state,
         manifest.planned,
         manifest.decided,
-        len(counted),
+        len({part.plan.partition for part in counted}),
         sum(part.rows for part in counted),
         sum(file.bytes for file in files),
         len(files),
