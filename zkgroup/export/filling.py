@@ -11,17 +11,17 @@ from dataclasses import replace
 
 from zkgroup.errors import NotFoundError, RefusedError, UsageError
 from zkgroup.export.book import Book
-from zkgroup.export.documents import decode_log
 from zkgroup.export.history import decided
 from zkgroup.export.holdings import Holdings, Incarnation
 from zkgroup.export.intervals import Interval, subtract, union
 from zkgroup.export.lake import Lake, LastRun, of_log
 from zkgroup.export.layout import read_name
-from zkgroup.export.plan import make_backfill
+from zkgroup.export.plan import in_no_file, make_backfill
+from zkgroup.export.renamed import refuse_renamed
 from zkgroup.export.request import ExportRequest
 from zkgroup.export.rundata import TopicIdentity
 from zkgroup.export.shell import PARTITIONS, export_command, filling
-from zkgroup.export.words import ExportPlan, Lost, PartitionFacts, Policies
+from zkgroup.export.words import ExportPlan, Lost, OffsetRange, PartitionFacts, Policies
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.words import are, listed
 
@@ -53,7 +53,7 @@ def plan_backfill(
     for manifest, withdrawn in decided(lake, group):
         own.add(manifest, withdrawn)
     there = {file.name for topic in tags for file in lake.published(topic)}
-    named = set(own.files)
+    named, read = set(own.files), {group}
     found = [
         replace(fact, coverage=union((*own.held(Incarnation(*fact.partition, tag)),
                                       *lake.intervals(fact.partition, tag, own.files.keys()))))
@@ -66,6 +66,7 @@ def plan_backfill(
             for manifest, withdrawn in decided(lake, other):
                 theirs.add(manifest, withdrawn)
             named |= theirs.files.keys()
+            read.add(other)
             _refuse_lost_of(other, lake, found, theirs.lost(there, alike))
             # Also what no file can show: offsets that are no messages.
             found = [
@@ -96,7 +97,8 @@ def plan_backfill(
     again = [(part.partition, one) for part in plan.partitions for one in part.again]
     if again:
         _refuse_doubles(lake, again, own.files.keys(), group)
-        _refuse_renamed(lake, again, named)
+    wanted = [*in_no_file(plan.partitions, fills=False), *(OffsetRange(key, one.start, one.end) for key, one in again)]
+    refuse_renamed(lake, wanted, identities, named, read)
     return plan
 
 
@@ -161,26 +163,6 @@ def _refuse_doubles(
                             if file.name in named
                             else f"{adopt} enters it in its place, if it is whole; or {away}",
                         )
-
-
-def _refuse_renamed(lake: Lake, wanted: Sequence[tuple[TopicPartition, Lost]], named: Collection[str]) -> None:
-    """The same for a file, wherever it lies, that has another name or folder than its export gave it."""
-    from zkgroup.export.renamed import renamed_files  # pyarrow
-
-    for name, footer in renamed_files(lake, {partition.topic for partition, _ in wanted}, named):
-        log = decode_log(footer.told.get("log", ""))
-        for partition, lost in wanted:
-            if footer.told.get("topic") != partition.topic or (log is not None and log[1].tag != _tag_of(lost)):
-                continue
-            if any(
-                one.partition == partition.partition and one.start < lost.end and lost.start < one.end
-                for one in footer.slices
-            ):
-                raise RefusedError(
-                    f"{lake.store.uri}/{name} holds offsets of {partition} that {lost.file} held, which is missing: "
-                    "written again they would be there twice",
-                    "put it back to where it was, under its name, or move it away, then run this again",
-                )
 
 
 def _tag_of(lost: Lost) -> str | None:

@@ -1,31 +1,118 @@
 """Files that have another name, or lie elsewhere, than their export put them: readers take them for data all the same,
-and what they hold is there."""
+and what they hold is there. It is neither written again nor recorded as lost."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
-from zkgroup.export.footer import Footer, UnreadableFileError, read_footer
-from zkgroup.export.judging import look_at, wrong_with
-from zkgroup.export.lake import Lake, Published
+from zkgroup.errors import RefusedError
+from zkgroup.export.book import Book
+from zkgroup.export.documents import DamagedDocumentError, decode_log
+from zkgroup.export.history import decided
+from zkgroup.export.lake import WORK, Lake, Published, of_log
 from zkgroup.export.layout import is_read, read_name
+from zkgroup.export.plan import in_no_file
+from zkgroup.export.request import ExportRequest
+from zkgroup.export.rundata import TopicIdentity
+from zkgroup.export.words import OffsetRange, PartitionPlan
+
+if TYPE_CHECKING:
+    from zkgroup.export.footer import Footer
 
 
-def renamed_files(lake: Lake, topics: Collection[str], named: Collection[str]) -> Iterator[tuple[str, Footer]]:
-    """The names and footers of such files, of those that no run has ``named``: below these topics' folders, and
-    wherever a name is none that an export gives."""
-    folders = tuple(f"topic={topic}/" for topic in topics)
+def refuse_renamed(
+    lake: Lake,
+    wanted: Sequence[OffsetRange],
+    identities: Mapping[str, TopicIdentity],
+    named: Collection[str] = (),
+    of: Collection[str] = (),
+) -> None:
+    """Raise ``RefusedError`` where such a file, wherever it lies, holds an offset of ``wanted``, of the topics' logs of
+    these ``identities``. ``named``: the files that the runs of the groups ``of`` name; the others' are read here."""
+    if not wanted:
+        return
+    names = {*named, *_named(lake, of)}
+    for name, footer in _renamed(lake, wanted, names):
+        found = decode_log(footer.told.get("log", ""))
+        for partition, start, end in wanted:
+            now = identities.get(partition.topic)
+            if footer.told.get("topic") != partition.topic or (found and now and not found[1].same(now)):
+                continue
+            for one in footer.slices:
+                if one.partition == partition.partition and one.start < end and start < one.end:
+                    raise RefusedError(
+                        f"{lake.store.uri}/{name} holds offsets {one.start} to {one.end - 1} of {partition}, and was "
+                        "renamed or moved: they are not missing",
+                        "put it back to where it was, under its name, or move it away, then run this again",
+                    )
+
+
+def refuse_renamed_in_place(
+    lake: Lake,
+    request: ExportRequest,
+    book: Book,
+    parts: Sequence[PartitionPlan],
+    identities: Mapping[str, TopicIdentity],
+) -> None:
+    """The same for an export, where it does not just go on from the group's offset in what runs tell of: only then are
+    all files looked for. Of a joined one other members have read what lies between."""
+    if request.backfill:  # looks for itself, at what was lost as well
+        return
+    lasts = [book.last, *book.others.values()]
+    folders = {WORK, *(f"topic={topic}" for one in lasts for topic in one.coverage)}
+    # Without a run that tells of a topic, files that are here may be its.
+    untold = any(name not in folders for name in lake.store.names(""))
+    wanted: list[OffsetRange] = []
+    for part in parts:
+        topic, number = part.partition
+        if (now := identities.get(topic)) is None:
+            continue
+        known = of_log(lasts, topic, now)
+        gaps = [gap for gap in part.skipped if not (request.join and gap.kind == "moved")]
+        if not known:
+            asked = untold
+        elif part.committed is None:
+            asked = any(found.partitions.get(number) for found in known)
+        else:
+            first = min([part.start, *(gap.start for gap in gaps)])
+            asked = first < part.committed or any(gap.kind == "moved" for gap in gaps)
+        if asked:
+            left_out = {(gap.start, gap.end) for gap in part.skipped} - {(gap.start, gap.end) for gap in gaps}
+            wanted += [one for one in in_no_file([part], fills=False) if (one.start, one.end) not in left_out]
+    refuse_renamed(lake, wanted, identities)
+
+
+def _named(lake: Lake, but: Collection[str]) -> Iterator[str]:
+    for group in lake.groups():
+        with suppress(DamagedDocumentError):  # its files are looked at, which are as they were named
+            for manifest, _ in decided(lake, group) if group not in but else ():
+                yield from (file.name for file in manifest.files)
+
+
+def _renamed(lake: Lake, wanted: Sequence[OffsetRange], named: Collection[str]) -> Iterator[tuple[str, Footer]]:
+    """The names and footers of such files, of those that no run has ``named``. In the folder of another topic a name
+    that tells of offsets that nobody wants is believed."""
+    from zkgroup.export.footer import UnreadableFileError, read_footer  # pyarrow
+    from zkgroup.export.judging import look_at, wrong_with
+
+    topics = {partition.topic for partition, _, _ in wanted}
     for file in (file for files in lake.contents() for file in files):
         told = read_name(file.name)
         if file.name in named or not is_read(file.name):
             continue
-        try:
+        if told is not None and told.topic not in topics and not told.more:
+            meets = (
+                p.partition == told.partition and told.start < end and start < told.end for p, start, end in wanted
+            )
+            if not any(meets):
+                continue
+        with suppress(UnreadableFileError):
             if told is None:
                 yield file.name, read_footer(lake.store, file.name)
-            elif file.name.startswith(folders):
-                published = Published(file.name, file.size, told)
-                look = look_at(lake, published)
-                if look.footer is not None and wrong_with(published, look, None):
-                    yield file.name, look.footer
-        except UnreadableFileError:
-            continue
+                continue
+            published = Published(file.name, file.size, told)
+            look = look_at(lake, published)
+            if look.footer is not None and wrong_with(published, look, None):
+                yield file.name, look.footer

@@ -31,6 +31,7 @@ from zkgroup.export.packages import require
 from zkgroup.export.passing_over import passed_over, words_on
 from zkgroup.export.plan import in_no_file, make_plan
 from zkgroup.export.refusals import refuse_other_cluster, refuse_to_finish
+from zkgroup.export.renamed import refuse_renamed_in_place
 from zkgroup.export.request import DEFAULT_TARGET_BYTES, ExportRequest, Settle
 from zkgroup.export.rundata import Pointer, RunPlan, TopicIdentity, now_ms
 from zkgroup.export.settling import forget
@@ -274,6 +275,7 @@ class _Export:
         layout = request.layout.resolve(binding, self._lake.store.uri)
         if cluster is None or not self._has_work(plan):
             return plan, None
+        refuse_renamed_in_place(self._lake, request, book, plan.partitions, identities)
         if untold := book.untold(identities, tags):
             self._once(
                 f"{self._lake.store.uri}/{untold[0]} is in no run's manifest, nor is any file of its topic: "

@@ -78,12 +78,14 @@ class _Problem(NamedTuple):
 class _Account:
     """What manifests tell of a partition, and what its files do. ``folders``: the offsets of each. ``claimed``: what
     each group's last manifest of this log accounts for; ``again``: what was written again, for runs that may be gone;
-    ``orphaned``: what whole files hold that no manifest names."""
+    ``orphaned``: what whole files hold that no manifest names; ``renamed``: what files do that have other names, or lie
+    elsewhere, than they were given."""
 
     by_group: dict[str, list[Interval]] = field(default_factory=dict)
     claimed: dict[str, list[Interval]] = field(default_factory=dict)
     again: list[Interval] = field(default_factory=list)
     orphaned: list[Interval] = field(default_factory=list)
+    renamed: list[Interval] = field(default_factory=list)
     skipped: list[Interval] = field(default_factory=list)
     rows: int = 0  # of the files that are to be there
     seen: int = 0
@@ -100,8 +102,6 @@ class _Books:
         self.files: dict[str, LiveFile] = {}
         self.strangers: list[VerifyRow] = []
         self.lasts: list[LastRun] = []  # of all groups
-        # What files of a log hold that have other names, or lie elsewhere, than they were given.
-        self.renamed: dict[tuple[str, str | None], list[Slice]] = {}
 
     def is_of_earlier_log(self, topic: str, tag: str | None) -> bool:
         """Whether the topic was made again since, and exported, by whichever group."""
@@ -121,8 +121,9 @@ class _Books:
         """A file that has another name, or lies elsewhere, than its export has put it."""
         if footer is not None and "topic" in footer.told:
             log = decode_log(footer.told.get("log", ""))
-            key = footer.told["topic"], None if log is None else log[1].tag
-            self.renamed.setdefault(key, []).extend(footer.slices)
+            for one in footer.slices:
+                key = Incarnation(footer.told["topic"], one.partition, None if log is None else log[1].tag)
+                self.account(key).renamed.append((one.start, one.end))
 
     def account(self, key: Incarnation) -> _Account:
         """The one of a partition."""
@@ -155,11 +156,8 @@ def verify(
         for one in missing.file.slices:
             account = books.account(Incarnation(missing.file.topic, one.partition, missing.tag))
             # What a file holds that can be entered in its place, or was renamed, is not to be written again.
-            known = any(
-                held.partition == one.partition and held.start < one.end and one.start < held.end
-                for held in books.renamed.get((missing.file.topic, missing.tag), ())
-            ) or not subtract((one.start, one.end), account.orphaned)
-            account.problems.append(_Problem((one.start, one.end), why, group, mend=None if known else "fill"))
+            mend = _filled((one.start, one.end), account) if subtract((one.start, one.end), account.orphaned) else None
+            account.problems.append(_Problem((one.start, one.end), why, group, mend=mend))
     for group, offsets in (committed or {}).items():
         _judge_offsets(lake.last(group), group, offsets, books, note)
     rows: list[VerifyRow] = []
@@ -334,16 +332,16 @@ def _rows(key: Incarnation, account: _Account, *, is_earlier: bool) -> Iterator[
                     why, who = f"{why}, and the topic was made again: only a copy brings it back", None
                 else:
                     who = claimant
-                problems.append(_Problem(lacking, why, who, mend="fill"))
+                for part in _apart(lacking, account.renamed):
+                    problems.append(_Problem(part, why, who, mend=_filled(part, account)))
                 found.append(lacking)
     for hole in holes(found):
-        unfilled = subtract(hole, account.orphaned)
-        for part in [*unfilled, *subtract(hole, unfilled)]:
+        for part in (piece for half in _apart(hole, account.orphaned) for piece in _apart(half, account.renamed)):
             if is_earlier:
                 problems.append(_Problem(part, f"in no run{whose}, and the topic was made again: nothing can fill it"))
             else:
-                who = _who_fills(account.by_group, part) if part in unfilled else None
-                problems.append(_Problem(part, f"in no run{whose}", who, mend="fill"))
+                who = _who_fills(account.by_group, hole) if subtract(part, account.orphaned) else None
+                problems.append(_Problem(part, f"in no run{whose}", who, mend=_filled(part, account)))
     low, high = (known[0][0], known[-1][1]) if known else (0, 0)
     # What was passed over, and filled since, is not skipped any more.
     skipped = sum(end - start for gap in union(account.skipped) for start, end in subtract(gap, accounted))
@@ -353,6 +351,17 @@ def _rows(key: Incarnation, account: _Account, *, is_earlier: bool) -> Iterator[
     problems.sort(key=lambda problem: (problem.interval, problem.why))
     for (start, end), why, group, stands, mend, ranges in problems + account.standing:
         yield VerifyRow(key.topic, key.partition, start, end, *_NO_NUMBERS, why, stands, group, mend, ranges)
+
+
+def _apart(interval: Interval, others: list[Interval]) -> list[Interval]:
+    """What is in none of the others, and what is."""
+    left = subtract(interval, others)
+    return [*left, *subtract(interval, left)]
+
+
+def _filled(interval: Interval, account: _Account) -> Mend | None:
+    """What a renamed file holds is not to be written again."""
+    return None if any(low < interval[1] and interval[0] < high for low, high in account.renamed) else "fill"
 
 
 def _who_fills(by_group: Mapping[str, list[Interval]], hole: Interval) -> str | None:
