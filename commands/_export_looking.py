@@ -78,10 +78,10 @@ def show_lake(ctx: typer.Context, to: str, group: str | None, output: Output, *,
     rows = check(lake, committed, notes.append)
     print_rows(rows, VERIFY, output)
     warn(ctx, notes)
-    nobodys = [row for row in rows if row.problem is not None and row.group in (None, group)]
-    if group is not None and not nobodys and not lake.runs(group):
+    problems = [row for row in rows if row.problem is not None]
+    if group is not None and not problems and not lake.runs(group):
         raise NotFoundError(f"{root} keeps no exports of group {group}", f"groups that it keeps: {_groups(lake)}")
-    if problems := [row for row in rows if row.problem is not None]:
+    if problems:
         first = problems[0]
         where = "" if first.topic is None else f"{first.topic}-{first.partition} from offset {first.start} on: "
         raise VerificationError(

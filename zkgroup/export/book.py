@@ -7,7 +7,7 @@ may come back: what each has exported of a log counts for all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
@@ -19,8 +19,10 @@ from zkgroup.export.history import decided
 from zkgroup.export.intervals import Interval, union
 from zkgroup.export.lake import Lake, LastRun, of_log
 from zkgroup.export.rundata import Manifest, TopicIdentity
+from zkgroup.export.shell import PARTITIONS, export_command, filling
 from zkgroup.export.words import Disagreement, PartitionFacts, PartitionPlan
 from zkgroup.protocol.names import TopicPartition
+from zkgroup.words import listed
 
 # Of the files with one mark so many are asked which log they are of.
 _FOOTERS = 8
@@ -199,7 +201,42 @@ class Book:
         ahead = fact.committed is not None and bool(held) and fact.committed > held[-1][1]
         return replace(fact, coverage=held) if ahead else fact
 
-    def untold(self, identities: Mapping[str, TopicIdentity], tags: Mapping[str, str | None]) -> list[str]:
+    def warnings(
+        self, parts: Iterable[PartitionPlan], identities: Mapping[str, TopicIdentity], tags: Mapping[str, str | None]
+    ) -> Iterator[str]:
+        """What is to be said of an export that begins where no run tells what was exported before."""
+        destination = self._lake.store.destination
+        if untold := self._untold(identities, tags):
+            yield (
+                f"{self._lake.store.uri}/{untold[0]} is in no run's manifest, nor is any file of its topic: "
+                f"{export_command(destination, '--verify')} tells how they are entered"
+            )
+        if begun := dict(self._begun(parts, identities)):
+            where = listed([f"{offset} of {partition}" for partition, offset in begun.items()])
+            fill = filling({partition: (0, begun[partition]) for partition in sorted(begun)[:PARTITIONS]})
+            command = export_command(destination, fill, self._own, {partition.topic for partition in begun})
+            these = "this partition" if len(begun) == 1 else "these partitions"
+            yield (
+                f"group {self._own} stands at {where}, and no run tells of {these}: if what lies below was exported, "
+                f"and is lost, {command} exports it again"
+            )
+
+    def _begun(
+        self, parts: Iterable[PartitionPlan], identities: Mapping[str, TopicIdentity]
+    ) -> Iterator[tuple[TopicPartition, int]]:
+        """The partitions that nobody's runs know, of topics whose present logs the group's own know, with the group's
+        offset. What a joined group's other members export is in no run."""
+        for part in parts:
+            topic, number = part.partition
+            now, known = identities.get(topic), self.last.coverage.get(topic)
+            if now is None or known is None or self.last.joined or not (part.commits and part.committed):
+                continue
+            if known.identity.same(now) and not any(gap.kind == "recreated" for gap in part.skipped):
+                found = of_log([self.last, *self.others.values()], topic, now) if number not in known.partitions else ()
+                if found and not any(number in one.partitions for one in found):
+                    yield part.partition, part.committed
+
+    def _untold(self, identities: Mapping[str, TopicIdentity], tags: Mapping[str, str | None]) -> list[str]:
         """Of each topic that has files of its present log here, and no run that tells of it: one of them."""
         lasts = [self.last, *self.others.values()]
         firsts = (

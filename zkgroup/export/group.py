@@ -221,11 +221,24 @@ def _resolve(
 def read_committed(
     registry: Registry, group: str, coverage: Mapping[str, TopicCoverage]
 ) -> dict[TopicPartition, int | None]:
-    """What the group has committed of the partitions that ``coverage`` knows."""
-    partitions = [TopicPartition(topic, number) for topic, found in coverage.items() for number in found.partitions]
-    paths = offset_paths(group, partitions)
+    """What the group has committed of the partitions that ``coverage`` knows, and of the others of their topics, if
+    these are the same logs and the group has an offset of theirs."""
+    births: dict[TopicPartition, int] = {}
+    topics = registry.read([Get(znodes.topic(topic)) for topic in coverage])
+    for (topic, found), node in zip(coverage.items(), topics, strict=True):
+        births |= dict.fromkeys((TopicPartition(topic, number) for number in found.partitions), 0)
+        if isinstance(node, Node):
+            told = decode_topic(znodes.topic(topic), node.data)
+            if found.identity.same(TopicIdentity(node.stat.czxid, told.topic_id)):
+                others = (TopicPartition(topic, number) for number in told.partitions)
+                births = dict.fromkeys(others, node.stat.czxid) | births
+    paths = offset_paths(group, births)
     nodes = registry.read([Get(path) for path in paths])
-    return {p: committed_of(path, node)[0] for p, path, node in zip(partitions, paths, nodes, strict=True)}
+    return {
+        partition: committed_of(path, node)[0]
+        for (partition, birth), path, node in zip(births.items(), paths, nodes, strict=True)
+        if not birth or (isinstance(node, Node) and node.stat.mzxid > birth)
+    }
 
 
 def offset_paths(group: str, partitions: Iterable[TopicPartition]) -> list[str]:

@@ -35,7 +35,6 @@ from zkgroup.export.renamed import refuse_renamed_in_place
 from zkgroup.export.request import DEFAULT_TARGET_BYTES, ExportRequest, Settle
 from zkgroup.export.rundata import Pointer, RunPlan, TopicIdentity, now_ms
 from zkgroup.export.settling import forget
-from zkgroup.export.shell import export_command
 from zkgroup.export.steps import ExportRun
 from zkgroup.export.store import open_store
 from zkgroup.export.summaries import PartitionSummary, summaries_of
@@ -276,11 +275,7 @@ class _Export:
         if cluster is None or not self._has_work(plan):
             return plan, None
         refuse_renamed_in_place(self._lake, request, book, plan.partitions, identities)
-        if untold := book.untold(identities, tags):
-            self._once(
-                f"{self._lake.store.uri}/{untold[0]} is in no run's manifest, nor is any file of its topic: "
-                f"{export_command(self._lake.store.destination, '--verify')} tells how they are entered"
-            )
+        self._tell(book.warnings(plan.partitions, identities, tags))
         if last.run is None and (strangers := self._lake.strangers()):
             self._once(
                 f"{self._lake.store.uri} holds {listed(strangers)}, which no export has written: readers may take that "

@@ -79,9 +79,10 @@ class _Account:
     """What manifests tell of a partition, and what its files do. ``folders``: the offsets of each. ``claimed``: what
     each group's last manifest of this log accounts for; ``again``: what was written again, for runs that may be gone;
     ``orphaned``: what whole files hold that no manifest names; ``renamed``: what files do that have other names, or lie
-    elsewhere, than they were given."""
+    elsewhere, than they were given; ``exported``: ``by_group`` without what adoptions enter, which is there already."""
 
     by_group: dict[str, list[Interval]] = field(default_factory=dict)
+    exported: list[Interval] = field(default_factory=list)
     claimed: dict[str, list[Interval]] = field(default_factory=dict)
     again: list[Interval] = field(default_factory=list)
     orphaned: list[Interval] = field(default_factory=list)
@@ -178,7 +179,12 @@ def _read_books(lake: Lake) -> _Books:
             except DamagedDocumentError as error:
                 books.strangers.append(VerifyRow(*_NOWHERE, error.message, group=group, mend="readopt"))
                 continue
-            if found is not None:
+            if found is not None and found[0].group != group:
+                right = lake.folder(found[0].group, run)
+                why = f"{lake.folder(group, run)} is a run of group {found[0].group}: move it back to {right}"
+                books.strangers.append(VerifyRow(*_NOWHERE, why, mend="move"))
+                _enter_run(books, holdings, found[0].group, *found)
+            elif found is not None:
                 _enter_run(books, holdings, group, *found)
                 coverage = lake.settled_coverage(group, run) if found[1] else found[0].coverage
                 claims |= {(topic, known.identity.tag): known for topic, known in coverage.items()}
@@ -201,16 +207,17 @@ def _enter_run(
     for part, rows in zip(manifest.parts, held, strict=True):
         if part.plan.partition not in withdrawn:
             key = Incarnation(*part.plan.partition, tags.get(part.plan.partition.topic))
-            _enter(books.account(key), group, manifest.run, part, rows, timed=manifest.layout.timed)
+            _enter(books.account(key), group, manifest, part, rows)
 
 
-def _enter(account: _Account, group: str, run: str, part: ManifestPart, rows: int, *, timed: bool) -> None:
-    interval = (part.plan.start, part.end)
+def _enter(account: _Account, group: str, manifest: Manifest, part: ManifestPart, rows: int) -> None:
+    interval, run = (part.plan.start, part.end), manifest.run
     account.skipped += [(gap.start, gap.end) for gap in part.plan.skipped]
     if part.plan.again:  # the run that wrote it first accounts for its offsets
-        account.again += held_again(part, rows, timed=timed)
+        account.again += held_again(part, rows, timed=manifest.layout.timed)
     else:
         account.by_group.setdefault(group, []).append(interval)
+        account.exported += [interval] * (manifest.kind != "adoption")
     if not part.balanced or rows != part.rows + part.undecodable:
         account.problems.append(_Problem(interval, f"run {run} does not account for every offset", group))
     if unexplained := part.gaps.get("unexplained"):
@@ -275,7 +282,9 @@ def _enter_unknown(books: _Books, file: Published, footer: Footer, slices: tuple
     """A file from before runs left manifests stands for itself."""
     if footer.run and not _is_numbered(footer.run):
         account = books.account(Incarnation(file.told.topic, slices[0].partition, file.told.tag))
-        account.by_group.setdefault(footer.told.get("group", ""), []).append((slices[0].start, slices[0].end))
+        interval = (slices[0].start, slices[0].end)
+        account.by_group.setdefault(footer.told.get("group", ""), []).append(interval)
+        account.exported.append(interval)
         account.rows += footer.metadata.num_rows
 
 
@@ -286,14 +295,21 @@ def _is_numbered(run: str) -> bool:
 def _judge_offsets(
     last: LastRun, group: str, offsets: Mapping[TopicPartition, int | None], books: _Books, note: Callable[[str], None]
 ) -> None:
-    """Where a group stands elsewhere than its exports end, or those of a group that has gone on from there. Ahead of a
-    joined one it is as it should be: its other members have read what follows."""
-    for topic, coverage in last.coverage.items():
-        for number, covered in coverage.partitions.items():
+    """Where a group stands elsewhere than its exports end, or those of a group that has gone on from there, or that
+    alone tells of a partition. Ahead of a joined one it is as it should be: its other members have read what
+    follows."""
+    standing = {key: offset for key, offset in offsets.items() if offset is not None}
+    told = {TopicPartition(topic, number) for topic, found in last.coverage.items() for number in found.partitions}
+    for topic, number in sorted({*told, *standing}):
+        if coverage := last.coverage.get(topic):
+            offset = standing.get(TopicPartition(topic, number))
+            whole = books.covered(topic, number, coverage.identity)
+            covered = coverage.partitions.get(number, whole)
+            if (topic, number) not in told and not whole and not last.joined:
+                _judge_untold(group, coverage.identity.tag, TopicPartition(topic, number), offset or 0, books)
             if not covered:
                 continue
-            offset, end = offsets.get(TopicPartition(topic, number)), covered[-1][1]
-            whole = books.covered(topic, number, coverage.identity)
+            end = covered[-1][1]
             if any(offset == high for _, high in (*covered, *whole)):
                 continue
             if offset is None and any(low <= end < high for low, high in whole):
@@ -312,6 +328,15 @@ def _judge_offsets(
             account.standing.append(_Problem((low, high), why, group, "ahead" if ahead else "behind"))
 
 
+def _judge_untold(group: str, tag: str | None, partition: TopicPartition, offset: int, books: _Books) -> None:
+    """The group stands in a partition of which nobody's last run knows anything: an export goes on from there. (Of a
+    log that follows another one it asks, as the offset may be of that.)"""
+    account = books.account(Incarnation(*partition, tag))
+    if offset > 0 and tag is None and not (account.by_group or account.orphaned):
+        why = f"group {group} stands at {offset}, and no run tells of this partition"
+        account.standing.append(_Problem((0, offset), why, group, mend=_filled((0, offset), account)))
+
+
 def _rows(key: Incarnation, account: _Account, *, is_earlier: bool) -> Iterator[VerifyRow]:
     everything = [interval for found in account.by_group.values() for interval in found]
     accounted = union([*everything, *account.again])
@@ -319,7 +344,8 @@ def _rows(key: Incarnation, account: _Account, *, is_earlier: bool) -> Iterator[
     problems = list(account.problems)
     for folder, held in account.folders.items():
         problems += [_Problem(twice, f"in two files of {folder}", mend="undo") for twice in overlaps(held)]
-    twice = overlaps(interval for interval in everything if interval[0] < interval[1])
+    # Files in two places are seen above: an adoption, and a run that came back, name the same ones.
+    twice = overlaps(interval for interval in account.exported if interval[0] < interval[1])
     problems += [_Problem(interval, "exported twice", mend="undo") for interval in twice]
     # Of all groups together: a lake's reader does not ask who exported what.
     whose = f" of group {next(iter(account.by_group))}" if len(account.by_group) == 1 else ""
