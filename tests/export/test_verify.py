@@ -241,7 +241,7 @@ def test_advice_names_groups_topics_and_the_lake() -> None:
     assert ("move" in told, "--backfill" in told) == (False, False)
     damaged = remedy_for([replace(row(None, "g"), mend="readopt")], Path("/lake"))
     assert damaged.index("move it away") < damaged.index("--group g --to /lake --adopt")
-    assert remedy_for([replace(row(None, None), mend="move")], Path("/lake")).endswith("named otherwise than it was")
+    assert remedy_for([replace(row(None, None), mend="move")], Path("/lake")).endswith("or move it away")
     assert "move it away" not in remedy_for([replace(row("a", "g"), mend="fill")], Path("/lake"))
     assert "move it away" in remedy_for([replace(row("a", "g"), mend="fill"), row("a", "g")], Path("/lake"))
     assert "move one file away with the folder of the run" in remedy_for(

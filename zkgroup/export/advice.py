@@ -23,7 +23,7 @@ def remedy_for(problems: Iterable[VerifyRow], destination: Destination) -> str:
     found = list(problems)
     ways = [f"finish what is unfinished ({export_command(destination, '--status')})"]
     if any(row.mend in ("move", "refill", "readopt") for row in found):
-        ways.append("restore what is damaged from a copy, or move it away, and what is named otherwise than it was")
+        ways.append("restore what is damaged from a copy, put back what was renamed or moved, or move it away")
     if any(row.mend == "undo" for row in found):
         ways.append(
             "of what is there twice move one file away with the folder of the run that wrote it (its footer names it)"

@@ -92,6 +92,6 @@ def _count(file: Any, slices: tuple[Slice, ...], partitioned: bool) -> str | Non
 
 def _unreadable(store: Store, name: str, error: Exception) -> UnreadableFileError:
     return UnreadableFileError(
-        f"{store.uri}/{name} cannot be read: {(str(error).splitlines() or [type(error).__name__])[0]}",
+        f"{store.uri}/{name} cannot be read: {(str(error).splitlines() or [type(error).__name__])[0].rstrip('.')}",
         f"restore {name} from a copy, or move it away",
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from zkgroup.errors import RefusedError
@@ -15,7 +16,7 @@ from zkgroup.export.lake import WORK, Lake, Published, of_log
 from zkgroup.export.layout import is_read, read_name
 from zkgroup.export.plan import in_no_file
 from zkgroup.export.request import ExportRequest
-from zkgroup.export.rundata import TopicIdentity
+from zkgroup.export.rundata import TopicCoverage, TopicIdentity
 from zkgroup.export.words import OffsetRange, PartitionPlan
 
 if TYPE_CHECKING:
@@ -61,27 +62,26 @@ def refuse_renamed_in_place(
     if request.backfill:  # looks for itself, at what was lost as well
         return
     lasts = [book.last, *book.others.values()]
+    known = {topic: of_log(lasts, topic, now) for topic, now in identities.items()}
     folders = {WORK, *(f"topic={topic}" for one in lasts for topic in one.coverage)}
-    # Without a run that tells of a topic, files that are here may be its.
-    untold = any(name not in folders for name in lake.store.names(""))
+    # Of a topic that no run tells of files may lie in any folder of which none does.
+    untold = not all(known.values()) and any(name not in folders for name in lake.store.names(""))
     wanted: list[OffsetRange] = []
     for part in parts:
-        topic, number = part.partition
-        if (now := identities.get(topic)) is None:
-            continue
-        known = of_log(lasts, topic, now)
-        gaps = [gap for gap in part.skipped if not (request.join and gap.kind == "moved")]
-        if not known:
-            asked = untold
-        elif part.committed is None:
-            asked = any(found.partitions.get(number) for found in known)
-        else:
-            first = min([part.start, *(gap.start for gap in gaps)])
-            asked = first < part.committed or any(gap.kind == "moved" for gap in gaps)
-        if asked:
-            left_out = {(gap.start, gap.end) for gap in part.skipped} - {(gap.start, gap.end) for gap in gaps}
-            wanted += [one for one in in_no_file([part], fills=False) if (one.start, one.end) not in left_out]
+        if request.join:
+            part = replace(part, skipped=tuple(gap for gap in part.skipped if gap.kind != "moved"))
+        if _is_asked(part, known.get(part.partition.topic, ()), untold=untold):
+            wanted += in_no_file([part], fills=False)
     refuse_renamed(lake, wanted, identities)
+
+
+def _is_asked(part: PartitionPlan, known: Sequence[TopicCoverage], *, untold: bool) -> bool:
+    if not known:
+        return untold
+    if part.committed is None:
+        return any(found.partitions.get(part.partition.partition) for found in known)
+    first = min([part.start, *(gap.start for gap in part.skipped)])
+    return first < part.committed or any(gap.kind == "moved" for gap in part.skipped)
 
 
 def _named(lake: Lake, but: Collection[str]) -> Iterator[str]:
