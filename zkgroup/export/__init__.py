@@ -66,9 +66,9 @@ its words), ``rundata`` (plan, manifest, pointer) with ``documents`` (the same a
 every offset), ``intervals``, ``words``; ``group`` (what ZooKeeper and the brokers tell), ``claim`` (lock, pointer,
 commit), ``destination`` (``--to``), ``store`` (files in a folder), ``objects`` (in a store), ``layout`` (folders and
 names), ``lake`` (runs, coverage), ``book`` (what all groups' runs account for), ``layout_of_files`` and ``adopting``
-(where manifests are gone), ``renamed`` (files that are not where they were put), ``neighbours`` (other groups' runs
-there), ``holdings`` (pure: what all runs hold, and what of it is lost), ``footer``; ``run`` (the whole), ``steps`` (the table above, in code), ``filling`` (backfills),
-``settling`` (its end by hand) with ``assembling`` (pure: what tasks tell → what became of the plan); ``spark`` and
+(where manifests are gone), ``neighbours`` (other groups' runs there), ``holdings`` (pure: what all runs hold, and what
+of it is lost), ``renamed`` (what is not lost, but elsewhere), ``footer``; ``run`` (the whole), ``steps`` (the table
+above, in code), ``filling`` (backfills), ``settling`` (its end by hand) with ``assembling`` (pure: what tasks tell → what became of the plan); ``spark`` and
 ``task`` with ``files``, ``workplace``, ``columns``, ``json_text`` and ``punctuality`` (what is done on executors);
 ``gateway`` (Spark's JVM), ``master`` (which Spark), ``failures`` (its words as errors), ``answers`` (told meanwhile);
 ``membership`` (the export as a member), ``transactions`` (how much they hold), ``surroundings``, ``summaries``;
