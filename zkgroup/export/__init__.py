@@ -68,10 +68,11 @@ commit), ``destination`` (``--to``), ``store`` (files in a folder), ``objects`` 
 names), ``lake`` (runs, coverage), ``book`` (what all groups' runs account for), ``layout_of_files`` and ``adopting``
 (where manifests are gone), ``neighbours`` (other groups' runs there), ``holdings`` (pure: what all runs hold, and what
 of it is lost), ``renamed`` (what is not lost, but elsewhere), ``footer``; ``run`` (the whole), ``steps`` (the table
-above, in code), ``filling`` (backfills), ``settling`` (its end by hand) with ``assembling`` (pure: what tasks tell → what became of the plan); ``spark`` and
-``task`` with ``files``, ``workplace``, ``columns``, ``json_text`` and ``punctuality`` (what is done on executors);
-``gateway`` (Spark's JVM), ``master`` (which Spark), ``failures`` (its words as errors), ``answers`` (told meanwhile);
-``membership`` (the export as a member), ``transactions`` (how much they hold), ``surroundings``, ``summaries``;
+above, in code), ``filling`` (backfills), ``settling`` (its end by hand) with ``assembling`` (pure: what tasks tell →
+what became of the plan); ``spark`` and ``task`` with ``files``, ``workplace``, ``columns``, ``json_text`` and
+``punctuality`` (what is done on executors); ``gateway`` (Spark's JVM), ``master`` (which Spark), ``failures`` (its
+words as errors), ``answers`` (told meanwhile); ``membership`` (the export as a member), ``transactions`` (how much they
+hold), ``surroundings``, ``summaries``;
 ``history``, ``verify`` with ``judging`` (one file) and ``advice`` (looking at runs), ``readback``
 (counting with Spark).
 """
