@@ -12,7 +12,7 @@ from typing import NamedTuple
 from zkgroup.export.intervals import Interval, union
 from zkgroup.export.layout import Layout
 from zkgroup.export.rundata import Manifest, ManifestFile, ManifestPart, rows_held
-from zkgroup.export.words import Lost
+from zkgroup.export.words import Lost, Slice
 from zkgroup.protocol.names import TopicPartition
 
 #: What was passed over for these reasons may still be in the log: a backfill takes it.
@@ -70,7 +70,11 @@ class Holdings:
         live = self.files.get(lost.file)
         if live is None:
             return
-        left = tuple(one for one in live.file.slices if (one.partition, one.start) != (partition, lost.start))
+        left = tuple(
+            piece
+            for one in live.file.slices
+            for piece in (without(one, lost) if one.partition == partition else (one,))
+        )
         if left:
             self.files[lost.file] = live._replace(file=live.file._replace(slices=left))
         else:
@@ -103,6 +107,20 @@ def missing_ranges(files: Mapping[str, LiveFile], there: Collection[str]) -> Ite
     for name, live in files.items():
         for one in live.file.slices if name not in there else ():
             yield live, one.partition, Lost(name, one.start, one.end, one.rows)
+
+
+def without(one: Slice, lost: Lost) -> list[Slice]:
+    """What is still missing of a range where ``lost`` of it was written again: the beginning, if retention had taken
+    that. No more rows than there is room for; nothing where there are none."""
+    if lost.end <= one.start or one.end <= lost.start or lost.start == lost.end:
+        return [one]
+    left: list[Slice] = []
+    rows = max(0, one.rows - lost.rows)
+    for start, end in ((one.start, lost.start), (lost.end, one.end)):
+        if some := max(0, min(rows, end - start)):
+            left.append(Slice(one.partition, start, end, some))
+            rows -= some
+    return left
 
 
 def held_again(part: ManifestPart, rows: int, *, timed: bool) -> Iterator[Interval]:
