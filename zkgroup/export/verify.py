@@ -18,14 +18,24 @@ from typing import Final, Literal, NamedTuple, cast
 from zkgroup.export.documents import DamagedDocumentError, decode_log
 from zkgroup.export.footer import Footer, UnreadableFileError, read_footer
 from zkgroup.export.history import decided_run
-from zkgroup.export.holdings import Holdings, Incarnation, LiveFile, held_again, tags_of
-from zkgroup.export.intervals import Interval, holes, overlaps, subtract, union
+from zkgroup.export.holdings import (
+    Exact,
+    Holdings,
+    Incarnation,
+    LiveFile,
+    held_again,
+    is_among_others,
+    offsets_of,
+    tags_of,
+)
+from zkgroup.export.intervals import Interval, difference, holes, hulls, overlaps, subtract, union
 from zkgroup.export.judging import LOOKS, Look, judge_times, look_at, wrong_with
 from zkgroup.export.lake import Lake, LastRun, Published, of_log
 from zkgroup.export.layout import Calendar, Layout, is_read, read_name
-from zkgroup.export.rundata import Manifest, ManifestPart, TopicCoverage, TopicIdentity, rows_held
+from zkgroup.export.rundata import Manifest, ManifestPart, TopicCoverage, TopicIdentity, slices_held
 from zkgroup.export.words import Slice
 from zkgroup.protocol.names import TopicPartition
+from zkgroup.words import counted
 
 #: ``fill``: it is missing, and a backfill writes it again. ``move``: it is in the way; ``refill``: then what it held is
 #: missing. ``adopt``: it is whole, and in no manifest; ``readopt``: it is a manifest in the way, and its files will be.
@@ -78,12 +88,12 @@ class _Problem(NamedTuple):
 class _Account:
     """What manifests tell of a partition, and what its files do. ``folders``: the offsets of each. ``claimed``: what
     each group's last manifest of this log accounts for; ``again``: what was written again, for runs that may be gone;
-    ``orphaned``: what whole files hold that no manifest names."""
+    ``orphaned``: whole files that no manifest names, with their ranges."""
 
     by_group: dict[str, list[Interval]] = field(default_factory=dict)
     claimed: dict[str, list[Interval]] = field(default_factory=dict)
     again: list[Interval] = field(default_factory=list)
-    orphaned: list[Interval] = field(default_factory=list)
+    orphaned: list[tuple[str, Slice]] = field(default_factory=list)
     skipped: list[Interval] = field(default_factory=list)
     rows: int = 0  # of the files that are to be there
     seen: int = 0
@@ -155,21 +165,23 @@ def verify(
         for one in missing.file.slices:
             account = books.account(Incarnation(missing.file.topic, one.partition, missing.tag))
             # What a file holds that can be entered in its place, or was renamed, is not to be written again.
+            folder = name.rpartition("/")[0]
+            beside = [(held.start, held.end) for other, held in account.orphaned if other.rpartition("/")[0] == folder]
             known = any(
                 held.partition == one.partition and held.start < one.end and one.start < held.end
                 for held in books.renamed.get((missing.file.topic, missing.tag), ())
-            ) or not subtract((one.start, one.end), account.orphaned)
+            ) or not subtract((one.start, one.end), beside)
             account.problems.append(_Problem((one.start, one.end), why, group, mend=None if known else "fill"))
     for group, offsets in (committed or {}).items():
         _judge_offsets(lake.last(group), group, offsets, books, note)
     rows: list[VerifyRow] = []
     for key in sorted(books.accounts, key=lambda key: (key.topic, key.partition, key.tag or "")):
-        rows += _rows(key, books.accounts[key], is_earlier=books.is_of_earlier_log(key.topic, key.tag))
+        rows += _rows(key, books.accounts[key], lake.exact, is_earlier=books.is_of_earlier_log(key.topic, key.tag))
     return rows + books.strangers
 
 
 def _read_books(lake: Lake) -> _Books:
-    books, holdings = _Books(), Holdings()
+    books, holdings = _Books(), Holdings(lake.exact)
     for group in lake.groups():
         with contextlib.suppress(DamagedDocumentError):  # told of below
             books.lasts.append(lake.last(group))
@@ -181,7 +193,7 @@ def _read_books(lake: Lake) -> _Books:
                 books.strangers.append(VerifyRow(*_NOWHERE, error.message, group=group, mend="readopt"))
                 continue
             if found is not None:
-                _enter_run(books, holdings, group, *found)
+                _enter_run(books, holdings, group, *found, lake.exact)
                 coverage = lake.settled_coverage(group, run) if found[1] else found[0].coverage
                 claims |= {(topic, known.identity.tag): known for topic, known in coverage.items()}
         for (topic, tag), known in claims.items():
@@ -195,23 +207,25 @@ def _read_books(lake: Lake) -> _Books:
 
 
 def _enter_run(
-    books: _Books, holdings: Holdings, group: str, manifest: Manifest, withdrawn: set[TopicPartition]
+    books: _Books, holdings: Holdings, group: str, manifest: Manifest, withdrawn: set[TopicPartition], exact: Exact
 ) -> None:
     holdings.add(manifest, withdrawn)
     tags = tags_of(manifest)
-    held = rows_held(manifest.parts, manifest.files)
-    for part, rows in zip(manifest.parts, held, strict=True):
+    slices = slices_held(manifest.parts, manifest.files)
+    for part, held in zip(manifest.parts, slices, strict=True):
         if part.plan.partition not in withdrawn:
             key = Incarnation(*part.plan.partition, tags.get(part.plan.partition.topic))
-            _enter(books.account(key), group, manifest.run, part, rows, timed=manifest.layout.timed)
+            account = books.account(key)
+            _enter(account, group, manifest.run, part, sum(one.rows for _, one in held))
+            if is_among_others(part):  # for the rest others account, and in folders of times do so between its messages
+                known = [*account.again, *(interval for some in account.by_group.values() for interval in some)]
+                account.again += held_again(part, held, known, timed=manifest.layout.timed, exact=exact)
 
 
-def _enter(account: _Account, group: str, run: str, part: ManifestPart, rows: int, *, timed: bool) -> None:
+def _enter(account: _Account, group: str, run: str, part: ManifestPart, rows: int) -> None:
     interval = (part.plan.start, part.end)
     account.skipped += [(gap.start, gap.end) for gap in part.plan.skipped]
-    if part.plan.again:  # the run that wrote it first accounts for its offsets
-        account.again += held_again(part, rows, timed=timed)
-    else:
+    if not is_among_others(part):
         account.by_group.setdefault(group, []).append(interval)
     if not part.balanced or rows != part.rows + part.undecodable:
         account.problems.append(_Problem(interval, f"run {run} does not account for every offset", group))
@@ -242,8 +256,9 @@ def _judge_file(books: _Books, file: Published, look: Look, calendars: dict[Layo
     folder = file.name.rpartition("/")[0]
     for one in slices:
         account = books.account(Incarnation(told.topic, one.partition, told.tag))
-        account.seen += 1
         account.folders.setdefault(folder, []).append((one.start, one.end))
+    for number in {one.partition for one in slices}:
+        books.account(Incarnation(told.topic, number, told.tag)).seen += 1
     if known is None and look.footer is not None:
         _enter_unknown(books, file, look.footer, slices)
     account = books.account(Incarnation(told.topic, slices[0].partition, told.tag))
@@ -261,7 +276,7 @@ def _judge_file(books: _Books, file: Published, look: Look, calendars: dict[Layo
             account.problems.append(_Problem(interval, why, footer.told.get("group") if can else None, mend=mend))
             for one in slices if can else ():
                 key = Incarnation(told.topic, one.partition, told.tag)
-                books.account(key).orphaned.append((one.start, one.end))
+                books.account(key).orphaned.append((file.name, one))
         account.problems += [_Problem(interval, f"{file.name}{why}", mend="move") for why in problems]
         return
     if look.footer is not None and known.layout.timed:
@@ -314,7 +329,24 @@ def _judge_offsets(
             account.standing.append(_Problem((low, high), why, group, "ahead" if ahead else "behind"))
 
 
-def _rows(key: Incarnation, account: _Account, *, is_earlier: bool) -> Iterator[VerifyRow]:
+def _beside(pieces: list[Interval], account: _Account, exact: Exact) -> list[Interval]:
+    """What of ``pieces`` whole files that no manifest names do not hold; only those about them are looked into."""
+    near = union(pieces)
+    about = [(name, one) for name, one in account.orphaned if subtract((one.start, one.end), near) != [one[1:3]]]
+    return difference(pieces, [held for name, one in about for held in offsets_of(name, one, exact)])
+
+
+def _together(pieces: list[Interval], account: _Account) -> Iterator[tuple[Interval, str]]:
+    """Put together where between them are messages of other folders alone, and what is to be said then."""
+    if not any("/date=" in folder for folder in account.folders):
+        yield from ((piece, "") for piece in union(pieces))
+        return
+    runs = (interval for some in account.by_group.values() for interval in some)
+    for (low, high), count in hulls(pieces, [*runs, *account.skipped]):
+        yield (low, high), "" if count == high - low else f"{counted(count, 'offset')} among these "
+
+
+def _rows(key: Incarnation, account: _Account, exact: Exact, *, is_earlier: bool) -> Iterator[VerifyRow]:
     everything = [interval for found in account.by_group.values() for interval in found]
     accounted = union([*everything, *account.again])
     known = union([*accounted, *account.skipped])
@@ -328,22 +360,25 @@ def _rows(key: Incarnation, account: _Account, *, is_earlier: bool) -> Iterator[
     found = [*everything, *account.skipped, *account.again]
     for claimant, intervals in account.claimed.items():
         for claim in intervals:
-            for lacking in subtract(claim, [*found, *account.orphaned]):
-                why = f"in no run, though the last manifest of group {claimant} accounts for it: its run is gone"
+            pieces = _beside(subtract(claim, found), account, exact)
+            found += pieces
+            for lacking, few in _together(pieces, account):
+                why = f"{few}in no run, though the last manifest of group {claimant} accounts for it: its run is gone"
                 if is_earlier:
                     why, who = f"{why}, and the topic was made again: only a copy brings it back", None
                 else:
                     who = claimant
                 problems.append(_Problem(lacking, why, who, mend="fill"))
-                found.append(lacking)
-    for hole in holes(found):
-        unfilled = subtract(hole, account.orphaned)
-        for part in [*unfilled, *subtract(hole, unfilled)]:
+    unheld = holes(found)
+    unfilled = _beside(unheld, account, exact)
+    for pieces in (unfilled, difference(unheld, unfilled)):
+        for part, few in _together(pieces, account):
+            why = f"{few}in no run{whose}"
             if is_earlier:
-                problems.append(_Problem(part, f"in no run{whose}, and the topic was made again: nothing can fill it"))
+                problems.append(_Problem(part, f"{why}, and the topic was made again: nothing can fill it"))
             else:
-                who = _who_fills(account.by_group, part) if part in unfilled else None
-                problems.append(_Problem(part, f"in no run{whose}", who, mend="fill"))
+                who = _who_fills(account.by_group, part) if pieces is unfilled else None
+                problems.append(_Problem(part, why, who, mend="fill"))
     low, high = (known[0][0], known[-1][1]) if known else (0, 0)
     # What was passed over, and filled since, is not skipped any more.
     skipped = sum(end - start for gap in union(account.skipped) for start, end in subtract(gap, accounted))
