@@ -3,8 +3,8 @@
 A footer tells its file's group, ranges, layout and log: enough to enter it anew. What it does not tell is why offsets
 are in no file: control records, compaction, or a file that is missing too. Where folders are not of times, a file has
 all messages of its ranges, and the rest is recorded as ``unrecorded``. Where they are, the messages of a range lie in
-many files: unless their rows are as many as their offsets, nobody can tell whether one is missing, and the operator has
-to say that none is.
+many files: unless their rows are as many as their offsets, or runs that are known account for the others, nobody can
+tell whether one is missing, and the operator has to say that none is.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Is everything there, once? The manifests of all runs, the names and footers of all files, held against each other.
 
 Of a file with one range nothing is read but its footer: what it says of itself, how many rows it has, and the offsets
-and times of each row group. Of one with several, also the offsets of its rows. That is enough to see what is missing,
+and times of each row group. Of one with several, also the offsets of its rows; and of one in a folder of times, where
+what lies between the first and the last is in question. That is enough to see what is missing,
 doubled, foreign or changed, for every offset that was ever exported: a message has one folder, files of one folder have
 no offset in common, and as many rows are there as offsets are accounted for by rows.
 """
