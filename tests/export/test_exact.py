@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from zkgroup.export.footer import UnreadableFileError, offsets_held
@@ -76,6 +76,7 @@ def test_a_file_that_cannot_be_read_tells_nothing(tmp_path: Path) -> None:
     assert lake.exact(OTHER) is None
 
 
+@example([(0, 2)], [(1, 1)], [])
 @given(intervals, intervals, intervals)
 def test_what_is_left_and_what_is_put_together(
     pieces: list[Interval], taken: list[Interval], walls: list[Interval]

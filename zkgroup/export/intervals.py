@@ -42,7 +42,7 @@ def subtract(interval: Interval, taken: Iterable[Interval]) -> list[Interval]:
 def difference(intervals: Iterable[Interval], taken: Iterable[Interval]) -> list[Interval]:
     """What of ``intervals`` is in none of ``taken``, however many they are of; nothing of it is empty."""
     left: list[Interval] = []
-    away = iter(union(taken))
+    away = iter(union(one for one in taken if one[0] < one[1]))
     low, high = next(away, _NOWHERE)
     for start, end in union(intervals):
         position = start
