@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from cli import run
+from support import wait_until
 
 from zkgroup.config import ConsumerConfig
 from zkgroup.export.lake import Lake
@@ -18,8 +19,11 @@ from zkgroup.export.task import run_task
 from zkgroup.export.taskdata import DoneAnswer, TaskSettings, done_or_raise
 from zkgroup.export.verify import verify
 from zkgroup.export.words import OffsetRange
+from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import create_topic, delete_topic
+from zkgroup.servers.kafka import KafkaSettings, producer
+from zkgroup.servers.logs import LogRange, log_offsets
 from zkgroup.servers.registry import Registry
 
 #: What a reader is told where topics look like numbers: see ``zkgroup.export.output``.
@@ -74,6 +78,27 @@ def made_again(registry: Registry, topic: str) -> None:
 def joining(group: str) -> ConsumerConfig:
     """The settings of an export that is a member; it does not wait long for others."""
     return ConsumerConfig(group_id=group, auto_commit_enable=False, rebalance_backoff_ms=300, rebalance_max_retries=20)
+
+
+def abort(kafka: KafkaSettings, topic: str, count: int) -> None:
+    """A transaction that is not committed: so many messages in partition 0, and its marker, which the coordinator
+    writes after it has answered."""
+    partition = TopicPartition(topic, 0)
+
+    def end() -> object:
+        found = log_offsets(kafka, [partition], 10, read_committed=True)[partition]
+        return found.end if isinstance(found, LogRange) else found
+
+    before = end()
+    assert isinstance(before, int)
+    client = producer(kafka, transactional_id=f"aborting-{topic}")
+    client.init_transactions(30)
+    client.begin_transaction()
+    for _ in range(count):
+        client.produce(topic, b"aborted", partition=0)
+    client.flush(30)
+    client.abort_transaction(30)
+    wait_until(lambda: end() == before + count + 1, 20, "the marker is written")
 
 
 class InProcess:

@@ -103,6 +103,10 @@ def test_an_export_goes_on_around_what_a_backfill_holds(
         in_process(group, topic, backfill=True, begin=at(topic, low), until=at(topic, high))
         assert committed(group, topic) == 5
     told: list[str] = []
+    standing = {group: {TopicPartition(topic, 0): committed(group, topic)}}
+    assert [row.problem for row in verify(lake, standing, told.append)] == [None]
+    assert [line.endswith("its next export goes on around that") for line in told] == [True]
+    told.clear()
     assert read(in_process(group, topic, warn=told.append)) == [(5, 10), (20, 30), (33, 40)]
     assert told == [f"{topic}-0: offsets {gap} were exported before, by a backfill" for gap in ("10 to 19", "30 to 32")]
     assert (committed(group, topic), offsets(lake), problems(lake)) == (40, list(range(40)), [])

@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 from cli import run
-from exports import messages_in, published_in
+from exports import abort, messages_in, published_in
 from resets import drop_messages
-from support import wait_until
 
 from zkgroup.errors import NotFoundError, RefusedError
 from zkgroup.export.advice import remedy_for
@@ -29,8 +28,7 @@ from zkgroup.export.words import Policies
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import create_topic, delete_topic
-from zkgroup.servers.kafka import KafkaSettings, producer
-from zkgroup.servers.logs import LogRange, log_offsets
+from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry
 
 Export = Callable[..., list[PartitionSummary]]
@@ -76,27 +74,6 @@ def advised(cluster: Sandbox, lake: Lake) -> list[str]:
     looked = run("-z", cluster.connect, "export", "--to", lake.store.uri, "--verify")
     assert looked.returncode == 6
     return re.findall(r"'(zkgroup [^']* --backfill [^']*)'", looked.stderr)
-
-
-def abort(kafka: KafkaSettings, topic: str, count: int) -> None:
-    """A transaction that is not committed: so many messages in partition 0, and its marker, which the coordinator
-    writes after it has answered."""
-    partition = TopicPartition(topic, 0)
-
-    def end() -> object:
-        found = log_offsets(kafka, [partition], 10, read_committed=True)[partition]
-        return found.end if isinstance(found, LogRange) else found
-
-    before = end()
-    assert isinstance(before, int)
-    client = producer(kafka, transactional_id=f"aborting-{topic}")
-    client.init_transactions(30)
-    client.begin_transaction()
-    for _ in range(count):
-        client.produce(topic, b"aborted", partition=0)
-    client.flush(30)
-    client.abort_transaction(30)
-    wait_until(lambda: end() == before + count + 1, 20, "the marker is written")
 
 
 def paste(command: str) -> list[tuple[int, int, int]]:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.assembling import refuse_shared
 from zkgroup.export.book import Book
+from zkgroup.export.coverage import extended
 from zkgroup.export.documents import (
     decode_manifest,
     decode_plan,
@@ -25,7 +26,7 @@ from zkgroup.export.documents import (
     encode_settled,
 )
 from zkgroup.export.intervals import holes, overlaps, subtract, union
-from zkgroup.export.lake import Lake, LastRun, extended
+from zkgroup.export.lake import Lake, LastRun
 from zkgroup.export.layout import Layout
 from zkgroup.export.rundata import (
     Manifest,

@@ -65,7 +65,7 @@ Modules: ``bounds`` (where to begin and end), ``plan`` with ``beginnings`` and `
 its words), ``rundata`` (plan, manifest, pointer) with ``documents`` (the same as JSON), ``accounting`` (what became of
 every offset), ``intervals``, ``words``; ``group`` (what ZooKeeper and the brokers tell), ``claim`` (lock, pointer,
 commit), ``destination`` (``--to``), ``store`` (files in a folder), ``objects`` (in a store), ``layout`` (folders and
-names), ``lake`` (runs, coverage), ``book`` (what all groups' runs account for), ``layout_of_files`` and ``adopting``
+names), ``lake``, ``coverage``, ``book`` (what all groups' runs account for), ``layout_of_files`` and ``adopting``
 (where manifests are gone), ``neighbours`` (other groups' runs there), ``holdings`` (pure: what all runs hold, and what
 of it is lost), ``renamed`` (what is not lost, but elsewhere), ``footer``; ``run`` (the whole), ``steps`` (the table
 above, in code), ``filling`` (backfills), ``settling`` (its end by hand) with ``assembling`` (pure: what tasks tell →

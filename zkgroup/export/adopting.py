@@ -3,8 +3,8 @@
 A footer tells its file's group, ranges, layout and log: enough to enter it anew. What it does not tell is why offsets
 are in no file: control records, compaction, or a file that is missing too. Where folders are not of times, a file has
 all messages of its ranges, and the rest is recorded as ``unrecorded``. Where they are, the messages of a range lie in
-many files: unless their rows are as many as their offsets, nobody can tell whether one is missing, and the operator has
-to say that none is.
+many files: unless their rows are as many as their offsets, or runs that are known account for the others, nobody can
+tell whether one is missing, and the operator has to say that none is.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from zkgroup.errors import NotFoundError, RefusedError
+from zkgroup.export.coverage import extended
 from zkgroup.export.documents import DamagedDocumentError, decode_layout, decode_log, encode_manifest
 from zkgroup.export.history import decided
-from zkgroup.export.holdings import Holdings, Incarnation
+from zkgroup.export.holdings import Exact, Holdings, Incarnation, is_of_times, offsets_of
 from zkgroup.export.intervals import Interval, holes, overlaps, subtract, union
 from zkgroup.export.judging import LOOKS, look_at, wrong_with
-from zkgroup.export.lake import MANIFEST, Lake, extended
+from zkgroup.export.lake import MANIFEST, Lake
 from zkgroup.export.layout import Layout
 from zkgroup.export.replacing import Place, missing_from, replaced
 from zkgroup.export.rundata import Manifest, ManifestFile, ManifestPart, TopicCoverage, TopicIdentity, now_ms
@@ -77,7 +78,7 @@ def adopt(
     if unknown := sorted(set(topics) - set(folders)):
         raise NotFoundError(f"{lake.store.uri} has no files of topic {listed(unknown)}", "check the names")
     known = _read_known(lake, group, chosen)
-    orphans, again = _alone(list(_whole(lake, group, cluster, chosen, known, warn)), known, warn)
+    orphans, again = _alone(list(_whole(lake, group, cluster, chosen, known, warn)), known, lake.exact, warn)
     if not orphans:
         raise NotFoundError(
             f"{lake.store.uri} has no file of group {group} to adopt",
@@ -92,10 +93,14 @@ def adopt(
         )
     of_times = orphans[0].layout.timed
     spanning = skip_lost and of_times
-    entered = [(files, _parts(files, again, known.holdings if spanning else None)) for files in _generations(orphans)]
-    doubtful = [part for _, parts in entered for part in parts if of_times and part.gaps and not part.plan.again]
+    entered = [
+        (files, _parts(files, again, known.holdings, lake.exact, spanning=spanning)) for files in _generations(orphans)
+    ]
+    doubtful = [
+        part for _, parts in entered for part in parts if of_times and "unrecorded" in part.gaps and not part.plan.again
+    ]
     if doubtful and not skip_lost:
-        count = counted(sum(sum(part.gaps.values()) for part in doubtful), "offset")
+        count = counted(sum(part.gaps["unrecorded"] for part in doubtful), "offset")
         few = listed([f"{part.plan.partition} {part.plan.start} to {part.end - 1}" for part in doubtful], most=_SHOWN)
         runs = {
             orphan.run
@@ -114,7 +119,7 @@ def adopt(
 
 
 def _read_known(lake: Lake, group: str, topics: Iterable[str]) -> _Known:
-    holdings, logs = Holdings(), dict[tuple[str, str | None], TopicIdentity]()
+    holdings, logs = Holdings(lake.exact), dict[tuple[str, str | None], TopicIdentity]()
     adopted: dict[Incarnation, list[tuple[Interval, str]]] = defaultdict(list)
     for one in lake.groups():
         try:
@@ -163,12 +168,12 @@ def _whole(
 
 
 def _alone(
-    orphans: list[Orphan], known: _Known, warn: Callable[[str], None]
+    orphans: list[Orphan], known: _Known, exact: Exact, warn: Callable[[str], None]
 ) -> tuple[list[Orphan], Mapping[Place, Sequence[Lost]]]:
     """Those whose messages are in no other file, and in no run's account, unless they take the place of files that are
     missing; and what they are in the place of."""
     while True:
-        ground = _Ground(orphans, known)
+        ground = _Ground(orphans, known, exact)
         whys = [ground.against(orphan) for orphan in orphans]
         alone = [orphan for orphan, why in zip(orphans, whys, strict=True) if why is None]
         for why in filter(None, whys):
@@ -181,12 +186,13 @@ def _alone(
 class _Ground:
     """What these files meet in the lake, and one another."""
 
-    def __init__(self, orphans: Sequence[Orphan], known: _Known) -> None:
+    def __init__(self, orphans: Sequence[Orphan], known: _Known, exact: Exact) -> None:
         slices: dict[Place, list[Slice]] = defaultdict(list)
         for orphan in orphans:
             for one in orphan.file.slices:
                 slices[orphan.place(one)].append(one)
         self._known = known
+        self._exact = exact
         timed = any(orphan.layout.timed for orphan in orphans)
         self.again = {
             place: replaced(lost, slices[place], timed=timed)
@@ -200,7 +206,7 @@ class _Ground:
                 ranges.setdefault(place, []).append((one.start, one.end))
         self._twice = {place: overlaps(intervals) for place, intervals in ranges.items()}
         keys = {Incarnation(o.file.topic, one.partition, o.identity.tag) for o in orphans for one in o.file.slices}
-        self._taken = {key: union(known.holdings.held(key)) for key in keys}
+        self._taken = {key: union(known.holdings.taken(key)) for key in keys}
         self._logs = dict(known.logs)
 
     def against(self, orphan: Orphan) -> str | None:
@@ -220,7 +226,8 @@ class _Ground:
                 if _meets((lost.start, lost.end), one):
                     return f"{few}, and {lost.file}, which is missing, held other messages of these"
             key = Incarnation(topic, one.partition, tag)
-            if any(_meets(interval, one) for interval in self._taken[key]):
+            near = [interval for interval in self._taken[key] if _meets(interval, one)]
+            if near and overlaps([*near, *offsets_of(name, one, self._exact)]):
                 why = f"{few}, which runs account for that do not name it"
                 folders = [folder for interval, folder in self._known.adopted.get(key, ()) if _meets(interval, one)]
                 # Without folders of times it holds what another file holds, or held.
@@ -249,13 +256,18 @@ def _generations(orphans: Iterable[Orphan]) -> list[list[Orphan]]:
 
 
 def _parts(
-    orphans: Iterable[Orphan], again: Mapping[Place, Sequence[Lost]], spanning: Holdings | None
+    orphans: Iterable[Orphan],
+    again: Mapping[Place, Sequence[Lost]],
+    holdings: Holdings,
+    exact: Exact,
+    *,
+    spanning: bool,
 ) -> list[ManifestPart]:
     """What these files account for; ``spanning``: and what lies between them, in no run's account, is known to be no
     messages."""
-    fresh: dict[TopicPartition, list[Slice]] = defaultdict(list)
+    fresh: dict[TopicPartition, list[tuple[str, Slice]]] = defaultdict(list)
     instead: dict[TopicPartition, set[Lost]] = defaultdict(set)
-    held: dict[TopicPartition, list[Slice]] = defaultdict(list)  # in their place
+    held: dict[TopicPartition, list[tuple[str, Slice]]] = defaultdict(list)  # in their place
     tags: dict[str, str | None] = {}
     for orphan in orphans:
         tags[orphan.file.topic] = orphan.identity.tag
@@ -263,33 +275,54 @@ def _parts(
             partition = TopicPartition(orphan.file.topic, one.partition)
             if lost := [lost for lost in again.get(orphan.place(one), ()) if _meets((lost.start, lost.end), one)]:
                 instead[partition].update(lost)
-                held[partition].append(one)
+                held[partition].append((orphan.file.name, one))
             else:
-                fresh[partition].append(one)
+                fresh[partition].append((orphan.file.name, one))
     parts: list[ManifestPart] = []
     for partition, some in fresh.items():
-        whole = union((one.start, one.end) for one in some)
-        between: list[Interval] = []
-        if spanning is not None:
-            taken = spanning.held(Incarnation(*partition, tags[partition.topic]))
-            between = [piece for hole in holes(whole) for piece in subtract(hole, taken)]
+        whole = union((one.start, one.end) for _, one in some)
+        taken = holdings.held(Incarnation(*partition, tags[partition.topic]))
+        between = [piece for hole in holes(whole) for piece in subtract(hole, taken)] if spanning else []
         for low, high in whole:
             skipped = tuple(Skipped("unrecorded", *piece) for piece in between if piece[1] <= low)
             between = between[len(skipped) :]
-            rows = sum(one.rows for one in some if low <= one.start and one.end <= high)
-            parts.append(_part(PartitionPlan(partition, None, None, low, high, skipped, commits=False), rows))
+            here = [(name, one) for name, one in some if low <= one.start and one.end <= high]
+            plan = PartitionPlan(partition, None, None, low, high, skipped, commits=False)
+            nowhere = _nowhere((low, high), here, held[partition], taken, exact)
+            parts.append(_part(plan, sum(one.rows for _, one in here), nowhere))
     for partition, files in instead.items():
-        ranges = [*((lost.start, lost.end) for lost in files), *((one.start, one.end) for one in held[partition])]
+        ranges = [*((lost.start, lost.end) for lost in files), *((one.start, one.end) for _, one in held[partition])]
         for low, high in union(ranges):
             them = tuple(sorted(lost for lost in files if low <= lost.start < high))
             plan = PartitionPlan(partition, None, None, low, high, commits=False, again=them)
-            parts.append(_part(plan, sum(one.rows for one in held[partition] if low <= one.start < high)))
+            parts.append(_part(plan, sum(one.rows for _, one in held[partition] if low <= one.start < high)))
     return sorted(parts, key=lambda part: (part.plan.partition, part.plan.start))
 
 
-def _part(plan: PartitionPlan, rows: int) -> ManifestPart:
-    offsets = plan.end - plan.start
-    return ManifestPart(plan, plan.end, rows, 0, {"unrecorded": offsets - rows} if rows < offsets else {})
+def _nowhere(
+    whole: Interval, here: Sequence[tuple[str, Slice]], instead: Sequence[tuple[str, Slice]], taken: Sequence[Interval],
+    exact: Exact,
+) -> list[Interval] | None:  # fmt: skip
+    """Offsets that neither these files hold nor those ``instead`` of missing ones, and that no run accounts for; None
+    where these files have their range alone."""
+    if not any(is_of_times(name) for name, _ in here) or not any(
+        low < whole[1] and whole[0] < high for low, high in (*taken, *((one.start, one.end) for _, one in instead))
+    ):
+        return None
+    return subtract(
+        whole, [*taken, *(held for name, one in (*here, *instead) for held in offsets_of(name, one, exact))]
+    )
+
+
+def _part(plan: PartitionPlan, rows: int, nowhere: Sequence[Interval] | None = None) -> ManifestPart:
+    """``nowhere``: what is unrecorded; without it all that is no row."""
+    offsets = plan.end - plan.start - rows
+    unrecorded = offsets if nowhere is None else sum(high - low for low, high in nowhere)
+    if offsets > unrecorded:  # others account for what lies between: what is unrecorded there is not to be missed
+        skipped = (*plan.skipped, *(Skipped("unrecorded", *piece) for piece in nowhere or ()))
+        plan = replace(plan, skipped=skipped)
+    gaps = {"unrecorded": unrecorded, "elsewhere": offsets - unrecorded}
+    return ManifestPart(plan, plan.end, rows, 0, {kind: count for kind, count in gaps.items() if count})
 
 
 def _write(

@@ -49,39 +49,36 @@ def plan_backfill(
             f"group {group} has no offset of {listed(sorted(tags))}, and --until committed is to stop there",
             "name where each partition's exports ended: --until TOPIC:PARTITION=OFFSET,… (--history shows the runs)",
         )
-    own = Holdings()
-    for manifest, withdrawn in decided(lake, group):
-        own.add(manifest, withdrawn)
+    own = _held_by(lake, group)
+    shared = {other: alike for other, last in book.others.items() if (alike := _shared(last, identities, tags))}
+    others = {other: _held_by(lake, other) for other in shared}
     there = {file.name for topic in tags for file in lake.published(topic)}
-    named, read = set(own.files), {group}
+    lost = own.lost(there, tags)
+    named = set(own.files).union(*(theirs.files for theirs in others.values()))
+    # In folders of times a file that is missing has all that its folder has of its range: that is written again first.
     found = [
         replace(fact, coverage=union((*own.held(Incarnation(*fact.partition, tag)),
-                                      *lake.intervals(fact.partition, tag, own.files.keys()))))
+                                      *lake.intervals(fact.partition, tag, named, exact=True),
+                                      *((one.start, one.end) for one in lost.get(fact.partition, ())))))
         for fact in facts
         for tag in (tags.get(fact.partition.topic),)
     ]  # fmt: skip
-    for other, last in book.others.items():
-        if alike := _shared(last, identities, tags):
-            theirs = Holdings()
-            for manifest, withdrawn in decided(lake, other):
-                theirs.add(manifest, withdrawn)
-            named |= theirs.files.keys()
-            read.add(other)
-            _refuse_lost_of(other, lake, found, theirs.lost(there, alike))
-            # Also what no file can show: offsets that are no messages.
-            found = [
-                replace(fact, coverage=union((*fact.coverage, *theirs.held(_incarnation(fact, alike)))))
-                if fact.partition.topic in alike
-                else fact
-                for fact in found
-            ]
+    for other, theirs in others.items():
+        alike = shared[other]
+        _refuse_lost_of(other, lake, found, theirs.lost(there, alike))
+        # Also what no file can show: offsets that are no messages.
+        found = [
+            replace(fact, coverage=union((*fact.coverage, *theirs.held(_incarnation(fact, alike)))))
+            if fact.partition.topic in alike
+            else fact
+            for fact in found
+        ]
     for fact in found if request.until.kind == "offsets" else ():
         if fact.until is not None and fact.until > fact.log_end:
             tell(f"{fact.partition}: --until {fact.until} lies behind the end of its log, which is {fact.log_end}")
     if unread := own.lost_of_earlier(there, tags):
         what = f"{listed(unread)} {are(len(unread))} missing, with messages of an earlier log of the topic"
         tell(f"{what}: they cannot be exported again")
-    lost = own.lost(there, tags)
     if lost and (request.max_messages is not None or request.max_bytes is not None):
         tell("files that are missing are written again as a whole, and left out here: leave --max-… out")
         lost = {}
@@ -96,10 +93,27 @@ def plan_backfill(
     )
     again = [(part.partition, one) for part in plan.partitions for one in part.again]
     if again:
+        for partition, one in again:
+            if _is_open(one, own.held(Incarnation(*partition, tags[partition.topic]))):
+                tell(f"{partition}: what else is missing between the messages of {one.file} the next backfill sees")
         _refuse_doubles(lake, again, own.files.keys(), group)
     wanted = [*in_no_file(plan.partitions, fills=False), *(OffsetRange(key, one.start, one.end) for key, one in again)]
-    refuse_renamed(lake, wanted, identities, named, read)
+    refuse_renamed(lake, wanted, identities, named, {group, *others})
     return plan
+
+
+def _is_open(lost: Lost, held: Sequence[Interval]) -> bool:
+    """Whether no run accounts for more of a lost range than for its edges, or than its messages."""
+    lacking = subtract((lost.start, lost.end), held)
+    edges = [(lost.start, lost.start + 1), (lost.end - 1, lost.end)]
+    return bool(lacking) and sum(high - low for low, high in union([*lacking, *edges])) > lost.rows
+
+
+def _held_by(lake: Lake, group: str) -> Holdings:
+    found = Holdings(lake.exact)
+    for manifest, withdrawn in decided(lake, group):
+        found.add(manifest, withdrawn)
+    return found
 
 
 def _incarnation(fact: PartitionFacts, tags: Mapping[str, str | None]) -> Incarnation:

@@ -8,12 +8,15 @@ from typing import Any
 
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from zkgroup.errors import ZkgroupError
+from zkgroup.export.intervals import Interval, union
 from zkgroup.export.layout import read_name
 from zkgroup.export.store import Store
 from zkgroup.export.words import Slice
+from zkgroup.words import listed
 
 
 class UnreadableFileError(ZkgroupError):
@@ -88,6 +91,42 @@ def _count(file: Any, slices: tuple[Slice, ...], partitioned: bool) -> str | Non
             left[place] -= 1
             before = offset
     return "rows of its ranges are missing" if any(left) else None
+
+
+def offsets_held(store: Store, name: str) -> dict[int, tuple[Interval, ...]]:
+    """Read the offsets of a file's rows: each partition's, as intervals. Raises ``UnreadableFileError``."""
+    found: dict[int, list[Interval]] = {}
+    try:
+        alone = next((int(one[10:]) for one in name.split("/") if one.startswith("partition=")), None)
+        columns = ["partition", "offset"] if alone is None else ["offset"]
+        with store.open(name) as opened:
+            file = pq.ParquetFile(opened)
+            if missing := set(columns) - set(file.schema_arrow.names):
+                raise ValueError(f"it has no column {listed(sorted(missing))}")
+            for batch in file.iter_batches(columns=columns):
+                if any(column.null_count for column in batch.columns):
+                    raise ValueError("it has rows without an offset")
+                if batch.num_rows:
+                    _add_held(found, batch, alone)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise _unreadable(store, name, error) from None
+    return {number: union(held) for number, held in found.items()}
+
+
+def _add_held(found: dict[int, list[Interval]], batch: Any, alone: int | None) -> None:
+    """An interval begins where an offset does not follow on the one before it, or is of another partition: what is
+    taken out of Arrow is as much as there are intervals."""
+    offsets = pc.cast(batch.column("offset"), pa.int64())
+    ends = pc.not_equal(pc.subtract(offsets[1:], offsets[:-1]), 1)
+    numbers = None if alone is not None else pc.cast(batch.column("partition"), pa.int64())
+    if numbers is not None:
+        ends = pc.or_(ends, pc.not_equal(numbers[1:], numbers[:-1]))
+    last = [*pc.indices_nonzero(ends).to_pylist(), len(offsets) - 1]
+    first = [0, *(place + 1 for place in last[:-1])]
+    lows, highs = offsets.take(pa.array(first)).to_pylist(), offsets.take(pa.array(last)).to_pylist()
+    whose = [alone] * len(first) if numbers is None else numbers.take(pa.array(first)).to_pylist()
+    for number, low, high in zip(whose, lows, highs, strict=True):
+        found.setdefault(number, []).append((low, high + 1))
 
 
 def _unreadable(store: Store, name: str, error: Exception) -> UnreadableFileError:

@@ -6,17 +6,22 @@ what was lost of it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Set
-from typing import NamedTuple
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from typing import NamedTuple, TypeAlias
 
-from zkgroup.export.intervals import Interval, union
+from zkgroup.export.intervals import Interval, subtract
 from zkgroup.export.layout import Layout
-from zkgroup.export.rundata import Manifest, ManifestFile, ManifestPart, rows_held
-from zkgroup.export.words import Lost
+from zkgroup.export.rundata import Manifest, ManifestFile, ManifestPart, slices_held
+from zkgroup.export.words import Lost, Slice
 from zkgroup.protocol.names import TopicPartition
 
 #: What was passed over for these reasons may still be in the log: a backfill takes it.
 FILLABLE = frozenset({"moved", "latest", "filled"})
+
+
+#: Tells the offsets of a named file's rows, of each partition; None where it is not there, or cannot be read.
+Exact: TypeAlias = Callable[[str], Mapping[int, Sequence[Interval]] | None]
 
 
 class Incarnation(NamedTuple):
@@ -38,26 +43,31 @@ class LiveFile(NamedTuple):
 
 
 class Holdings:
-    """What decided runs hold; ``add`` them in their order, group by group."""
+    """What decided runs hold; ``add`` them in their order, group by group. ``exact`` is asked of files in folders of
+    times, where their ranges do not tell."""
 
-    def __init__(self) -> None:
+    def __init__(self, exact: Exact = lambda _: None) -> None:
+        self._exact = exact
         self.files: dict[str, LiveFile] = {}
         self._held: dict[Incarnation, list[Interval]] = {}
+        self._gone: dict[Incarnation, list[Interval]] = {}  # of a folder of times, others' messages may be among them
 
     def add(self, manifest: Manifest, withdrawn: Set[TopicPartition]) -> None:
         """A run; what was ``withdrawn`` of it is not there."""
         tags = tags_of(manifest)
-        rows = rows_held(manifest.parts, manifest.files)
-        for part, held in zip(manifest.parts, rows, strict=True):
+        slices = slices_held(manifest.parts, manifest.files)
+        for part, held in zip(manifest.parts, slices, strict=True):
             topic, partition = part.plan.partition
             if part.plan.partition in withdrawn:
                 continue
             place = self._held.setdefault(Incarnation(topic, partition, tags.get(topic)), [])
-            place += [(gap.start, gap.end) for gap in part.plan.skipped if gap.kind not in FILLABLE]
-            if part.plan.again:
-                for lost in part.plan.again:
-                    self._forget(lost, partition)
-                place += held_again(part, held, timed=manifest.layout.timed)
+            of_times = manifest.layout.timed and bool(part.plan.again)
+            gone = self._gone.setdefault(Incarnation(topic, partition, tags.get(topic)), []) if of_times else place
+            gone += [(gap.start, gap.end) for gap in part.plan.skipped if gap.kind not in FILLABLE]
+            for lost in part.plan.again:
+                self._forget(lost, partition)
+            if is_among_others(part):
+                place += held_again(part, held, place, timed=manifest.layout.timed, exact=self._exact)
             else:
                 place.append((part.plan.start, part.end))
         for file in manifest.files:
@@ -70,7 +80,11 @@ class Holdings:
         live = self.files.get(lost.file)
         if live is None:
             return
-        left = tuple(one for one in live.file.slices if (one.partition, one.start) != (partition, lost.start))
+        left = tuple(
+            piece
+            for one in live.file.slices
+            for piece in (without(one, lost) if one.partition == partition else (one,))
+        )
         if left:
             self.files[lost.file] = live._replace(file=live.file._replace(slices=left))
         else:
@@ -78,6 +92,10 @@ class Holdings:
 
     def held(self, key: Incarnation) -> list[Interval]:
         """The offsets that are accounted for: exported, or gone for good."""
+        return [*self.taken(key), *self._gone.get(key, ())]
+
+    def taken(self, key: Incarnation) -> list[Interval]:
+        """Those of them that are in no file which no run names."""
         return self._held.get(key, [])
 
     def lost(self, there: Collection[str], tags: Mapping[str, str | None]) -> dict[TopicPartition, list[Lost]]:
@@ -105,22 +123,63 @@ def missing_ranges(files: Mapping[str, LiveFile], there: Collection[str]) -> Ite
             yield live, one.partition, Lost(name, one.start, one.end, one.rows)
 
 
-def held_again(part: ManifestPart, rows: int, *, timed: bool) -> Iterator[Interval]:
-    """Offsets that a part with so many ``rows`` holds, which was written again: whoever wrote them first, and whether
-    or not there is still a run that tells so. In folders of times that is where each file begins and ends, and all
-    between where they have as many rows together as there are offsets."""
-    again = part.plan.again
-    if not timed or rows == part.end - part.plan.start:
-        yield part.plan.start, part.end
-    elif rows == sum(one.rows for one in again):
-        for low, high in union((one.start, one.end) for one in again):
-            some = [one for one in again if low <= one.start < high]
-            if sum(one.rows for one in some) == high - low:
-                yield low, high
-            else:
-                for one in some:
-                    yield one.start, one.start + 1
-                    yield one.end - 1, one.end
+def without(one: Slice, lost: Lost) -> list[Slice]:
+    """What is still missing of a range where ``lost`` of it was written again: the beginning, if retention had taken
+    that. No more rows than there is room for; nothing where there are none."""
+    if lost.end <= one.start or one.end <= lost.start or lost.start == lost.end:
+        return [one]
+    left: list[Slice] = []
+    rows = max(0, one.rows - lost.rows)
+    for start, end in ((one.start, lost.start), (lost.end, one.end)):
+        if some := max(0, min(rows, end - start)):
+            left.append(Slice(one.partition, start, end, some))
+            rows -= some
+    return left
+
+
+def is_among_others(part: ManifestPart) -> bool:
+    """Whether other parts account for what lies between its messages: it was written again, or adopted, there."""
+    return bool(part.plan.again) or "elsewhere" in part.gaps
+
+
+def held_again(
+    part: ManifestPart, files: Iterable[tuple[str, Slice]], known: Iterable[Interval], *, timed: bool, exact: Exact
+) -> Iterator[Interval]:
+    """Offsets that a part with these ranges of ``files`` holds among others': whoever wrote them first, and whether or
+    not there is still a run that tells so. In folders of times these are the files' own; of one that is gone, the first
+    and the last one. Nothing is read where all is ``known`` anyway."""
+    whole = part.plan.start, part.end
+    files = list(files)
+    if not timed or sum(one.rows for _, one in files) == whole[1] - whole[0]:
+        yield whole
+    elif subtract(whole, known):
+        for name, one in files:
+            yield from offsets_of(name, one, exact, ((one.start, one.start + 1), (one.end - 1, one.end)))
+
+
+def offsets_of(name: str, one: Slice, exact: Exact, otherwise: Sequence[Interval] = ()) -> Sequence[Interval]:
+    """The offsets of a file's range, whose first and last one it tells; of a file that does not tell the rest
+    ``otherwise``, or the whole range."""
+    whole = ((one.start, one.end),)
+    if not is_of_times(name) or one.rows == one.end - one.start:
+        return whole
+    told = exact(name)
+    if told is None:
+        return otherwise or whole
+    held = told.get(one.partition, ())
+    first = bisect_right(held, one.start, key=lambda interval: interval[1])
+    found: list[Interval] = []
+    for place in range(first, len(held)):
+        low, high = held[place]
+        if low >= one.end:
+            break
+        found.append((max(low, one.start), min(high, one.end)))
+    return found
+
+
+def is_of_times(name: str) -> bool:
+    """Whether a file's folder is one of times: others have what lies between its messages."""
+    return "/date=" in name
 
 
 def tags_of(manifest: Manifest) -> dict[str, str | None]:

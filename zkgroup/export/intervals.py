@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 #: An empty one, ``(n, n)``, is a place to go on from: nothing is there yet, and nothing below is missed.
 Interval: TypeAlias = tuple[int, int]
+_NOWHERE = (1 << 64, 1 << 64)  # behind every offset
 
 
 def union(intervals: Iterable[Interval]) -> tuple[Interval, ...]:
@@ -36,6 +37,46 @@ def subtract(interval: Interval, taken: Iterable[Interval]) -> list[Interval]:
     if position < end:
         left.append((position, end))
     return left
+
+
+def difference(intervals: Iterable[Interval], taken: Iterable[Interval]) -> list[Interval]:
+    """What of ``intervals`` is in none of ``taken``, however many they are of; nothing of it is empty."""
+    left: list[Interval] = []
+    away = iter(union(one for one in taken if one[0] < one[1]))
+    low, high = next(away, _NOWHERE)
+    for start, end in union(intervals):
+        position = start
+        while high <= position:
+            low, high = next(away, _NOWHERE)
+        while low < end:
+            if position < low:
+                left.append((position, low))
+            position = high
+            if high >= end:
+                break
+            low, high = next(away, _NOWHERE)
+        if position < end:
+            left.append((position, end))
+    return left
+
+
+def hulls(pieces: Iterable[Interval], apart: Iterable[Interval]) -> list[tuple[Interval, int]]:
+    """``pieces``, put together over whatever lies between two of them unless something of ``apart`` does; each with how
+    many offsets are in it."""
+    found: list[tuple[Interval, int]] = []
+    walls = union(one for one in apart if one[0] < one[1])
+    place = 0
+    for start, end in union(pieces):
+        count = end - start
+        if found:
+            (low, high), before = found[-1]
+            while place < len(walls) and walls[place][1] <= high:
+                place += 1
+            if place == len(walls) or walls[place][0] >= start:
+                found[-1] = (low, end), before + count
+                continue
+        found.append(((start, end), count))
+    return found
 
 
 def overlaps(intervals: Iterable[Interval]) -> list[Interval]:

@@ -35,10 +35,11 @@ from typing import NamedTuple
 
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.documents import decode_manifest, decode_plan, decode_settled, digest
-from zkgroup.export.intervals import Interval, union
-from zkgroup.export.layout import FileName, Layout, Period, read_name
+from zkgroup.export.holdings import is_of_times, offsets_of
+from zkgroup.export.intervals import Interval
+from zkgroup.export.layout import FileName, Layout, read_name
 from zkgroup.export.layout_of_files import layout_of_files
-from zkgroup.export.rundata import Manifest, ManifestPart, Pointer, RunPlan, Settled, TopicCoverage, TopicIdentity
+from zkgroup.export.rundata import Manifest, Pointer, RunPlan, Settled, TopicCoverage, TopicIdentity
 from zkgroup.export.shell import export_command
 from zkgroup.export.store import Store
 from zkgroup.export.words import OffsetRange, Slice, StoredFile
@@ -77,6 +78,7 @@ class Lake:
     def __init__(self, store: Store) -> None:
         self.store = store
         self._slices: dict[str, tuple[Slice, ...]] = {}  # no file is ever replaced, and an export looks five times
+        self._exact: dict[str, Mapping[int, Sequence[Interval]]] = {}
 
     # --- names ------------------------------------------------------------------------------------------------------
 
@@ -181,14 +183,31 @@ class Lake:
             size = None if files else self.store.size(name)
             yield files if size is None else [StoredFile(name, size)]
 
-    def intervals(self, partition: TopicPartition, tag: str | None, known: Set[str]) -> list[Interval]:
+    def intervals(
+        self, partition: TopicPartition, tag: str | None, known: Set[str], *, exact: bool = False
+    ) -> list[Interval]:
         """What published files of a partition stand for, whoever wrote them; without those of several ranges that are
-        ``known`` by their names, as documents tell of them."""
+        ``known`` by their names, as documents tell of them. ``exact``: in folders of times the offsets that they hold,
+        and nothing of what is known."""
         found: list[Interval] = []
         for file in self.published(*partition):
-            if file.told.tag == tag and not (file.told.more and file.name in known):
-                found += [(one.start, one.end) for one in self.slices(file) if one.partition == partition.partition]
+            reads = exact and is_of_times(file.name)
+            if file.told.tag == tag and not ((file.told.more or reads) and file.name in known):
+                for one in self.slices(file):
+                    if one.partition == partition.partition:
+                        found += offsets_of(file.name, one, self.exact) if reads else [(one.start, one.end)]
         return found
+
+    def exact(self, name: str) -> Mapping[int, Sequence[Interval]] | None:
+        """The offsets of a file's rows, of each partition; None where it is not there, or cannot be read."""
+        from zkgroup.export.footer import UnreadableFileError, offsets_held
+
+        if name not in self._exact:
+            try:
+                self._exact[name] = offsets_held(self.store, name)
+            except UnreadableFileError:
+                return None
+        return self._exact[name]
 
     def slices(self, file: Published) -> tuple[Slice, ...]:
         """The ranges of a file. Of several its footer has the list."""
@@ -222,7 +241,8 @@ class Lake:
                 is_suspect = not told.more or suspects.get(file.name, suspects.get(str(told.run), True))
                 for one in self.slices(file) if is_suspect else ():
                     for piece in pieces.get(one.partition, ()):
-                        if one.start < piece.end and piece.start < one.end:
+                        low, high = max(one.start, piece.start), min(one.end, piece.end)
+                        if low < high and offsets_of(file.name, Slice(one.partition, low, high, 0), self.exact):
                             raise self._overlap(file, one, piece, own, fills=fills)
 
     def _overlap(self, file: Published, held: Slice, piece: OffsetRange, own: str, *, fills: bool) -> RefusedError:
@@ -370,32 +390,3 @@ def of_log(lasts: Iterable[LastRun], topic: str, log: TopicIdentity) -> list[Top
 
 def _number(run: str) -> int:
     return int(run.partition("-")[0])
-
-
-def extended(
-    coverage: Mapping[str, TopicCoverage],
-    topics: Mapping[str, TopicIdentity],
-    parts: Iterable[ManifestPart],
-    times: Mapping[TopicPartition, Period] | None = None,
-) -> dict[str, TopicCoverage]:
-    """What is accounted for when ``parts`` are, too; ``times``: their newest periods. An incarnation that is gone is
-    forgotten: its files have other names than those to come."""
-    grown: dict[str, dict[int, list[Interval]]] = {}
-    newest: dict[str, dict[int, int]] = {}
-    for topic, identity in topics.items():
-        known = coverage.get(topic)
-        same = known is not None and known.identity.same(identity)
-        grown[topic] = {p: list(found) for p, found in known.partitions.items()} if known and same else {}
-        newest[topic] = dict(known.newest) if known and same else {}
-    for part in parts:
-        place = grown[part.plan.partition.topic].setdefault(part.plan.partition.partition, [])
-        place += [(gap.start, gap.end) for gap in part.plan.skipped]
-        place.append((part.plan.start, part.end))
-        period = (times or {}).get(part.plan.partition)
-        if part.plan.commits and period is not None:
-            newest[part.plan.partition.topic][part.plan.partition.partition] = period
-    updated = {
-        topic: TopicCoverage(topics[topic], {p: union(found) for p, found in partitions.items()}, newest[topic])
-        for topic, partitions in grown.items()
-    }
-    return {**coverage, **updated}

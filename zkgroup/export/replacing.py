@@ -38,7 +38,9 @@ def replaced(lost: Iterable[Lost], unnamed: Iterable[Slice], *, timed: bool) -> 
 
     In folders of times the first and the last offset are the same, since what lies between two ranges may be in other
     folders; files with more hold what is missing if no offset of theirs is in another folder. Elsewhere a file has all
-    messages of its ranges."""
+    messages of its ranges.
+
+    Where retention had overtaken what was written again, the files hold the end of what is missing: that end of it."""
     files = list(lost)
     ranges = list(unnamed)
     found: list[Lost] = []
@@ -52,7 +54,31 @@ def replaced(lost: Iterable[Lost], unnamed: Iterable[Slice], *, timed: bool) -> 
         whole = rows == sum(end - start for start, end in now) if timed else rows >= lost_rows
         if (same and rows == lost_rows) or (within and whole):
             found += some
+        elif held:
+            found += _end_of(some, held, timed=timed)
     return found
+
+
+def _end_of(some: Sequence[Lost], held: Sequence[Slice], *, timed: bool) -> list[Lost]:
+    """What is missing from where the files begin, if that is within a range of it, and they may hold all from there on;
+    else nothing. The rest of that range is still missing: it has room for the other rows."""
+    now = union((one.start, one.end) for one in held)
+    first, end = _span(now)
+    ordered = sorted(some, key=lambda one: one.start)
+    if not ordered or end != max(one.end for one in some):
+        return []
+    cut, *later = ordered
+    if not cut.start < first < cut.end:
+        return []
+    if not timed and (len(now) > 1 or subtract((first, end), ((one.start, one.end) for one in some))):
+        return []
+    rows = sum(one.rows for one in held) - sum(one.rows for one in later)
+    left = cut.rows - rows
+    # In folders of times a range begins with a message, and ends with one.
+    least = 1 if timed else 0
+    if not (least <= rows <= cut.end - first and least <= left <= first - cut.start):
+        return []
+    return [cut._replace(start=first, rows=rows) if left else cut, *later]
 
 
 def _span(intervals: Sequence[Interval]) -> Interval:

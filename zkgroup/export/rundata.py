@@ -6,8 +6,10 @@ Times are milliseconds since 1970. Offsets are the next one to read, intervals e
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Literal, NamedTuple
 
 from zkgroup.export.intervals import Interval
@@ -108,20 +110,30 @@ class ManifestPart:
         return self.end - self.plan.start == self.rows + self.undecodable + sum(self.gaps.values())
 
 
-def rows_held(parts: Sequence[ManifestPart], files: Sequence[ManifestFile]) -> list[int]:
-    """The rows that ``files`` hold of each part."""
-    by_partition: dict[TopicPartition, list[Slice]] = {}
+def slices_held(parts: Iterable[ManifestPart], files: Iterable[ManifestFile]) -> list[list[tuple[str, Slice]]]:
+    """The ranges that ``files``, named, hold of each part."""
+    by_partition: dict[TopicPartition, list[tuple[Slice, str]]] = {}
     for file in files:
         for one in file.slices:
-            by_partition.setdefault(TopicPartition(file.topic, one.partition), []).append(one)
-    return [
-        sum(
-            one.rows
-            for one in by_partition.get(part.plan.partition, ())
-            if part.plan.start <= one.start and one.end <= part.end
-        )
-        for part in parts
-    ]
+            by_partition.setdefault(TopicPartition(file.topic, one.partition), []).append((one, file.name))
+    for held in by_partition.values():
+        held.sort(key=_start)
+    found: list[list[tuple[str, Slice]]] = []
+    for part in parts:  # of which a partition may have very many
+        held = by_partition.get(part.plan.partition, [])
+        first = bisect_left(held, part.plan.start, key=_start)
+        last = bisect_right(held, part.end, key=_start)
+        found.append([(name, one) for one, name in islice(held, first, last) if one.end <= part.end])
+    return found
+
+
+def _start(held: tuple[Slice, str]) -> int:
+    return held[0].start
+
+
+def rows_held(parts: Sequence[ManifestPart], files: Sequence[ManifestFile]) -> list[int]:
+    """The rows that ``files`` hold of each part."""
+    return [sum(one.rows for _, one in held) for held in slices_held(parts, files)]
 
 
 def shares(manifest: Manifest) -> Iterator[tuple[ManifestPart, int, int]]:

@@ -8,9 +8,10 @@ from dataclasses import replace
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.assembling import refuse_shared
 from zkgroup.export.claim import ExportClaim
+from zkgroup.export.coverage import extended
 from zkgroup.export.documents import encode_manifest, encode_settled
 from zkgroup.export.group import ExportGroup
-from zkgroup.export.lake import MANIFEST, SETTLED, Lake, extended
+from zkgroup.export.lake import MANIFEST, SETTLED, Lake
 from zkgroup.export.rundata import Manifest, ManifestFile, Pointer, RunPlan, Settled, TopicCoverage, now_ms
 from zkgroup.export.shell import export_command
 from zkgroup.export.surroundings import Surroundings

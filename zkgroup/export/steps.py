@@ -17,9 +17,10 @@ from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.export.assembling import Written, refuse_fewer, refuse_unexplained
 from zkgroup.export.book import Book
 from zkgroup.export.claim import ExportClaim
+from zkgroup.export.coverage import extended
 from zkgroup.export.documents import digest, encode_manifest, encode_plan
 from zkgroup.export.group import ExportGroup
-from zkgroup.export.lake import MANIFEST, PLAN, SETTLED, Lake, extended
+from zkgroup.export.lake import MANIFEST, PLAN, SETTLED, Lake
 from zkgroup.export.neighbours import binding_layout, give_way, refuse_layout
 from zkgroup.export.plan import in_no_file
 from zkgroup.export.refusals import TAKEN_REMEDY, Live, Moved, NotHeld, Remade

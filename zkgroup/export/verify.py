@@ -1,105 +1,49 @@
 """Is everything there, once? The manifests of all runs, the names and footers of all files, held against each other.
 
 Of a file with one range nothing is read but its footer: what it says of itself, how many rows it has, and the offsets
-and times of each row group. Of one with several, also the offsets of its rows. That is enough to see what is missing,
-doubled, foreign or changed, for every offset that was ever exported: a message has one folder, files of one folder have
-no offset in common, and as many rows are there as offsets are accounted for by rows.
+and times of each row group. Of one with several, also the offsets of its rows; and of one in a folder of times, where
+what lies between the first and the last is in question. That is enough to see what is missing, doubled, foreign or
+changed, for every offset that was ever exported: a message has one folder, files of one folder have no offset in
+common, and as many rows are there as offsets are accounted for by rows.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, Literal, NamedTuple, cast
+from typing import cast
 
+from zkgroup.export.accounts import NO_NUMBERS, NOWHERE, Account, Mend, Problem, VerifyRow, mend_for, rows_of
 from zkgroup.export.documents import DamagedDocumentError, decode_log
 from zkgroup.export.footer import Footer, UnreadableFileError, read_footer
 from zkgroup.export.history import decided_run
-from zkgroup.export.holdings import Holdings, Incarnation, LiveFile, held_again, tags_of
-from zkgroup.export.intervals import Interval, holes, overlaps, subtract, union
+from zkgroup.export.holdings import (
+    Exact,
+    Holdings,
+    Incarnation,
+    LiveFile,
+    held_again,
+    is_among_others,
+    tags_of,
+)
+from zkgroup.export.intervals import Interval, difference, subtract, union
 from zkgroup.export.judging import LOOKS, Look, judge_times, look_at, wrong_with
 from zkgroup.export.lake import Lake, LastRun, Published, of_log
 from zkgroup.export.layout import Calendar, Layout, is_read, read_name
-from zkgroup.export.rundata import Manifest, ManifestPart, TopicCoverage, TopicIdentity, rows_held
+from zkgroup.export.rundata import Manifest, ManifestPart, TopicCoverage, TopicIdentity, slices_held
 from zkgroup.export.words import Slice
 from zkgroup.protocol.names import TopicPartition
 
-#: ``fill``: it is missing, and a backfill writes it again. ``move``: it is in the way; ``refill``: then what it held is
-#: missing. ``adopt``: it is whole, and in no manifest; ``readopt``: it is a manifest in the way, and its files will be.
-#: ``undo``: it is there twice.
-Mend = Literal["fill", "move", "refill", "adopt", "readopt", "undo"]
-
-
-@dataclass(frozen=True, slots=True)
-class VerifyRow:
-    """A partition as a whole, without a ``problem``; or a problem with offsets ``[start, end)`` of it, or with a file
-    or a run of which nobody knows what it holds.
-
-    ``gaps``: offsets that are accounted for and are no messages, ``skipped``: those left out knowingly. ``stands``: the
-    problem is the group, which stands ahead of where its exports end, or behind it (or nowhere). ``group``: whose
-    exports have the problem, where that is known. ``mend``: what is to be done. ``held``: the ranges of a file that is
-    to be moved away and filled.
-    """
-
-    topic: str | None
-    partition: int | None
-    start: int | None
-    end: int | None
-    rows: int | None
-    gaps: int | None
-    skipped: int | None
-    files: int | None
-    problem: str | None
-    stands: Literal["ahead", "behind"] | None = None
-    group: str | None = None
-    mend: Mend | None = None
-    held: tuple[Slice, ...] = ()
-
-
-_NO_NUMBERS: Final = (None, None, None, None)
-_NOWHERE: Final = (None, None, None, None, *_NO_NUMBERS)
-
-
-class _Problem(NamedTuple):
-    """With offsets ``interval``; the rest is as in ``VerifyRow``."""
-
-    interval: Interval
-    why: str
-    group: str | None = None
-    stands: Literal["ahead", "behind"] | None = None
-    mend: Mend | None = None
-    held: tuple[Slice, ...] = ()
-
-
-@dataclass
-class _Account:
-    """What manifests tell of a partition, and what its files do. ``folders``: the offsets of each. ``claimed``: what
-    each group's last manifest of this log accounts for; ``again``: what was written again, for runs that may be gone;
-    ``orphaned``: what whole files hold that no manifest names; ``renamed``: what files do that have other names, or lie
-    elsewhere, than they were given; ``exported``: ``by_group`` without what adoptions enter, which is there already."""
-
-    by_group: dict[str, list[Interval]] = field(default_factory=dict)
-    exported: list[Interval] = field(default_factory=list)
-    claimed: dict[str, list[Interval]] = field(default_factory=dict)
-    again: list[Interval] = field(default_factory=list)
-    orphaned: list[Interval] = field(default_factory=list)
-    renamed: list[Interval] = field(default_factory=list)
-    skipped: list[Interval] = field(default_factory=list)
-    rows: int = 0  # of the files that are to be there
-    seen: int = 0
-    folders: dict[str, list[Interval]] = field(default_factory=dict)
-    problems: list[_Problem] = field(default_factory=list)
-    standing: list[_Problem] = field(default_factory=list)
+__all__ = ["VerifyRow", "verify"]
 
 
 class _Books:
     """All accounts, the files that were named and not seen yet, and problems that are of no account."""
 
     def __init__(self) -> None:
-        self.accounts: dict[Incarnation, _Account] = {}
+        self.accounts: dict[Incarnation, Account] = {}
         self.files: dict[str, LiveFile] = {}
         self.strangers: list[VerifyRow] = []
         self.lasts: list[LastRun] = []  # of all groups
@@ -126,9 +70,9 @@ class _Books:
                 key = Incarnation(footer.told["topic"], one.partition, None if log is None else log[1].tag)
                 self.account(key).renamed.append((one.start, one.end))
 
-    def account(self, key: Incarnation) -> _Account:
+    def account(self, key: Incarnation) -> Account:
         """The one of a partition."""
-        return self.accounts.setdefault(key, _Account())
+        return self.accounts.setdefault(key, Account())
 
 
 def verify(
@@ -157,18 +101,20 @@ def verify(
         for one in missing.file.slices:
             account = books.account(Incarnation(missing.file.topic, one.partition, missing.tag))
             # What a file holds that can be entered in its place, or was renamed, is not to be written again.
-            mend = _filled((one.start, one.end), account) if subtract((one.start, one.end), account.orphaned) else None
-            account.problems.append(_Problem((one.start, one.end), why, group, mend=mend))
+            folder = name.rpartition("/")[0]
+            beside = [(held.start, held.end) for other, held in account.orphaned if other.rpartition("/")[0] == folder]
+            mend = mend_for((one.start, one.end), account) if subtract((one.start, one.end), beside) else None
+            account.problems.append(Problem((one.start, one.end), why, group, mend=mend))
     for group, offsets in (committed or {}).items():
         _judge_offsets(lake.last(group), group, offsets, books, note)
     rows: list[VerifyRow] = []
     for key in sorted(books.accounts, key=lambda key: (key.topic, key.partition, key.tag or "")):
-        rows += _rows(key, books.accounts[key], is_earlier=books.is_of_earlier_log(key.topic, key.tag))
+        rows += rows_of(key, books.accounts[key], lake.exact, is_earlier=books.is_of_earlier_log(key.topic, key.tag))
     return rows + books.strangers
 
 
 def _read_books(lake: Lake) -> _Books:
-    books, holdings = _Books(), Holdings()
+    books, holdings = _Books(), Holdings(lake.exact)
     for group in lake.groups():
         with contextlib.suppress(DamagedDocumentError):  # told of below
             books.lasts.append(lake.last(group))
@@ -177,15 +123,15 @@ def _read_books(lake: Lake) -> _Books:
             try:
                 found = decided_run(lake, group, run)
             except DamagedDocumentError as error:
-                books.strangers.append(VerifyRow(*_NOWHERE, error.message, group=group, mend="readopt"))
+                books.strangers.append(VerifyRow(*NOWHERE, error.message, group=group, mend="readopt"))
                 continue
             if found is not None and found[0].group != group:
                 right = lake.folder(found[0].group, run)
                 why = f"{lake.folder(group, run)} is a run of group {found[0].group}: move it back to {right}"
-                books.strangers.append(VerifyRow(*_NOWHERE, why, mend="move"))
-                _enter_run(books, holdings, found[0].group, *found)
+                books.strangers.append(VerifyRow(*NOWHERE, why, mend="move"))
+                _enter_run(books, holdings, found[0].group, *found, lake.exact)
             elif found is not None:
-                _enter_run(books, holdings, group, *found)
+                _enter_run(books, holdings, group, *found, lake.exact)
                 coverage = lake.settled_coverage(group, run) if found[1] else found[0].coverage
                 claims |= {(topic, known.identity.tag): known for topic, known in coverage.items()}
         for (topic, tag), known in claims.items():
@@ -199,30 +145,36 @@ def _read_books(lake: Lake) -> _Books:
 
 
 def _enter_run(
-    books: _Books, holdings: Holdings, group: str, manifest: Manifest, withdrawn: set[TopicPartition]
+    books: _Books, holdings: Holdings, group: str, manifest: Manifest, withdrawn: set[TopicPartition], exact: Exact
 ) -> None:
     holdings.add(manifest, withdrawn)
     tags = tags_of(manifest)
-    held = rows_held(manifest.parts, manifest.files)
-    for part, rows in zip(manifest.parts, held, strict=True):
+    slices = slices_held(manifest.parts, manifest.files)
+    for part, held in zip(manifest.parts, slices, strict=True):
         if part.plan.partition not in withdrawn:
             key = Incarnation(*part.plan.partition, tags.get(part.plan.partition.topic))
-            _enter(books.account(key), group, manifest, part, rows)
+            account = books.account(key)
+            _enter(account, group, manifest, part, sum(one.rows for _, one in held))
+            if is_among_others(part):  # for the rest others account, and in folders of times do so between its messages
+                known = [*account.again, *(interval for some in account.by_group.values() for interval in some)]
+                account.again += held_again(part, held, known, timed=manifest.layout.timed, exact=exact)
 
 
-def _enter(account: _Account, group: str, manifest: Manifest, part: ManifestPart, rows: int) -> None:
+def _enter(account: Account, group: str, manifest: Manifest, part: ManifestPart, rows: int) -> None:
     interval, run = (part.plan.start, part.end), manifest.run
     account.skipped += [(gap.start, gap.end) for gap in part.plan.skipped]
-    if part.plan.again:  # the run that wrote it first accounts for its offsets
-        account.again += held_again(part, rows, timed=manifest.layout.timed)
+    if manifest.kind == "backfill":
+        account.filled += [interval, *((gap.start, gap.end) for gap in part.plan.skipped)]
     else:
+        account.ends[group] = max(account.ends.get(group, 0), part.end)
+    if not is_among_others(part):
         account.by_group.setdefault(group, []).append(interval)
         account.exported += [interval] * (manifest.kind != "adoption")
     if not part.balanced or rows != part.rows + part.undecodable:
-        account.problems.append(_Problem(interval, f"run {run} does not account for every offset", group))
+        account.problems.append(Problem(interval, f"run {run} does not account for every offset", group))
     if unexplained := part.gaps.get("unexplained"):
         why = f"run {run} found {unexplained} offsets missing, and no reason: it recorded that, and nothing fills them"
-        account.problems.append(_Problem(interval, why, group))
+        account.problems.append(Problem(interval, why, group))
 
 
 def _judge_stranger(lake: Lake, name: str) -> tuple[VerifyRow, Footer | None]:
@@ -232,11 +184,11 @@ def _judge_stranger(lake: Lake, name: str) -> tuple[VerifyRow, Footer | None]:
         footer = read_footer(lake.store, name)
     if footer is None or "topic" not in footer.told or not footer.slices:
         why = "is in no run's manifest, and readers take it for data"
-        return VerifyRow(*_NOWHERE, f"{name} {why}", mend="move"), None
+        return VerifyRow(*NOWHERE, f"{name} {why}", mend="move"), None
     told, first = footer.told, footer.slices[0]
     why = f"holds what run {told.get('run', '')} wrote, and is not the file of its manifest: readers count it, too"
     where = (told["topic"], first.partition, first.start, first.end)
-    return VerifyRow(*where, *_NO_NUMBERS, f"{name} {why}", mend="move"), footer
+    return VerifyRow(*where, *NO_NUMBERS, f"{name} {why}", mend="move"), footer
 
 
 def _judge_file(books: _Books, file: Published, look: Look, calendars: dict[Layout, Calendar]) -> None:
@@ -247,8 +199,9 @@ def _judge_file(books: _Books, file: Published, look: Look, calendars: dict[Layo
     folder = file.name.rpartition("/")[0]
     for one in slices:
         account = books.account(Incarnation(told.topic, one.partition, told.tag))
-        account.seen += 1
         account.folders.setdefault(folder, []).append((one.start, one.end))
+    for number in {one.partition for one in slices}:
+        books.account(Incarnation(told.topic, number, told.tag)).seen += 1
     if known is None and look.footer is not None:
         _enter_unknown(books, file, look.footer, slices)
     account = books.account(Incarnation(told.topic, slices[0].partition, told.tag))
@@ -263,18 +216,18 @@ def _judge_file(books: _Books, file: Published, look: Look, calendars: dict[Layo
             can = not problems and decode_log(footer.told.get("log", "")) is not None
             why = f"{file.name} is in no run's manifest (it says: {run})"
             mend: Mend = "adopt" if can else "move"
-            account.problems.append(_Problem(interval, why, footer.told.get("group") if can else None, mend=mend))
+            account.problems.append(Problem(interval, why, footer.told.get("group") if can else None, mend=mend))
             for one in slices if can else ():
                 key = Incarnation(told.topic, one.partition, told.tag)
-                books.account(key).orphaned.append((one.start, one.end))
-        account.problems += [_Problem(interval, f"{file.name}{why}", mend="move") for why in problems]
+                books.account(key).orphaned.append((file.name, one))
+        account.problems += [Problem(interval, f"{file.name}{why}", mend="move") for why in problems]
         return
     if look.footer is not None and known.layout.timed:
         calendar = calendars.get(known.layout) or calendars.setdefault(known.layout, known.layout.calendar())
         problems += judge_times(look.footer, known.layout, calendar, file.name)
     mend = "move" if books.is_of_earlier_log(told.topic, told.tag) else "refill"
     account.problems += [
-        _Problem(interval, f"{file.name}{why}", known.group, mend=mend, held=slices) for why in problems
+        Problem(interval, f"{file.name}{why}", known.group, mend=mend, held=slices) for why in problems
     ]
 
 
@@ -305,16 +258,25 @@ def _judge_offsets(
             offset = standing.get(TopicPartition(topic, number))
             whole = books.covered(topic, number, coverage.identity)
             covered = coverage.partitions.get(number, whole)
+            account = books.account(Incarnation(topic, number, coverage.identity.tag))
             if (topic, number) not in told and not whole and not last.joined:
                 _judge_untold(group, coverage.identity.tag, TopicPartition(topic, number), offset or 0, books)
             if not covered:
                 continue
-            end = covered[-1][1]
+            end, exported = covered[-1][1], account.ends.get(group)
+            further = [(max(low, offset or 0), high) for low, high in covered if high > (offset or 0)]
+            if exported == offset and not difference(further, account.filled):  # or neither: there are but backfills
+                if further and offset is not None:
+                    account.awaited.add(offset)
+                    note(
+                        f"group {group} stands at {offset} of {topic}-{number}, where its exports end, and backfills "
+                        "hold what lies further on: its next export goes on around that"
+                    )
+                continue
             if any(offset == high for _, high in (*covered, *whole)):
                 continue
             if offset is None and any(low <= end < high for low, high in whole):
                 continue
-            account = books.account(Incarnation(topic, number, coverage.identity.tag))
             if last.joined and offset is not None and offset > end:
                 note(
                     f"group {group} stands at {offset} of {topic}-{number}, exported up to {end}: its last export was "
@@ -325,7 +287,7 @@ def _judge_offsets(
             low, high = sorted((end if offset is None else offset, end))
             ahead = offset is not None and offset > end
             why = f"group {group} {where}, exported up to {end}"
-            account.standing.append(_Problem((low, high), why, group, "ahead" if ahead else "behind"))
+            account.standing.append(Problem((low, high), why, group, "ahead" if ahead else "behind"))
 
 
 def _judge_untold(group: str, tag: str | None, partition: TopicPartition, offset: int, books: _Books) -> None:
@@ -334,63 +296,4 @@ def _judge_untold(group: str, tag: str | None, partition: TopicPartition, offset
     account = books.account(Incarnation(*partition, tag))
     if offset > 0 and tag is None and not (account.by_group or account.orphaned):
         why = f"group {group} stands at {offset}, and no run tells of this partition"
-        account.standing.append(_Problem((0, offset), why, group, mend=_filled((0, offset), account)))
-
-
-def _rows(key: Incarnation, account: _Account, *, is_earlier: bool) -> Iterator[VerifyRow]:
-    everything = [interval for found in account.by_group.values() for interval in found]
-    accounted = union([*everything, *account.again])
-    known = union([*accounted, *account.skipped])
-    problems = list(account.problems)
-    for folder, held in account.folders.items():
-        problems += [_Problem(twice, f"in two files of {folder}", mend="undo") for twice in overlaps(held)]
-    # Files in two places are seen above: an adoption, and a run that came back, name the same ones.
-    twice = overlaps(interval for interval in account.exported if interval[0] < interval[1])
-    problems += [_Problem(interval, "exported twice", mend="undo") for interval in twice]
-    # Of all groups together: a lake's reader does not ask who exported what.
-    whose = f" of group {next(iter(account.by_group))}" if len(account.by_group) == 1 else ""
-    found = [*everything, *account.skipped, *account.again]
-    for claimant, intervals in account.claimed.items():
-        for claim in intervals:
-            for lacking in subtract(claim, [*found, *account.orphaned]):
-                why = f"in no run, though the last manifest of group {claimant} accounts for it: its run is gone"
-                if is_earlier:
-                    why, who = f"{why}, and the topic was made again: only a copy brings it back", None
-                else:
-                    who = claimant
-                for part in _apart(lacking, account.renamed):
-                    problems.append(_Problem(part, why, who, mend=_filled(part, account)))
-                found.append(lacking)
-    for hole in holes(found):
-        for part in (piece for half in _apart(hole, account.orphaned) for piece in _apart(half, account.renamed)):
-            if is_earlier:
-                problems.append(_Problem(part, f"in no run{whose}, and the topic was made again: nothing can fill it"))
-            else:
-                who = _who_fills(account.by_group, hole) if subtract(part, account.orphaned) else None
-                problems.append(_Problem(part, f"in no run{whose}", who, mend=_filled(part, account)))
-    low, high = (known[0][0], known[-1][1]) if known else (0, 0)
-    # What was passed over, and filled since, is not skipped any more.
-    skipped = sum(end - start for gap in union(account.skipped) for start, end in subtract(gap, accounted))
-    if accounted:
-        gaps = max(0, sum(end - start for start, end in accounted) - account.rows)  # fewer where some are there twice
-        yield VerifyRow(key.topic, key.partition, low, high, account.rows, gaps, skipped, account.seen, None)
-    problems.sort(key=lambda problem: (problem.interval, problem.why))
-    for (start, end), why, group, stands, mend, ranges in problems + account.standing:
-        yield VerifyRow(key.topic, key.partition, start, end, *_NO_NUMBERS, why, stands, group, mend, ranges)
-
-
-def _apart(interval: Interval, others: list[Interval]) -> list[Interval]:
-    """What is in none of the others, and what is."""
-    left = subtract(interval, others)
-    return [*left, *subtract(interval, left)]
-
-
-def _filled(interval: Interval, account: _Account) -> Mend | None:
-    """What a renamed file holds is not to be written again."""
-    return None if any(low < interval[1] and interval[0] < high for low, high in account.renamed) else "fill"
-
-
-def _who_fills(by_group: Mapping[str, list[Interval]], hole: Interval) -> str | None:
-    """Whose exports are to go on through a hole: the group's that ends where it begins."""
-    before = (group for group, found in by_group.items() if any(end == hole[0] for _, end in found))
-    return next(before, next(iter(by_group), None))
+        account.standing.append(Problem((0, offset), why, group, mend=mend_for((0, offset), account)))
