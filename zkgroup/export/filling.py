@@ -19,7 +19,7 @@ from zkgroup.export.layout import read_name
 from zkgroup.export.plan import in_no_file, make_backfill
 from zkgroup.export.renamed import refuse_renamed
 from zkgroup.export.request import ExportRequest
-from zkgroup.export.rundata import TopicIdentity
+from zkgroup.export.rundata import RunPlan, TopicIdentity
 from zkgroup.export.shell import PARTITIONS, export_command, filling
 from zkgroup.export.words import ExportPlan, Lost, OffsetRange, PartitionFacts, Policies
 from zkgroup.protocol.names import TopicPartition
@@ -100,6 +100,17 @@ def plan_backfill(
     wanted = [*in_no_file(plan.partitions, fills=False), *(OffsetRange(key, one.start, one.end) for key, one in again)]
     refuse_renamed(lake, wanted, identities, named, {group, *others})
     return plan
+
+
+def refuse_to_finish(lake: Lake, left: RunPlan, state: str) -> None:
+    """Raise where a backfill finds that another export was left unfinished: to finish that one moves the group."""
+    if left.kind != "backfill":
+        raise RefusedError(
+            f"run {left.run} of group {left.group} was left {state}, and would have to be finished first: that moves "
+            "the group, and a backfill never does",
+            f"{export_command(lake.store.destination, '', left.group)} finishes it, --status tells of it; then run this "
+            "again",
+        )
 
 
 def _is_open(lost: Lost, held: Sequence[Interval]) -> bool:

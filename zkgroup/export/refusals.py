@@ -6,15 +6,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from zkgroup.errors import RefusedError
-from zkgroup.export.shell import export_command
 from zkgroup.export.words import PartitionFacts, PartitionPlan
 from zkgroup.words import listed
 
 if TYPE_CHECKING:
-    from zkgroup.export.destination import Destination
     from zkgroup.export.group import ExportGroup
     from zkgroup.export.lake import Lake, LastRun
-    from zkgroup.export.rundata import RunPlan
 
 #: What helps where a name is taken that a file of this run was to have.
 TAKEN_REMEDY: Final = (
@@ -62,16 +59,6 @@ class Live(RefusedError):
 def taken_name(where: object) -> RefusedError:
     """The error for a file of another run under the name that one of ours was to have."""
     return RefusedError(f"{where} exists already, and is another run's", TAKEN_REMEDY)
-
-
-def refuse_to_finish(left: RunPlan, state: str, to: Destination) -> None:
-    """Raise where a backfill finds that another export was left unfinished: to finish that one moves the group."""
-    if left.kind != "backfill":
-        raise RefusedError(
-            f"run {left.run} of group {left.group} was left {state}, and would have to be finished first: that moves "
-            "the group, and a backfill never does",
-            f"{export_command(to, '', left.group)} finishes it, --status tells of it; then run this again",
-        )
 
 
 def refuse_other_cluster(group: ExportGroup, lake: Lake, facts: Iterable[PartitionFacts], last: LastRun) -> None:

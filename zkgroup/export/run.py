@@ -2,38 +2,38 @@
 
 The order of looks: a first one without any lock, so that an export with nothing to do changes nothing and needs no
 Spark; then the group's claim, and a look again, which is the one that counts. What is found unfinished is finished
-before anything else, and then that is all: the next export takes what is new.
+before anything else, and then that is all, unless topics were asked for that are none of its: the next export takes
+what is new.
 """
 
 from __future__ import annotations
 
 import logging
-import socket
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from zkgroup import __version__
 from zkgroup.errors import NotFoundError, RefusedError, UsageError
 from zkgroup.export.book import Book
 from zkgroup.export.bounds import notes_on, refuse_backwards, refuse_unknown
 from zkgroup.export.claim import ExportClaim
 from zkgroup.export.documents import decode_pointer
-from zkgroup.export.filling import plan_backfill
+from zkgroup.export.filling import plan_backfill, refuse_to_finish
 from zkgroup.export.group import ExportGroup
-from zkgroup.export.lake import Lake, LastRun
-from zkgroup.export.layout import Layout, LayoutWish, parse_compression
+from zkgroup.export.lake import Lake
+from zkgroup.export.layout import LayoutWish, parse_compression
 from zkgroup.export.master import choose_master, refuse_if_silent
 from zkgroup.export.neighbours import binding_layout
 from zkgroup.export.packages import require
 from zkgroup.export.passing_over import passed_over, words_on
 from zkgroup.export.plan import in_no_file, make_plan
-from zkgroup.export.refusals import refuse_other_cluster, refuse_to_finish
+from zkgroup.export.refusals import refuse_other_cluster
 from zkgroup.export.renamed import refuse_renamed_in_place
 from zkgroup.export.request import DEFAULT_TARGET_BYTES, ExportRequest, Settle
-from zkgroup.export.rundata import Pointer, RunPlan, TopicIdentity, now_ms
+from zkgroup.export.run_plan import run_plan_of
+from zkgroup.export.rundata import Pointer, RunPlan, TopicIdentity
 from zkgroup.export.settling import forget
 from zkgroup.export.steps import ExportRun
 from zkgroup.export.store import open_store
@@ -166,7 +166,7 @@ class _Export:
         """Finish what was left, whatever it is of, but for a run that moves the group where that is to stay."""
         left, request = run.plan, self._request
         if request.backfill:
-            refuse_to_finish(left, state, self._lake.store.destination)
+            refuse_to_finish(self._lake, left, state)
         besides = tuple(topic for topic in request.topics if topic not in left.topics)
         self._warn(
             f"going on with run {left.run} of group {request.group}, which was left {state}: its ranges are exported, "
@@ -286,7 +286,9 @@ class _Export:
             topic: replace(identity, cleanup=cleanup.get(topic), tag=tags[topic])
             for topic, identity in identities.items()
         }
-        return plan, self._run_plan(plan, known, last, cluster, kafka, layout)
+        isolation = kafka.properties.get("isolation.level", "read_committed")
+        run = self._lake.new_run(request.group)
+        return plan, run_plan_of(run, request, plan, known, last, cluster, isolation, layout)
 
     def _join(self, stack: ExitStack, registry: Registry, config: ConsumerConfig) -> None:
         from zkgroup.export.membership import Membership
@@ -353,44 +355,6 @@ class _Export:
             )
         return plan_backfill(self._lake, request, facts, identities, tags, book, policies, self._once)
 
-    def _run_plan(
-        self,
-        plan: ExportPlan,
-        known: Mapping[str, TopicIdentity],
-        last: LastRun,
-        cluster: str,
-        kafka: KafkaSettings,
-        layout: Layout,
-    ) -> RunPlan:
-        request = self._request
-        parts = tuple(
-            part
-            for part in plan.partitions
-            if part.start < part.end or part.moves or part.skipped or not _is_covered(last, part.partition)
-        )
-        return RunPlan(
-            run=self._lake.new_run(request.group),
-            group=request.group,
-            kind="backfill" if request.backfill else "export",
-            cluster=cluster,
-            planned=now_ms(),
-            isolation=kafka.properties.get("isolation.level", "read_committed"),
-            compression=request.compression,
-            target_bytes=request.target_bytes,
-            range_messages=request.range_messages,
-            max_bytes=request.max_bytes,
-            skip_deleted=request.skip_lost or request.policies.expired == "earliest",
-            record_unexplained=request.record_unexplained,
-            topics={
-                topic: identity for topic, identity in known.items() if any(p.partition.topic == topic for p in parts)
-            },
-            partitions=parts,
-            previous=last.run,
-            host=socket.gethostname(),
-            release=__version__,
-            layout=layout,
-        )
-
     # --- Spark ------------------------------------------------------------------------------------------------------
 
     def _require_spark(self) -> None:
@@ -407,8 +371,3 @@ class _Export:
 
         request = self._request
         return SparkJobs(request.master, request.conf, timeout=request.spark_timeout, log=request.log)
-
-
-def _is_covered(last: LastRun, partition: tuple[str, int]) -> bool:
-    topic = last.coverage.get(partition[0])
-    return topic is not None and partition[1] in topic.partitions
