@@ -108,8 +108,8 @@ def refuse_to_finish(lake: Lake, left: RunPlan, state: str) -> None:
         raise RefusedError(
             f"run {left.run} of group {left.group} was left {state}, and would have to be finished first: that moves "
             "the group, and a backfill never does",
-            f"{export_command(lake.store.destination, '', left.group)} finishes it, --status tells of it; then run this "
-            "again",
+            f"{export_command(lake.store.destination, '', left.group)} finishes it, --status tells of it; then run "
+            "this again",
         )
 
 
