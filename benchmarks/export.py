@@ -66,6 +66,53 @@ with SparkJobs(master, {}) as spark, Registry(ZooKeeperSettings(connect), 30.0) 
         assert sum(row.rows for row in rows) == int(wanted)
 """
 
+# What confluent-kafka and pyarrow alone take: neither Spark nor accounts, four columns, nothing is looked at twice.
+_BARE_JOB = """
+import multiprocessing, os, sys, time
+from operator import itemgetter
+import pyarrow as pa, pyarrow.parquet as pq
+from confluent_kafka import Consumer, Message, TopicPartition
+bootstrap, topic, out, cores, partitions, jobs, wanted = sys.argv[1:]
+SCHEMA = pa.schema([("offset", pa.int64()), ("timestamp", pa.timestamp("ms", "UTC")), ("key", pa.binary()),
+    ("value", pa.binary())])
+SETTINGS = {"bootstrap.servers": bootstrap, "group.id": "bare", "enable.auto.commit": False,
+    "enable.partition.eof": True, "fetch.queue.backoff.ms": 5, "queued.min.messages": 2000, "fetch.wait.max.ms": 2}
+def copy(job):
+    number, partition = job
+    consumer, rows, done = Consumer(SETTINGS), 0, False
+    consumer.assign([TopicPartition(topic, partition, 0)])
+    with pq.ParquetWriter(f"{out}/{number}-{partition}.parquet", SCHEMA, compression="zstd") as writer:
+        while not done:
+            batch = consumer.consume(2000, 0.01)
+            if any(map(Message.error, batch)):
+                done, batch = True, [message for message in batch if message.error() is None]
+            times = pa.array(map(itemgetter(1), map(Message.timestamp, batch)), pa.int64()).cast(SCHEMA.field(1).type)
+            columns = [pa.array(map(Message.offset, batch), pa.int64()), times,
+                pa.array(map(Message.key, batch), pa.binary()), pa.array(map(Message.value, batch), pa.binary())]
+            writer.write_batch(pa.record_batch(columns, schema=SCHEMA))
+            rows += len(batch)
+    consumer.close()
+    return rows
+os.makedirs(out, exist_ok=True)
+with multiprocessing.Pool(int(cores)) as pool:
+    for number in range(int(jobs)):
+        began = time.monotonic()
+        rows = sum(pool.map(copy, [(number, partition) for partition in range(int(partitions))], chunksize=1))
+        print(f"job {time.monotonic() - began:.3f}")
+        assert rows == int(wanted)
+"""
+
+
+def limit(bench: Bench, rounds: int, messages: int) -> Row:
+    """Warm jobs beside a bare loop on the same libraries."""
+    return _limit(_Exports(bench, fill(bench, messages, 100, PARTITIONS), messages, "", ""), rounds, messages)
+
+
+def _limit(exports: _Exports, rounds: int, messages: int) -> Row:
+    row = Row(f"export {messages:,} × 100 B, warm job", "a bare loop", "s", "less", 0.8)
+    row.theirs, row.ours = exports.bare(rounds), exports.our_warm(rounds)
+    return row
+
 
 def export(bench: Bench, rounds: int, messages: int) -> list[Row]:
     """Whole processes and warm jobs with small and larger messages; cores; partitions; nothing new."""
@@ -82,7 +129,7 @@ def export(bench: Bench, rounds: int, messages: int) -> list[Row]:
         warm.theirs, warm.ours = peer.warm(rounds), peer.our_warm(rounds)
         rows.append(warm)
         if size == 100:
-            rows += _scaling(bench, peer, topic, count, rounds)
+            rows += [_limit(peer, rounds, count), *_scaling(bench, peer, topic, count, rounds)]
     return rows
 
 
@@ -144,6 +191,11 @@ class _Exports:
         arguments = [self._bench.sandbox.bootstrap, self._bench.sandbox.connect, self._topic, str(self._out())]
         arguments += [self._bench.group(), master or self._master, str(rounds + 1), str(self._count)]
         return _jobs(run([sys.executable, "-c", _OUR_JOB, *arguments]).output)[1:]
+
+    def bare(self, rounds: int) -> list[float]:
+        """Seconds for each of the bare loop's jobs but the first."""
+        arguments = [self._bench.sandbox.bootstrap, self._topic, str(self._out()), str(CORES), str(PARTITIONS)]
+        return _jobs(run([sys.executable, "-c", _BARE_JOB, *arguments, str(rounds + 1), str(self._count)]).output)[1:]
 
 
 def _jobs(output: str) -> list[float]:
