@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from export_points import driven
-from exports import offsets, problems, root_of
+from exports import joining, made_again, offsets, problems, root_of
 from hypothesis import example, given
 from hypothesis import strategies as st
 from resets import drop_messages
@@ -22,9 +22,10 @@ from zkgroup.export.layout import LayoutWish
 from zkgroup.export.plan import make_plan
 from zkgroup.export.run import PartitionSummary
 from zkgroup.export.verify import verify
-from zkgroup.export.words import PartitionFacts, PartitionPlan, Policies
+from zkgroup.export.words import Disagreement, PartitionFacts, PartitionPlan, Policies
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
 
 Export = Callable[..., list[PartitionSummary]]
 Scene = tuple[str, str]
@@ -61,11 +62,11 @@ def test_nothing_is_read_twice_and_nothing_is_passed(
 
 
 @pytest.mark.parametrize("committed", [0, 3, 4, 7, 9, 12, 15, None])
-def test_only_who_stands_where_exports_end_goes_on_around(committed: int | None) -> None:
-    """Elsewhere the group was moved: what lies behind its exports is told of then, as ever."""
+def test_exports_end_before_what_backfills_hold_further_on(committed: int | None) -> None:
+    """Wherever the group stands; where there are none, a group behind all of it begins where nobody was."""
     fact = PartitionFacts(T0, committed, 3, 0, 20, coverage=((0, 4), (9, 12)))
     found = spared(fact, [(0, 4)], [(9, 12)])
-    assert (found != fact) == (committed == 4)
+    assert (found.coverage, found.filled) == (((0, 4),), ((9, 12),))
     assert spared(fact, [(0, 4), (12, 12)], [(9, 12)]) == fact
     alone = spared(PartitionFacts(T0, committed, 3, 0, 20, coverage=((9, 12),)), [], [(9, 12)])
     assert alone.filled == (((9, 12),) if committed is None or committed < 12 else ())
@@ -210,4 +211,103 @@ def test_a_backfill_does_not_finish_what_moves_the_group(
     assert [(row.topic, row.rows) for row in rows] == [(topic, 40), (other, 10)]
     assert [line.endswith(f": its ranges are exported, then {other}") for line in told] == [True]
     assert (committed(group, topic), committed(group, other)) == (40, 10)
+    assert problems(lake) == []
+
+
+@pytest.fixture
+def gap(in_process: Export, scene: Scene) -> Scene:
+    """The same topic and group, exported up to 5, with a backfill from 10 to 20."""
+    topic, group = scene
+    in_process(group, topic, until=at(topic, 5))
+    in_process(group, topic, backfill=True, begin=at(topic, 10), until=at(topic, 20))
+    return scene
+
+
+@pytest.mark.parametrize("stands", [3, 7, 10, 15, 30])
+@pytest.mark.parametrize("believed", ["lake", "group"])
+def test_a_group_that_was_moved_is_held_against_where_its_exports_end(
+    in_process: Export, gap: Scene, commit: Callable[..., None], lake: Lake, stands: int, believed: Disagreement
+) -> None:
+    """The backfill is not their end: with the lake's word nothing is passed over, with the group's all that is in no
+    file is recorded."""
+    topic, group = gap
+    commit(group, {TopicPartition(topic, 0): stands})
+    found = [row.problem for row in verify(lake, {group: {TopicPartition(topic, 0): stands}}) if row.problem]
+    assert f"group {group} stands at {stands}, exported up to 5" in found
+    behind = f"is at {stands}, exported up to 5|already holds offsets 0 to 4 of .* it stands at {stands}:"
+    with pytest.raises(RefusedError, match=behind):
+        in_process(group, topic)
+    policies = Policies(disagreement=believed)
+    if (stands, believed) == (3, "group"):
+        with pytest.raises(RefusedError, match=behind):
+            in_process(group, topic, policies=policies)
+        return
+    in_process(group, topic, policies=policies)
+    passed = set() if believed == "lake" else set(range(5, stands)) - set(range(10, 20))
+    assert (offsets(lake), problems(lake)) == (sorted(set(range(40)) - passed), [])
+    (row,) = verify(lake)
+    assert row.skipped == len(passed)
+    in_process(group, topic, backfill=True, begin=EARLIEST, until=COMMITTED)
+    assert (offsets(lake), problems(lake)) == (list(range(40)), [])
+
+
+@pytest.mark.parametrize("stands", [5, 7, 15, 30])
+def test_a_member_goes_on_around_it_too(
+    in_process: Export, gap: Scene, commit: Callable[..., None], lake: Lake, stands: int
+) -> None:
+    """What the other members have read, and no backfill holds, is recorded."""
+    topic, group = gap
+    commit(group, {TopicPartition(topic, 0): stands})
+    in_process(group, topic, join=joining(group))
+    read_by_others = set(range(5, stands)) - set(range(10, 20))
+    assert (offsets(lake), problems(lake)) == (sorted(set(range(40)) - read_by_others), [])
+
+
+def test_a_group_that_was_renamed_goes_on_around_it(
+    in_process: Export, gap: Scene, commit: Callable[..., None], lake: Lake
+) -> None:
+    """It stands where the exports of the other name end."""
+    topic, group = gap
+    commit(f"{group}-2", {TopicPartition(topic, 0): 5})
+    assert read(in_process(f"{group}-2", topic)) == [(5, 10), (20, 40)]
+    assert (offsets(lake), problems(lake)) == (list(range(40)), [])
+
+
+@pytest.mark.parametrize("stands", [6, 10, None])
+def test_a_lake_that_began_with_a_backfill_waits_for_the_groups_exports(
+    in_process: Export, scene: Scene, commit: Callable[..., None], lake: Lake, stands: int | None
+) -> None:
+    """Nobody has moved a group that has exported nothing."""
+    topic, group = scene
+    if stands is not None:
+        commit(group, {TopicPartition(topic, 0): stands})
+    in_process(group, topic, backfill=True, begin=at(topic, 8), until=at(topic, 12))
+    assert [row.problem for row in verify(lake, {group: {TopicPartition(topic, 0): stands}})] == [None]
+    in_process(group, topic)
+    assert (offsets(lake), problems(lake)) == (list(range(min(stands or 0, 8), 40)), [])
+
+
+def test_what_retention_took_behind_the_backfill_is_told(
+    in_process: Export, scene: Scene, kafka: KafkaSettings, lake: Lake
+) -> None:
+    """A first export comes to a log that begins further on: that is refused, or recorded."""
+    topic, group = scene
+    in_process(group, topic, backfill=True, begin=EARLIEST, until=at(topic, 5))
+    drop_messages(kafka, TopicPartition(topic, 0), 12)
+    with pytest.raises(RefusedError, match="7 offsets of 1 partition"):
+        in_process(group, topic, begin="earliest")
+    in_process(group, topic, begin="earliest", policies=Policies(expired="earliest"))
+    (row,) = verify(lake)
+    assert (row.problem, row.rows, row.skipped) == (None, 33, 7)
+
+
+def test_what_was_not_exported_of_an_earlier_log_is_no_gap(
+    in_process: Export, gap: Scene, registry: Registry, fill: Callable[..., object], lake: Lake
+) -> None:
+    """Before a backfill as behind one: it was left there."""
+    topic, group = gap
+    assert problems(lake) == []
+    made_again(registry, topic)
+    fill(topic, 7)
+    in_process(group, topic, policies=Policies(recreated="earliest"))
     assert problems(lake) == []

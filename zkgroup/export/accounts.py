@@ -65,8 +65,9 @@ class Account:
     each group's last manifest of this log accounts for; ``again``: what was written again, for runs that may be gone;
     ``orphaned``: whole files that no manifest names, with their ranges; ``renamed``: what files hold that have other
     names, or lie elsewhere, than they were given; ``exported``: ``by_group`` without what adoptions enter, which is
-    there already; ``filled``: what backfills account for; ``ends``: where each group's exports end without them;
-    ``awaited``: where groups stand there, so that what is missing further on is for their next exports."""
+    there already; ``filled``: what backfills account for; ``passed``: what all other runs do, with
+    what they have passed over; ``awaited``: where groups stand behind these, so that what is missing further on is for
+    their next exports."""
 
     by_group: dict[str, list[Interval]] = field(default_factory=dict)
     exported: list[Interval] = field(default_factory=list)
@@ -75,7 +76,7 @@ class Account:
     orphaned: list[tuple[str, Slice]] = field(default_factory=list)
     renamed: list[Interval] = field(default_factory=list)
     filled: list[Interval] = field(default_factory=list)
-    ends: dict[str, int] = field(default_factory=dict)
+    passed: list[Interval] = field(default_factory=list)
     awaited: set[int] = field(default_factory=set)
     skipped: list[Interval] = field(default_factory=list)
     rows: int = 0  # of the files that are to be there
@@ -141,7 +142,9 @@ def _missing(account: Account, found: list[Interval], exact: Exact, *, is_earlie
                 yield Problem(part, why, who, mend=mend_for(part, account))
     # Of all groups together: a lake's reader does not ask who exported what.
     whose = f" of group {next(iter(account.by_group))}" if len(account.by_group) == 1 else ""
-    unheld = [hole for hole in holes(found) if not any(offset <= hole[0] for offset in account.awaited)]
+    # Of an earlier log what was behind all exports was left there.
+    awaited = {end for _, end in union(account.passed)[-1:]} if is_earlier else account.awaited
+    unheld = [hole for hole in holes(found) if not any(offset <= hole[0] for offset in awaited)]
     unfilled = beside(unheld, account, exact)
     for pieces in (unfilled, difference(unheld, unfilled)):
         for part, few in _together(pieces, account):

@@ -12,18 +12,20 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from zkgroup.errors import NotFoundError, RefusedError
 from zkgroup.export.coverage import extended
 from zkgroup.export.documents import DamagedDocumentError, decode_layout, decode_log, encode_manifest
+from zkgroup.export.footer import Footer
 from zkgroup.export.history import decided
 from zkgroup.export.holdings import Exact, Holdings, Incarnation, is_of_times, offsets_of
 from zkgroup.export.intervals import Interval, holes, overlaps, subtract, union
 from zkgroup.export.judging import LOOKS, look_at, wrong_with
 from zkgroup.export.lake import MANIFEST, Lake
 from zkgroup.export.layout import Layout
+from zkgroup.export.renamed import stray_files
 from zkgroup.export.replacing import Place, missing_from, replaced
 from zkgroup.export.rundata import Manifest, ManifestFile, ManifestPart, TopicCoverage, TopicIdentity, now_ms
 from zkgroup.export.words import Lost, PartitionPlan, Skipped, Slice
@@ -56,6 +58,12 @@ class _Known:
     there: Collection[str]
     missing: Mapping[Place, Sequence[Lost]]
     adopted: Mapping[Incarnation, Sequence[tuple[Interval, str]]]  # what adoptions account for, and their folders
+    # What files hold that are not to be entered now: those of other groups, and those under other names than theirs.
+    foreign: dict[Incarnation, list[Interval]] = field(default_factory=lambda: defaultdict(list))
+
+    def accounted(self, key: Incarnation) -> list[Interval]:
+        """What runs account for, and what is in such files."""
+        return [*self.holdings.held(key), *self.foreign.get(key, ())]
 
 
 def adopt(
@@ -94,7 +102,7 @@ def adopt(
     of_times = orphans[0].layout.timed
     spanning = skip_lost and of_times
     entered = [
-        (files, _parts(files, again, known.holdings, lake.exact, spanning=spanning)) for files in _generations(orphans)
+        (files, _parts(files, again, known.accounted, lake.exact, spanning=spanning)) for files in _generations(orphans)
     ]
     doubtful = [
         part for _, parts in entered for part in parts if of_times and "unrecorded" in part.gaps and not part.plan.again
@@ -141,18 +149,20 @@ def _read_known(lake: Lake, group: str, topics: Iterable[str]) -> _Known:
 
 
 def _whole(
-    lake: Lake, group: str, cluster: str, topics: Iterable[str], known: _Known, warn: Callable[[str], None]
+    lake: Lake, group: str, cluster: str, topics: Collection[str], known: _Known, warn: Callable[[str], None]
 ) -> Iterator[Orphan]:
-    """The group's files that no manifest names and that are as they were written."""
+    """The group's files that no manifest names and that are as they were written; ``known`` is told of the others."""
     with ThreadPoolExecutor(LOOKS, thread_name_prefix="zkgroup-adopt") as pool:
         for topic in topics:
             unnamed = [file for file in lake.published(topic) if file.name not in known.holdings.files]
             for file, look in pool.map(lambda file: (file, look_at(lake, file)), unnamed):
                 told = {} if look.footer is None else look.footer.told
+                wrong = wrong_with(file, look, None)
+                if look.footer is not None and (wrong or told.get("group") != group):
+                    _enter_foreign(lake, known, file.name, look.footer)
                 if look.footer is not None and told.get("group") != group:
                     continue
                 found = decode_log(told.get("log", ""))
-                wrong = wrong_with(file, look, None)
                 if wrong or look.footer is None:
                     warn(f"{file.name}{wrong[0]}: it is not adopted")
                 elif found is None or "layout" not in told:
@@ -165,6 +175,16 @@ def _whole(
                     entry = ManifestFile(told.get("file", ""), file.name, topic, rows, file.size, slices)
                     layout = decode_layout(f"the layout in {lake.store.uri}/{file.name}", told["layout"])
                     yield Orphan(entry, look.footer.run, found[1], layout)
+    for name, footer in stray_files(lake, topics):
+        _enter_foreign(lake, known, name, footer)
+
+
+def _enter_foreign(lake: Lake, known: _Known, name: str, footer: Footer) -> None:
+    log = decode_log(footer.told.get("log", ""))
+    held = lake.exact(name)
+    for one in footer.slices:
+        key = Incarnation(footer.told.get("topic", ""), one.partition, None if log is None else log[1].tag)
+        known.foreign[key] += [(one.start, one.end)] if held is None else held.get(one.partition, ())
 
 
 def _alone(
@@ -258,7 +278,7 @@ def _generations(orphans: Iterable[Orphan]) -> list[list[Orphan]]:
 def _parts(
     orphans: Iterable[Orphan],
     again: Mapping[Place, Sequence[Lost]],
-    holdings: Holdings,
+    accounted: Callable[[Incarnation], Sequence[Interval]],
     exact: Exact,
     *,
     spanning: bool,
@@ -281,7 +301,7 @@ def _parts(
     parts: list[ManifestPart] = []
     for partition, some in fresh.items():
         whole = union((one.start, one.end) for _, one in some)
-        taken = holdings.held(Incarnation(*partition, tags[partition.topic]))
+        taken = accounted(Incarnation(*partition, tags[partition.topic]))
         between = [piece for hole in holes(whole) for piece in subtract(hole, taken)] if spanning else []
         for low, high in whole:
             skipped = tuple(Skipped("unrecorded", *piece) for piece in between if piece[1] <= low)

@@ -10,13 +10,13 @@ from zkgroup.export.words import PartitionFacts, PartitionPlan, Skipped
 
 
 def spared(fact: PartitionFacts, exported: Iterable[Interval], filled: Iterable[Interval]) -> PartitionFacts:
-    """``fact``, where the group stands where its exports end, or has neither offset nor exports: with what backfills
-    have ``filled`` behind that as ``filled``, and as no part of ``coverage``. ``exported``: what all other runs of the
-    group account for."""
+    """``fact``, with what backfills have ``filled`` behind the end of what all other runs have ``exported`` as its
+    ``filled``, and as no part of ``coverage``: exports end before it, wherever the group stands. Where there are no
+    exports, unless the group stands behind all of it: what lies between is nobody's then."""
     done = union(exported)
     end = done[-1][1] if done else 0
     ahead = [piece for interval in union(filled) for piece in subtract(interval, done) if piece[0] >= end]
-    if not ahead or (fact.committed != end if done else (fact.committed or 0) >= ahead[-1][1]):
+    if not ahead or (not done and (fact.committed or 0) >= ahead[-1][1]):
         return fact
     coverage = [piece for interval in fact.coverage for piece in subtract(interval, ahead)]
     if done:

@@ -162,6 +162,8 @@ def _begin_without_offset(
         kind = "behind the log" if start == fact.begin else "beyond"
         troubles.add(kind, f"{name} is to begin at {start}, its log ends at {fact.log_end}")
         return None
+    if fact.filled and start == fact.log_start and not fact.exact:
+        start = min(start, fact.filled[-1][1])  # what retention took behind the backfill is told of
     place = _agreed(fact, start, policies.disagreement, troubles)
     if not fact.coverage and not fact.exact and fact.log_start < start == fact.log_end:
         place = start, (Skipped("latest", fact.log_start, start),)  # else what is passed over has been agreed on

@@ -43,6 +43,7 @@ class Book:
     def __init__(self, lake: Lake, own: str) -> None:
         self._lake = lake
         self._own = own
+        self._runs: dict[str, Sequence[tuple[Manifest, set[TopicPartition]]]] = {}
 
     @cached_property
     def last(self) -> LastRun:
@@ -134,19 +135,20 @@ class Book:
     def around_backfills(
         self, facts: Iterable[PartitionFacts], identities: Mapping[str, TopicIdentity]
     ) -> list[PartitionFacts]:
-        """``facts`` with what the group's own backfills hold of what is yet to be exported: that is not in the way. Its
-        runs are read only where they hold something behind its offset."""
+        """``facts`` with what backfills hold of what is yet to be exported: that is not in the way. Runs are read only
+        where the group does not stand at the end of all that they hold."""
         return [
             spared(fact, *self._accounted(fact.partition, identities[fact.partition.topic]))
-            if not fact.remade and fact.coverage and fact.coverage[-1][1] > (fact.committed or 0)
+            if not fact.remade and fact.coverage and fact.coverage[-1][1] != fact.committed
             else fact
             for fact in facts
         ]
 
     def _accounted(self, partition: TopicPartition, now: TopicIdentity) -> tuple[list[Interval], list[Interval]]:
-        """What the group's runs account for of a partition's present log: backfills apart, as the second."""
+        """What all groups' runs account for of a partition's present log: backfills apart, as the second."""
         found: tuple[list[Interval], list[Interval]] = [], []
-        for manifest, withdrawn in self._runs:
+        sharing = [group for group, last in self.others.items() if of_log([last], partition.topic, now)]
+        for manifest, withdrawn in (run for group in (self._own, *sharing) for run in self._runs_of(group)):
             known = manifest.coverage.get(partition.topic)
             log = manifest.topics.get(partition.topic, None if known is None else known.identity)
             if log is None or not log.same(now) or partition in withdrawn:
@@ -157,9 +159,10 @@ class Book:
                     place += [(part.plan.start, part.end), *((gap.start, gap.end) for gap in part.plan.skipped)]
         return found
 
-    @cached_property
-    def _runs(self) -> Sequence[tuple[Manifest, set[TopicPartition]]]:
-        return list(decided(self._lake, self._own))
+    def _runs_of(self, group: str) -> Sequence[tuple[Manifest, set[TopicPartition]]]:
+        if group not in self._runs:
+            self._runs[group] = list(decided(self._lake, group))
+        return self._runs[group]
 
     def complete(
         self, facts: Iterable[PartitionFacts], identities: Mapping[str, TopicIdentity],

@@ -84,6 +84,10 @@ def refuse_backwards(begin: Bound, until: Bound) -> None:
     """Raise ``UsageError`` where one time is to be the beginning, and an earlier one the end."""
     if begin.kind == until.kind == "time" and begin.millis > until.millis:
         raise UsageError(f"--from {begin} is later than --until {until}", "--from is the earlier of the two")
+    for partition, start in begin.offsets.items() if begin.named and until.named else ():
+        end = until.offsets.get(partition)
+        if isinstance(start, int) and isinstance(end, int) and start > end:
+            raise UsageError(f"{partition}: --from {start} is behind --until {end}", "--from is the lower of the two")
 
 
 def refuse_unknown(begin: Bound, until: Bound, topics: Mapping[str, Sequence[int]]) -> None:

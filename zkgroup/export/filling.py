@@ -54,11 +54,11 @@ def plan_backfill(
     others = {other: _held_by(lake, other) for other in shared}
     there = {file.name for topic in tags for file in lake.published(topic)}
     lost = own.lost(there, tags)
-    named = set(own.files).union(*(theirs.files for theirs in others.values()))
+    named = {name: live.file.bytes for some in (own, *others.values()) for name, live in some.files.items()}
     # In folders of times a file that is missing has all that its folder has of its range: that is written again first.
     found = [
         replace(fact, coverage=union((*own.held(Incarnation(*fact.partition, tag)),
-                                      *lake.intervals(fact.partition, tag, named, exact=True),
+                                      *lake.intervals(fact.partition, tag, named.keys(), exact=True),
                                       *((one.start, one.end) for one in lost.get(fact.partition, ())))))
         for fact in facts
         for tag in (tags.get(fact.partition.topic),)

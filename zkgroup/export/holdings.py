@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from typing import NamedTuple, TypeAlias
 
-from zkgroup.export.intervals import Interval, subtract
+from zkgroup.export.intervals import Interval, difference, subtract
 from zkgroup.export.layout import Layout
 from zkgroup.export.rundata import Manifest, ManifestFile, ManifestPart, slices_held
 from zkgroup.export.words import Lost, Slice
@@ -50,7 +50,7 @@ class Holdings:
         self._exact = exact
         self.files: dict[str, LiveFile] = {}
         self._held: dict[Incarnation, list[Interval]] = {}
-        self._gone: dict[Incarnation, list[Interval]] = {}  # of a folder of times, others' messages may be among them
+        self._gone: dict[Incarnation, list[Interval]] = {}
 
     def add(self, manifest: Manifest, withdrawn: Set[TopicPartition]) -> None:
         """A run; what was ``withdrawn`` of it is not there."""
@@ -61,8 +61,7 @@ class Holdings:
             if part.plan.partition in withdrawn:
                 continue
             place = self._held.setdefault(Incarnation(topic, partition, tags.get(topic)), [])
-            of_times = manifest.layout.timed and bool(part.plan.again)
-            gone = self._gone.setdefault(Incarnation(topic, partition, tags.get(topic)), []) if of_times else place
+            gone = self._gone.setdefault(Incarnation(topic, partition, tags.get(topic)), [])
             gone += [(gap.start, gap.end) for gap in part.plan.skipped if gap.kind not in FILLABLE]
             for lost in part.plan.again:
                 self._forget(lost, partition)
@@ -92,11 +91,12 @@ class Holdings:
 
     def held(self, key: Incarnation) -> list[Interval]:
         """The offsets that are accounted for: exported, or gone for good."""
-        return [*self.taken(key), *self._gone.get(key, ())]
+        return [*self._held.get(key, ()), *self._gone.get(key, ())]
 
     def taken(self, key: Incarnation) -> list[Interval]:
-        """Those of them that are in no file which no run names."""
-        return self._held.get(key, [])
+        """Those of them that are in no file which no run names: what was recorded as gone may be there again, from a
+        copy, or, in a folder of times, be others' messages."""
+        return difference(self._held.get(key, ()), self._gone.get(key, ()))
 
     def lost(self, there: Collection[str], tags: Mapping[str, str | None]) -> dict[TopicPartition, list[Lost]]:
         """The ranges of files that are not ``there``, of the topics of ``tags`` in these incarnations."""

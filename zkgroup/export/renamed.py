@@ -3,10 +3,11 @@ and what they hold is there. It is neither written again nor recorded as lost.""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, Final
 
 from zkgroup.errors import RefusedError
 from zkgroup.export.book import Book
@@ -17,25 +18,36 @@ from zkgroup.export.layout import is_read, read_name
 from zkgroup.export.plan import in_no_file
 from zkgroup.export.request import ExportRequest
 from zkgroup.export.rundata import TopicCoverage, TopicIdentity
-from zkgroup.export.words import OffsetRange, PartitionPlan
+from zkgroup.export.words import OffsetRange, PartitionPlan, StoredFile
 
 if TYPE_CHECKING:
     from zkgroup.export.footer import Footer
+
+#: A folder with very many files beside the topics' is none that was moved out of them.
+_STRAYS: Final = 100
 
 
 def refuse_renamed(
     lake: Lake,
     wanted: Sequence[OffsetRange],
     identities: Mapping[str, TopicIdentity],
-    named: Collection[str] = (),
+    named: Mapping[str, int] | None = None,
     of: Collection[str] = (),
 ) -> None:
     """Raise ``RefusedError`` where such a file, wherever it lies, holds an offset of ``wanted``, of the topics' logs of
-    these ``identities``. ``named``: the files that the runs of the groups ``of`` name; the others' are read here."""
-    if not wanted:
-        return
-    names = {*named, *_named(lake, of)}
-    for name, footer in _renamed(lake, wanted, names):
+    these ``identities``. ``named``: the files that the runs of the groups ``of`` name, with their bytes; the others'
+    are read here."""
+    if wanted:
+        _refuse(lake, wanted, identities, _renamed(lake, wanted, {**(named or {}), **dict(_named(lake, of))}))
+
+
+def _refuse(
+    lake: Lake,
+    wanted: Sequence[OffsetRange],
+    identities: Mapping[str, TopicIdentity],
+    found_elsewhere: Iterable[tuple[str, Footer]],
+) -> None:
+    for name, footer in found_elsewhere:
         found = decode_log(footer.told.get("log", ""))
         for partition, start, end in wanted:
             now = identities.get(partition.topic)
@@ -57,8 +69,9 @@ def refuse_renamed_in_place(
     parts: Sequence[PartitionPlan],
     identities: Mapping[str, TopicIdentity],
 ) -> None:
-    """The same for an export, where it does not just go on from the group's offset in what runs tell of: only then are
-    all files looked for. Of a joined one other members have read what lies between."""
+    """The same for an export; but where it just goes on from the group's offset in what runs tell of, only for files
+    without an export's name, beside the topics' folders and in them. Of a joined one other members have read what lies
+    between."""
     if request.backfill:  # looks for itself, at what was lost as well
         return
     lasts = [book.last, *book.others.values()]
@@ -67,12 +80,18 @@ def refuse_renamed_in_place(
     # Of a topic that no run tells of files may lie in any folder of which none does.
     untold = not all(known.values()) and any(name not in folders for name in lake.store.names(""))
     wanted: list[OffsetRange] = []
+    plain: list[OffsetRange] = []
     for part in parts:
         if request.join:
             part = replace(part, skipped=tuple(gap for gap in part.skipped if gap.kind != "moved"))
         if _is_asked(part, known.get(part.partition.topic, ()), untold=untold):
             wanted += in_no_file([part], fills=False)
+        else:
+            plain += in_no_file([part], fills=False)
     refuse_renamed(lake, wanted, identities)
+    if plain:
+        topics = {piece.partition.topic for piece in plain}
+        _refuse(lake, plain, identities, islice(stray_files(lake, topics), _STRAYS))
 
 
 def _is_asked(part: PartitionPlan, known: Sequence[TopicCoverage], *, untold: bool) -> bool:
@@ -84,23 +103,36 @@ def _is_asked(part: PartitionPlan, known: Sequence[TopicCoverage], *, untold: bo
     return first < part.committed or any(gap.kind == "moved" for gap in part.skipped)
 
 
-def _named(lake: Lake, but: Collection[str]) -> Iterator[str]:
+def stray_files(lake: Lake, topics: Collection[str]) -> Iterator[tuple[str, Footer]]:
+    """The names and footers of exported files in these topics' folders, and beside all topics', whose names no export
+    gives."""
+    from zkgroup.export.footer import UnreadableFileError, read_footer  # pyarrow
+
+    for folder in (*(f"topic={topic}" for topic in sorted(topics)), *lake.strangers()):
+        files = list(lake.store.walk(folder)) or [StoredFile(folder, 0)]
+        for file in files:
+            if is_read(file.name) and file.name.endswith(".parquet") and read_name(file.name) is None:
+                with suppress(UnreadableFileError):
+                    yield file.name, read_footer(lake.store, file.name)
+
+
+def _named(lake: Lake, but: Collection[str]) -> Iterator[tuple[str, int]]:
     for group in lake.groups():
         with suppress(DamagedDocumentError):  # its files are looked at, which are as they were named
             for manifest, _ in decided(lake, group) if group not in but else ():
-                yield from (file.name for file in manifest.files)
+                yield from ((file.name, file.bytes) for file in manifest.files)
 
 
-def _renamed(lake: Lake, wanted: Sequence[OffsetRange], named: Collection[str]) -> Iterator[tuple[str, Footer]]:
-    """The names and footers of such files, of those that no run has ``named``. In the folder of another topic a name
-    that tells of offsets that nobody wants is believed."""
+def _renamed(lake: Lake, wanted: Sequence[OffsetRange], named: Mapping[str, int]) -> Iterator[tuple[str, Footer]]:
+    """The names and footers of such files, of those that no run has ``named``, with as many bytes. In the folder of
+    another topic a name that tells of offsets that nobody wants is believed."""
     from zkgroup.export.footer import UnreadableFileError, read_footer  # pyarrow
     from zkgroup.export.judging import look_at, wrong_with
 
     topics = {partition.topic for partition, _, _ in wanted}
     for file in (file for files in lake.contents() for file in files):
         told = read_name(file.name)
-        if file.name in named or not is_read(file.name):
+        if named.get(file.name) == file.size or not is_read(file.name):
             continue
         if told is not None and told.topic not in topics and not told.more:
             meets = (

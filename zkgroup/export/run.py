@@ -336,7 +336,8 @@ class _Export:
             # What other members read in the meantime is in no export of ours: that is how it is meant.
             policies = replace(policies, disagreement="group")
         if not request.backfill:
-            facts = book.complete(book.around_backfills(facts, identities), identities, tags, policies.disagreement)
+            facts = book.complete(facts, identities, tags, policies.disagreement)
+            facts = book.around_backfills(facts, identities)
             if policies.disagreement == "fail":
                 # What is refused anyway is refused by the name of the file that is in the way, if there is one.
                 again = [

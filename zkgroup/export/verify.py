@@ -12,10 +12,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import cast
 
 from zkgroup.export.accounts import NO_NUMBERS, NOWHERE, Account, Mend, Problem, VerifyRow, mend_for, rows_of
+from zkgroup.export.ahead import spared
 from zkgroup.export.documents import DamagedDocumentError, decode_log
 from zkgroup.export.footer import Footer, UnreadableFileError, read_footer
 from zkgroup.export.history import decided_run
@@ -28,12 +30,12 @@ from zkgroup.export.holdings import (
     is_among_others,
     tags_of,
 )
-from zkgroup.export.intervals import Interval, difference, subtract, union
+from zkgroup.export.intervals import Interval, subtract, union
 from zkgroup.export.judging import LOOKS, Look, judge_times, look_at, wrong_with
 from zkgroup.export.lake import Lake, LastRun, Published, of_log
 from zkgroup.export.layout import Calendar, Layout, is_read, read_name
 from zkgroup.export.rundata import Manifest, ManifestPart, TopicCoverage, TopicIdentity, slices_held
-from zkgroup.export.words import Slice
+from zkgroup.export.words import PartitionFacts, Slice
 from zkgroup.protocol.names import TopicPartition
 
 __all__ = ["VerifyRow", "verify"]
@@ -105,6 +107,9 @@ def verify(
             beside = [(held.start, held.end) for other, held in account.orphaned if other.rpartition("/")[0] == folder]
             mend = mend_for((one.start, one.end), account) if subtract((one.start, one.end), beside) else None
             account.problems.append(Problem((one.start, one.end), why, group, mend=mend))
+    for account in books.accounts.values() if committed is None else ():
+        # Nobody said where the groups stand: backfills behind all exports are no gap.
+        account.awaited |= {end for _, end in union(account.passed)[-1:]}
     for group, offsets in (committed or {}).items():
         _judge_offsets(lake.last(group), group, offsets, books, note)
     rows: list[VerifyRow] = []
@@ -166,10 +171,10 @@ def _enter(account: Account, group: str, manifest: Manifest, part: ManifestPart,
     if manifest.kind == "backfill":
         account.filled += [interval, *((gap.start, gap.end) for gap in part.plan.skipped)]
     else:
-        account.ends[group] = max(account.ends.get(group, 0), part.end)
+        account.passed += [interval, *((gap.start, gap.end) for gap in part.plan.skipped)]
     if not is_among_others(part):
         account.by_group.setdefault(group, []).append(interval)
-        account.exported += [interval] * (manifest.kind != "adoption")
+        account.exported += [interval] * (manifest.kind != "adoption" and rows > 0)
     if not part.balanced or rows != part.rows + part.undecodable:
         account.problems.append(Problem(interval, f"run {run} does not account for every offset", group))
     if unexplained := part.gaps.get("unexplained"):
@@ -222,6 +227,8 @@ def _judge_file(books: _Books, file: Published, look: Look, calendars: dict[Layo
                 books.account(key).orphaned.append((file.name, one))
         account.problems += [Problem(interval, f"{file.name}{why}", mend="move") for why in problems]
         return
+    if look.footer is not None and [one[:3] for one in look.footer.slices] != [one[:3] for one in slices]:
+        books.add_renamed(look.footer)  # under the name of another one
     if look.footer is not None and known.layout.timed:
         calendar = calendars.get(known.layout) or calendars.setdefault(known.layout, known.layout.calendar())
         problems += judge_times(look.footer, known.layout, calendar, file.name)
@@ -263,16 +270,21 @@ def _judge_offsets(
                 _judge_untold(group, coverage.identity.tag, TopicPartition(topic, number), offset or 0, books)
             if not covered:
                 continue
-            end, exported = covered[-1][1], account.ends.get(group)
-            further = [(max(low, offset or 0), high) for low, high in covered if high > (offset or 0)]
-            if exported == offset and not difference(further, account.filled):  # or neither: there are but backfills
-                if further and offset is not None:
-                    account.awaited.add(offset)
-                    note(
-                        f"group {group} stands at {offset} of {topic}-{number}, where its exports end, and backfills "
-                        "hold what lies further on: its next export goes on around that"
-                    )
-                continue
+            if offset is None or offset != covered[-1][1]:
+                # As an export sees it.
+                fact = PartitionFacts(TopicPartition(topic, number), offset, None, 0, 1 << 62, coverage=covered)
+                around = spared(replace(fact, coverage=union((*covered, *whole))), account.passed, account.filled)
+                if around.filled and (not around.coverage or any(offset == high for _, high in around.coverage)):
+                    if offset is not None:
+                        account.awaited.add(offset)
+                        note(
+                            f"group {group} stands at {offset} of {topic}-{number}, and backfills hold what lies "
+                            "further on: its next export goes on around that"
+                        )
+                    continue
+                if around.filled:
+                    covered = whole = around.coverage
+            end = covered[-1][1]
             if any(offset == high for _, high in (*covered, *whole)):
                 continue
             if offset is None and any(low <= end < high for low, high in whole):
