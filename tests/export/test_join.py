@@ -287,9 +287,9 @@ def test_a_group_ahead_of_a_joined_export_is_as_it_should_be(
         assert [note.startswith(noted) for note in notes] == [True]
         filling = Bound("offsets", offsets={ahead: end})
         brief(group, filled, backfill=True, begin=filling, until=Bound("offsets", offsets={ahead: end + 1}))
-        end, noted = end + 1, noted.replace(f"up to {end}", f"up to {end + 1}")
+        end += 1
     commit(group, {ahead: 1})
-    assert look() == ([], [f"group {group} stands at 1, exported up to {end}"])
+    assert look() == ([], [f"group {group} stands at 1, exported up to {end - 2}"])
     commit(group, {ahead: end})
     brief(group, filled)
     commit(group, {ahead: EACH + 9})

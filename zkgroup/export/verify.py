@@ -107,9 +107,6 @@ def verify(
             beside = [(held.start, held.end) for other, held in account.orphaned if other.rpartition("/")[0] == folder]
             mend = mend_for((one.start, one.end), account) if subtract((one.start, one.end), beside) else None
             account.problems.append(Problem((one.start, one.end), why, group, mend=mend))
-    for account in books.accounts.values() if committed is None else ():
-        # Nobody said where the groups stand: backfills behind all exports are no gap.
-        account.awaited |= {end for _, end in union(account.passed)[-1:]}
     for group, offsets in (committed or {}).items():
         _judge_offsets(lake.last(group), group, offsets, books, note)
     rows: list[VerifyRow] = []
