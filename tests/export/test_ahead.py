@@ -310,3 +310,23 @@ def test_what_was_not_exported_of_an_earlier_log_is_no_gap(
     fill(topic, 7)
     in_process(group, topic, policies=Policies(recreated="earliest"))
     assert problems(lake) == []
+
+
+def test_a_member_that_stands_elsewhere_reads_few_manifests(
+    in_process: Export, scene: Scene, commit: Callable[..., None], lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newest export tells where exports end, however many there were."""
+    topic, group = scene
+    for end in range(1, 31):
+        in_process(group, topic, until=at(topic, end))
+    commit(group, {TopicPartition(topic, 0): 40})
+    read_before: list[str] = []
+    manifest = Lake.manifest
+
+    def count(lake: Lake, group: str, run: str, *more: str) -> Any:
+        read_before.append(run)
+        return manifest(lake, group, run, *more)
+
+    monkeypatch.setattr(Lake, "manifest", count)
+    assert in_process(group, topic, join=joining(group))[0].rows == 0
+    assert set(read_before) <= set(lake.runs(group)[-1:])

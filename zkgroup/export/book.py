@@ -15,10 +15,10 @@ from typing import NamedTuple
 from zkgroup.errors import RefusedError
 from zkgroup.export.ahead import spared
 from zkgroup.export.documents import decode_log
-from zkgroup.export.history import decided
+from zkgroup.export.history import decided_run
 from zkgroup.export.intervals import Interval, union
 from zkgroup.export.lake import Lake, LastRun, of_log
-from zkgroup.export.rundata import Manifest, TopicIdentity
+from zkgroup.export.rundata import Manifest, ManifestPart, TopicIdentity
 from zkgroup.export.shell import PARTITIONS, export_command, filling
 from zkgroup.export.words import Disagreement, PartitionFacts, PartitionPlan
 from zkgroup.protocol.names import TopicPartition
@@ -43,7 +43,7 @@ class Book:
     def __init__(self, lake: Lake, own: str) -> None:
         self._lake = lake
         self._own = own
-        self._runs: dict[str, Sequence[tuple[Manifest, set[TopicPartition]]]] = {}
+        self._runs: dict[tuple[str, str], tuple[Manifest, set[TopicPartition]] | None] = {}
 
     @cached_property
     def last(self) -> LastRun:
@@ -138,31 +138,45 @@ class Book:
         """``facts`` with what backfills hold of what is yet to be exported: that is not in the way. Runs are read only
         where the group does not stand at the end of all that they hold."""
         return [
-            spared(fact, *self._accounted(fact.partition, identities[fact.partition.topic]))
+            spared(fact, *self._accounted(fact, identities[fact.partition.topic]))
             if not fact.remade and fact.coverage and fact.coverage[-1][1] != fact.committed
             else fact
             for fact in facts
         ]
 
-    def _accounted(self, partition: TopicPartition, now: TopicIdentity) -> tuple[list[Interval], list[Interval]]:
-        """What all groups' runs account for of a partition's present log: backfills apart, as the second."""
+    def _accounted(self, fact: PartitionFacts, now: TopicIdentity) -> tuple[list[Interval], list[Interval]]:
+        """What all groups' runs account for of a partition's present log, as far as that tells where exports end;
+        backfills apart, as the second."""
+        sharing = [group for group, last in self.others.items() if of_log([last], fact.partition.topic, now)]
         found: tuple[list[Interval], list[Interval]] = [], []
-        sharing = [group for group, last in self.others.items() if of_log([last], partition.topic, now)]
-        for manifest, withdrawn in (run for group in (self._own, *sharing) for run in self._runs_of(group)):
-            known = manifest.coverage.get(partition.topic)
-            log = manifest.topics.get(partition.topic, None if known is None else known.identity)
-            if log is None or not log.same(now) or partition in withdrawn:
-                continue
-            place = found[manifest.kind == "backfill"]
-            for part in manifest.parts:
-                if part.plan.partition == partition and not part.plan.again:
-                    place += [(part.plan.start, part.end), *((gap.start, gap.end) for gap in part.plan.skipped)]
+        for group in (self._own, *sharing):
+            for manifest, parts in self._parts_of(group, fact.partition, now):
+                found[manifest.kind == "backfill"].extend(
+                    piece
+                    for part in parts
+                    for piece in ((part.plan.start, part.end), *((gap.start, gap.end) for gap in part.plan.skipped))
+                )
+                # A member stands elsewhere at each of its exports, which lie one behind the other: the newest tells.
+                if parts and not sharing and manifest.kind == "export":
+                    end = max(high for _, high in found[0])
+                    return found[0], [(max(low, end), high) for low, high in fact.coverage if high > end]
         return found
 
-    def _runs_of(self, group: str) -> Sequence[tuple[Manifest, set[TopicPartition]]]:
-        if group not in self._runs:
-            self._runs[group] = list(decided(self._lake, group))
-        return self._runs[group]
+    def _parts_of(
+        self, group: str, partition: TopicPartition, now: TopicIdentity
+    ) -> Iterator[tuple[Manifest, list[ManifestPart]]]:
+        """A group's runs, the newest first, each with its parts of a partition's present log; but for what was lost and
+        written again."""
+        for run in reversed(self._lake.runs(group)):
+            if (group, run) not in self._runs:
+                self._runs[group, run] = decided_run(self._lake, group, run)
+            if (known := self._runs[group, run]) is None or partition in known[1]:
+                continue
+            manifest, found = known[0], known[0].coverage.get(partition.topic)
+            log = manifest.topics.get(partition.topic, None if found is None else found.identity)
+            if log is not None and log.same(now):
+                mine = [part for part in manifest.parts if part.plan.partition == partition and not part.plan.again]
+                yield manifest, mine
 
     def complete(
         self, facts: Iterable[PartitionFacts], identities: Mapping[str, TopicIdentity],
