@@ -330,3 +330,23 @@ def test_a_member_that_stands_elsewhere_reads_few_manifests(
     monkeypatch.setattr(Lake, "manifest", count)
     assert in_process(group, topic, join=joining(group))[0].rows == 0
     assert set(read_before) <= set(lake.runs(group)[-1:])
+
+
+@pytest.mark.parametrize("stands", [None, 8])
+@pytest.mark.parametrize("limits", [{}, {"max_messages": 6}])
+def test_another_group_goes_on_around_it(
+    in_process: Export, scene: Scene, commit: Callable[..., None], committed: Callable[..., int | None], lake: Lake,
+    stands: int | None, limits: dict[str, Any],
+) -> None:  # fmt: skip
+    """Where the one that has filled it has exported nothing; whoever is refused at first is told how."""
+    topic, group = scene
+    in_process(group, topic, backfill=True, begin=at(topic, 14), until=at(topic, 20))
+    if stands is not None:
+        commit(f"{group}-2", {TopicPartition(topic, 0): stands})
+    with pytest.raises(RefusedError, match=r"holds offsets 14 to 19") as refused:
+        in_process(f"{group}-2", topic)
+    assert "--on-disagreement lake" in refused.value.remedy
+    believed = Policies(disagreement="lake")
+    while committed(f"{group}-2", topic) != 40:
+        in_process(f"{group}-2", topic, policies=believed, **limits)
+    assert (offsets(lake), problems(lake)) == (list(range(stands or 0, 40)), [])

@@ -16,7 +16,7 @@ from zkgroup.errors import RefusedError
 from zkgroup.export.ahead import spared
 from zkgroup.export.documents import decode_log
 from zkgroup.export.history import decided_run
-from zkgroup.export.intervals import Interval, union
+from zkgroup.export.intervals import Interval, difference, union
 from zkgroup.export.lake import Lake, LastRun, of_log
 from zkgroup.export.rundata import Manifest, ManifestPart, TopicIdentity
 from zkgroup.export.shell import PARTITIONS, export_command, filling
@@ -286,8 +286,16 @@ class Book:
             begin = next((gap.start for gap in part.skipped if gap.kind == "retention"), part.start)
             for group, intervals in sorted(held.items(), key=lambda one: -one[1][-1][1]):
                 among = part.start < part.end and any(low < part.end and part.start < high for low, high in intervals)
-                if among or (not covered and begin not in ends):
+                if among or (not covered and begin not in ends and self._is_exported(part, intervals, identity)):
                     raise self._taken(part, group, intervals[-1][1])
+
+    def _is_exported(self, part: PartitionPlan, intervals: Sequence[Interval], now: TopicIdentity | None) -> bool:
+        """Whether any of what another group accounts for lies before the end of its exports: backfills alone are gone
+        around."""
+        if now is None:
+            return True
+        fact = PartitionFacts(part.partition, None, None, 0, 0, coverage=tuple(intervals))
+        return bool(difference(intervals, spared(fact, *self._accounted(fact, now)).filled))
 
     def _covered(self, part: PartitionPlan, now: TopicIdentity | None) -> Sequence[Interval]:
         """What the group's own runs account for; nothing of a partition that they do not know, or of another log."""
