@@ -59,11 +59,15 @@ class _Known:
     missing: Mapping[Place, Sequence[Lost]]
     adopted: Mapping[Incarnation, Sequence[tuple[Interval, str]]]  # what adoptions account for, and their folders
     # What files hold that are not to be entered now: those of other groups, and those under other names than theirs.
-    foreign: dict[Incarnation, list[Interval]] = field(default_factory=lambda: defaultdict(list))
+    foreign: dict[Incarnation, list[tuple[str, Slice]]] = field(default_factory=lambda: defaultdict(list))
 
-    def accounted(self, key: Incarnation) -> list[Interval]:
+    def accounted(self, key: Incarnation, exact: Exact) -> list[Interval]:
         """What runs account for, and what is in such files."""
-        return [*self.holdings.held(key), *self.foreign.get(key, ())]
+        found = list(self.holdings.held(key))
+        for name, one in self.foreign.get(key, ()):
+            told = exact(name)
+            found += [(one.start, one.end)] if told is None else told.get(one.partition, ())
+        return found
 
 
 def adopt(
@@ -101,9 +105,7 @@ def adopt(
         )
     of_times = orphans[0].layout.timed
     spanning = skip_lost and of_times
-    entered = [
-        (files, _parts(files, again, known.accounted, lake.exact, spanning=spanning)) for files in _generations(orphans)
-    ]
+    entered = [(files, _parts(files, again, known, lake.exact, spanning=spanning)) for files in _generations(orphans)]
     doubtful = [
         part for _, parts in entered for part in parts if of_times and "unrecorded" in part.gaps and not part.plan.again
     ]
@@ -159,7 +161,7 @@ def _whole(
                 told = {} if look.footer is None else look.footer.told
                 wrong = wrong_with(file, look, None)
                 if look.footer is not None and (wrong or told.get("group") != group):
-                    _enter_foreign(lake, known, file.name, look.footer)
+                    _enter_foreign(known, file.name, look.footer)
                 if look.footer is not None and told.get("group") != group:
                     continue
                 found = decode_log(told.get("log", ""))
@@ -176,15 +178,14 @@ def _whole(
                     layout = decode_layout(f"the layout in {lake.store.uri}/{file.name}", told["layout"])
                     yield Orphan(entry, look.footer.run, found[1], layout)
     for name, footer in stray_files(lake, topics):
-        _enter_foreign(lake, known, name, footer)
+        _enter_foreign(known, name, footer)
 
 
-def _enter_foreign(lake: Lake, known: _Known, name: str, footer: Footer) -> None:
+def _enter_foreign(known: _Known, name: str, footer: Footer) -> None:
     log = decode_log(footer.told.get("log", ""))
-    held = lake.exact(name)
     for one in footer.slices:
         key = Incarnation(footer.told.get("topic", ""), one.partition, None if log is None else log[1].tag)
-        known.foreign[key] += [(one.start, one.end)] if held is None else held.get(one.partition, ())
+        known.foreign[key].append((name, one))
 
 
 def _alone(
@@ -278,7 +279,7 @@ def _generations(orphans: Iterable[Orphan]) -> list[list[Orphan]]:
 def _parts(
     orphans: Iterable[Orphan],
     again: Mapping[Place, Sequence[Lost]],
-    accounted: Callable[[Incarnation], Sequence[Interval]],
+    known: _Known,
     exact: Exact,
     *,
     spanning: bool,
@@ -301,7 +302,8 @@ def _parts(
     parts: list[ManifestPart] = []
     for partition, some in fresh.items():
         whole = union((one.start, one.end) for _, one in some)
-        taken = accounted(Incarnation(*partition, tags[partition.topic]))
+        of_times = any(is_of_times(name) for name, _ in some)  # elsewhere a file has its range alone
+        taken = known.accounted(Incarnation(*partition, tags[partition.topic]), exact) if of_times else []
         between = [piece for hole in holes(whole) for piece in subtract(hole, taken)] if spanning else []
         for low, high in whole:
             skipped = tuple(Skipped("unrecorded", *piece) for piece in between if piece[1] <= low)
@@ -325,7 +327,7 @@ def _nowhere(
 ) -> list[Interval] | None:  # fmt: skip
     """Offsets that neither these files hold nor those ``instead`` of missing ones, and that no run accounts for; None
     where these files have their range alone."""
-    if not any(is_of_times(name) for name, _ in here) or not any(
+    if not any(
         low < whole[1] and whole[0] < high for low, high in (*taken, *((one.start, one.end) for _, one in instead))
     ):
         return None

@@ -43,6 +43,7 @@ class Book:
     def __init__(self, lake: Lake, own: str) -> None:
         self._lake = lake
         self._own = own
+        self._listed: dict[str, list[str]] = {}
         self._runs: dict[tuple[str, str], tuple[Manifest, set[TopicPartition]] | None] = {}
 
     @cached_property
@@ -167,7 +168,9 @@ class Book:
     ) -> Iterator[tuple[Manifest, list[ManifestPart]]]:
         """A group's runs, the newest first, each with its parts of a partition's present log; but for what was lost and
         written again."""
-        for run in reversed(self._lake.runs(group)):
+        if group not in self._listed:
+            self._listed[group] = self._lake.runs(group)
+        for run in reversed(self._listed[group]):
             if (group, run) not in self._runs:
                 self._runs[group, run] = decided_run(self._lake, group, run)
             if (known := self._runs[group, run]) is None or partition in known[1]:

@@ -179,9 +179,16 @@ class Lake:
         for name in self.store.names(""):
             if name == WORK:
                 continue
-            files = list(self.store.walk(name))
-            size = None if files else self.store.size(name)
-            yield files if size is None else [StoredFile(name, size)]
+            yield list(self.below(name))
+
+    def below(self, name: str) -> Iterator[StoredFile]:
+        """All files of a folder; or the file that has this name."""
+        is_folder = False
+        for file in self.store.walk(name):
+            is_folder = True
+            yield file
+        if not is_folder and (size := self.store.size(name)) is not None:
+            yield StoredFile(name, size)
 
     def intervals(
         self, partition: TopicPartition, tag: str | None, known: Set[str], *, exact: bool = False

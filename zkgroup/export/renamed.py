@@ -18,7 +18,7 @@ from zkgroup.export.layout import is_read, read_name
 from zkgroup.export.plan import in_no_file
 from zkgroup.export.request import ExportRequest
 from zkgroup.export.rundata import TopicCoverage, TopicIdentity
-from zkgroup.export.words import OffsetRange, PartitionPlan, StoredFile
+from zkgroup.export.words import OffsetRange, PartitionPlan
 
 if TYPE_CHECKING:
     from zkgroup.export.footer import Footer
@@ -108,10 +108,9 @@ def stray_files(lake: Lake, topics: Collection[str]) -> Iterator[tuple[str, Foot
     gives."""
     from zkgroup.export.footer import UnreadableFileError, read_footer  # pyarrow
 
-    for folder in (*(f"topic={topic}" for topic in sorted(topics)), *lake.strangers()):
-        files = list(lake.store.walk(folder)) or [StoredFile(folder, 0)]
-        for file in files:
-            if is_read(file.name) and file.name.endswith(".parquet") and read_name(file.name) is None:
+    for name in (*(f"topic={topic}" for topic in sorted(topics)), *lake.strangers()):
+        for file in lake.below(name):
+            if file.name.endswith(".parquet") and read_name(file.name) is None:
                 with suppress(UnreadableFileError):
                     yield file.name, read_footer(lake.store, file.name)
 
