@@ -64,12 +64,11 @@ def test_nothing_is_read_twice_and_nothing_is_passed(
 @pytest.mark.parametrize("committed", [0, 3, 4, 7, 9, 12, 15, None])
 def test_exports_end_before_what_backfills_hold_further_on(committed: int | None) -> None:
     """Wherever the group stands; where there are none, a group behind all of it begins where nobody was."""
-    fact = PartitionFacts(T0, committed, 3, 0, 20, coverage=((0, 4), (9, 12)))
-    found = spared(fact, [(0, 4)], [(9, 12)])
-    assert (found.coverage, found.filled) == (((0, 4),), ((9, 12),))
-    assert spared(fact, [(0, 4), (12, 12)], [(9, 12)]) == fact
-    alone = spared(PartitionFacts(T0, committed, 3, 0, 20, coverage=((9, 12),)), [], [(9, 12)])
-    assert alone.filled == (((9, 12),) if committed is None or committed < 12 else ())
+    coverage = ((0, 4), (9, 12))
+    assert spared(committed, coverage, [(0, 4)], [(9, 12)]) == (((0, 4),), ((9, 12),))
+    assert spared(committed, coverage, [(0, 4), (12, 12)], [(9, 12)]) == (coverage, ())
+    _, alone = spared(committed, [(9, 12)], [], [(9, 12)])
+    assert alone == (((9, 12),) if committed is None or committed < 12 else ())
 
 
 @pytest.fixture

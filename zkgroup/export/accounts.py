@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
-from zkgroup.export.holdings import Exact, Incarnation, offsets_of
+from zkgroup.export.holdings import Exact, Incarnation, is_of_times, offsets_of
 from zkgroup.export.intervals import Interval, difference, holes, hulls, overlaps, subtract, union
 from zkgroup.export.words import Slice
 from zkgroup.words import counted
@@ -65,9 +65,8 @@ class Account:
     each group's last manifest of this log accounts for; ``again``: what was written again, for runs that may be gone;
     ``orphaned``: whole files that no manifest names, with their ranges; ``renamed``: what files hold that have other
     names, or lie elsewhere, than they were given; ``exported``: ``by_group`` without what adoptions enter, which is
-    there already; ``filled``: what backfills account for; ``passed``: what all other runs do, with
-    what they have passed over; ``awaited``: where groups stand behind these, so that what is missing further on is for
-    their next exports."""
+    there already; ``filled``: what backfills account for; ``passed``: what all other runs do; ``awaited``: where groups
+    stand behind these, so that what is missing further on is for their next exports."""
 
     by_group: dict[str, list[Interval]] = field(default_factory=dict)
     exported: list[Interval] = field(default_factory=list)
@@ -86,7 +85,7 @@ class Account:
     standing: list[Problem] = field(default_factory=list)
 
 
-def beside(pieces: list[Interval], account: Account, exact: Exact) -> list[Interval]:
+def _beside(pieces: list[Interval], account: Account, exact: Exact) -> list[Interval]:
     """What of ``pieces`` whole files that no manifest names do not hold; only those about them are looked into."""
     near = union(pieces)
     about = [(name, one) for name, one in account.orphaned if subtract((one.start, one.end), near) != [one[1:3]]]
@@ -98,7 +97,7 @@ def _together(pieces: list[Interval], account: Account) -> Iterator[tuple[Interv
     is to be said then."""
     unheld = difference(pieces, account.renamed)
     for some in (unheld, difference(pieces, unheld)):
-        if not any("/date=" in folder for folder in account.folders):
+        if not any(map(is_of_times, account.folders)):
             yield from ((piece, "") for piece in union(some))
             continue
         runs = (interval for held in account.by_group.values() for interval in held)
@@ -135,7 +134,7 @@ def _missing(account: Account, found: list[Interval], exact: Exact, *, is_earlie
         who = None if is_earlier else claimant
         gone = "its run is gone" + (", and the topic was made again: only a copy brings it back" if is_earlier else "")
         for claim in intervals:
-            pieces = beside(subtract(claim, found), account, exact)
+            pieces = _beside(subtract(claim, found), account, exact)
             found += pieces
             for part, few in _together(pieces, account):
                 why = f"{few}in no run, though the last manifest of group {claimant} accounts for it: {gone}"
@@ -145,7 +144,7 @@ def _missing(account: Account, found: list[Interval], exact: Exact, *, is_earlie
     # Of an earlier log what was behind all exports was left there.
     awaited = {end for _, end in union(account.passed)[-1:]} if is_earlier else account.awaited
     unheld = [hole for hole in holes(found) if not any(offset <= hole[0] for offset in awaited)]
-    unfilled = beside(unheld, account, exact)
+    unfilled = _beside(unheld, account, exact)
     for pieces in (unfilled, difference(unheld, unfilled)):
         for part, few in _together(pieces, account):
             why = f"{few}in no run{whose}"

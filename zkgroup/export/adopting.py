@@ -135,7 +135,7 @@ def _read_known(lake: Lake, group: str, topics: Iterable[str]) -> _Known:
         try:
             for manifest, withdrawn in decided(lake, one):
                 holdings.add(manifest, withdrawn)
-                told = {topic: found.identity for topic, found in manifest.coverage.items()} | dict(manifest.topics)
+                told = manifest.logs
                 logs |= {(topic, identity.tag): identity for topic, identity in told.items()}
                 for part in manifest.parts if manifest.kind == "adoption" else ():
                     topic, number = part.plan.partition

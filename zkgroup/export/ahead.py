@@ -5,23 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from zkgroup.export.intervals import Interval, subtract, union
-from zkgroup.export.words import PartitionFacts, PartitionPlan, Skipped
+from zkgroup.export.intervals import Interval, difference, subtract, union
+from zkgroup.export.words import PartitionPlan, Skipped
 
 
-def spared(fact: PartitionFacts, exported: Iterable[Interval], filled: Iterable[Interval]) -> PartitionFacts:
-    """``fact``, with what backfills have ``filled`` behind the end of what all other runs have ``exported`` as its
-    ``filled``, and as no part of ``coverage``: exports end before it, wherever the group stands. Where there are no
-    exports, unless the group stands behind all of it: what lies between is nobody's then."""
+def spared(
+    committed: int | None, coverage: Iterable[Interval], exported: Iterable[Interval], filled: Iterable[Interval]
+) -> tuple[tuple[Interval, ...], tuple[Interval, ...]]:
+    """``coverage`` without what backfills have ``filled`` behind the end of what all other runs have ``exported``, and
+    that: exports end before it, wherever the group stands. Where there are no exports, nothing is taken away if the
+    group stands behind all of it: what lies between is nobody's then."""
     done = union(exported)
     end = done[-1][1] if done else 0
-    ahead = [piece for interval in union(filled) for piece in subtract(interval, done) if piece[0] >= end]
-    if not ahead or (not done and (fact.committed or 0) >= ahead[-1][1]):
-        return fact
-    coverage = [piece for interval in fact.coverage for piece in subtract(interval, ahead)]
-    if done:
-        coverage.append((end, end))
-    return replace(fact, coverage=union(coverage), filled=tuple(ahead))
+    ahead = [piece for piece in difference(filled, done) if piece[0] >= end]
+    if not ahead or (not done and (committed or 0) >= ahead[-1][1]):
+        return tuple(coverage), ()
+    return union((*difference(coverage, ahead), *([(end, end)] if done else ()))), tuple(ahead)
 
 
 def around(part: PartitionPlan, filled: Sequence[Interval], *, whole: bool) -> Iterator[PartitionPlan]:
@@ -29,9 +28,6 @@ def around(part: PartitionPlan, filled: Sequence[Interval], *, whole: bool) -> I
     a ``whole``, only the first: nothing is committed behind what may not be reached."""
     skipped = tuple(_left(part.skipped, filled))
     pieces = subtract((part.start, part.end), filled)
-    if not any(low < part.end and part.start < high for low, high in filled):
-        yield replace(part, skipped=skipped)
-        return
     if not pieces or (pieces[-1][1] < part.end and whole):
         pieces.append((part.end, part.end))
     place = part.start

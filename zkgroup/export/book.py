@@ -139,28 +139,31 @@ class Book:
         """``facts`` with what backfills hold of what is yet to be exported: that is not in the way. Runs are read only
         where the group does not stand at the end of all that they hold."""
         return [
-            spared(fact, *self._accounted(fact, identities[fact.partition.topic]))
+            self._around(fact, identities[fact.partition.topic])
             if not fact.remade and fact.coverage and fact.coverage[-1][1] != fact.committed
             else fact
             for fact in facts
         ]
 
-    def _accounted(self, fact: PartitionFacts, now: TopicIdentity) -> tuple[list[Interval], list[Interval]]:
+    def _around(self, fact: PartitionFacts, now: TopicIdentity) -> PartitionFacts:
+        runs = self._accounted(fact.partition, fact.coverage, now)
+        coverage, filled = spared(fact.committed, fact.coverage, *runs)
+        return replace(fact, coverage=coverage, filled=filled)
+
+    def _accounted(
+        self, partition: TopicPartition, coverage: Sequence[Interval], now: TopicIdentity
+    ) -> tuple[list[Interval], list[Interval]]:
         """What all groups' runs account for of a partition's present log, as far as that tells where exports end;
         backfills apart, as the second."""
-        sharing = [group for group, last in self.others.items() if of_log([last], fact.partition.topic, now)]
+        sharing = [group for group, last in self.others.items() if of_log([last], partition.topic, now)]
         found: tuple[list[Interval], list[Interval]] = [], []
         for group in (self._own, *sharing):
-            for manifest, parts in self._parts_of(group, fact.partition, now):
-                found[manifest.kind == "backfill"].extend(
-                    piece
-                    for part in parts
-                    for piece in ((part.plan.start, part.end), *((gap.start, gap.end) for gap in part.plan.skipped))
-                )
+            for manifest, parts in self._parts_of(group, partition, now):
+                found[manifest.kind == "backfill"].extend(piece for part in parts for piece in part.accounted)
                 # A member stands elsewhere at each of its exports, which lie one behind the other: the newest tells.
                 if parts and not sharing and manifest.kind == "export":
                     end = max(high for _, high in found[0])
-                    return found[0], [(max(low, end), high) for low, high in fact.coverage if high > end]
+                    return found[0], [(max(low, end), high) for low, high in coverage if high > end]
         return found
 
     def _parts_of(
@@ -175,9 +178,8 @@ class Book:
                 self._runs[group, run] = decided_run(self._lake, group, run)
             if (known := self._runs[group, run]) is None or partition in known[1]:
                 continue
-            manifest, found = known[0], known[0].coverage.get(partition.topic)
-            log = manifest.topics.get(partition.topic, None if found is None else found.identity)
-            if log is not None and log.same(now):
+            manifest = known[0]
+            if (log := manifest.logs.get(partition.topic)) is not None and log.same(now):
                 mine = [part for part in manifest.parts if part.plan.partition == partition and not part.plan.again]
                 yield manifest, mine
 
@@ -297,8 +299,8 @@ class Book:
         around."""
         if now is None:
             return True
-        fact = PartitionFacts(part.partition, None, None, 0, 0, coverage=tuple(intervals))
-        return bool(difference(intervals, spared(fact, *self._accounted(fact, now)).filled))
+        _, filled = spared(None, intervals, *self._accounted(part.partition, intervals, now))
+        return bool(difference(intervals, filled))
 
     def _covered(self, part: PartitionPlan, now: TopicIdentity | None) -> Sequence[Interval]:
         """What the group's own runs account for; nothing of a partition that they do not know, or of another log."""

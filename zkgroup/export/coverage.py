@@ -27,8 +27,7 @@ def extended(
         newest[topic] = dict(known.newest) if known and same else {}
     for part in parts:
         place = grown[part.plan.partition.topic].setdefault(part.plan.partition.partition, [])
-        place += [(gap.start, gap.end) for gap in part.plan.skipped]
-        place.append((part.plan.start, part.end))
+        place += part.accounted
         period = (times or {}).get(part.plan.partition)
         if part.plan.commits and period is not None:
             newest[part.plan.partition.topic][part.plan.partition.partition] = period

@@ -185,8 +185,7 @@ def is_of_times(name: str) -> bool:
 def tags_of(manifest: Manifest) -> dict[str, str | None]:
     """The marks of the run's topics."""
     topics = {part.plan.partition.topic for part in manifest.parts}
-    known = {topic: found.identity for topic, found in manifest.coverage.items()} | dict(manifest.topics)
-    return {topic: identity.tag for topic, identity in known.items() if topic in topics}
+    return {topic: identity.tag for topic, identity in manifest.logs.items() if topic in topics}
 
 
 def is_taken_back(file: ManifestFile, withdrawn: Set[TopicPartition]) -> bool:

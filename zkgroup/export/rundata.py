@@ -105,6 +105,11 @@ class ManifestPart:
         return self.plan.commits and self.end != self.plan.committed
 
     @property
+    def accounted(self) -> list[Interval]:
+        """The offsets that it tells of: what it has read, and what it has passed over."""
+        return [*((gap.start, gap.end) for gap in self.plan.skipped), (self.plan.start, self.end)]
+
+    @property
     def balanced(self) -> bool:
         """Whether every offset is accounted for."""
         return self.end - self.plan.start == self.rows + self.undecodable + sum(self.gaps.values())
@@ -190,6 +195,11 @@ class Manifest:
     layout: Layout = field(default_factory=Layout)
     joined: bool = False
     topics: Mapping[str, TopicIdentity] = field(default_factory=dict)
+
+    @property
+    def logs(self) -> dict[str, TopicIdentity]:
+        """The logs of all topics that it tells of: those of ``parts``, where two are known of one."""
+        return {topic: found.identity for topic, found in self.coverage.items()} | dict(self.topics)
 
 
 @dataclass(frozen=True, slots=True)

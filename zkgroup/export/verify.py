@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from typing import cast
 
@@ -35,7 +34,7 @@ from zkgroup.export.judging import LOOKS, Look, judge_times, look_at, wrong_with
 from zkgroup.export.lake import Lake, LastRun, Published, of_log
 from zkgroup.export.layout import Calendar, Layout, is_read, read_name
 from zkgroup.export.rundata import Manifest, ManifestPart, TopicCoverage, TopicIdentity, slices_held
-from zkgroup.export.words import PartitionFacts, Slice
+from zkgroup.export.words import Slice
 from zkgroup.protocol.names import TopicPartition
 
 __all__ = ["VerifyRow", "verify"]
@@ -166,9 +165,9 @@ def _enter(account: Account, group: str, manifest: Manifest, part: ManifestPart,
     interval, run = (part.plan.start, part.end), manifest.run
     account.skipped += [(gap.start, gap.end) for gap in part.plan.skipped]
     if manifest.kind == "backfill":
-        account.filled += [interval, *((gap.start, gap.end) for gap in part.plan.skipped)]
+        account.filled += part.accounted
     else:
-        account.passed += [interval, *((gap.start, gap.end) for gap in part.plan.skipped)]
+        account.passed += part.accounted
     if not is_among_others(part):
         account.by_group.setdefault(group, []).append(interval)
         account.exported += [interval] * (manifest.kind != "adoption" and rows > 0)
@@ -269,9 +268,9 @@ def _judge_offsets(
                 continue
             if offset is None or offset != covered[-1][1]:
                 # As an export sees it.
-                fact = PartitionFacts(TopicPartition(topic, number), offset, None, 0, 1 << 62, coverage=covered)
-                around = spared(replace(fact, coverage=union((*covered, *whole))), account.passed, account.filled)
-                if around.filled and (not around.coverage or any(offset == high for _, high in around.coverage)):
+                both = union((*covered, *whole))
+                exported, filled = spared(offset, both, account.passed, account.filled)
+                if filled and (not exported or any(offset == high for _, high in exported)):
                     if offset is not None:
                         account.awaited.add(offset)
                         note(
@@ -279,8 +278,8 @@ def _judge_offsets(
                             "further on: its next export goes on around that"
                         )
                     continue
-                if around.filled:
-                    covered = whole = around.coverage
+                if filled:
+                    covered = whole = exported
             end = covered[-1][1]
             if any(offset == high for _, high in (*covered, *whole)):
                 continue
