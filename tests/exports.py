@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,7 +19,9 @@ from zkgroup.export.task import run_task
 from zkgroup.export.taskdata import DoneAnswer, TaskSettings, done_or_raise
 from zkgroup.export.verify import verify
 from zkgroup.export.words import OffsetRange
+from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import Ensure, SetData
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import create_topic, delete_topic
 from zkgroup.servers.kafka import KafkaSettings, producer
@@ -67,6 +69,14 @@ def looked(cluster: Sandbox, lake: Lake, *options: str) -> str:
     done = run("-z", cluster.connect, "export", "--to", lake.store.uri, "--verify", *options)
     assert done.returncode == 6, (done.stdout, done.stderr)
     return done.stderr
+
+
+def commit_offsets(registry: Registry, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """Write offsets as any other client of the group does: over whatever is there."""
+    for partition, offset in offsets.items():
+        path = znodes.offset(group, partition)
+        registry.write(Ensure(path))
+        registry.write(SetData(path, znodes.encode_offset(offset)))
 
 
 def made_again(registry: Registry, topic: str) -> None:

@@ -14,14 +14,14 @@ from pathlib import Path
 import pyarrow.dataset as ds
 import pytest
 from cli import ZKGROUP, environment, run, run_on_terminal
-from exports import files_in, messages_in, published_in
+from exports import commit_offsets, files_in, messages_in, published_in
 from members import connector
 from object_store import CREDENTIALS, filesystem, object_server, uri_of
 from support import fresh_name, numbered, wait_until
 
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Children, Create, Ensure, Exists, Get, Node, SetData
+from zkgroup.protocol.ops import Children, Create, Ensure, Exists, Get, Node
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import create_topic, produce
 from zkgroup.servers.kafka import KafkaSettings
@@ -49,10 +49,7 @@ def env(cluster: Sandbox) -> dict[str, str]:
 def at_end(registry: Registry, topic: str, unique: Callable[[str], str]) -> str:
     """A group that has read the whole topic."""
     group = unique("group")
-    for number in range(2):
-        path = znodes.offset(group, TopicPartition(topic, number))
-        registry.write(Ensure(path))
-        registry.write(SetData(path, znodes.encode_offset(MESSAGES // 2)))
+    commit_offsets(registry, group, {TopicPartition(topic, number): MESSAGES // 2 for number in range(2)})
     return group
 
 

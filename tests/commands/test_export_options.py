@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from cli import ZKGROUP, environment, run
-from exports import files_in
+from exports import commit_offsets, files_in
 
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Ensure, Exists, SetData
+from zkgroup.protocol.ops import Exists
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.servers.registry import Registry
 
@@ -137,10 +137,7 @@ def test_skipping_what_is_lost_may_be_said_twice(topic: str, cluster: Sandbox, a
 def at_end(registry: Registry, topic: str, unique: Callable[[str], str]) -> str:
     """A group that has read the whole topic."""
     group = unique("group")
-    for number in range(2):
-        path = znodes.offset(group, TopicPartition(topic, number))
-        registry.write(Ensure(path))
-        registry.write(SetData(path, znodes.encode_offset(20)))
+    commit_offsets(registry, group, {TopicPartition(topic, number): 20 for number in range(2)})
     return group
 
 

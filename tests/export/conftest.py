@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from export_points import MESSAGES, PARTITIONS, Export
-from exports import InProcess, files_in, messages_in, published_in
+from exports import InProcess, commit_offsets, files_in, messages_in, published_in
 from object_store import CREDENTIALS, filesystem, object_server
 from pyspark.sql import SparkSession
 
@@ -19,7 +20,7 @@ from zkgroup.export.run import ExportRequest, PartitionSummary, run_export
 from zkgroup.export.store import FolderStore
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Children, Ensure, Get, Node, SetData
+from zkgroup.protocol.ops import Children, Get, Node
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry
@@ -50,15 +51,8 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture
 def commit(registry: Registry) -> Callable[[str, Mapping[TopicPartition, int]], None]:
-    """``commit(group, offsets)`` writes offsets as any other client of the group does: over whatever is there."""
-
-    def write(group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        for partition, offset in offsets.items():
-            path = znodes.offset(group, partition)
-            registry.write(Ensure(path))
-            registry.write(SetData(path, znodes.encode_offset(offset)))
-
-    return write
+    """``commit(group, offsets)``: ``commit_offsets``."""
+    return partial(commit_offsets, registry)
 
 
 @pytest.fixture

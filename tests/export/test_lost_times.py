@@ -85,34 +85,37 @@ def lose_run(lake: Lake, group: str, place: int) -> None:
 
 
 @pytest.fixture
-def written_again(
-    in_process: Export, make_topic: Make, unique: Unique, lake: Lake, send: Callable[..., None],
-    follow: Callable[[], list[str]],
-) -> tuple[str, str]:  # fmt: skip
-    """Ten messages of two days in turn, and five more; the first day's file was lost, and written again, and then the
-    run was lost that had written both."""
+def without_a_day(
+    in_process: Export, make_topic: Make, unique: Unique, lake: Lake, send: Callable[..., None]
+) -> tuple[str, str]:
+    """Ten messages of two days in turn, and five more; the first day's file of the ten was lost."""
     topic, group = make_topic(), unique("group")
     send(topic, [0, 1] * 5)
     in_process(group, topic, layout=DAYS)
     send(topic, [0] * 5)
     in_process(group, topic)
     lose(lake, f"{FIRST}/0.0-9")
+    return topic, group
+
+
+@pytest.fixture
+def written_again(without_a_day: tuple[str, str], lake: Lake, follow: Callable[[], list[str]]) -> tuple[str, str]:
+    """That file was written again, and then the run was lost that had written both."""
+    topic, group = without_a_day
     assert follow() == ["0-9"]
     lose_run(lake, group, 0)
     return topic, group
 
 
 def test_what_retention_took_of_one_folder_is_not_what_others_hold(
-    in_process: Export, make_topic: Make, unique: Unique, lake: Lake, kafka: KafkaSettings, send: Callable[..., None],
+    without_a_day: tuple[str, str],
+    in_process: Export,
+    lake: Lake,
+    kafka: KafkaSettings,
     follow: Callable[[], list[str]],
-) -> None:  # fmt: skip
+) -> None:
     """What was lost of a missing file was recorded, as a range: no file that lies about it was adopted any more."""
-    topic, group = make_topic(), unique("group")
-    send(topic, [0, 1] * 5)
-    in_process(group, topic, layout=DAYS)
-    send(topic, [0] * 5)
-    in_process(group, topic)
-    lose(lake, f"{FIRST}/0.0-9")
+    topic, group = without_a_day
     drop_messages(kafka, TopicPartition(topic, 0), 4)
     in_process(group, topic, backfill=True, until=Bound("latest"), begin=Bound("earliest"), skip_lost=True)
     lose_run(lake, group, 0)
