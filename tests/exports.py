@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,7 +13,9 @@ from cli import run
 from support import wait_until
 
 from zkgroup.config import ConsumerConfig
+from zkgroup.export.bounds import Bound
 from zkgroup.export.lake import Lake
+from zkgroup.export.run import PartitionSummary
 from zkgroup.export.store import FolderStore
 from zkgroup.export.task import run_task
 from zkgroup.export.taskdata import DoneAnswer, TaskSettings, done_or_raise
@@ -69,6 +71,16 @@ def looked(cluster: Sandbox, lake: Lake, *options: str) -> str:
     done = run("-z", cluster.connect, "export", "--to", lake.store.uri, "--verify", *options)
     assert done.returncode == 6, (done.stdout, done.stderr)
     return done.stderr
+
+
+def at(topic: str, offset: int) -> Bound:
+    """An offset of partition 0, as ``TOPIC:0=OFFSET`` says it."""
+    return Bound("offsets", offsets={TopicPartition(topic, 0): offset})
+
+
+def read(rows: Iterable[PartitionSummary]) -> list[tuple[int, int]]:
+    """What was exported."""
+    return [(row.start, row.end) for row in rows if row.rows]
 
 
 def commit_offsets(registry: Registry, group: str, offsets: Mapping[TopicPartition, int]) -> None:

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 from export_points import MESSAGES, PARTITIONS, Export
-from exports import InProcess, commit_offsets, files_in, messages_in, published_in
+from exports import InProcess, at, commit_offsets, files_in, messages_in, published_in
 from object_store import CREDENTIALS, filesystem, object_server
 from pyspark.sql import SparkSession
 
@@ -140,6 +140,23 @@ def filled(make_topic: Callable[..., str], fill: Callable[..., object]) -> str:
     name = make_topic(PARTITIONS)
     fill(name, MESSAGES, PARTITIONS)
     return name
+
+
+@pytest.fixture
+def forty(make_topic: Callable[..., str], fill: Callable[..., object], unique: Callable[[str], str]) -> tuple[str, str]:
+    """A topic with 40 messages, and a group."""
+    topic = make_topic()
+    fill(topic, 40)
+    return topic, unique("group")
+
+
+@pytest.fixture
+def gap(in_process: Export, forty: tuple[str, str]) -> tuple[str, str]:
+    """The same topic and group, exported up to 5, with a backfill from 10 to 20."""
+    topic, group = forty
+    in_process(group, topic, until=at(topic, 5))
+    in_process(group, topic, backfill=True, begin=at(topic, 10), until=at(topic, 20))
+    return forty
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from exports import files_in, messages_in, published_in
+from exports import at, files_in, messages_in, published_in
 from resets import drop_messages
 
 from zkgroup.errors import RefusedError
-from zkgroup.export.bounds import COMMITTED, EARLIEST, LATEST, Bound
+from zkgroup.export.bounds import COMMITTED, EARLIEST, LATEST
 from zkgroup.export.history import history
 from zkgroup.export.lake import Lake
 from zkgroup.export.layout import LayoutWish
@@ -51,11 +51,6 @@ def offsets(out: Path) -> list[int]:
 def problems(lake: Lake) -> list[str | None]:
     """In words."""
     return [row.problem for row in verify(lake) if row.problem is not None]
-
-
-def at(topic: str, offset: int) -> Bound:
-    """An offset of partition 0, as ``TOPIC:0=OFFSET`` says it."""
-    return Bound("offsets", offsets={TopicPartition(topic, 0): offset})
 
 
 def test_what_was_passed_over_since_the_group_was_moved_is_filled(

@@ -129,6 +129,24 @@ def test_to_believe_the_lake_leads_behind_all_that_it_holds() -> None:
         assert part.skipped == tuple(Skipped("moved", *hole) for hole in holes)
 
 
+@pytest.mark.parametrize(
+    ("coverage", "start", "passed"),
+    [(((5, 7),), 7, ((2, 5),)), (((0, 7),), 7, ()), (((2, 4), (5, 7)), 7, ((4, 5),)), (((0, 9),), 9, ())],
+)
+def test_where_the_offset_is_gone_too_what_no_run_holds_is_recorded(
+    coverage: tuple[tuple[int, int], ...], start: int, passed: tuple[tuple[int, int], ...]
+) -> None:
+    """Of a group that has nothing but its lake: from the log's start on."""
+    fact = PartitionFacts(T0, None, None, 2, 9, coverage=coverage)
+    (part,) = make_plan("g", [fact], policies=Policies(disagreement="lake")).partitions
+    assert (part.start, part.skipped) == (start, tuple(Skipped("moved", *hole) for hole in passed))
+    for log_start, log_end, refused in ((0, 4, "its log ends at 4"), (start + 2, 20, "2 offsets are lost|deleted")):
+        with pytest.raises(RefusedError, match=refused):
+            make_plan(
+                "g", [replace(fact, log_start=log_start, log_end=log_end)], policies=Policies(disagreement="lake")
+            )
+
+
 def test_what_is_said_of_missing_offsets_is_not_said_of_new_partitions() -> None:
     """``--from latest`` and times would pass over messages of a new partition; the earliest passes over none."""
     new = PartitionFacts(T0, None, None, 2, 9, fresh=True)

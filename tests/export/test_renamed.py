@@ -242,3 +242,44 @@ def test_files_that_are_not_in_the_way_stop_nothing(
     begin, until = (Bound("offsets", offsets={TopicPartition(topic, 0): place}) for place in (10, 20))
     assert [(row.start, row.end) for row in in_process(group, topic, backfill=True, begin=begin, until=until)] == [
         (10, 20)]  # fmt: skip
+
+
+@pytest.mark.parametrize("to", ["_trash/", ".aside/", "topic={}/_trash/"])
+def test_a_hidden_folder_is_looked_into_as_patterns_do(
+    thirty: Callable[..., tuple[str, str]], in_process: Export, lake: Lake, commit: Commit, to: str
+) -> None:
+    """What ``**/*.parquet`` finds is not exported again."""
+    topic, group = thirty()
+    whole, moved = move(lake, 20, to.format(topic))
+    lose(lake, group, 2)
+    commit(group, {TopicPartition(topic, 0): 20})
+    with pytest.raises(RefusedError, match=REFUSED.format(20, 29)):
+        in_process(group, topic)
+    moved.rename(whole)
+    in_process(group, adopt=True)
+    assert once(lake)
+
+
+@pytest.mark.parametrize("beside", ["loop", "aside/loop", "topic={}/loop"])
+def test_a_link_that_leads_to_itself_stops_nothing(
+    thirty: Callable[..., tuple[str, str]], in_process: Export, fill: Fill, lake: Lake, commit: Commit, unique: Unique,
+    beside: str,
+) -> None:  # fmt: skip
+    """Beside the topics, as a folder that may not be looked into (a file system's ``lost+found``): exports, backfills
+    and looks go on, and a look says so."""
+    topic, group = thirty()
+    loop = root_of(lake) / beside.format(topic)
+    loop.parent.mkdir(exist_ok=True)
+    loop.symlink_to(loop)
+    fill(topic, 5)
+    assert sum(row.rows for row in in_process(group, topic)) == 5
+    assert in_process(group, topic, backfill=True, begin=EARLIEST, until=COMMITTED) == []
+    heir = unique("heir")
+    commit(heir, {TopicPartition(topic, 0): 35})
+    fill(topic, 5)
+    assert sum(row.rows for row in in_process(heir, topic)) == 5
+    told: list[str] = []
+    assert [row.problem for row in verify(lake, note=told.append)] == [None]
+    said = f"cannot list {loop}: Too many levels of symbolic links: what may lie there is not looked at"
+    assert told == ([said] if beside == "loop" else [])
+    assert once(lake, 40)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from exports import files_in
 
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 from zkgroup.export.destination import ObjectAddress
-from zkgroup.export.store import FolderStore, parse_destination
+from zkgroup.export.store import FolderStore, UnlistableError, parse_destination
 
 
 @pytest.mark.parametrize(
@@ -242,3 +243,27 @@ def test_what_is_taken_back_leaves_no_empty_folders(store: FolderStore) -> None:
     assert store.names("topic=t") == ["partition=1"]
     store.unpublish("topic=t/partition=1/0-10.parquet")
     assert not store.root.exists()
+
+
+def test_a_folder_that_may_not_be_looked_into_is_told_apart() -> None:
+    """As ``lost+found`` to all but root; what it is in the way of decides the caller."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name, "lost+found")
+        folder.mkdir(mode=0o700)
+        Path(name).chmod(0o755)
+        (folder / "file").touch()
+        was = os.geteuid()
+        try:
+            if was == 0:  # whom nothing stops
+                os.seteuid(65534)
+            else:
+                folder.chmod(0)
+            with pytest.raises(UnlistableError) as raised:
+                list(FolderStore(Path(name)).walk("lost+found"))
+            with pytest.raises(ZkgroupError, match=r"cannot look at .*/file: Permission denied"):
+                FolderStore(Path(name)).size("lost+found/file")
+        finally:
+            os.seteuid(was)
+            folder.chmod(0o700)
+    assert raised.value.message == f"cannot list {folder}: Permission denied"
+    assert raised.value.remedy == "let this user read there, or choose another --to"

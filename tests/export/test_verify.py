@@ -205,8 +205,8 @@ def test_what_is_advised_for_a_group_that_was_moved_mends_it(
 def test_advice_is_for_the_problems_that_there_are() -> None:
     """Damaged files have theirs, a group that stands elsewhere has its own, and both are told where both are there."""
     file, back, ahead = (
-        VerifyRow("t", 0, 0, 9, *4 * [None], "why", stands, "g", None if stands else "refill")
-        for stands in (None, "behind", "ahead")
+        VerifyRow(topic, 0, 0, 9, *4 * [None], "why", stands, "g", None if stands else "refill")
+        for topic, stands in (("t", None), ("t", "behind"), ("u", "ahead"))
     )
     assert "--on-disagreement" not in remedy_for([file], Path("/lake"))
     assert "--backfill" in remedy_for([file], Path("/lake"))
@@ -215,7 +215,9 @@ def test_advice_is_for_the_problems_that_there_are() -> None:
         advice = remedy_for(problems, Path("/lake"))
         assert "--backfill" in advice
         assert "--on-disagreement lake" in advice
-        assert ("--on-disagreement group" in advice) is (ahead in problems)
+        assert ("--on-disagreement group u" in advice) is (ahead in problems)
+    # Of a topic where it stands behind as well that would be refused.
+    assert "--on-disagreement group" not in remedy_for([back, replace(ahead, topic="t")], Path("/lake"))
 
 
 def test_advice_names_groups_topics_and_the_lake() -> None:

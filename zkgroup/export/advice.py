@@ -39,13 +39,15 @@ def remedy_for(problems: Iterable[VerifyRow], destination: Destination) -> str:
             "refused, and recorded as lost with --skip-lost, and of a topic that is gone only a copy brings it back"
         )
     standing = [row for row in found if row.stands is not None]
-    ahead = [row for row in standing if row.stands == "ahead"]
+    behind = {(row.group, row.topic) for row in standing if row.stands == "behind"}
+    # Where it stands behind, too, it cannot be believed.
+    ahead = [row for row in standing if row.stands == "ahead" and (row.group, row.topic) not in behind]
     if standing:
         on = _moved(standing, destination, "lake")
         ways.append(f"if the group was moved: {on} goes on where its exports end")
     if ahead:
         ways.append(f"{_moved(ahead, destination, 'group')} goes on where it stands, and notes the gap")
-    if len(ahead) < len(standing):
+    if behind:
         ways.append("to have the messages again choose another --to")
     return "; ".join(ways)
 

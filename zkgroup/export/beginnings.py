@@ -149,7 +149,9 @@ def _begin_without_offset(
         if start is not None and start > fact.log_start and not fact.exact:
             start = None
     if start is None and fact.coverage and policies.disagreement == "lake":
-        start = fact.coverage[-1][1]
+        # As a group that stands at the log's start: what no run holds of the way to the end of its exports is told.
+        end = fact.coverage[-1][1]
+        start = end if end > fact.log_end else min(fact.log_start, end)
     if start is None:
         if policy == "fail":
             troubles.add(kind, name)
@@ -163,7 +165,7 @@ def _begin_without_offset(
         troubles.add(kind, f"{name} is to begin at {start}, its log ends at {fact.log_end}")
         return None
     if fact.filled and start == fact.log_start and not fact.exact:
-        start = min(start, fact.filled[-1][1])  # what retention took behind the backfill is told of
+        start = min(start, fact.filled[0][1])  # what retention took behind the first backfill is told of
     place = _agreed(fact, start, policies.disagreement, troubles)
     if not fact.coverage and not fact.exact and fact.log_start < start == fact.log_end:
         place = start, (Skipped("latest", fact.log_start, start),)  # else what is passed over has been agreed on

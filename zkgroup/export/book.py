@@ -153,18 +153,35 @@ class Book:
     def _accounted(
         self, partition: TopicPartition, coverage: Sequence[Interval], now: TopicIdentity
     ) -> tuple[list[Interval], list[Interval]]:
-        """What all groups' runs account for of a partition's present log, as far as that tells where exports end;
-        backfills apart, as the second."""
-        sharing = [group for group, last in self.others.items() if of_log([last], partition.topic, now)]
-        found: tuple[list[Interval], list[Interval]] = [], []
-        for group in (self._own, *sharing):
+        """What all groups' runs account for of a partition's present log, as far as that tells where exports end, as
+        the first; as the second what backfills do, and, where no other group shares the log, runs before the newest
+        export. What is covered, and in no run that is left, is in neither."""
+        lasts = {self._own: self.last} | {
+            group: last for group, last in self.others.items() if of_log([last], partition.topic, now)
+        }
+
+        def reach(group: str) -> int:
+            known = of_log([lasts[group]], partition.topic, now)
+            return max(
+                (high for found in known for _, high in found.partitions.get(partition.partition, ())), default=0
+            )
+
+        exported: list[Interval] = []
+        filled: list[Interval] = []
+        end: int | None = None
+        for group in sorted(lasts, key=reach, reverse=True):
             for manifest, parts in self._parts_of(group, partition, now):
-                found[manifest.kind == "backfill"].extend(piece for part in parts for piece in part.accounted)
-                # A member stands elsewhere at each of its exports, which lie one behind the other: the newest tells.
-                if parts and not sharing and manifest.kind == "export":
-                    end = max(high for _, high in found[0])
-                    return found[0], [(max(low, end), high) for low, high in coverage if high > end]
-        return found
+                pieces = [piece for part in parts for piece in part.accounted]
+                is_before = end is not None and len(lasts) == 1
+                (filled if is_before or manifest.kind == "backfill" else exported).extend(pieces)
+                if pieces and manifest.kind == "export":
+                    end = max(high for _, high in exported)
+                # Most often one manifest tells all: no export that is older has written what a backfill has.
+                if end is not None and not difference(
+                    [(max(low, end), high) for low, high in coverage if high > end], filled
+                ):
+                    return exported, filled
+        return exported, filled
 
     def _parts_of(
         self, group: str, partition: TopicPartition, now: TopicIdentity

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -41,7 +41,7 @@ from zkgroup.export.layout import FileName, Layout, read_name
 from zkgroup.export.layout_of_files import layout_of_files
 from zkgroup.export.rundata import Manifest, Pointer, RunPlan, Settled, TopicCoverage, TopicIdentity
 from zkgroup.export.shell import export_command
-from zkgroup.export.store import Store
+from zkgroup.export.store import Store, UnlistableError
 from zkgroup.export.words import OffsetRange, Slice, StoredFile
 from zkgroup.protocol.names import TopicPartition
 
@@ -170,23 +170,29 @@ class Lake:
                 yield Published(f"{folder}/{name}", 0, told)
 
     def strangers(self) -> list[str]:
-        """What lies beside the folders of topics, and is no hidden file: a look at the destination itself alone."""
-        return [name for name in self.store.names("") if not name.startswith(("_", ".", "topic="))]
+        """What lies beside the folders of topics: a look at the destination itself alone."""
+        return [name for name in self.store.names("") if name != WORK and not name.startswith("topic=")]
 
-    def contents(self) -> Iterator[list[StoredFile]]:
+    def contents(self, unlisted: Callable[[str], None] = lambda _: None) -> Iterator[list[StoredFile]]:
         """All files but those that runs keep of themselves: of one topic's folder after the other, and of whatever else
-        is here."""
+        is here; ``unlisted`` as in ``below``."""
         for name in self.store.names(""):
-            if name == WORK:
-                continue
-            yield list(self.below(name))
+            if name != WORK:
+                yield list(self.below(name, unlisted))
 
-    def below(self, name: str) -> Iterator[StoredFile]:
-        """All files of a folder; or the file that has this name."""
+    def below(self, name: str, unlisted: Callable[[str], None] = lambda _: None) -> Iterator[StoredFile]:
+        """All files of a folder; or the file that has this name. Where it is no topic's, and may not be looked into,
+        ``unlisted`` is told."""
         is_folder = False
-        for file in self.store.walk(name):
-            is_folder = True
-            yield file
+        try:
+            for file in self.store.walk(name):
+                is_folder = True
+                yield file
+        except UnlistableError as error:
+            if name.startswith("topic="):
+                raise
+            unlisted(error.message)
+            return
         if not is_folder and (size := self.store.size(name)) is not None:
             yield StoredFile(name, size)
 

@@ -37,6 +37,6 @@ def passed_over(partitions: Iterable[PartitionPlan]) -> Iterator[str]:
             if gap.kind == "recreated":
                 yield f"{part.partition}: its topic was made again: what was left of the old log is not exported"
             elif gap.kind == "filled":
-                yield f"{part.partition}: offsets {gap.start} to {gap.end - 1} were exported before, by a backfill"
+                yield f"{part.partition}: offsets {gap.start} to {gap.end - 1} were exported before"
             elif gap.end > gap.start:
                 yield f"{part.partition}: offsets {gap.start} to {gap.end - 1} are not exported ({gap.kind})"

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
 from zkgroup.errors import RefusedError
@@ -23,7 +23,9 @@ from zkgroup.export.words import OffsetRange, PartitionPlan
 if TYPE_CHECKING:
     from zkgroup.export.footer import Footer
 
-#: A folder with very many files beside the topics' is none that was moved out of them.
+#: A folder with very many files beside the topics' is none that was moved out of them: so many are named, at most, and
+#: so many read, by an export that just goes on.
+_NAMES: Final = 10_000
 _STRAYS: Final = 100
 
 
@@ -91,7 +93,7 @@ def refuse_renamed_in_place(
     refuse_renamed(lake, wanted, identities)
     if plain:
         topics = {piece.partition.topic for piece in plain}
-        _refuse(lake, plain, identities, islice(stray_files(lake, topics), _STRAYS))
+        _refuse(lake, plain, identities, stray_files(lake, topics, _NAMES, _STRAYS))
 
 
 def _is_asked(part: PartitionPlan, known: Sequence[TopicCoverage], *, untold: bool) -> bool:
@@ -103,16 +105,19 @@ def _is_asked(part: PartitionPlan, known: Sequence[TopicCoverage], *, untold: bo
     return first < part.committed or any(gap.kind == "moved" for gap in part.skipped)
 
 
-def stray_files(lake: Lake, topics: Collection[str]) -> Iterator[tuple[str, Footer]]:
+def stray_files(
+    lake: Lake, topics: Collection[str], named: int | None = None, read: int | None = None
+) -> Iterator[tuple[str, Footer]]:
     """The names and footers of exported files in these topics' folders, and beside all topics', whose names no export
-    gives."""
+    gives. Of those beside ``named`` are looked at, and of all ``read``."""
     from zkgroup.export.footer import UnreadableFileError, read_footer  # pyarrow
 
-    for name in (*(f"topic={topic}" for topic in sorted(topics)), *lake.strangers()):
-        for file in lake.below(name):
-            if file.name.endswith(".parquet") and read_name(file.name) is None:
-                with suppress(UnreadableFileError):
-                    yield file.name, read_footer(lake.store, file.name)
+    within = chain.from_iterable(lake.below(f"topic={topic}") for topic in sorted(topics))
+    beside = chain.from_iterable(map(lake.below, lake.strangers()))
+    files = (file.name for file in chain(within, islice(beside, named)))
+    for name in islice((name for name in files if name.endswith(".parquet") and read_name(name) is None), read):
+        with suppress(UnreadableFileError):
+            yield name, read_footer(lake.store, name)
 
 
 def _named(lake: Lake, but: Collection[str]) -> Iterator[tuple[str, int]]:

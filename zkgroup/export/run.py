@@ -276,7 +276,8 @@ class _Export:
             return plan, None
         refuse_renamed_in_place(self._lake, request, book, plan.partitions, identities)
         self._tell(book.warnings(plan.partitions, identities, tags))
-        if last.run is None and (strangers := self._lake.strangers()):
+        seen = (name for name in self._lake.strangers() if not name.startswith(("_", ".")))
+        if last.run is None and (strangers := list(seen)):
             self._once(
                 f"{self._lake.store.uri} holds {listed(strangers)}, which no export has written: readers may take that "
                 "for data of the lake, and --verify will name it"

@@ -60,7 +60,7 @@ class Store(Protocol):
         ...
 
     def walk(self, folder: str) -> Iterator[StoredFile]:
-        """All files below a folder."""
+        """All files below a folder. Raises ``UnlistableError`` where it may not be looked into."""
         ...
 
     def size(self, name: str) -> int | None:
@@ -105,16 +105,22 @@ def open_store(destination: Destination) -> Store:
     return ObjectStore(destination)
 
 
+class UnlistableError(ZkgroupError):
+    """A folder that may not be looked into, or a link that leads to itself."""
+
+
+_UNLISTABLE = frozenset({errno.EACCES, errno.EPERM, errno.ELOOP})
+
 # What the kernel tells there is no place for files, whatever the permissions say.
 _NO_FOLDERS = frozenset({Path("/proc"), Path("/sys")})
 
 
-def remedy_of(error: OSError) -> str:
-    """What helps where a file cannot be written."""
+def remedy_of(error: OSError, what: str = "write") -> str:
+    """What helps where a file cannot be written, or read."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "make room, then run it again"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return "let this user write there, or choose another --to"
+        return f"let this user {what} there, or choose another --to"
     return "mend the folder, or choose another --to"
 
 
@@ -186,20 +192,28 @@ class FolderStore:
     def walk(self, folder: str) -> Iterator[StoredFile]:
         def fail(error: OSError) -> None:
             if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
-                raise ZkgroupError(f"cannot list {error.filename}: {error.strerror}")
+                kind = UnlistableError if error.errno in _UNLISTABLE else ZkgroupError
+                raise kind(f"cannot list {error.filename}: {error.strerror}", remedy_of(error, "read"))
 
         for path, folders, names in os.walk(self.root / folder, onerror=fail):
             folders.sort()
             below = Path(path).relative_to(self.root)
             for name in sorted(names):
-                with contextlib.suppress(FileNotFoundError):  # gone since
-                    yield StoredFile(str(below / name), (Path(path) / name).stat().st_size)
+                found = str(below / name)
+                if (size := self.size(found)) is not None:  # else gone since, or a link that leads nowhere
+                    yield StoredFile(found, size)
 
     def size(self, name: str) -> int | None:
         try:
             found = (self.root / name).stat()
         except (FileNotFoundError, NotADirectoryError):
             return None
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                return None
+            raise ZkgroupError(
+                f"cannot look at {self.root / name}: {error.strerror}", remedy_of(error, "read")
+            ) from None
         return found.st_size if stat.S_ISREG(found.st_mode) else None
 
     def open(self, name: str) -> Any:

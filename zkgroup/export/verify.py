@@ -86,7 +86,7 @@ def verify(
     books = _read_books(lake)
     calendars: dict[Layout, Calendar] = {}
     with ThreadPoolExecutor(LOOKS, thread_name_prefix="zkgroup-verify") as pool:
-        for files in lake.contents():
+        for files in lake.contents(lambda why: note(f"{why}: what may lie there is not looked at")):
             named = [(file, read_name(file.name)) for file in files]
             published = [Published(file.name, file.size, told) for file, told in named if told is not None]
             for one, look in pool.map(lambda file: (file, look_at(lake, file)), published):
@@ -163,7 +163,8 @@ def _enter_run(
 
 def _enter(account: Account, group: str, manifest: Manifest, part: ManifestPart, rows: int) -> None:
     interval, run = (part.plan.start, part.end), manifest.run
-    account.skipped += [(gap.start, gap.end) for gap in part.plan.skipped]
+    # That backfills hold it explains nothing: their own runs do.
+    account.skipped += [(gap.start, gap.end) for gap in part.plan.skipped if gap.kind != "filled"]
     if manifest.kind == "backfill":
         account.filled += part.accounted
     else:

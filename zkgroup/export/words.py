@@ -39,7 +39,7 @@ class PartitionFacts:
     ``begin``: what ``--from`` says, None where it says nothing; ``until``: where to stop at the latest. ``exact``: that
     ``begin`` was given for this very partition. ``coverage``: what the lake accounts for already. ``fresh``: the lake
     knows the topic, and not this partition. ``remade``: the topic is not the one that was committed or exported.
-    ``filled``: what the group's backfills hold of what it has yet to export, which is not in ``coverage``.
+    ``filled``: what backfills hold of what the group has yet to export, which is not in ``coverage``.
     """
 
     partition: TopicPartition
@@ -83,7 +83,7 @@ class Slice(NamedTuple):
 class Skipped(NamedTuple):
     """Offsets ``[start, end)`` that are knowingly not exported: ``retention`` (deleted before they were read),
     ``moved`` (somebody set the group forward), ``latest`` (asked for), ``recreated`` (a new log begins: of the old one
-    nobody knows what is missing), ``filled`` (a backfill of the group holds them)."""
+    nobody knows what is missing), ``filled`` (another run holds them, most often a backfill)."""
 
     kind: str
     start: int
