@@ -298,6 +298,11 @@ def export(
         target_bytes=target_bytes,
     )
     properties = dict(settings.kafka)
+    for unheeded in (prop for prop in settings.properties if prop.key == "isolation.level"):
+        warn(
+            ctx,
+            [f"{unheeded.origin}: isolation.level is ignored: --isolation says which messages of transactions count"],
+        )
     if isolation is not None:
         properties["isolation.level"] = isolation
     line = ProgressBar(shown=sys.stderr.isatty() and not ctx.ensure_object(Given).quiet)

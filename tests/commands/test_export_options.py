@@ -169,3 +169,13 @@ def test_a_full_disk_behind_stdout_is_not_the_lakes(
         "zkgroup: the export is done; only what it prints cannot be written: standard output: No space left on "
         "device\n",
     )
+
+
+def test_a_consumers_isolation_level_is_not_ignored_in_silence(
+    topic: str, cluster: Sandbox, unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    """It is the new consumer's, whose files are at hand; the option has its place here."""
+    here = (topic, "--group", unique("group"), "--to", str(tmp_path), "-z", cluster.connect, "--from", "latest")
+    done = run("export", *here, "-X", "isolation.level=read_uncommitted")
+    assert done.returncode == 0, done.stderr
+    assert "isolation.level is ignored: --isolation says which messages of transactions count" in done.stderr

@@ -28,6 +28,7 @@ from zkgroup.export.documents import (
 from zkgroup.export.intervals import holes, overlaps, subtract, union
 from zkgroup.export.lake import Lake, LastRun
 from zkgroup.export.layout import Layout
+from zkgroup.export.leftovers import has_garbage, remove_garbage
 from zkgroup.export.rundata import (
     Manifest,
     ManifestFile,
@@ -193,17 +194,17 @@ def test_garbage_is_what_nobody_decided(lake: Lake) -> None:
     folder = lake.folder("g", "00000001-aaaaaaaa")
     lake.store.write(f"{folder}/plan.json", encode_plan(PLAN))
     lake.store.write(f"{folder}/attempt/x.tmp", b"x")
-    assert lake.has_garbage("g")
-    assert lake.remove_garbage("g", "another", None) == 0
-    assert lake.remove_garbage("g", "c", "00000001-aaaaaaaa") == 0
+    assert has_garbage(lake, "g")
+    assert remove_garbage(lake, "g", "another") == 0
+    assert remove_garbage(lake, "g", "c", "00000001-aaaaaaaa") == 0
     lake.store.write(f"{folder}/manifest.json", encode_manifest(MANIFEST))
     half = lake.folder("g", "00000002-aaaaaaaa")
     lake.store.write(f"{half}/attempt/y.tmp", b"half")
-    assert lake.has_garbage("g")
-    assert lake.remove_garbage("g", "c", None) == 1
-    assert lake.remove_garbage("g", "c", None) == 0
+    assert has_garbage(lake, "g")
+    assert remove_garbage(lake, "g", "c") == 1
+    assert remove_garbage(lake, "g", "c") == 0
     assert lake.store.names(folder) == ["manifest.json", "plan.json"]
-    assert not lake.has_garbage("g")
+    assert not has_garbage(lake, "g")
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,18 @@ def test_every_trouble_is_refused_or_dealt_with_as_told(
             assert found[T0].version == fact.version
 
 
+def test_what_other_members_read_after_a_joined_export_is_told_as_that() -> None:
+    """As ``--verify`` tells it; and to believe the group comes first."""
+    fact = PartitionFacts(T0, 7, 3, 0, 9, coverage=((0, 4),))
+    with pytest.raises(
+        RefusedError, match=r"its last export was joined \(--join\), and other members have read"
+    ) as raised:
+        make_plan("g", [fact], joined=True)
+    assert str(raised.value.remedy).startswith("--on-disagreement group goes on")
+    (part,) = make_plan("g", [fact], policies=Policies(disagreement="group"), joined=True).partitions
+    assert part.skipped == (Skipped("moved", 4, 7),)
+
+
 def test_what_nobody_can_make_right_is_refused_whatever_was_said() -> None:
     """A group behind the lake cannot be believed, nor an offset behind the log's end."""
     everything = Policies("earliest", "earliest", "earliest", "earliest", "group")

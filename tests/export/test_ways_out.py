@@ -16,7 +16,7 @@ from exports import joining, messages_in, published_in
 from support import wait_until
 
 from zkgroup.errors import RefusedError, UsageError
-from zkgroup.export.bounds import COMMITTED, Bound
+from zkgroup.export.bounds import COMMITTED, Bound, parse_bound
 from zkgroup.export.lake import Lake
 from zkgroup.export.layout import LayoutWish
 from zkgroup.export.run import PartitionSummary
@@ -267,3 +267,21 @@ def test_status_of_a_destination_is_of_that_one(
     assert f"1 other export is under way or unfinished elsewhere ({tmp_path / 'there'})" in said
     for name, group in groups.items():
         brief(group, filled, root=tmp_path / name)
+
+
+def test_offsets_that_the_group_has_passed_end_nothing_and_that_is_said(
+    in_process: Callable[..., list[PartitionSummary]], make_topic: Callable[..., str], fill: Callable[..., object],
+    unique: Callable[[str], str],
+) -> None:  # fmt: skip
+    """As of times; at the end of the log there is nothing to say."""
+    topic, group = make_topic(), unique("group")
+    fill(topic, 10)
+    in_process(group, topic)
+    passed = parse_bound(f"{topic}:0=4", group, "--until")
+    told: list[str] = []
+    in_process(group, topic, until=passed, warn=told.append)
+    fill(topic, 5)
+    in_process(group, topic, until=passed, warn=told.append)
+    assert told == 2 * [f"--until {topic}:0=4 lies before all that is left to export: there is nothing to export"]
+    assert in_process(group, topic, until=parse_bound(f"{topic}:0=15", group, "--until"), warn=told.append)[0].rows == 5
+    assert len(told) == 2

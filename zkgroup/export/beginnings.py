@@ -20,6 +20,7 @@ class Troubles:
     """What keeps partitions from being exported, by kind."""
 
     group: str
+    joined: bool = False  # its last export was: other members have read what lies between
     found: dict[str, list[str]] = field(default_factory=dict)
     lost: int = 0
     left_out: list[tuple[TopicPartition, str]] = field(default_factory=list)
@@ -62,6 +63,11 @@ _REFUSALS: Mapping[str, tuple[str, str]] = {
         "group {group} stands ahead of what was exported ({few}): somebody moved it, or exported elsewhere, or took "
         "files away",
         "--on-disagreement lake goes on where the export ended; group goes on where the group stands and notes the gap",
+    ),
+    "read on": (
+        "group {group} stands ahead of what was exported ({few}): its last export was joined (--join), and other "
+        "members have read what lies between",
+        "--on-disagreement group goes on where the group stands, and notes the gap; lake exports what they have read",
     ),
     "behind": (
         "group {group} stands behind what was exported ({few}): it was set back, or its offsets are an older copy",
@@ -196,7 +202,7 @@ def _agreed(fact: PartitionFacts, stands: int, policy: Disagreement, troubles: T
         return max(ends), ()
     if policy == "group":
         return stands, (Skipped("moved", max(ends), stands),)
-    _disagreed(fact, policy, "ahead", text, troubles)
+    _disagreed(fact, policy, "read on" if troubles.joined else "ahead", text, troubles)
     return None
 
 

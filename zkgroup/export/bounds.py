@@ -58,7 +58,7 @@ def parse_bound(text: str, group: str, option: str) -> Bound:
             partition = TopicPartition(validate_topic(match[1]), int(match[2]))
             if offsets.setdefault(partition, int(match[3])) != int(match[3]):
                 raise UsageError(f"{option} names two offsets for {partition}", "keep one of the two")
-        return Bound("offsets", offsets=offsets, named=True)
+        return Bound("offsets", offsets=offsets, text=text, named=True)
     if text != STDIO and not Path(text).exists():
         raise UsageError(
             f"{option} {text[:80]!r} is no place and no file",
@@ -120,6 +120,18 @@ def notes_on(
         notes.append(f"no message is as late as --from {begin}: {what}")
     elif until.kind == "time" and there and all((fact.until or 0) >= fact.log_end for fact in there):
         notes.append(f"no message is as late as --until {until}: the export ends where the logs end now")
-    elif until.kind == "time" and there and not plan.ranges and not plan.left_out:
+    elif there and not plan.ranges and not plan.left_out and (until.kind == "time" or _is_passed(until, there, fills)):
         notes.append(f"--until {until} lies before all that is left to export: there is nothing to export")
     return notes
+
+
+def _is_passed(until: Bound, facts: Sequence[PartitionFacts], fills: bool) -> bool:
+    """Whether the group stands behind listed offsets where the log goes on."""
+    return (
+        until.named
+        and not fills
+        and any(
+            fact.until is not None and fact.committed is not None and fact.until < min(fact.committed, fact.log_end)
+            for fact in facts
+        )
+    )

@@ -48,7 +48,10 @@ class ExportGroup:
             if missing := [topic for topic in named if topic not in there]:
                 raise NotFoundError(f"there is no topic {listed(missing)}", "see the names in ZooKeeper")
             if not wanted:
-                raise NotFoundError(f"no topic matches {named or (whitelist and whitelist.expression)}")
+                raise NotFoundError(
+                    f"no topic matches {whitelist and whitelist.expression}",
+                    "see the names in ZooKeeper, or name topics",
+                )
         else:
             wanted = sorted(names_of(with_offsets))
             if not wanted:

@@ -33,7 +33,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from zkgroup.errors import RefusedError, ZkgroupError
+from zkgroup.errors import RefusedError
 from zkgroup.export.documents import decode_manifest, decode_plan, decode_settled, digest
 from zkgroup.export.holdings import is_of_times, offsets_of
 from zkgroup.export.intervals import Interval
@@ -159,6 +159,9 @@ class Lake:
         folder = f"topic={topic}"
         if partition is not None and f"partition={partition}" in self.store.names(folder):
             folder += f"/partition={partition}"
+        yield from self._named_below(folder)
+
+    def _named_below(self, folder: str) -> Iterator[Published]:
         for file in self.store.walk(folder):
             if told := read_name(file.name):
                 yield Published(file.name, file.size, told)
@@ -304,13 +307,13 @@ class Lake:
         return () if known is None or known.identity.tag != tag else known.partitions.get(partition.partition, ())
 
     def _near(self, topic: str, partitions: Collection[int]) -> Iterator[Published]:
-        if len(partitions) > _FEW_PARTITIONS or not any(
-            name.startswith("partition=") for name in self.store.names(f"topic={topic}")
-        ):
+        folders = {f"partition={number}" for number in partitions}
+        names = self.store.names(f"topic={topic}") if len(partitions) <= _FEW_PARTITIONS else ()
+        if not folders.issubset(names):
             yield from self.published(topic)
             return
         for partition in sorted(partitions):
-            yield from self.published(topic, partition)
+            yield from self._named_below(f"topic={topic}/partition={partition}")
 
     def _suspects(self, wanted: Mapping[str, Mapping[int, list[OffsetRange]]]) -> dict[str, bool]:
         """Runs that their group's last manifest tells of, not of a run that has lost its own since; and files that were
@@ -345,54 +348,10 @@ class Lake:
             for run in reversed(self.runs(group)):
                 if MANIFEST in self.store.names(self.folder(group, run)):
                     found = self.manifest(group, run)
-                    if found is not None and self.settled_coverage(group, run):
+                    settled = self.settled(group, run)
+                    if found is not None and (settled or found[0]).coverage:
                         return found[0].layout
         return layout_of_files(self.store, must_tell=must_tell)
-
-    def begun(self, own: str) -> Iterator[tuple[RunPlan, str]]:
-        """Plans of other groups than ``own`` that no manifest is beside, with their hashes: of runs that are under way,
-        or were killed. The documents do not tell which."""
-        for group in self.groups():
-            for run in reversed(self.runs(group)) if group != own else ():
-                if MANIFEST not in self.store.names(self.folder(group, run)):
-                    try:
-                        found = self.plan(group, run)
-                    except ZkgroupError:
-                        continue
-                    if found is not None:
-                        yield found
-
-    def has_garbage(self, group: str) -> bool:
-        """Whether the newest run left something behind; older ones were tidied up by whoever came after them."""
-        newest = self.runs(group)[-1:]
-        names = set(self.store.names(self.folder(group, newest[0]))) if newest else {MANIFEST}
-        return MANIFEST not in names or bool(names - {PLAN, MANIFEST, SETTLED})
-
-    def remove_garbage(self, group: str, cluster: str, keep: str | None) -> int:
-        """Remove runs of this group that were never decided, and attempts that are over; how many there were.
-
-        Only under the group's lock. ``cluster``: another cluster may have a group of this name, and a lock of its own.
-        """
-        removed = 0
-        runs = self.runs(group)
-        for place, run in enumerate(runs):
-            if run == keep:
-                continue
-            folder = self.folder(group, run)
-            names = self.store.names(folder)
-            if MANIFEST not in names:
-                try:
-                    plan = self.plan(group, run)
-                except ZkgroupError:
-                    plan = None  # half of a plan, from before plans were written at once: nobody can go on with it
-                if plan is not None and plan[0].cluster != cluster:
-                    continue
-                self.store.remove(folder)
-                removed += 1
-            elif place == len(runs) - 1:
-                for name in set(names) - {PLAN, MANIFEST, SETTLED}:
-                    self.store.remove(f"{folder}/{name}")
-        return removed
 
 
 def of_log(lasts: Iterable[LastRun], topic: str, log: TopicIdentity) -> list[TopicCoverage]:

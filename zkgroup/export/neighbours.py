@@ -20,6 +20,7 @@ from zkgroup.export.documents import DamagedDocumentError, decode_pointer, encod
 from zkgroup.export.group import ExportGroup, names_of
 from zkgroup.export.lake import MANIFEST, Lake
 from zkgroup.export.layout import Layout
+from zkgroup.export.leftovers import undecided
 from zkgroup.export.rundata import Pointer, RunPlan
 from zkgroup.protocol import znodes
 from zkgroup.protocol.ops import CHANGED, Children, Code, Exists, Failure, Get, Node, SetData, Stat, Sync
@@ -45,7 +46,7 @@ def binding_layout(
     ``cluster`` nobody here can tell. ``must_tell``: see ``Lake.layout``."""
     if (exported := lake.layout(must_tell=must_tell)) is not None:
         return exported
-    for plan, hashed in lake.begun(own):
+    for plan, hashed in undecided(lake, own):
         cluster = cluster or ExportGroup(registry, own, lambda _: None).cluster()
         if plan.cluster != cluster or _is_under_way(registry, plan, hashed):
             return plan.layout

@@ -68,18 +68,20 @@ def make_plan(
     max_messages: int | None = None,
     range_messages: int = RANGE_MESSAGES,
     whole: bool = True,
+    joined: bool = False,
 ) -> ExportPlan:
     """Plan the export of ``group``'s partitions from their committed offsets to the ends of their logs.
 
     ``begin``: where a partition without a committed offset starts, if its facts do not say; without either such a
     partition is refused. ``skip_lost``: as ``policies.expired`` of ``earliest``. ``max_messages``: offsets to read at
-    most, shared by the partitions. ``whole``: what is planned is read to its end. Raises ``RefusedError`` for what the
-    policies do not allow, and for an offset behind the log's end: that log is not the one the group read.
+    most, shared by the partitions. ``whole``: what is planned is read to its end. ``joined``: the group's last export
+    was. Raises ``RefusedError`` for what the policies do not allow, and for an offset behind the log's end: that log is
+    not the one the group read.
     """
     policies = policies or Policies()
     if skip_lost and policies.expired == "fail":
         policies = replace(policies, expired="earliest")
-    troubles = Troubles(group)
+    troubles = Troubles(group, joined)
     parts: list[list[PartitionPlan]] = []  # of each partition
     for fact in sorted(facts, key=lambda fact: fact.partition):
         place = begin_at(fact, begin, policies, troubles)

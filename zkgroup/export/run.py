@@ -24,6 +24,7 @@ from zkgroup.export.filling import plan_backfill, refuse_to_finish
 from zkgroup.export.group import ExportGroup
 from zkgroup.export.lake import Lake
 from zkgroup.export.layout import LayoutWish, parse_compression
+from zkgroup.export.leftovers import has_garbage, remove_garbage
 from zkgroup.export.master import choose_master, refuse_if_silent
 from zkgroup.export.neighbours import binding_layout
 from zkgroup.export.packages import require
@@ -132,7 +133,7 @@ class _Export:
         plan: ExportPlan | None = None
         if request.settle is None and not request.adopt and not self._unfinished():
             plan, _ = self._plan(self._registry)
-            if not self._has_work(plan) and not self._lake.has_garbage(request.group):
+            if not self._has_work(plan) and not has_garbage(self._lake, request.group):
                 self._tell(words_on(plan))
                 return summaries_of(plan, None)
             if plan.ranges:
@@ -150,7 +151,7 @@ class _Export:
             if pointer is not None:
                 return self._finish(ExportRun.found(claim, self._lake, pointer, self._with), pointer.state)
             cluster = claim.persist(lambda: ExportGroup(claim.registry, request.group, self._warn).cluster())
-            if removed := self._lake.remove_garbage(request.group, cluster, None):
+            if removed := remove_garbage(self._lake, request.group, cluster):
                 log.info("removed what %d killed exports left in %s", removed, self._lake.store.uri)
             plan, run_plan = claim.persist(lambda: self._plan(claim.registry, cluster), asks_brokers=True)
             self._tell(words_on(plan) if run_plan is None else [*words_on(plan), *passed_over(plan.partitions)])
@@ -354,6 +355,7 @@ class _Export:
                 max_messages=request.max_messages,
                 range_messages=request.range_messages,
                 whole=request.max_bytes is None,
+                joined=book.last.joined,
             )
         return plan_backfill(self._lake, request, facts, identities, tags, book, policies, self._once)
 

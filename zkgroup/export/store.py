@@ -150,7 +150,8 @@ class FolderStore:
         if not there.is_dir():
             raise UsageError(f"cannot write to {self.root}: {there} is no folder", "choose another --to")
         if not os.access(there, os.W_OK | os.X_OK):
-            raise UsageError(f"cannot write to {self.root}: no permission in {there}", "choose another --to")
+            why = f"{there} is read-only" if os.statvfs(there).f_flag & os.ST_RDONLY else f"no permission in {there}"
+            raise UsageError(f"cannot write to {self.root}: {why}", "choose another --to")
         if there in _NO_FOLDERS or not _NO_FOLDERS.isdisjoint(there.parents):
             raise UsageError(f"cannot write to {self.root}: {there} takes no files", "choose another --to")
 
@@ -206,10 +207,8 @@ class FolderStore:
     def size(self, name: str) -> int | None:
         try:
             found = (self.root / name).stat()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
         except OSError as error:
-            if error.errno == errno.ELOOP:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
                 return None
             raise ZkgroupError(
                 f"cannot look at {self.root / name}: {error.strerror}", remedy_of(error, "read")
