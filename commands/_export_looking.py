@@ -66,6 +66,7 @@ def show_lake(ctx: typer.Context, to: str, group: str | None, output: Output, *,
     from zkgroup.export.advice import remedy_for
     from zkgroup.export.documents import DamagedDocumentError
     from zkgroup.export.group import read_committed
+    from zkgroup.export.leftovers import has_garbage
     from zkgroup.export.verify import verify as check
 
     committed = None
@@ -86,7 +87,9 @@ def show_lake(ctx: typer.Context, to: str, group: str | None, output: Output, *,
         where = "" if first.topic is None else f"{first.topic}-{first.partition} from offset {first.start} on: "
         raise VerificationError(
             f"{len(problems)} problem{'s' * (len(problems) > 1)} in {root}; {where}{str(first.problem).rstrip('.')}",
-            remedy_for(problems, lake.store.destination),
+            remedy_for(
+                problems, lake.store.destination, unfinished=any(has_garbage(lake, one) for one in lake.groups())
+            ),
         )
 
 

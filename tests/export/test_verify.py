@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from cli import run
+from export_points import driven
+from exports import looked, root_of
 
 from zkgroup.export.advice import remedy_for
 from zkgroup.export.claim import ExportClaim
@@ -28,7 +30,9 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Acl, Create, Delete, Ensure, Get, Node, SetData
 from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry
+from zkgroup.servers.zookeeper import ZooKeeperSettings
 
 
 @pytest.fixture
@@ -236,6 +240,9 @@ def test_advice_names_groups_topics_and_the_lake() -> None:
         """zkgroup export --group 'it'"'"'s' --to '/my lake' --backfill --from a:0=0 --until a:0=9 a exports""" in two
     )
     assert "('zkgroup export --to /lake --status')" in remedy_for([row("a", "g")], Path("/lake"))
+    assert "--status" not in remedy_for([row("a", "g")], Path("/lake"), unfinished=False)
+    nothing = replace(row("a", None), mend=None)
+    assert remedy_for([nothing], Path("/lake"), unfinished=False).endswith("restore it from a copy, if there is one")
     assert "-t:0=9 -- -t'" in remedy_for([row("-t", "g")], Path("/lake"))
     orphans = [replace(row("b", name), mend="adopt") for name in ("h", "g", "h")]
     told = remedy_for(orphans, Path("/lake"))
@@ -316,3 +323,16 @@ def test_status_tells_what_runs_and_what_waits(registry: Registry, unique: Calla
     assert (row.state, row.step) == ("unfinished", "unreadable")
     registry.write(Ensure(znodes.export_state(unique("quiet"))))
     assert status(registry, unique("nobody")) == []
+
+
+def test_what_is_unfinished_is_named_where_something_is(
+    cluster: Sandbox, short: ZooKeeperSettings, kafka: KafkaSettings, filled: str, unique: Callable[[str], str],
+    in_process: Callable[..., object], lake: Lake,
+) -> None:  # fmt: skip
+    """An export that was killed, whose files are in no manifest yet; not once it is finished."""
+    group = unique("group")
+    driven(short, kafka, kill_at="published for good", group=group, topics=[filled], out=root_of(lake))
+    assert "finish what is unfinished" in looked(cluster, lake)
+    in_process(group, filled)
+    next(root_of(lake).rglob("*.parquet")).rename(root_of(lake) / "part-1.parquet")
+    assert "finish what" not in looked(cluster, lake)

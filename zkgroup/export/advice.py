@@ -16,12 +16,12 @@ _GROUPS: Final = 3  # more are not named one by one
 _BACKFILLS: Final = 10
 
 
-def remedy_for(problems: Iterable[VerifyRow], destination: Destination) -> str:
+def remedy_for(problems: Iterable[VerifyRow], destination: Destination, *, unfinished: bool = True) -> str:
     """What mends these: what is in the way is moved, files that no manifest names are adopted, what is missing is
     filled by a backfill of the group that had exported it; where a group stands elsewhere by saying whom the next
-    export is to believe."""
+    export is to believe. ``unfinished``: exports may be."""
     found = list(problems)
-    ways = [f"finish what is unfinished ({export_command(destination, '--status')})"]
+    ways = [f"finish what is unfinished ({export_command(destination, '--status')})"] if unfinished else []
     if any(row.mend in ("move", "refill", "readopt") for row in found):
         ways.append("restore what is damaged from a copy, put back what was renamed or moved, or move it away")
     if any(row.mend == "undo" for row in found):
@@ -49,7 +49,7 @@ def remedy_for(problems: Iterable[VerifyRow], destination: Destination) -> str:
         ways.append(f"{_moved(ahead, destination, 'group')} goes on where it stands, and notes the gap")
     if behind:
         ways.append("to have the messages again choose another --to")
-    return "; ".join(ways)
+    return "; ".join(ways) or "no log, and nothing in the lake, mends that: restore it from a copy, if there is one"
 
 
 def _by_group(rows: Iterable[VerifyRow]) -> Mapping[str, list[VerifyRow]]:
