@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import cast
+from typing import Literal, cast
 
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.accounting import total
@@ -17,7 +17,7 @@ from zkgroup.export.rundata import Manifest, ManifestFile, ManifestPart, RunPlan
 from zkgroup.export.taskdata import DoneAnswer, FileAnswer, RangeAnswer
 from zkgroup.export.words import OffsetRange, PartitionPlan
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.words import listed
+from zkgroup.words import counted, listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +127,20 @@ def _refuse_unbalanced(plan: RunPlan, parts: Sequence[ManifestPart], files: Sequ
     names = [file.name for file in files]
     if len(set(names)) != len(names):
         raise ZkgroupError("two files have one name", "report this")
+
+
+_GAPS: Mapping[str, str] = {
+    "retention": "were deleted while they were read and are not exported (retention)",
+    "unexplained": "are missing from the log, and nothing explains it: that is recorded (unexplained)",
+}
+
+
+def words_on_gaps(parts: Iterable[ManifestPart], kind: Literal["retention", "unexplained"]) -> Iterator[str]:
+    """What is to be said of offsets that were not there to be read."""
+    for part in parts:
+        if count := part.gaps.get(kind):
+            where = f"{part.plan.start} to {part.end - 1}"
+            yield f"{part.plan.partition}: {counted(count, 'offset')} of {where} {_GAPS[kind]}"
 
 
 def refuse_unexplained(parts: Iterable[ManifestPart]) -> None:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal, Self
 
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
-from zkgroup.export.assembling import Written, refuse_fewer, refuse_unexplained
+from zkgroup.export.assembling import Written, refuse_fewer, refuse_unexplained, words_on_gaps
 from zkgroup.export.book import Book
 from zkgroup.export.claim import ExportClaim
 from zkgroup.export.coverage import extended
@@ -36,7 +36,6 @@ from zkgroup.export.surroundings import Progress, Surroundings
 from zkgroup.export.words import OffsetRange
 from zkgroup.export.writing import write_ranges
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.words import counted
 
 if TYPE_CHECKING:
     from zkgroup.export.membership import Membership
@@ -182,21 +181,13 @@ class ExportRun:
         """planned → decided: the point of no return."""
         plan, parts = self.plan, written.parts
         self._with.progress(Progress("publishing", 0, 0))
-        for part in parts:
-            if gone := part.gaps.get("retention"):
-                self._with.warn(
-                    f"{part.plan.partition}: {counted(gone, 'offset')} of {part.plan.start} to {part.end - 1} were "
-                    "deleted while they were read and are not exported (retention)"
-                )
+        for line in words_on_gaps(parts, "retention"):
+            self._with.warn(line)
         if not plan.record_unexplained:
             refuse_unexplained(parts)
         refuse_fewer(parts)
-        for part in parts:
-            if missing := part.gaps.get("unexplained"):
-                self._with.warn(
-                    f"{part.plan.partition}: {counted(missing, 'offset')} of {part.plan.start} to {part.end - 1} are "
-                    "missing from the log, and nothing explains it: that is recorded (unexplained)"
-                )
+        for line in words_on_gaps(parts, "unexplained"):
+            self._with.warn(line)
         self._refuse_if_changed()
         self._refuse_overlap(_first_time(parts))
         self._refuse_if_found()
