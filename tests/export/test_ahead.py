@@ -21,6 +21,7 @@ from zkgroup.export.lake import Lake
 from zkgroup.export.layout import LayoutWish
 from zkgroup.export.plan import make_plan
 from zkgroup.export.run import PartitionSummary
+from zkgroup.export.rundata import TopicCoverage, TopicIdentity
 from zkgroup.export.verify import verify
 from zkgroup.export.words import Disagreement, PartitionFacts, PartitionPlan, Policies
 from zkgroup.protocol.names import TopicPartition
@@ -65,9 +66,16 @@ def test_nothing_is_read_twice_and_nothing_is_passed(
 def test_exports_end_before_what_backfills_hold_further_on(committed: int | None) -> None:
     """Wherever the group stands; where there are none, a group behind all of it begins where nobody was."""
     coverage = ((0, 4), (9, 12))
-    assert spared(committed, coverage, [(0, 4)], [(9, 12)]) == (((0, 4),), ((9, 12),))
-    assert spared(committed, coverage, [(0, 4), (12, 12)], [(9, 12)]) == (coverage, ())
-    _, alone = spared(committed, [(9, 12)], [], [(9, 12)])
+
+    def held(*ahead: tuple[int, int], by: tuple[tuple[int, int], ...] = coverage) -> TopicCoverage:
+        return TopicCoverage(TopicIdentity(7), {0: by}, ahead={0: ahead})
+
+    assert spared(committed, coverage, [held((9, 12))], 0) == (((0, 4),), ((9, 12),))
+    # Also of two groups, each with a backfill; not before the other one's exports.
+    two = [held((9, 12)), held((20, 30), by=((20, 30),))]
+    assert spared(committed, (*coverage, (20, 30)), two, 0) == (((0, 4),), ((9, 12), (20, 30)))
+    assert spared(committed, coverage, [held((9, 12)), held(by=((12, 12),))], 0) == (coverage, ())
+    _, alone = spared(committed, [(9, 12)], [held((9, 12), by=((9, 12),))], 0)
     assert alone == (((9, 12),) if committed is None or committed < 12 else ())
 
 

@@ -89,3 +89,41 @@ def test_what_was_an_exports_is_not_called_a_backfills(
     in_process(group, topic, warn=told.append)
     assert not [line for line in told if "backfill" in line]
     assert (offsets(lake), problems(lake)) == (list(range(40)), [])
+
+
+def test_a_backfill_that_was_written_again_is_still_gone_around(
+    in_process: Export, gap: Scene, committed: Callable[..., int | None], lake: Lake
+) -> None:
+    """Also where its first run is lost, which alone said that it was one."""
+    topic, group = gap
+    next(root_of(lake).rglob("10-20.parquet")).unlink()
+    in_process(group, topic, backfill=True, begin=at(topic, 10), until=at(topic, 20))
+    shutil.rmtree(root_of(lake) / lake.folder(group, lake.runs(group)[1]))
+    standing = {group: {TopicPartition(topic, 0): 5}}
+    assert [row.problem for row in verify(lake, standing)] == [None]
+    assert read(in_process(group, topic)) == [(5, 10), (20, 40)]
+    assert (committed(group, topic), offsets(lake), problems(lake)) == (40, list(range(40)), [])
+
+
+def test_a_backfill_that_was_adopted_is_still_gone_around(
+    in_process: Export, gap: Scene, committed: Callable[..., int | None], lake: Lake
+) -> None:
+    """A later manifest has told that it was one."""
+    topic, group = gap
+    in_process(group, topic, backfill=True, begin=at(topic, 30), until=at(topic, 35))
+    shutil.rmtree(root_of(lake) / lake.folder(group, lake.runs(group)[1]))
+    in_process(group, adopt=True)
+    assert problems(lake) == [(5, 10, f"in no run of group {group}"), (20, 30, f"in no run of group {group}")]
+    assert read(in_process(group, topic)) == [(5, 10), (20, 30), (35, 40)]
+    assert (committed(group, topic), offsets(lake), problems(lake)) == (40, list(range(40)), [])
+
+
+def test_backfills_of_two_groups_are_gone_around(
+    in_process: Export, gap: Scene, unique: Callable[[str], str], committed: Callable[..., int | None], lake: Lake
+) -> None:
+    """Whoever reaches furthest."""
+    topic, group = gap
+    in_process(unique("other"), topic, backfill=True, begin=at(topic, 7), until=at(topic, 9))
+    in_process(unique("another"), topic, backfill=True, begin=at(topic, 30), until=at(topic, 35))
+    assert read(in_process(group, topic)) == [(5, 7), (9, 10), (20, 30), (35, 40)]
+    assert (committed(group, topic), offsets(lake), problems(lake)) == (40, list(range(40)), [])

@@ -57,7 +57,7 @@ FILE = ManifestFile("attempt/x.tmp", "topic=t/partition=0/10-20.parquet", "t", 8
 MANIFEST = Manifest(
     PLAN.run, "g", "export", "c", "hash", "attempt", 1, 2, "read_committed",
     (ManifestPart(PART, 20, 7, 1, {"transactions": 2}, 3, 1),),
-    {"t": TopicCoverage(FIRST, {0: ((3, 20),)}, {0: 19_844})}, None, (FILE,), LAYOUT,
+    {"t": TopicCoverage(FIRST, {0: ((3, 20), (30, 40))}, {0: 19_844}, {0: ((30, 40),)})}, None, (FILE,), LAYOUT,
 )  # fmt: skip
 
 intervals = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 10)).map(lambda p: (p[0], p[0] + p[1])), max_size=8)
@@ -249,7 +249,7 @@ def test_a_file_that_others_share_is_not_taken_back() -> None:
 def test_a_manifest_of_the_first_format_is_read() -> None:
     """What was written when each file was of one partition, and there was one layout: nothing of it is lost."""
     document = orjson.loads(encode_manifest(MANIFEST))
-    del document["layout"], document["files"]
+    del document["layout"], document["files"], document["coverage"]["t"]["ahead"]
     (part,) = document["partitions"]
     old = {"work": FILE.work, "name": FILE.name, "start": 10, "end": 20, "rows": 8, "bytes": 100}
     part |= {"rows": 8, "undecodable": 0, "files": [old]}
@@ -257,4 +257,5 @@ def test_a_manifest_of_the_first_format_is_read() -> None:
     found = decode_manifest("old", orjson.dumps(document | {"format": 1}))
     assert (found.files, found.layout) == ((FILE,), Layout(version=1))
     assert found.parts == (replace(MANIFEST.parts[0], rows=8, undecodable=0, late=0, undated=0),)
-    assert found.coverage["t"].partitions == {0: ((3, 20),)}
+    assert found.coverage["t"].partitions == {0: ((3, 20), (30, 40))}
+    assert found.coverage["t"].ahead == {}

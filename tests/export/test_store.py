@@ -11,6 +11,7 @@ from exports import files_in
 
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 from zkgroup.export.destination import ObjectAddress
+from zkgroup.export.lake import Lake
 from zkgroup.export.store import FolderStore, UnlistableError, parse_destination
 
 
@@ -252,6 +253,11 @@ def test_a_folder_that_may_not_be_looked_into_is_told_apart() -> None:
         folder.mkdir(mode=0o700)
         Path(name).chmod(0o755)
         (folder / "file").touch()
+        listed = Path(name, "listed")  # and not entered
+        listed.mkdir()
+        (listed / "file").touch()
+        listed.chmod(0o444)
+        Path(name, "link").symlink_to(folder / "file")
         was = os.geteuid()
         try:
             if was == 0:  # whom nothing stops
@@ -260,10 +266,15 @@ def test_a_folder_that_may_not_be_looked_into_is_told_apart() -> None:
                 folder.chmod(0)
             with pytest.raises(UnlistableError) as raised:
                 list(FolderStore(Path(name)).walk("lost+found"))
-            with pytest.raises(ZkgroupError, match=r"cannot look at .*/file: Permission denied"):
+            with pytest.raises(UnlistableError, match=r"cannot look at .*/file: Permission denied"):
                 FolderStore(Path(name)).size("lost+found/file")
+            lake = Lake(FolderStore(Path(name)))
+            told: list[str] = []
+            assert list(lake.contents(told.append)) == 3 * [[]]
+            assert [line.partition(":")[0].rpartition("/")[2] for line in told] == ["link", "file", "lost+found"]
         finally:
             os.seteuid(was)
             folder.chmod(0o700)
+            listed.chmod(0o700)
     assert raised.value.message == f"cannot list {folder}: Permission denied"
     assert raised.value.remedy == "let this user read there, or choose another --to"

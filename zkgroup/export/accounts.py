@@ -65,8 +65,8 @@ class Account:
     each group's last manifest of this log accounts for; ``again``: what was written again, for runs that may be gone;
     ``orphaned``: whole files that no manifest names, with their ranges; ``renamed``: what files hold that have other
     names, or lie elsewhere, than they were given; ``exported``: ``by_group`` without what adoptions enter, which is
-    there already; ``filled``: what backfills account for; ``passed``: what all other runs do; ``awaited``: where groups
-    stand behind these, so that what is missing further on is for their next exports."""
+    there already; ``passed``: what all runs but backfills account for; ``awaited``: where groups stand behind their
+    exports, so that what is missing further on is for the next ones."""
 
     by_group: dict[str, list[Interval]] = field(default_factory=dict)
     exported: list[Interval] = field(default_factory=list)
@@ -74,7 +74,6 @@ class Account:
     again: list[Interval] = field(default_factory=list)
     orphaned: list[tuple[str, Slice]] = field(default_factory=list)
     renamed: list[Interval] = field(default_factory=list)
-    filled: list[Interval] = field(default_factory=list)
     passed: list[Interval] = field(default_factory=list)
     awaited: set[int] = field(default_factory=set)
     skipped: list[Interval] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What a group's own backfills hold of what it has yet to export: an export goes on around that. Pure."""
+"""What backfills hold of what a group has yet to export: its exports go on around that. Pure."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from zkgroup.export.intervals import Interval, difference, subtract, union
+from zkgroup.export.rundata import TopicCoverage
 from zkgroup.export.words import PartitionPlan, Skipped
 
 
 def spared(
-    committed: int | None, coverage: Iterable[Interval], exported: Iterable[Interval], filled: Iterable[Interval]
+    committed: int | None, coverage: Iterable[Interval], known: Iterable[TopicCoverage], partition: int
 ) -> tuple[tuple[Interval, ...], tuple[Interval, ...]]:
-    """``coverage`` without what backfills have ``filled`` behind the end of what all other runs have ``exported``, and
-    that: exports end before it, wherever the group stands. Where there are no exports, nothing is taken away if the
-    group stands behind all of it: what lies between is nobody's then."""
-    done = union(exported)
+    """``coverage`` without what lies ahead of the exports of all groups that share a log, as their last runs have it
+    ``known``, and that: exports end before it, wherever the group stands. Where there are no exports, nothing is taken
+    away if the group stands behind all of it: what lies between is nobody's then."""
+    known = list(known)
+    done = union(piece for one in known for piece in one.exported(partition))
     end = done[-1][1] if done else 0
-    ahead = [piece for piece in difference(filled, done) if piece[0] >= end]
+    filled = difference((piece for one in known for piece in one.ahead.get(partition, ())), done)
+    ahead = [piece for piece in filled if piece[0] >= end]
     if not ahead or (not done and (committed or 0) >= ahead[-1][1]):
         return tuple(coverage), ()
     return union((*difference(coverage, ahead), *([(end, end)] if done else ()))), tuple(ahead)

@@ -15,10 +15,9 @@ from typing import NamedTuple
 from zkgroup.errors import RefusedError
 from zkgroup.export.ahead import spared
 from zkgroup.export.documents import decode_log
-from zkgroup.export.history import decided_run
-from zkgroup.export.intervals import Interval, difference, union
+from zkgroup.export.intervals import Interval, union
 from zkgroup.export.lake import Lake, LastRun, of_log
-from zkgroup.export.rundata import Manifest, ManifestPart, TopicIdentity
+from zkgroup.export.rundata import TopicIdentity
 from zkgroup.export.shell import PARTITIONS, export_command, filling
 from zkgroup.export.words import Disagreement, PartitionFacts, PartitionPlan
 from zkgroup.protocol.names import TopicPartition
@@ -43,8 +42,6 @@ class Book:
     def __init__(self, lake: Lake, own: str) -> None:
         self._lake = lake
         self._own = own
-        self._listed: dict[str, list[str]] = {}
-        self._runs: dict[tuple[str, str], tuple[Manifest, set[TopicPartition]] | None] = {}
 
     @cached_property
     def last(self) -> LastRun:
@@ -136,8 +133,8 @@ class Book:
     def around_backfills(
         self, facts: Iterable[PartitionFacts], identities: Mapping[str, TopicIdentity]
     ) -> list[PartitionFacts]:
-        """``facts`` with what backfills hold of what is yet to be exported: that is not in the way. Runs are read only
-        where the group does not stand at the end of all that they hold."""
+        """``facts`` with what backfills hold of what is yet to be exported: that is not in the way. What others hold is
+        looked at only where the group does not stand at the end of all that its own runs do."""
         return [
             self._around(fact, identities[fact.partition.topic])
             if not fact.remade and fact.coverage and fact.coverage[-1][1] != fact.committed
@@ -146,59 +143,9 @@ class Book:
         ]
 
     def _around(self, fact: PartitionFacts, now: TopicIdentity) -> PartitionFacts:
-        runs = self._accounted(fact.partition, fact.coverage, now)
-        coverage, filled = spared(fact.committed, fact.coverage, *runs)
+        found = of_log([self.last, *self.others.values()], fact.partition.topic, now)
+        coverage, filled = spared(fact.committed, fact.coverage, found, fact.partition.partition)
         return replace(fact, coverage=coverage, filled=filled)
-
-    def _accounted(
-        self, partition: TopicPartition, coverage: Sequence[Interval], now: TopicIdentity
-    ) -> tuple[list[Interval], list[Interval]]:
-        """What all groups' runs account for of a partition's present log, as far as that tells where exports end, as
-        the first; as the second what backfills do, and, where no other group shares the log, runs before the newest
-        export. What is covered, and in no run that is left, is in neither."""
-        lasts = {self._own: self.last} | {
-            group: last for group, last in self.others.items() if of_log([last], partition.topic, now)
-        }
-
-        def reach(group: str) -> int:
-            known = of_log([lasts[group]], partition.topic, now)
-            return max(
-                (high for found in known for _, high in found.partitions.get(partition.partition, ())), default=0
-            )
-
-        exported: list[Interval] = []
-        filled: list[Interval] = []
-        end: int | None = None
-        for group in sorted(lasts, key=reach, reverse=True):
-            for manifest, parts in self._parts_of(group, partition, now):
-                pieces = [piece for part in parts for piece in part.accounted]
-                is_before = end is not None and len(lasts) == 1
-                (filled if is_before or manifest.kind == "backfill" else exported).extend(pieces)
-                if pieces and manifest.kind == "export":
-                    end = max(high for _, high in exported)
-                # Most often one manifest tells all: no export that is older has written what a backfill has.
-                if end is not None and not difference(
-                    [(max(low, end), high) for low, high in coverage if high > end], filled
-                ):
-                    return exported, filled
-        return exported, filled
-
-    def _parts_of(
-        self, group: str, partition: TopicPartition, now: TopicIdentity
-    ) -> Iterator[tuple[Manifest, list[ManifestPart]]]:
-        """A group's runs, the newest first, each with its parts of a partition's present log; but for what was lost and
-        written again."""
-        if group not in self._listed:
-            self._listed[group] = self._lake.runs(group)
-        for run in reversed(self._listed[group]):
-            if (group, run) not in self._runs:
-                self._runs[group, run] = decided_run(self._lake, group, run)
-            if (known := self._runs[group, run]) is None or partition in known[1]:
-                continue
-            manifest = known[0]
-            if (log := manifest.logs.get(partition.topic)) is not None and log.same(now):
-                mine = [part for part in manifest.parts if part.plan.partition == partition and not part.plan.again]
-                yield manifest, mine
 
     def complete(
         self, facts: Iterable[PartitionFacts], identities: Mapping[str, TopicIdentity],
@@ -296,28 +243,21 @@ class Book:
             if part.start == part.end and covered:
                 continue
             held = {
-                group: known.partitions[number]
+                group: known
                 for group, theirs in self.others.items()
                 if (known := theirs.coverage.get(topic)) is not None
                 and identity is not None
                 and known.identity.same(identity)
                 and known.partitions.get(number)
             }
-            ends = {high for intervals in held.values() for _, high in intervals}
+            ends = {high for known in held.values() for _, high in known.partitions[number]}
             # Where the group stood: what retention took from there on is recorded.
             begin = next((gap.start for gap in part.skipped if gap.kind == "retention"), part.start)
-            for group, intervals in sorted(held.items(), key=lambda one: -one[1][-1][1]):
+            for group, known in sorted(held.items(), key=lambda one: -one[1].partitions[number][-1][1]):
+                intervals = known.partitions[number]
                 among = part.start < part.end and any(low < part.end and part.start < high for low, high in intervals)
-                if among or (not covered and begin not in ends and self._is_exported(part, intervals, identity)):
+                if among or (not covered and begin not in ends and known.exported(number)):
                     raise self._taken(part, group, intervals[-1][1])
-
-    def _is_exported(self, part: PartitionPlan, intervals: Sequence[Interval], now: TopicIdentity | None) -> bool:
-        """Whether any of what another group accounts for lies before the end of its exports: backfills alone are gone
-        around."""
-        if now is None:
-            return True
-        _, filled = spared(None, intervals, *self._accounted(part.partition, intervals, now))
-        return bool(difference(intervals, filled))
 
     def _covered(self, part: PartitionPlan, now: TopicIdentity | None) -> Sequence[Interval]:
         """What the group's own runs account for; nothing of a partition that they do not know, or of another log."""

@@ -14,6 +14,7 @@ from typing import Any, Final
 import orjson
 
 from zkgroup.errors import ZkgroupError
+from zkgroup.export.intervals import Interval
 from zkgroup.export.layout import Layout, layout_document, read_layout
 from zkgroup.export.rundata import (
     Manifest,
@@ -334,6 +335,7 @@ def _coverage(coverage: Mapping[str, TopicCoverage]) -> dict[str, Any]:
         | {
             "partitions": {str(p): list(found.partitions[p]) for p in found.partitions},
             "newest": {str(p): period for p, period in found.newest.items()},
+            "ahead": {str(p): list(found.ahead[p]) for p in found.ahead},
         }
         for topic, found in coverage.items()
     }
@@ -343,11 +345,16 @@ def _read_coverage(found: Mapping[str, Any]) -> dict[str, TopicCoverage]:
     return {
         topic: TopicCoverage(
             _read_identity(entry),
-            {int(p): tuple((low, high) for low, high in pairs) for p, pairs in entry["partitions"].items()},
+            _read_intervals(entry["partitions"]),
             {int(p): int(period) for p, period in entry.get("newest", {}).items()},
+            _read_intervals(entry.get("ahead", {})),
         )
         for topic, entry in found.items()
     }
+
+
+def _read_intervals(found: Mapping[str, Any]) -> dict[int, tuple[Interval, ...]]:
+    return {int(p): tuple((low, high) for low, high in pairs) for p, pairs in found.items()}
 
 
 def encode_settled(settled: Settled) -> bytes:

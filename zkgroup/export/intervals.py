@@ -60,6 +60,11 @@ def difference(intervals: Iterable[Interval], taken: Iterable[Interval]) -> list
     return left
 
 
+def beyond(intervals: Iterable[Interval], end: int) -> list[Interval]:
+    """What of ``intervals`` lies at ``end`` and further on."""
+    return [(max(low, end), high) for low, high in intervals if high > end]
+
+
 def hulls(pieces: Iterable[Interval], apart: Iterable[Interval]) -> list[tuple[Interval, int]]:
     """``pieces``, put together over whatever lies between two of them unless something of ``apart`` does; each with how
     many offsets are in it."""

@@ -191,13 +191,12 @@ class Lake:
             for file in self.store.walk(name):
                 is_folder = True
                 yield file
+            if not is_folder and (size := self.store.size(name)) is not None:
+                yield StoredFile(name, size)
         except UnlistableError as error:
             if name.startswith("topic="):
                 raise
             unlisted(error.message)
-            return
-        if not is_folder and (size := self.store.size(name)) is not None:
-            yield StoredFile(name, size)
 
     def intervals(
         self, partition: TopicPartition, tag: str | None, known: Set[str], *, exact: bool = False

@@ -51,7 +51,9 @@ def withdraw(
             open_parts = {part.plan.partition for part in manifest.parts}
         kept = [part for part in manifest.parts if part.plan.partition not in open_parts]
         before = lake.settled_coverage(plan.group, manifest.previous)
-        coverage: Mapping[str, TopicCoverage] = extended(before, plan.topics, kept) if kept else before
+        coverage: Mapping[str, TopicCoverage] = (
+            extended(before, plan.topics, kept, fills=plan.kind == "backfill") if kept else before
+        )
         settled = Settled("withdraw", now_ms(), tuple(sorted(open_parts)), coverage)
         _file(lake, plan, settled, surroundings)
     for file in manifest.files:

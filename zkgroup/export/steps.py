@@ -256,7 +256,7 @@ class ExportRun:
             now_ms(),
             plan.isolation,
             tuple(parts),
-            extended(previous.coverage, plan.topics, parts, written.times),
+            extended(previous.coverage, plan.topics, parts, written.times, fills=plan.kind == "backfill"),
             previous.run,
             tuple(written.files),
             plan.layout,

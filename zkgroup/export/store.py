@@ -106,7 +106,7 @@ def open_store(destination: Destination) -> Store:
 
 
 class UnlistableError(ZkgroupError):
-    """A folder that may not be looked into, or a link that leads to itself."""
+    """A folder that may not be looked into, or entered, or a link that leads to itself."""
 
 
 _UNLISTABLE = frozenset({errno.EACCES, errno.EPERM, errno.ELOOP})
@@ -193,8 +193,7 @@ class FolderStore:
     def walk(self, folder: str) -> Iterator[StoredFile]:
         def fail(error: OSError) -> None:
             if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
-                kind = UnlistableError if error.errno in _UNLISTABLE else ZkgroupError
-                raise kind(f"cannot list {error.filename}: {error.strerror}", remedy_of(error, "read"))
+                raise _unread(f"cannot list {error.filename}", error)
 
         for path, folders, names in os.walk(self.root / folder, onerror=fail):
             folders.sort()
@@ -210,9 +209,7 @@ class FolderStore:
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
                 return None
-            raise ZkgroupError(
-                f"cannot look at {self.root / name}: {error.strerror}", remedy_of(error, "read")
-            ) from None
+            raise _unread(f"cannot look at {self.root / name}", error) from None
         return found.st_size if stat.S_ISREG(found.st_mode) else None
 
     def open(self, name: str) -> Any:
@@ -279,6 +276,11 @@ class FolderStore:
             while folder != self.root.parent:
                 folder.rmdir()
                 folder = folder.parent
+
+
+def _unread(what: str, error: OSError) -> ZkgroupError:
+    kind = UnlistableError if error.errno in _UNLISTABLE else ZkgroupError
+    return kind(f"{what}: {error.strerror}", remedy_of(error, "read"))
 
 
 def _size_of(path: Path) -> int | None:

@@ -165,9 +165,7 @@ def _enter(account: Account, group: str, manifest: Manifest, part: ManifestPart,
     interval, run = (part.plan.start, part.end), manifest.run
     # That backfills hold it explains nothing: their own runs do.
     account.skipped += [(gap.start, gap.end) for gap in part.plan.skipped if gap.kind != "filled"]
-    if manifest.kind == "backfill":
-        account.filled += part.accounted
-    else:
+    if manifest.kind != "backfill":
         account.passed += part.accounted
     if not is_among_others(part):
         account.by_group.setdefault(group, []).append(interval)
@@ -269,8 +267,8 @@ def _judge_offsets(
                 continue
             if offset is None or offset != covered[-1][1]:
                 # As an export sees it.
-                both = union((*covered, *whole))
-                exported, filled = spared(offset, both, account.passed, account.filled)
+                found = of_log(books.lasts, topic, coverage.identity)
+                exported, filled = spared(offset, union((*covered, *whole)), found, number)
                 if filled and (not exported or any(offset == high for _, high in exported)):
                     if offset is not None:
                         account.awaited.add(offset)
