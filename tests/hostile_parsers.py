@@ -127,7 +127,7 @@ SLICE = Slice(0, 5, 9, 4)
 PLAN = RunPlan(
     "r1", "g", "export", "c", 1, "read_committed", "zstd", 9, 9, None, False, False, {"orders": IDENTITY}, (PART,)
 )
-COVERAGE = {"orders": TopicCoverage(IDENTITY, {0: ((0, 5), (7, 9))}, {0: 3}, {0: ((7, 9),)})}
+COVERAGE = {"orders": TopicCoverage(IDENTITY, {0: ((0, 5), (7, 9))}, {0: 3}, {0: 5})}
 MANIFEST = Manifest(
     *("r1", "g", "export", "c", "p", "a", 1, 2, "read_committed"),
     (ManifestPart(PART, 9, 4, 0, {"compacted": 0}),),

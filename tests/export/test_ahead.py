@@ -67,15 +67,15 @@ def test_exports_end_before_what_backfills_hold_further_on(committed: int | None
     """Wherever the group stands; where there are none, a group behind all of it begins where nobody was."""
     coverage = ((0, 4), (9, 12))
 
-    def held(*ahead: tuple[int, int], by: tuple[tuple[int, int], ...] = coverage) -> TopicCoverage:
-        return TopicCoverage(TopicIdentity(7), {0: by}, ahead={0: ahead})
+    def held(*intervals: tuple[int, int], end: int | None = None) -> TopicCoverage:
+        return TopicCoverage(TopicIdentity(7), {0: intervals}, ends={} if end is None else {0: end})
 
-    assert spared(committed, coverage, [held((9, 12))], 0) == (((0, 4),), ((9, 12),))
+    assert spared(committed, coverage, [held(*coverage, end=4)], 0) == (((0, 4),), ((9, 12),))
     # Also of two groups, each with a backfill; not before the other one's exports.
-    two = [held((9, 12)), held((20, 30), by=((20, 30),))]
+    two = [held(*coverage, end=4), held((20, 30))]
     assert spared(committed, (*coverage, (20, 30)), two, 0) == (((0, 4),), ((9, 12), (20, 30)))
-    assert spared(committed, coverage, [held((9, 12)), held(by=((12, 12),))], 0) == (coverage, ())
-    _, alone = spared(committed, [(9, 12)], [held((9, 12), by=((9, 12),))], 0)
+    assert spared(committed, coverage, [held(*coverage, end=4), held((12, 12), end=12)], 0) == (coverage, ())
+    _, alone = spared(committed, [(9, 12)], [held((9, 12))], 0)
     assert alone == (((9, 12),) if committed is None or committed < 12 else ())
 
 

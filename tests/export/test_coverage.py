@@ -52,9 +52,11 @@ def test_exports_meet_every_offset_once_whatever_was_filled_before(
         read += [(part.plan.start, part.end) for part in parts if part.plan.start < part.end]
         coverage = extended(coverage, LOG, parts, fills=kind == "backfill")
         stands = next((part.end for part in parts if part.plan.commits), stands)
-        if stands is not None and (come := union(coverage["t"].exported(0))):  # else nothing was read so far
-            assert come[-1][1] == stands
-            assert all(low >= stands for low, _ in coverage["t"].ahead.get(0, ()))
+        if stands is not None:
+            known = coverage["t"]
+            assert union(known.exported(0))[-1][1] == stands
+            assert all(low >= stands for low, _ in known.ahead(0))
+            assert union((*known.exported(0), *known.ahead(0))) == union((*known.partitions[0], (stands, stands)))
     assert not overlaps(read)
     assert stands == END
     assert not subtract((begin, END), read)

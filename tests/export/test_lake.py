@@ -57,7 +57,7 @@ FILE = ManifestFile("attempt/x.tmp", "topic=t/partition=0/10-20.parquet", "t", 8
 MANIFEST = Manifest(
     PLAN.run, "g", "export", "c", "hash", "attempt", 1, 2, "read_committed",
     (ManifestPart(PART, 20, 7, 1, {"transactions": 2}, 3, 1),),
-    {"t": TopicCoverage(FIRST, {0: ((3, 20), (30, 40))}, {0: 19_844}, {0: ((30, 40),)})}, None, (FILE,), LAYOUT,
+    {"t": TopicCoverage(FIRST, {0: ((3, 20), (30, 40))}, {0: 19_844}, {0: 20})}, None, (FILE,), LAYOUT,
 )  # fmt: skip
 
 intervals = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 10)).map(lambda p: (p[0], p[0] + p[1])), max_size=8)
@@ -118,9 +118,9 @@ def test_coverage_grows_and_forgets_what_is_gone() -> None:
     """What was skipped is accounted for, too; a topic made again begins anew; other topics stay."""
     known = {"t": TopicCoverage(FIRST, {0: ((0, 3),), 1: ((0, 5),)}), "u": TopicCoverage(SECOND, {0: ((1, 2),)})}
     grown = extended(known, {"t": FIRST}, MANIFEST.parts)
-    assert grown == {"t": TopicCoverage(FIRST, {0: ((0, 20),), 1: ((0, 5),)}), "u": known["u"]}
+    assert grown == {"t": TopicCoverage(FIRST, {0: ((0, 20),), 1: ((0, 5),)}, ends={0: 20}), "u": known["u"]}
     again = extended(known, {"t": SECOND}, MANIFEST.parts)
-    assert again["t"] == TopicCoverage(SECOND, {0: ((3, 20),)})
+    assert again["t"] == TopicCoverage(SECOND, {0: ((3, 20),)}, ends={0: 20})
 
 
 def test_a_log_has_one_mark_whoever_exports_it(tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_a_file_that_others_share_is_not_taken_back() -> None:
 def test_a_manifest_of_the_first_format_is_read() -> None:
     """What was written when each file was of one partition, and there was one layout: nothing of it is lost."""
     document = orjson.loads(encode_manifest(MANIFEST))
-    del document["layout"], document["files"], document["coverage"]["t"]["ahead"]
+    del document["layout"], document["files"], document["coverage"]["t"]["ends"]
     (part,) = document["partitions"]
     old = {"work": FILE.work, "name": FILE.name, "start": 10, "end": 20, "rows": 8, "bytes": 100}
     part |= {"rows": 8, "undecodable": 0, "files": [old]}
@@ -258,4 +258,4 @@ def test_a_manifest_of_the_first_format_is_read() -> None:
     assert (found.files, found.layout) == ((FILE,), Layout(version=1))
     assert found.parts == (replace(MANIFEST.parts[0], rows=8, undecodable=0, late=0, undated=0),)
     assert found.coverage["t"].partitions == {0: ((3, 20), (30, 40))}
-    assert found.coverage["t"].ahead == {}
+    assert found.coverage["t"].ends == {0: 40}

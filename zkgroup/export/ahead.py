@@ -19,7 +19,7 @@ def spared(
     known = list(known)
     done = union(piece for one in known for piece in one.exported(partition))
     end = done[-1][1] if done else 0
-    filled = difference((piece for one in known for piece in one.ahead.get(partition, ())), done)
+    filled = difference((piece for one in known for piece in one.ahead(partition)), done)
     ahead = [piece for piece in filled if piece[0] >= end]
     if not ahead or (not done and (committed or 0) >= ahead[-1][1]):
         return tuple(coverage), ()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
-from zkgroup.export.intervals import beyond, difference, union
+from zkgroup.export.intervals import difference, union
 from zkgroup.export.layout import Period
 from zkgroup.export.rundata import ManifestPart, TopicCoverage, TopicIdentity
 from zkgroup.protocol.names import TopicPartition
@@ -34,7 +35,7 @@ def extended(
 def _begun(known: TopicCoverage | None, identity: TopicIdentity) -> TopicCoverage:
     if known is None or not known.identity.same(identity):
         return TopicCoverage(identity)
-    return TopicCoverage(identity, known.partitions, known.newest, known.ahead)
+    return replace(known, identity=identity)
 
 
 def _grown(
@@ -43,16 +44,15 @@ def _grown(
     before = known.partitions.get(partition, ())
     pieces = [piece for part in parts for piece in part.accounted]
     after = union((*before, *pieces))
-    ahead = known.ahead.get(partition, ())
     ends = [part.end for part in parts if part.plan.commits]
+    come = dict(known.ends)
     if ends:
-        ahead = tuple(beyond(after, max(ends)))
-    elif fills:
-        end = max((high for _, high in known.exported(partition)), default=0)
-        ahead = union((*ahead, *beyond(difference(pieces, before), end)))
+        come[partition] = max(ends)
+    elif not fills and (new := difference(pieces, before)):  # what is adopted counts as exported
+        come[partition] = max(come.get(partition, 0), new[-1][1])
     return TopicCoverage(
         known.identity,
         {**known.partitions, partition: after},
         {**known.newest, partition: period} if ends and period is not None else known.newest,
-        {number: some for number, some in {**known.ahead, partition: ahead}.items() if some},
+        come,
     )

@@ -14,7 +14,6 @@ from typing import Any, Final
 import orjson
 
 from zkgroup.errors import ZkgroupError
-from zkgroup.export.intervals import Interval
 from zkgroup.export.layout import Layout, layout_document, read_layout
 from zkgroup.export.rundata import (
     Manifest,
@@ -335,7 +334,7 @@ def _coverage(coverage: Mapping[str, TopicCoverage]) -> dict[str, Any]:
         | {
             "partitions": {str(p): list(found.partitions[p]) for p in found.partitions},
             "newest": {str(p): period for p, period in found.newest.items()},
-            "ahead": {str(p): list(found.ahead[p]) for p in found.ahead},
+            "ends": {str(p): end for p, end in found.ends.items()},
         }
         for topic, found in coverage.items()
     }
@@ -345,16 +344,17 @@ def _read_coverage(found: Mapping[str, Any]) -> dict[str, TopicCoverage]:
     return {
         topic: TopicCoverage(
             _read_identity(entry),
-            _read_intervals(entry["partitions"]),
+            {int(p): tuple((low, high) for low, high in pairs) for p, pairs in entry["partitions"].items()},
             {int(p): int(period) for p, period in entry.get("newest", {}).items()},
-            _read_intervals(entry.get("ahead", {})),
+            {int(p): int(end) for p, end in entry.get("ends", _all_exported(entry)).items()},
         )
         for topic, entry in found.items()
     }
 
 
-def _read_intervals(found: Mapping[str, Any]) -> dict[int, tuple[Interval, ...]]:
-    return {int(p): tuple((low, high) for low, high in pairs) for p, pairs in found.items()}
+def _all_exported(entry: Mapping[str, Any]) -> dict[str, int]:
+    """Of manifests that do not tell what were backfills."""
+    return {p: pairs[-1][1] for p, pairs in entry["partitions"].items() if pairs}
 
 
 def encode_settled(settled: Settled) -> bytes:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal, NamedTuple
 
-from zkgroup.export.intervals import Interval, difference
+from zkgroup.export.intervals import Interval, beyond
 from zkgroup.export.layout import Layout
 from zkgroup.export.words import PartitionPlan, Slice
 from zkgroup.protocol.names import TopicPartition
@@ -166,18 +166,22 @@ def shares(manifest: Manifest) -> Iterator[tuple[ManifestPart, int, int]]:
 @dataclass(frozen=True, slots=True)
 class TopicCoverage:
     """What the lake accounts for of one incarnation of a topic. ``newest``: the newest day or hour of each partition's
-    messages, where folders are of times. ``ahead``: what of ``partitions`` lies further on than its exports have come:
-    what backfills hold, most often."""
+    messages, where folders are of times. ``ends``: how far exports have come, where there were any."""
 
     identity: TopicIdentity
     partitions: Mapping[int, tuple[Interval, ...]] = field(default_factory=dict)
     newest: Mapping[int, int] = field(default_factory=dict)
-    ahead: Mapping[int, tuple[Interval, ...]] = field(default_factory=dict)
+    ends: Mapping[int, int] = field(default_factory=dict)
 
     def exported(self, partition: int) -> list[Interval]:
-        """What is not ``ahead``; an empty interval tells where exports have come, too."""
+        """What it holds up to where exports have come, which an empty interval tells; nothing where there were none."""
+        end = self.ends.get(partition)
         held = self.partitions.get(partition, ())
-        return [*difference(held, self.ahead.get(partition, ())), *(one for one in held if one[0] == one[1])]
+        return [] if end is None else [*((low, min(high, end)) for low, high in held if low < end), (end, end)]
+
+    def ahead(self, partition: int) -> list[Interval]:
+        """What it holds from there on: backfills, most often."""
+        return beyond(self.partitions.get(partition, ()), self.ends.get(partition, 0))
 
 
 @dataclass(frozen=True, slots=True)
