@@ -94,4 +94,4 @@ def show_lake(ctx: typer.Context, to: str, group: str | None, output: Output, *,
 
 
 def _groups(lake: Lake) -> str:
-    return ", ".join(lake.groups()) or "none"
+    return ", ".join(group for group in lake.groups() if lake.runs(group)) or "none"

@@ -296,6 +296,24 @@ def test_what_retention_took_between_backfills_is_told(
     assert (row.problem, row.rows, row.skipped) == (None, 33, 7)
 
 
+@pytest.mark.parametrize("first", [20, 21])
+def test_a_backfill_that_begins_where_a_first_export_ended_without_a_message_hides_no_end(
+    in_process: Export, forty: Scene, commit: Callable[..., None], lake: Lake, first: int
+) -> None:
+    """A group that was moved on from there is told that it was."""
+    topic, group = forty
+    in_process(group, topic, begin=at(topic, 20), until=at(topic, 20))
+    in_process(group, topic, backfill=True, begin=at(topic, first), until=at(topic, 25))
+    in_process(group, topic, backfill=True, begin=at(topic, 35), until=at(topic, 38))
+    commit(group, {TopicPartition(topic, 0): 30})
+    with pytest.raises(RefusedError, match=r"is at 30, exported up to 20"):
+        in_process(group, topic)
+    told: list[str] = []
+    in_process(group, topic, join=joining(group), warn=told.append)
+    assert f"{topic}-0: offsets 25 to 29 are not exported (moved)" in told
+    assert problems(lake) == []
+
+
 def test_what_was_not_exported_of_an_earlier_log_is_no_gap(
     in_process: Export, gap: Scene, registry: Registry, fill: Callable[..., object], lake: Lake
 ) -> None:

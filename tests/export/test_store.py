@@ -257,6 +257,12 @@ def test_a_folder_that_may_not_be_looked_into_is_told_apart() -> None:
         listed.mkdir()
         (listed / "file").touch()
         listed.chmod(0o444)
+        for there in ("aside/a", "aside/c"):
+            Path(name, there).mkdir(parents=True)
+            Path(name, there, "file").touch()
+        closed = Path(name, "aside/b")
+        closed.mkdir(mode=0)
+        Path(name, "aside/away").symlink_to(folder / "file")
         Path(name, "link").symlink_to(folder / "file")
         was = os.geteuid()
         try:
@@ -270,11 +276,14 @@ def test_a_folder_that_may_not_be_looked_into_is_told_apart() -> None:
                 FolderStore(Path(name)).size("lost+found/file")
             lake = Lake(FolderStore(Path(name)))
             told: list[str] = []
-            assert list(lake.contents(told.append)) == 3 * [[]]
-            assert [line.partition(":")[0].rpartition("/")[2] for line in told] == ["link", "file", "lost+found"]
+            beside = [[file.name for file in files] for files in lake.contents(told.append)]
+            assert beside == [["aside/a/file", "aside/c/file"], [], [], []]  # whatever lies between them
+            closed_ones = ["aside/away", "aside/b", "link", "listed/file", "lost+found"]
+            assert [line.partition(":")[0].rpartition(f"{name}/")[2] for line in told] == closed_ones
         finally:
             os.seteuid(was)
             folder.chmod(0o700)
             listed.chmod(0o700)
+            closed.chmod(0o700)
     assert raised.value.message == f"cannot list {folder}: Permission denied"
     assert raised.value.remedy == "let this user read there, or choose another --to"

@@ -41,7 +41,7 @@ from zkgroup.export.layout import FileName, Layout, read_name
 from zkgroup.export.layout_of_files import layout_of_files
 from zkgroup.export.rundata import Manifest, Pointer, RunPlan, Settled, TopicCoverage, TopicIdentity
 from zkgroup.export.shell import export_command
-from zkgroup.export.store import Store, UnlistableError
+from zkgroup.export.store import Store
 from zkgroup.export.words import OffsetRange, Slice, StoredFile
 from zkgroup.protocol.names import TopicPartition
 
@@ -186,17 +186,18 @@ class Lake:
     def below(self, name: str, unlisted: Callable[[str], None] = lambda _: None) -> Iterator[StoredFile]:
         """All files of a folder; or the file that has this name. Where it is no topic's, and may not be looked into,
         ``unlisted`` is told."""
-        is_folder = False
-        try:
-            for file in self.store.walk(name):
-                is_folder = True
-                yield file
-            if not is_folder and (size := self.store.size(name)) is not None:
-                yield StoredFile(name, size)
-        except UnlistableError as error:
-            if name.startswith("topic="):
-                raise
-            unlisted(error.message)
+        seen = False
+
+        def tell(why: str) -> None:
+            nonlocal seen
+            seen = True
+            unlisted(why)
+
+        for file in self.store.walk(name, None if name.startswith("topic=") else tell):
+            seen = True
+            yield file
+        if not seen and (size := self.store.size(name)) is not None:
+            yield StoredFile(name, size)
 
     def intervals(
         self, partition: TopicPartition, tag: str | None, known: Set[str], *, exact: bool = False

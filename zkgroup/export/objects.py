@@ -15,7 +15,7 @@ import contextlib
 import logging
 import re
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -181,7 +181,7 @@ class ObjectStore:
     def names(self, folder: str) -> list[str]:
         return sorted({info.base_name for info in self._list(folder, recursive=False)} - {""})
 
-    def walk(self, folder: str) -> Iterator[StoredFile]:
+    def walk(self, folder: str, unlisted: Callable[[str], None] | None = None) -> Iterator[StoredFile]:
         cut = len(self.path("").rstrip("/")) + 1
         for info in self._list(folder, recursive=True):
             if info.type == pafs.FileType.File:

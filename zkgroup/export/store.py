@@ -14,7 +14,7 @@ import shutil
 import stat
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -59,8 +59,9 @@ class Store(Protocol):
         """The names in a folder, sorted; none where there is no folder."""
         ...
 
-    def walk(self, folder: str) -> Iterator[StoredFile]:
-        """All files below a folder. Raises ``UnlistableError`` where it may not be looked into."""
+    def walk(self, folder: str, unlisted: Callable[[str], None] | None = None) -> Iterator[StoredFile]:
+        """All files below a folder. What may not be looked into is passed over, and ``unlisted`` told; without that it
+        raises ``UnlistableError``."""
         ...
 
     def size(self, name: str) -> int | None:
@@ -164,7 +165,7 @@ class FolderStore:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            raise ZkgroupError(f"cannot read {self.root / name}: {error.strerror}") from None
+            raise _unread(f"cannot read {self.root / name}", error) from None
 
     def write(self, name: str, data: bytes) -> None:
         path = self.root / name
@@ -188,19 +189,28 @@ class FolderStore:
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
-            raise ZkgroupError(f"cannot list {self.root / folder}: {error.strerror}") from None
+            raise _unread(f"cannot list {self.root / folder}", error) from None
 
-    def walk(self, folder: str) -> Iterator[StoredFile]:
+    def walk(self, folder: str, unlisted: Callable[[str], None] | None = None) -> Iterator[StoredFile]:
+        def tell(error: ZkgroupError) -> None:
+            if unlisted is None or not isinstance(error, UnlistableError):
+                raise error
+            unlisted(error.message)
+
         def fail(error: OSError) -> None:
             if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
-                raise _unread(f"cannot list {error.filename}", error)
+                tell(_unread(f"cannot list {error.filename}", error))
 
         for path, folders, names in os.walk(self.root / folder, onerror=fail):
             folders.sort()
             below = Path(path).relative_to(self.root)
             for name in sorted(names):
-                found = str(below / name)
-                if (size := self.size(found)) is not None:  # else gone since, or a link that leads nowhere
+                found, size = str(below / name), None
+                try:
+                    size = self.size(found)
+                except ZkgroupError as error:
+                    tell(error)
+                if size is not None:  # else gone since, or a link that leads nowhere
                     yield StoredFile(found, size)
 
     def size(self, name: str) -> int | None:
