@@ -267,26 +267,13 @@ def test_a_lake_that_began_with_a_backfill_waits_for_the_groups_exports(
     assert (offsets(lake), problems(lake)) == (list(range(min(stands or 0, 8), 40)), [])
 
 
-def test_what_retention_took_behind_the_backfill_is_told(
-    in_process: Export, forty: Scene, kafka: KafkaSettings, lake: Lake
+@pytest.mark.parametrize("backfills", [[(0, 5)], [(0, 5), (20, 25)]], ids=["one", "two"])
+def test_what_retention_took_behind_backfills_is_told(
+    in_process: Export, forty: Scene, kafka: KafkaSettings, lake: Lake, backfills: list[tuple[int, int]]
 ) -> None:
     """A first export comes to a log that begins further on: that is refused, or recorded."""
     topic, group = forty
-    in_process(group, topic, backfill=True, begin=EARLIEST, until=at(topic, 5))
-    drop_messages(kafka, TopicPartition(topic, 0), 12)
-    with pytest.raises(RefusedError, match="7 offsets of 1 partition"):
-        in_process(group, topic, begin="earliest")
-    in_process(group, topic, begin="earliest", policies=Policies(expired="earliest"))
-    (row,) = verify(lake)
-    assert (row.problem, row.rows, row.skipped) == (None, 33, 7)
-
-
-def test_what_retention_took_between_backfills_is_told(
-    in_process: Export, forty: Scene, kafka: KafkaSettings, lake: Lake
-) -> None:
-    """Of several as of one."""
-    topic, group = forty
-    for low, high in ((0, 5), (20, 25)):
+    for low, high in backfills:
         in_process(group, topic, backfill=True, begin=at(topic, low), until=at(topic, high))
     drop_messages(kafka, TopicPartition(topic, 0), 12)
     with pytest.raises(RefusedError, match="7 offsets of 1 partition"):

@@ -8,11 +8,11 @@ import shutil
 from collections.abc import Callable
 
 import pytest
-from exports import abort, offsets, problems, published_in, root_of
+from exports import abort, at, offsets, problems, published_in, root_of
 from resets import drop_messages
 
 from zkgroup.errors import RefusedError
-from zkgroup.export.bounds import COMMITTED, EARLIEST, Bound
+from zkgroup.export.bounds import COMMITTED, EARLIEST
 from zkgroup.export.lake import Lake
 from zkgroup.export.layout import LayoutWish
 from zkgroup.export.run import PartitionSummary
@@ -44,7 +44,7 @@ def send(kafka: KafkaSettings) -> Send:
 
 def filling(topic: str, low: int, high: int) -> dict[str, object]:
     """The options of a backfill of these offsets."""
-    edges = [Bound("offsets", offsets={TopicPartition(topic, 0): offset}) for offset in (low, high)]
+    edges = [at(topic, offset) for offset in (low, high)]
     return {"backfill": True, "begin": edges[0], "until": edges[1]}
 
 

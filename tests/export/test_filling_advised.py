@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from cli import run
-from exports import abort, messages_in, published_in
+from exports import abort, at, messages_in, published_in
 from resets import drop_messages
 
 from zkgroup.errors import NotFoundError, RefusedError
@@ -155,7 +155,7 @@ def test_what_is_in_another_file_by_now_is_not_written_again(
     lose(lake, *published_in(tmp_path / "out"))
     runs = tmp_path / "out" / "_zkgroup"
     (runs / one).rename(tmp_path / "kept")
-    fill_in(two, topic, until=Bound("offsets", offsets={TopicPartition(topic, 0): 12}))
+    fill_in(two, topic, until=at(topic, 12))
     (tmp_path / "kept").rename(runs / one)
     with pytest.raises(
         RefusedError, match=r"0-12\.parquet holds offsets 0 to 11 .*0-20\.parquet held before it was lost"

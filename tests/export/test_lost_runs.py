@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 import pytest
 from cli import run
-from exports import looked, made_again, offsets, problems, published_in, root_of
+from exports import at, looked, made_again, offsets, problems, published_in, root_of
 
 from zkgroup.errors import NotFoundError, RefusedError
 from zkgroup.export.assembling import refuse_fewer
-from zkgroup.export.bounds import EARLIEST, LATEST, Bound
+from zkgroup.export.bounds import EARLIEST, LATEST
 from zkgroup.export.lake import Lake
 from zkgroup.export.layout import LayoutWish
 from zkgroup.export.run import PartitionSummary
@@ -279,7 +279,7 @@ def test_markers_between_adopted_files_are_no_holes(
             client.produce(topic, b"%d" % n, partition=0, timestamp=NOON + n)
         client.flush(30)
         client.commit_transaction(30)
-        in_process(group, topic, layout=HOURS, until=Bound("offsets", offsets={TopicPartition(topic, 0): first + 10}))
+        in_process(group, topic, layout=HOURS, until=at(topic, first + 10))
     shutil.rmtree(root_of(lake) / "_zkgroup")
     made_again(registry, topic)
     # Of each run no offset is missing; what lies between them is in none.

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 from cli import run
-from exports import looked, messages_in, problems, published_in, root_of
+from exports import at, looked, messages_in, problems, published_in, root_of
 from resets import drop_messages
 
 from zkgroup.errors import RefusedError
-from zkgroup.export.bounds import COMMITTED, EARLIEST, Bound
+from zkgroup.export.bounds import COMMITTED, EARLIEST
 from zkgroup.export.lake import Lake
 from zkgroup.export.layout import LayoutWish
 from zkgroup.export.run import PartitionSummary
@@ -153,7 +153,7 @@ def test_a_renamed_file_is_not_recorded_as_deleted(
     whole, moved = move(lake, 10, "part-7.parquet")
     lose(lake, group, 1)
     drop_messages(kafka, TopicPartition(topic, 0), 30)
-    begin, until = (Bound("offsets", offsets={TopicPartition(topic, 0): place}) for place in (10, 20))
+    begin, until = (at(topic, place) for place in (10, 20))
     with pytest.raises(RefusedError, match=REFUSED.format(10, 19)):
         in_process(group, topic, backfill=True, begin=begin, until=until, skip_lost=True)
     moved.rename(whole)
@@ -239,7 +239,7 @@ def test_files_that_are_not_in_the_way_stop_nothing(
     fill(other, 30)
     in_process(group, other)
     (root_of(lake) / next(name for name in published_in(root_of(lake)) if "/10-20" in name)).unlink()
-    begin, until = (Bound("offsets", offsets={TopicPartition(topic, 0): place}) for place in (10, 20))
+    begin, until = (at(topic, place) for place in (10, 20))
     assert [(row.start, row.end) for row in in_process(group, topic, backfill=True, begin=begin, until=until)] == [
         (10, 20)]  # fmt: skip
 

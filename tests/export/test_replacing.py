@@ -10,14 +10,14 @@ from itertools import pairwise
 
 import pytest
 from cli import run
-from exports import messages_in, offsets, published_in, root_of
+from exports import at, messages_in, offsets, published_in, root_of
 from hypothesis import given
 from hypothesis import strategies as st
 from resets import drop_messages
 
 from zkgroup.errors import NotFoundError, RefusedError
 from zkgroup.export import holdings
-from zkgroup.export.bounds import EARLIEST, LATEST, Bound
+from zkgroup.export.bounds import EARLIEST, LATEST
 from zkgroup.export.lake import Lake
 from zkgroup.export.layout import LayoutWish
 from zkgroup.export.replacing import replaced
@@ -191,7 +191,7 @@ def test_a_file_with_other_messages_takes_nobodys_place(
     """A part of what is missing: entered in its place it would hide the rest."""
     topic, group = make_topic(), unique("group")
     fill(topic, 20)
-    first = Bound("offsets", offsets={TopicPartition(topic, 0): 10})
+    first = at(topic, 10)
     in_process(group, topic, until=first)
     (part,) = published_in(root_of(lake))
     kept = (root_of(lake) / part).read_bytes()
