@@ -298,11 +298,8 @@ def export(
         target_bytes=target_bytes,
     )
     properties = dict(settings.kafka)
-    for unheeded in (prop for prop in settings.properties if prop.key == "isolation.level"):
-        warn(
-            ctx,
-            [f"{unheeded.origin}: isolation.level is ignored: --isolation says which messages of transactions count"],
-        )
+    unheeded = "isolation.level is ignored: --isolation says which messages of transactions count"
+    warn(ctx, [f"{prop.origin}: {unheeded}" for prop in settings.properties if prop.key == "isolation.level"])
     if isolation is not None:
         properties["isolation.level"] = isolation
     line = ProgressBar(shown=sys.stderr.isatty() and not ctx.ensure_object(Given).quiet)
