@@ -164,6 +164,59 @@ def test_past_the_lease_nothing_is_handed_out(
         wait_until(lambda: trickle.sent == cut_off.values.keys() | other.values.keys(), 20, "everything read")
 
 
+def test_who_is_not_told_that_its_session_was_ended_reads_no_longer_than_its_lease(
+    zookeeper: Sandbox,
+    cluster: Sandbox,
+    registry: Registry,
+    make_topic: Make,
+    unique: Unique,
+    kafka: KafkaSettings,
+    proxy: TcpProxy,
+) -> None:
+    """A server ends the session of a member that hears nothing just then: another has its share at once. What the first
+    hands out meanwhile ends with half of its time-out, and nothing that is stored goes back; then it joins again."""
+    topic, group = make_topic(2), unique("group")
+    times: list[float] = []
+    taken = threading.Event()  # the other has read of all partitions
+    with (
+        History(registry, group, topic, 2),
+        ReadMember(
+            proxy.address + cluster.chroot,
+            group,
+            {topic: 1},
+            consumer_id="a",
+            session_timeout=8.0,
+            pace=lambda record: times.append(time.monotonic()),
+        ) as untold,
+        ReadMember(
+            cluster.connect,
+            group,
+            {topic: 1},
+            consumer_id="b",
+            pace=lambda record: taken.set() if record.partition == 0 else None,
+        ) as other,
+        Trickle(kafka, topic, 2) as trickle,
+    ):
+        wait_for_rest(registry, group, 2)
+        assert [partition.partition for partition in untold.owned] == [0]
+        wait_until(lambda: times, 10, "something read")
+        session = untold.connector.statistics().session_id
+        proxy.stall()
+        expire_session(zookeeper.address, session)
+        ended = time.monotonic()
+        assert taken.wait(10), "the other has it all"
+        assert time.monotonic() - ended < 4.0, "at once"
+        wait_until(lambda: time.monotonic() > ended + 5.0, 10, "the lease is over")
+        assert times[-1] - ended < 4.1, "half of the time-out"
+        handed_out = len(times)
+        proxy.heal()
+        wait_for_rest(registry, group, 2)
+        assert untold.connector.statistics().counters.sessions == 2
+        wait_until(lambda: len(times) > handed_out, 10, "it reads again")
+        trickle.__exit__()
+        wait_until(lambda: trickle.sent == untold.values.keys() | other.values.keys(), 20, "everything read")
+
+
 def test_an_expired_session_begins_anew(
     zookeeper: Sandbox, cluster: Sandbox, registry: Registry, make_topic: Make, unique: Unique, kafka: KafkaSettings
 ) -> None:

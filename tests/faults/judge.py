@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -32,18 +32,28 @@ class Commit(NamedTuple):
     offset: int
 
 
+class Untold(NamedTuple):
+    """A process whose session was ended early, from ``since`` until it was told, or until its lease ended."""
+
+    process: str
+    since: int
+    until: int
+
+
 @dataclass
 class Verdict:
-    """What a run showed. The lists name the first few of what must not be.
+    """What a run showed. The lists name what must not be.
 
     ``again``: deliveries of what had been handed out before, all of it behind the last commit. ``in_hand``: records
-    that a stopped process had been handed and noted when it went on, or that a session's early end let through; both
-    are what no client can prevent.
+    that a stopped process had been handed and noted when it went on, or that a session's early end let through.
+    ``untold``: records of another's share, handed out by who had not been told yet that its session was over. Both are
+    what no client can prevent.
     """
 
     delivered: int = 0
     again: int = 0
     in_hand: int = 0
+    untold: int = 0
     lost: list[str] = field(default_factory=list)
     backwards: list[str] = field(default_factory=list)
     committed_again: list[str] = field(default_factory=list)
@@ -62,12 +72,14 @@ def judge(
     ends: Mapping[int, int],
     final: Mapping[int, int],
     excused: Mapping[str, int],
+    untold: Sequence[Untold] = (),
 ) -> Verdict:
     """Hold a run against the guarantees.
 
     ``ends``: where each partition's log ends, from 0. ``final``: what is committed when all have left. ``excused``: by
     process (what a tenure begins with, up to ``/``), how often it was stopped past its lease, or its session ended
-    early: each time it may be late with one record in hand.
+    early: each time it may be late with one record in hand. ``untold``: while it is, a process may go on with what was
+    its share.
     """
     verdict = Verdict()
     history: dict[int, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))  # times, offsets
@@ -88,6 +100,10 @@ def judge(
         verdict.in_hand += 1
         return True
 
+    def is_untold(at: int, tenure: str) -> bool:
+        process = tenure.partition("/")[0]
+        return any(one.process == process and one.since <= at < one.until for one in untold)
+
     seen: dict[int, set[int]] = defaultdict(set)
     newest: dict[int, str] = {}  # the tenure that a partition was last read under
     over: set[tuple[int, str]] = set()  # tenures that another has followed
@@ -95,11 +111,16 @@ def judge(
         verdict.delivered += 1
         times, offsets = history[partition]
         known = bisect_right(times, at - 1)
-        if known and offset < offsets[known - 1] and not is_excused(tenure):
-            verdict.committed_again.append(f"{partition}:{offset} to {tenure}, committed was {offsets[known - 1]}")
+        committed = offsets[known - 1] if known else 0
+        others = newest.get(partition, tenure) != tenure
         verdict.again += offset in seen[partition]
         seen[partition].add(offset)
-        if newest.get(partition) == tenure:
+        if (offset < committed or others) and is_untold(at, tenure):
+            verdict.untold += 1
+            continue
+        if offset < committed and not is_excused(tenure):
+            verdict.committed_again.append(f"{partition}:{offset} to {tenure}, committed was {committed}")
+        if not others and partition in newest:
             continue
         if (partition, tenure) in over:
             if not is_excused(tenure):

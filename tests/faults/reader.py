@@ -1,7 +1,7 @@
 """A member in a process of its own, which notes every record before it asks for the next: ``python -m faults.reader``.
 
 Lines of its journals, one journal for each stream: monotonic nanoseconds, the number of the share (counted by the
-rebalance listener), partition, offset.
+rebalance listener), partition, offset. One more, ``.told``, has when the member heard that its session was over.
 """
 
 from __future__ import annotations
@@ -20,6 +20,19 @@ from zkgroup.connector import Connector, Stream
 from zkgroup.errors import ZkgroupError
 from zkgroup.protocol.names import ConsumerThreadId, TopicPartition
 from zkgroup.servers.zookeeper import ZooKeeperSettings
+
+
+class Told(logging.Handler):
+    """Notes when the member was told that its session is over: it hands out nothing more under it then."""
+
+    def __init__(self, journal: Path) -> None:
+        super().__init__()
+        self._journal = journal
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "joining again" in record.getMessage():
+            with self._journal.open("ab") as out:
+                out.write(b"%d\n" % time.monotonic_ns())
 
 
 class Shares:
@@ -59,6 +72,7 @@ def main() -> int:
         rebalance_backoff_ms=1000,
     )
     zookeeper = ZooKeeperSettings(connect, int(timeout_ms) / 1000, 20.0)
+    logging.getLogger("zkgroup").addHandler(Told(Path(f"{journal}.told")))
     shares = Shares()
     connector = Connector(config, zookeeper, listener=shares)
     asked = threading.Event()

@@ -20,7 +20,7 @@ from support import wait_until
 
 from faults.cluster import Patient, Watch, Writer
 from faults.group import Slot
-from faults.judge import Verdict, judge
+from faults.judge import Untold, Verdict, judge
 from zkgroup.errors import UnreachableError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.ops import Get, Node
@@ -102,6 +102,7 @@ class Outcome:
                 f"| nodes left behind | {len(self.left_behind)} |",
                 f"| records handed out again, from behind the last commit | {v.again:,} of {v.delivered:,} |",
                 f"| records in the hand of who was stopped or expired | {v.in_hand} |",
+                f"| records of another's, from who had not been told that its session was ended early | {v.untold} |",
                 f"| processes that gave up, and were started again | {len(self.gave_up)} |",
                 f"| from the end of the last fault to the plan | {self.rest:.1f} s |",
                 f"| … and to the last record | {self.caught_up:.1f} s |",
@@ -181,7 +182,8 @@ class Run:
         for slot in self._slots:
             excused += slot.excuses
         deliveries = (delivery for slot in self._slots for delivery in slot.deliveries())
-        self.outcome.verdict = judge(deliveries, watch.commits, writer.ends, watch.last, excused)
+        untold = [one for slot in self._slots for one in slot.untold()]
+        self.outcome.verdict = judge(deliveries, watch.commits, writer.ends, watch.last, excused, untold)
 
     # ------------------------------------------------------------ the end
 
@@ -309,6 +311,7 @@ class Run:
                 self._jobs.append(self._pool.submit(self._expire, slot))
 
     def _expire(self, slot: Slot) -> None:
+        process, since = slot.process_name, time.monotonic_ns()
         try:
             path = znodes.member_id(self._group, f"{self._group}_{slot.name}")
             (node,) = self._registry.try_read([Get(path)]) or [None]
@@ -317,6 +320,8 @@ class Run:
         except UnreachableError as error:
             self._tell(f"  {error}")
         finally:
+            # Who cannot be told, as its connection or ZooKeeper fails as well, goes on for as long as its lease.
+            slot.ended.append(Untold(process, since, time.monotonic_ns() + int(TIMEOUT / 2 * 1e9)))
             slot.busy = False
 
     def _harm_server(self, kind: str, server: str) -> None:
