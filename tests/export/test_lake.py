@@ -196,7 +196,6 @@ def test_garbage_is_what_nobody_decided(lake: Lake) -> None:
     lake.store.write(f"{folder}/attempt/x.tmp", b"x")
     assert has_garbage(lake, "g")
     assert remove_garbage(lake, "g", "another") == 0
-    assert remove_garbage(lake, "g", "c", "00000001-aaaaaaaa") == 0
     lake.store.write(f"{folder}/manifest.json", encode_manifest(MANIFEST))
     half = lake.folder("g", "00000002-aaaaaaaa")
     lake.store.write(f"{half}/attempt/y.tmp", b"half")

@@ -32,7 +32,7 @@ def has_garbage(lake: Lake, group: str) -> bool:
     return MANIFEST not in names or bool(names - {PLAN, MANIFEST, SETTLED})
 
 
-def remove_garbage(lake: Lake, group: str, cluster: str, keep: str | None = None) -> int:
+def remove_garbage(lake: Lake, group: str, cluster: str) -> int:
     """Remove runs of a group that were never decided, and attempts that are over; how many there were.
 
     Only under the group's lock. ``cluster``: another cluster may have a group of this name, and a lock of its own.
@@ -41,8 +41,6 @@ def remove_garbage(lake: Lake, group: str, cluster: str, keep: str | None = None
     kept = _kept(lake, group)
     newest = next(reversed(kept), None)
     for run, names in kept.items():
-        if run == keep:
-            continue
         folder = lake.folder(group, run)
         if MANIFEST not in names:
             try:
