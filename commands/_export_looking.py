@@ -45,7 +45,7 @@ def show_status(
 
 def show_lake(ctx: typer.Context, to: str, group: str | None, output: Output, *, verify: bool) -> None:
     """The runs of a folder; or whether they are all there, also against the group's offsets if it is named."""
-    from zkgroup.export.history import history
+    from zkgroup.export.history import history, status
     from zkgroup.export.lake import Lake
     from zkgroup.export.store import open_store, parse_destination
 
@@ -69,12 +69,12 @@ def show_lake(ctx: typer.Context, to: str, group: str | None, output: Output, *,
     from zkgroup.export.leftovers import has_garbage
     from zkgroup.export.verify import verify as check
 
-    committed = None
+    committed, unfinished = None, False
     if group is not None:
-        with contextlib.suppress(DamagedDocumentError):  # one of the rows
-            coverage = lake.last(group).coverage
-            with open_registry(connection(ctx)) as registry:
-                committed = {group: read_committed(registry, group, coverage)}
+        with open_registry(connection(ctx)) as registry:
+            unfinished = bool(status(registry, group, None))
+            with contextlib.suppress(DamagedDocumentError):  # one of the rows
+                committed = {group: read_committed(registry, group, lake.last(group).coverage)}
     notes: list[str] = []
     rows = check(lake, committed, notes.append)
     print_rows(rows, VERIFY, output)
@@ -88,7 +88,9 @@ def show_lake(ctx: typer.Context, to: str, group: str | None, output: Output, *,
         raise VerificationError(
             f"{len(problems)} problem{'s' * (len(problems) > 1)} in {root}; {where}{str(first.problem).rstrip('.')}",
             remedy_for(
-                problems, lake.store.destination, unfinished=any(has_garbage(lake, one) for one in lake.groups())
+                problems,
+                lake.store.destination,
+                unfinished=unfinished or any(has_garbage(lake, one) for one in lake.groups()),
             ),
         )
 

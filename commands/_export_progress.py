@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from zkgroup.export.run import Progress
 
 
+#: Columns. Narrower terminals have room for the figures alone, up to billions of messages.
+_WIDE = 64
+
+
 class ProgressBar:
     """A line on a terminal that is written over, and gone in the end; nothing at all where ``shown`` is false.
 
@@ -58,18 +62,19 @@ class ProgressBar:
 
 def _bar() -> Bar:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.table import Column
 
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
+    console = Console(stderr=True)
+    whole = Column(no_wrap=True)  # a number that is cut is another one
+    figures: list[ProgressColumn] = [
+        MofNCompleteColumn(table_column=whole),
         TextColumn("{task.fields[size]}"),
         TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-        refresh_per_second=4,
-    )
+    ]
+    if console.width >= _WIDE:
+        figures = [TextColumn("{task.description}"), BarColumn(), *figures]
+    return Progress(*figures, console=console, transient=True, refresh_per_second=4)
 
 
 def _size(count: int) -> str:

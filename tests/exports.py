@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -71,6 +73,18 @@ def looked(cluster: Sandbox, lake: Lake, *options: str) -> str:
     done = run("-z", cluster.connect, "export", "--to", lake.store.uri, "--verify", *options)
     assert done.returncode == 6, (done.stdout, done.stderr)
     return done.stderr
+
+
+@contextmanager
+def as_nobody() -> Iterator[None]:
+    """As a user whom the modes of files stop."""
+    was = os.geteuid()
+    try:
+        if was == 0:
+            os.seteuid(65534)
+        yield
+    finally:
+        os.seteuid(was)
 
 
 def at(topic: str, offset: int) -> Bound:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from export_points import driven
-from exports import at, joining, made_again, offsets, problems, read, root_of
+from exports import at, joining, looked, made_again, offsets, problems, read, root_of
 from hypothesis import example, given
 from hypothesis import strategies as st
 from resets import drop_messages
@@ -25,6 +25,7 @@ from zkgroup.export.rundata import TopicCoverage, TopicIdentity
 from zkgroup.export.verify import verify
 from zkgroup.export.words import Disagreement, PartitionFacts, PartitionPlan, Policies
 from zkgroup.protocol.names import TopicPartition
+from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry
 
@@ -229,6 +230,62 @@ def test_a_group_that_was_moved_is_held_against_where_its_exports_end(
     assert row.skipped == len(passed)
     in_process(group, topic, backfill=True, begin=EARLIEST, until=COMMITTED)
     assert (offsets(lake), problems(lake)) == (list(range(40)), [])
+
+
+def test_what_is_missing_below_the_exports_end_is_told_wherever_the_group_stands(
+    in_process: Export, forty: Scene, commit: Callable[..., None], cluster: Sandbox, lake: Lake
+) -> None:
+    """Also at the end of a backfill below it: what is missing behind it alone is yet to be exported."""
+    topic, group = forty
+    in_process(group, topic, begin=at(topic, 20), until=at(topic, 25))
+    for low, high in ((0, 10), (30, 35)):
+        in_process(group, topic, backfill=True, begin=at(topic, low), until=at(topic, high))
+    for stands in (10, 25):
+        commit(group, {TopicPartition(topic, 0): stands})
+        told: list[str] = []
+        rows = verify(lake, {group: {TopicPartition(topic, 0): stands}}, told.append)
+        assert [(row.start, row.end) for row in rows if row.problem] == [(10, 20)], stands
+        assert len(told) == (stands == 25)
+    commit(group, {TopicPartition(topic, 0): 10})
+    assert f"group {group} stands at 10" not in looked(cluster, lake, "--group", group)
+    in_process(group, topic, backfill=True, begin=at(topic, 10), until=at(topic, 20))
+    commit(group, {TopicPartition(topic, 0): 25})
+    in_process(group, topic)
+    assert (offsets(lake), problems(lake)) == (list(range(40)), [])
+
+
+@pytest.mark.parametrize("stands", [10, 35])
+def test_a_group_that_stands_in_a_hole_goes_on_where_exports_end(
+    in_process: Export, forty: Scene, commit: Callable[..., None], lake: Lake, stands: int
+) -> None:
+    """All of the hole is recorded, and it is told that the group was moved; the refusal before tells where to."""
+    topic, group = forty
+    in_process(group, topic, backfill=True, begin=EARLIEST, until=at(topic, 5))
+    in_process(group, topic, begin=at(topic, 20), until=at(topic, 30))
+    commit(group, {TopicPartition(topic, 0): stands})
+    further = ", and further on to 30" if stands == 10 else ""
+    with pytest.raises(RefusedError, match=f"is at {stands}, exported up to {5 if stands == 10 else 30}{further}[)]"):
+        in_process(group, topic)
+    told: list[str] = []
+    in_process(group, topic, policies=Policies(disagreement="lake"), warn=told.append)
+    assert f"{topic}-0: the group was moved to {stands}: it goes on at 30, where its exports end" in told
+    (row, *missing) = verify(lake)
+    assert row.skipped == (15 if stands == 10 else 0)
+    assert [(one.start, one.end) for one in missing] == ([] if stands == 10 else [(5, 20)])
+
+
+@pytest.mark.parametrize("stands", [3, 7, 30])
+def test_that_a_group_was_moved_is_said_where_a_backfill_is_ahead_too(
+    in_process: Export, gap: Scene, commit: Callable[..., None], stands: int
+) -> None:
+    """What is exported then is in several parts."""
+    topic, group = gap
+    commit(group, {TopicPartition(topic, 0): stands})
+    told: list[str] = []
+    in_process(group, topic, policies=Policies(disagreement="lake"), warn=told.append)
+    assert [line for line in told if "was moved" in line] == [
+        f"{topic}-0: the group was moved to {stands}: it goes on at 5, where its exports end"
+    ]
 
 
 @pytest.mark.parametrize("stands", [5, 7, 15, 30])

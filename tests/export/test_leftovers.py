@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
-from exports import at
+from exports import as_nobody, at, offsets, root_of
 
-from zkgroup.export.lake import Lake
+from zkgroup.export.lake import MANIFEST, Lake
+from zkgroup.export.leftovers import remove_garbage
 from zkgroup.export.run import PartitionSummary
-from zkgroup.export.store import FolderStore
+from zkgroup.export.store import FolderStore, UnlistableError
 
 Export = Callable[..., list[PartitionSummary]]
 
@@ -28,6 +31,32 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
         monkeypatch.setattr(FolderStore, name, count)
     return counted
+
+
+def test_what_a_run_left_and_nobody_may_list_stops_no_export(
+    in_process: Export, make_topic: Callable[..., str], fill: Callable[..., object], unique: Callable[[str], str]
+) -> None:
+    """An attempt's folder says nothing of the run that it is in; that one's own folder may."""
+    topic, group = make_topic(), unique("group")
+    fill(topic, 20)
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        lake = Lake(FolderStore(Path(name, "lake")))
+        in_process(group, topic, until=at(topic, 10), root=root_of(lake))
+        (run,) = lake.runs(group)
+        folder = root_of(lake) / lake.folder(group, run)
+        attempt = folder / "attempt"
+        attempt.mkdir()
+        attempt.chmod(0)
+        with as_nobody():
+            assert remove_garbage(lake, group, "any") == 0
+        assert (folder / MANIFEST).exists()
+        folder.chmod(0o311)
+        with as_nobody(), pytest.raises(UnlistableError, match=f"cannot list {folder}"):
+            remove_garbage(lake, group, "any")
+        folder.chmod(0o755)
+        in_process(group, topic, root=root_of(lake))
+        assert offsets(lake) == list(range(20))
 
 
 @pytest.mark.parametrize(("ahead", "most"), [(False, 8), (True, 12)], ids=["", "with a backfill ahead"])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import socket
+import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,7 +18,9 @@ from object_store import KEY, SECRET, Harm, HarmfulProxy, Request, filesystem, u
 
 from zkgroup.errors import RefusedError, UnreachableError, UsageError, ZkgroupError
 from zkgroup.export import objects
+from zkgroup.export.bounds import COMMITTED, EARLIEST
 from zkgroup.export.destination import parse_destination
+from zkgroup.export.footer import UnopenedFileError
 from zkgroup.export.history import history
 from zkgroup.export.lake import Lake
 from zkgroup.export.layout import Layout, LayoutWish
@@ -244,6 +249,36 @@ def test_a_store_that_keeps_failing_is_named_and_all_is_done_when_it_is_back(
         proxy.choose = lambda _: None
         to_store(group, filled, port=proxy.port, place=place)
         is_complete(group, filled, place)
+
+
+def test_what_an_object_holds_that_the_store_withholds_is_not_known(
+    to_store: Export, filled: str, unique: Callable[[str], str], s3_server: int, bucket: str, proxy: HarmfulProxy
+) -> None:
+    """One that was renamed and may not be read may be what is missing: nothing is written in its place."""
+    group = unique("group")
+    to_store(group, filled)
+    there = f"{bucket}/out/topic={filled}/partition=0"
+    server = filesystem(s3_server)
+    server.move(f"{there}/0-10.parquet", f"{bucket}/out/aside/part-7.parquet")
+    lake = Lake(open_store(parse_destination(uri_of(proxy.port, f"{bucket}/out"))))
+    proxy.choose = lambda request: "forbid" if request.method == "GET" and "part-7" in request.path else None
+    assert [row.problem for row in verify(lake) if "not known" in str(row.problem)], "withheld"
+    again = {"backfill": True, "begin": EARLIEST, "until": COMMITTED}
+    with pytest.raises(UnopenedFileError, match=r"aside/part-7\.parquet cannot be read: .*AWS Error"):
+        to_store(group, filled, port=proxy.port, **again)
+    proxy.choose = lambda _: None
+    with pytest.raises(RefusedError, match="was renamed or moved: they are not missing"):
+        to_store(group, filled, port=proxy.port, **again)
+
+
+def test_a_full_disk_of_a_task_is_not_the_stores(store: Store) -> None:
+    """What is for a store grows in a folder of the machine first."""
+    full = OSError(errno.ENOSPC, "No space left on device")
+    assert isinstance(store, ObjectStore)
+    told = Workplace(store.destination, "work").failure(full)
+    where = f"{tempfile.gettempdir()} on {socket.gethostname()}"
+    assert told.message == f"cannot write to {where}, where files grow: No space left on device"
+    assert told.remedy == "make room there, or let TMPDIR name another folder, then run it again"
 
 
 def test_a_store_that_is_not_there_or_denies_is_told_in_our_words() -> None:

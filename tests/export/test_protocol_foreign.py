@@ -9,14 +9,14 @@ from typing import Any, cast
 
 import pytest
 from export_points import Export, Points, at, points_of
-from exports import files_in, published_in
+from exports import files_in, messages_in, published_in
 
-from zkgroup.errors import NotFoundError, RefusedError
+from zkgroup.errors import NotFoundError, RefusedError, ZkgroupError
 from zkgroup.export.bounds import Bound
 from zkgroup.export.words import Policies
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Check, Children, Create, Delete, Ensure, Exists, Op, Stat
+from zkgroup.protocol.ops import Acl, Check, Children, Create, Delete, Ensure, Exists, Op, Stat
 from zkgroup.sandbox.topics import create_topic, delete_topic
 from zkgroup.servers.registry import Registry
 from zkgroup.servers.zookeeper import ZooKeeperSettings
@@ -50,6 +50,44 @@ def test_a_foreign_commit_before_the_decision_drops_the_run(
         assert [committed(group, topic, p) for p in range(2)] == [None, 7]
         rows = export(group, topic, root=out)
         assert [(row.start, row.end, row.rows) for row in rows] == [(0, 20, 20), (7, 20, 13)]
+
+
+@pytest.mark.parametrize("closed", ["offsets/{}/1", "offsets/{}", "offsets"])
+def test_offsets_that_may_not_be_written_are_told_before_anything_is_read(
+    export: Export, topic: str, unique: Callable[[str], str], registry: Registry, tmp_path: Path, closed: str
+) -> None:
+    """A node that is read-only to us, or one above that takes no others: no trace is left."""
+    group, out = unique("closed"), tmp_path / "closed"
+    path = f"{znodes.group(group)}/{closed.format(topic)}"
+    registry.write(Ensure(path.rpartition("/")[0]))
+    assert registry.write(Create(path, b"0", acl=(Acl("world", "anyone", 1),))) is None
+    permission = "written" if closed.endswith("1") else "given children"
+    points: Points = []
+    with pytest.raises(RefusedError, match=f"may not be changed: {path} .not to be {permission}.: ") as raised:
+        export(group, topic, root=out, passed=points.append)
+    assert raised.value.remedy == "connect with credentials that may change the group's nodes"
+    assert "files written" not in points
+    assert not out.exists()
+    assert registry.read([Children(znodes.group(group))]) == [("offsets",)]
+
+
+def test_offsets_that_may_not_be_written_any_more_keep_the_run(
+    export: Export, topic: str, unique: Callable[[str], str], registry: Registry, tmp_path: Path
+) -> None:
+    """Closed behind the decision: the same command finishes it for who may write there, or it is given up."""
+    group, out = unique("closed"), tmp_path / "closed"
+    path = znodes.offset_topic(group, topic)
+
+    def close() -> None:
+        registry.write(Ensure(path.rpartition("/")[0]))
+        assert registry.write(Create(path, acl=(Acl("world", "anyone", 1),))) is None
+
+    with pytest.raises(ZkgroupError, match=f"cannot commit for group {group}: .*: not authorised: ") as raised:
+        export(group, topic, root=out, passed=at("decided", close))
+    assert "--settle withdraw" in raised.value.remedy
+    registry.write(Delete(path))
+    export(group, topic, root=out)
+    assert len(messages_in(out)) == 40
 
 
 @pytest.mark.parametrize("how", ["keep", "withdraw"])

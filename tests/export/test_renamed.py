@@ -6,19 +6,22 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from cli import run
-from exports import at, looked, messages_in, problems, published_in, root_of
+from exports import as_nobody, at, looked, messages_in, problems, published_in, root_of
 from resets import drop_messages
 
 from zkgroup.errors import RefusedError
 from zkgroup.export.bounds import COMMITTED, EARLIEST
+from zkgroup.export.footer import UnopenedFileError
 from zkgroup.export.lake import Lake
 from zkgroup.export.layout import LayoutWish
 from zkgroup.export.run import PartitionSummary
+from zkgroup.export.store import FolderStore
 from zkgroup.export.verify import verify
 from zkgroup.export.words import Policies
 from zkgroup.protocol.names import TopicPartition
@@ -227,6 +230,39 @@ def test_a_topics_folder_that_was_renamed_is_not_written_again(
             in_process(group, topic, backfill=True, begin=EARLIEST, until=COMMITTED)
     moved.rename(folder)
     assert mended(cluster, lake)
+
+
+@pytest.mark.parametrize("to", ["part-7.parquet", "100-110.parquet", "aside/"])
+def test_what_a_file_holds_that_may_not_be_read_is_not_known(
+    in_process: Export, make_topic: Make, fill: Fill, unique: Unique, to: str
+) -> None:
+    """It may be what is missing: nothing is written in its place, and a look says so."""
+    topic, group = make_topic(), unique("group")
+    fill(topic, 30)
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        lake = Lake(FolderStore(Path(name, "lake")))
+        for end in (10, 20, 30):
+            in_process(group, topic, until=at(topic, end), root=root_of(lake))
+        whole, moved = move(lake, 10, to)
+        moved.chmod(0)
+        fill(topic, 5)
+        begin, until = at(topic, 10), at(topic, 20)
+        with as_nobody():
+            told = [row.problem for row in verify(lake) if "Permission denied" in str(row.problem)]
+            with pytest.raises(UnopenedFileError, match=f"{moved} cannot be read: Permission denied") as raised:
+                in_process(group, topic, backfill=True, begin=begin, until=until, root=root_of(lake))
+            if to == "part-7.parquet":
+                with pytest.raises(UnopenedFileError):
+                    in_process(group, topic, root=root_of(lake))
+        assert len(told) == 1
+        assert raised.value.remedy.startswith("let this user read")
+        moved.chmod(0o644)
+        with pytest.raises(RefusedError, match=REFUSED.format(10, 19)):
+            in_process(group, topic, backfill=True, begin=begin, until=until, root=root_of(lake))
+        moved.rename(whole)
+        in_process(group, topic, root=root_of(lake))
+        assert once(lake, 35)
 
 
 def test_files_that_are_not_in_the_way_stop_nothing(

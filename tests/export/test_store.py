@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from pathlib import Path
@@ -12,7 +13,7 @@ from exports import files_in
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 from zkgroup.export.destination import ObjectAddress
 from zkgroup.export.lake import Lake
-from zkgroup.export.store import FolderStore, UnlistableError, parse_destination
+from zkgroup.export.store import FolderStore, UnlistableError, parse_destination, remedy_of
 
 
 @pytest.mark.parametrize(
@@ -244,6 +245,15 @@ def test_what_is_taken_back_leaves_no_empty_folders(store: FolderStore) -> None:
     assert store.names("topic=t") == ["partition=1"]
     store.unpublish("topic=t/partition=1/0-10.parquet")
     assert not store.root.exists()
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.EIO, errno.ENOSPC])
+def test_a_run_that_is_decided_has_its_destination(number: int) -> None:
+    """Another one is advised only where it helps."""
+    error = OSError(number, os.strerror(number))
+    assert ("choose another --to" in remedy_of(error)) == (number != errno.ENOSPC)
+    assert "--to" not in remedy_of(error, decided=True)
+    assert remedy_of(error, decided=True).endswith("then run it again")
 
 
 def test_a_folder_that_may_not_be_looked_into_is_told_apart() -> None:

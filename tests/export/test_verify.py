@@ -329,10 +329,16 @@ def test_what_is_unfinished_is_named_where_something_is(
     cluster: Sandbox, short: ZooKeeperSettings, kafka: KafkaSettings, filled: str, unique: Callable[[str], str],
     in_process: Callable[..., object], lake: Lake,
 ) -> None:  # fmt: skip
-    """An export that was killed, whose files are in no manifest yet; not once it is finished."""
+    """An export that was killed, whose files are in no manifest yet, or of which ZooKeeper alone tells; not once it is
+    finished."""
     group = unique("group")
     driven(short, kafka, kill_at="published for good", group=group, topics=[filled], out=root_of(lake))
     assert "finish what is unfinished" in looked(cluster, lake)
+    (run,) = lake.runs(group)
+    folder = root_of(lake) / lake.folder(group, run)
+    folder.rename(root_of(lake).with_name("kept"))
+    assert "finish what is unfinished" in looked(cluster, lake, "--group", group)
+    root_of(lake).with_name("kept").rename(folder)
     in_process(group, filled)
     next(root_of(lake).rglob("*.parquet")).rename(root_of(lake) / "part-1.parquet")
     assert "finish what" not in looked(cluster, lake)

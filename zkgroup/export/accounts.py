@@ -65,8 +65,8 @@ class Account:
     each group's last manifest of this log accounts for; ``again``: what was written again, for runs that may be gone;
     ``orphaned``: whole files that no manifest names, with their ranges; ``renamed``: what files hold that have other
     names, or lie elsewhere, than they were given; ``exported``: ``by_group`` without what adoptions enter, which is
-    there already; ``passed``: what all runs but backfills account for; ``awaited``: where groups stand behind their
-    exports, so that what is missing further on is for the next ones."""
+    there already; ``passed``: what all runs but backfills account for; ``awaited``: where the exports of groups
+    end behind which backfills hold something, so that what is missing further on is for the next ones."""
 
     by_group: dict[str, list[Interval]] = field(default_factory=dict)
     exported: list[Interval] = field(default_factory=list)

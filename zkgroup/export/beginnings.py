@@ -185,8 +185,10 @@ def _agreed(fact: PartitionFacts, stands: int, policy: Disagreement, troubles: T
     end = fact.coverage[-1][1]
     behind = next((high for low, high in fact.coverage if low <= stands < high), None)
     if policy == "lake" and stands < end <= fact.log_end:
-        # Behind the newest that was exported: what no run holds of the way there is passed over, and recorded.
-        return end, tuple(Skipped("moved", low, high) for low, high in subtract((stands, end), fact.coverage))
+        # Behind the newest that was exported: what no run holds of the way there, from where exports ended before the
+        # group, is passed over, and recorded.
+        left = max((high for _, high in fact.coverage if high <= stands), default=stands)
+        return end, tuple(Skipped("moved", low, high) for low, high in subtract((left, end), fact.coverage))
     if behind is not None:
         text = f"{fact.partition} is at {stands}, exported up to {behind}"
         cut = policy == "lake" and end > fact.log_end
@@ -198,6 +200,7 @@ def _agreed(fact: PartitionFacts, stands: int, policy: Disagreement, troubles: T
         # Below everything that was exported (a backfill's gap), or just where the export ended.
         return stands, ()
     text = f"{fact.partition} is at {stands}, exported up to {max(ends)}"
+    text += f", and further on to {end}" if end > stands else ""
     if policy == "lake":
         return max(ends), ()
     if policy == "group":

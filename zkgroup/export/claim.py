@@ -15,7 +15,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Self, TypeVar
+from typing import Final, Self, TypeVar
 
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.export.documents import decode_pointer, encode_pointer
@@ -126,9 +126,10 @@ class ExportClaim:
                 case Code.CONNECTION_LOSS:
                     raise UnreachableError(f"ZooKeeper at {self._registry.settings.hosts}: the connection is lost")
                 case _:
-                    detail = ensured if isinstance(ensured, Failure) else failure
+                    found = ensured if isinstance(ensured, Failure) else failure
+                    why, remedy = _refused(found, "connect as who may change the group's nodes")
                     raise ZkgroupError(
-                        f"cannot lock group {self.group} at {self._lock}: {detail.code.value} {detail.detail}"
+                        f"cannot lock group {self.group} at {self._lock}: {found.code.value}{why}", remedy
                     )
             time.sleep(_POLL)
 
@@ -240,7 +241,10 @@ class ExportClaim:
                 self._registry.transaction([*conditions, SetData(self._path, encode_pointer(after), version)])
             except TransactionRefused as refused:
                 if refused.failure.code not in CHANGED:
-                    raise ZkgroupError(f"cannot commit for group {self.group}: {refused.message}") from None
+                    why, remedy = _refused(refused.failure, _LATE)
+                    raise ZkgroupError(
+                        f"cannot commit for group {self.group}: {refused.message}{why}", remedy
+                    ) from None
                 if refused.index < len(conditions):
                     raise NotHeld(f"group {self.group} changed: {refused.message}", "export again") from None
                 raise self.taken_over(self.pointer()[0]) from None
@@ -358,8 +362,8 @@ class ExportClaim:
             self._registry.transaction([*piece, *last])
         except TransactionRefused as refused:
             if refused.failure.code not in CHANGED:
-                detail = refused.failure.detail
-                raise ZkgroupError(f"cannot commit for group {self.group}: {refused.message} ({detail})") from None
+                why, remedy = _refused(refused.failure, _LATE)
+                raise ZkgroupError(f"cannot commit for group {self.group}: {refused.message}{why}", remedy) from None
             # Whatever stood in the way is seen, and named, by the look with which the step begins again.
             self._locked = self._holds()
             raise UnreachableError(f"group {self.group}: {refused.message}", "look at export --status") from None
@@ -367,6 +371,19 @@ class ExportClaim:
     def _operation(self, part: ManifestPart) -> Create | SetData:
         path, data = znodes.offset(self.group, part.plan.partition), znodes.encode_offset(part.end)
         return Create(path, data) if part.plan.version is None else SetData(path, data, part.plan.version)
+
+
+_LATE: Final = (
+    "run the same command again as who may write the group's nodes, or give the run up: --settle withdraw takes back "
+    "its files"
+)
+
+
+def _refused(failure: Failure, remedy: str) -> tuple[str, str]:
+    """What else there is to say of a refusal, and what helps where it is for want of permission."""
+    if failure.code is Code.NO_AUTH:
+        return "", remedy
+    return f" ({failure.detail})" if failure.detail else "", ""
 
 
 def read_holder(registry: Registry, group: str) -> dict[str, object] | None:

@@ -23,6 +23,10 @@ class UnreadableFileError(ZkgroupError):
     """A file that is no Parquet, or not whole."""
 
 
+class UnopenedFileError(UnreadableFileError):
+    """A file that the store does not let be read: what it holds is not known."""
+
+
 @dataclass(frozen=True, slots=True)
 class Footer:
     """``told``: what the file says of itself, by names without ``zkgroup.``; ``metadata``: pyarrow's."""
@@ -38,7 +42,7 @@ class Footer:
 
 
 def read_footer(store: Store, name: str) -> Footer:
-    """Read a file's footer. Raises ``UnreadableFileError``."""
+    """Read a file's footer. Raises ``UnreadableFileError``; where it is the store that fails, ``UnopenedFileError``."""
     try:
         with store.open(name) as file:
             metadata = pq.read_metadata(file)
@@ -130,7 +134,17 @@ def _add_held(found: dict[int, list[Interval]], batch: Any, alone: int | None) -
 
 
 def _unreadable(store: Store, name: str, error: Exception) -> UnreadableFileError:
-    return UnreadableFileError(
-        f"{store.uri}/{name} cannot be read: {(str(error).splitlines() or [type(error).__name__])[0].rstrip('.')}",
-        f"restore {name} from a copy, or move it away",
-    )
+    told = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
+    why = told.splitlines()[0].rstrip(".")
+    kind, remedy = UnreadableFileError, f"restore {name} from a copy, or move it away"
+    if _is_of_the_store(error):
+        kind, remedy = UnopenedFileError, f"let this user read {name}, or move it out of the destination"
+    return kind(f"{store.uri}/{name} cannot be read: {why}", remedy)
+
+
+def _is_of_the_store(error: Exception) -> bool:
+    """Whether it is not the file's content: pyarrow (26) has an errno for what the system refuses, and none for a
+    broken footer, which is an ``OSError``, too, nor for what S3 says."""
+    if isinstance(error, FileNotFoundError) or not isinstance(error, OSError):
+        return False
+    return error.errno is not None or "AWS Error" in str(error)

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from zkgroup.errors import ZkgroupError
 from zkgroup.export.documents import decode_layout, decode_log
-from zkgroup.export.footer import Footer, UnreadableFileError, count_rows, read_footer
+from zkgroup.export.footer import Footer, UnopenedFileError, UnreadableFileError, count_rows, read_footer
 from zkgroup.export.holdings import LiveFile
 from zkgroup.export.intervals import Interval
 from zkgroup.export.lake import Lake, Published
@@ -20,10 +20,12 @@ LOOKS: Final = 8
 
 
 class Look(NamedTuple):
-    """What a file shows: its footer, or why there is none; and what is wrong with its rows, if they were read."""
+    """What a file shows: its footer, or why there is none; and what is wrong with its rows, if they were read.
+    ``unopened``: it could not be read, and may be whole."""
 
     footer: Footer | None
     why: str | None
+    unopened: UnopenedFileError | None = None
 
 
 def look_at(lake: Lake, file: Published) -> Look:
@@ -35,7 +37,8 @@ def look_at(lake: Lake, file: Published) -> Look:
             partitioned = "/partition=" in file.name
             wrong = count_rows(lake.store, file.name, footer.slices, partitioned=partitioned)
     except UnreadableFileError as error:
-        return Look(None, error.message.removeprefix(f"{lake.store.uri}/{file.name} "))
+        unopened = error if isinstance(error, UnopenedFileError) else None
+        return Look(None, error.message.removeprefix(f"{lake.store.uri}/{file.name} "), unopened)
     return Look(footer, wrong)
 
 

@@ -61,8 +61,12 @@ def _kept(lake: Lake, group: str) -> dict[str, set[str]]:
     """What lies in the folders of a group's runs, the oldest first: two listings, however many runs there are."""
     kept: dict[str, set[str]] = {run: set() for run in lake.runs(group)}
     folder = f"{WORK}/{group}/"
-    for file in lake.store.walk(folder[:-1]):
+    unlisted: list[str] = []
+    for file in lake.store.walk(folder[:-1], unlisted.append):
         run, _, name = file.name.removeprefix(folder).partition("/")
         if run in kept:
             kept[run].add(name.partition("/")[0])
+    for run, names in kept.items():
+        if unlisted and MANIFEST not in names:  # it may be the run's own folder that cannot be listed
+            names.update(lake.store.names(lake.folder(group, run)))
     return kept

@@ -17,8 +17,10 @@ def words_on(plan: ExportPlan) -> list[str]:
 def passed_over(partitions: Iterable[PartitionPlan]) -> Iterator[str]:
     """What is to be said of the parts of a run: what it writes once more, where it does not go on from the group's
     offset, and what it records as not exported."""
+    parts = list(partitions)
+    moving = {part.partition for part in parts if part.commits}  # the last of a partition's
     begun: set[TopicPartition] = set()
-    for part in partitions:
+    for part in parts:
         for lost in part.again:
             first = max(lost.start, part.start)
             what = f"offsets {first} to {lost.end - 1} are exported again"
@@ -30,7 +32,7 @@ def passed_over(partitions: Iterable[PartitionPlan]) -> Iterator[str]:
         made_again = any(gap.kind == "recreated" for gap in part.skipped)
         goes_on = part.partition in begun or part.committed in (None, place)
         begun.add(part.partition)
-        if part.commits and not goes_on and not made_again:
+        if part.partition in moving and not goes_on and not made_again:
             stood = f"{part.partition}: the group was moved to {part.committed}"
             yield f"{stood}: it goes on at {place}, where its exports end"
         for gap in part.skipped:

@@ -109,15 +109,19 @@ def stray_files(
     lake: Lake, topics: Collection[str], named: int | None = None, read: int | None = None
 ) -> Iterator[tuple[str, Footer]]:
     """The names and footers of exported files in these topics' folders, and beside all topics', whose names no export
-    gives. Of those beside ``named`` are looked at, and of all ``read``."""
-    from zkgroup.export.footer import UnreadableFileError, read_footer  # pyarrow
+    gives. Of those beside ``named`` are looked at, and of all ``read``. Raises ``UnopenedFileError`` for one in a
+    topic's folder of which nobody knows what it holds."""
+    from zkgroup.export.footer import UnopenedFileError, UnreadableFileError, read_footer  # pyarrow
 
     within = chain.from_iterable(lake.below(f"topic={topic}") for topic in sorted(topics))
     beside = chain.from_iterable(map(lake.below, lake.strangers()))
     files = (file.name for file in chain(within, islice(beside, named)))
     for name in islice((name for name in files if name.endswith(".parquet") and read_name(name) is None), read):
-        with suppress(UnreadableFileError):
+        try:
             yield name, read_footer(lake.store, name)
+        except UnreadableFileError as error:
+            if isinstance(error, UnopenedFileError) and name.startswith("topic="):
+                raise
 
 
 def _named(lake: Lake, but: Collection[str]) -> Iterator[tuple[str, int]]:
@@ -129,8 +133,9 @@ def _named(lake: Lake, but: Collection[str]) -> Iterator[tuple[str, int]]:
 
 def _renamed(lake: Lake, wanted: Sequence[OffsetRange], named: Mapping[str, int]) -> Iterator[tuple[str, Footer]]:
     """The names and footers of such files, of those that no run has ``named``, with as many bytes. In the folder of
-    another topic a name that tells of offsets that nobody wants is believed."""
-    from zkgroup.export.footer import UnreadableFileError, read_footer  # pyarrow
+    another topic a name that tells of offsets that nobody wants is believed. Raises ``UnopenedFileError`` for one of
+    which nobody knows what it holds."""
+    from zkgroup.export.footer import UnopenedFileError, UnreadableFileError, read_footer  # pyarrow
     from zkgroup.export.judging import look_at, wrong_with
 
     topics = {partition.topic for partition, _, _ in wanted}
@@ -144,11 +149,17 @@ def _renamed(lake: Lake, wanted: Sequence[OffsetRange], named: Mapping[str, int]
             )
             if not any(meets):
                 continue
-        with suppress(UnreadableFileError):
-            if told is None:
+        if told is None:
+            try:
                 yield file.name, read_footer(lake.store, file.name)
-                continue
-            published = Published(file.name, file.size, told)
-            look = look_at(lake, published)
-            if look.footer is not None and wrong_with(published, look, None):
-                yield file.name, look.footer
+            except UnopenedFileError:
+                raise
+            except UnreadableFileError:
+                pass
+            continue
+        published = Published(file.name, file.size, told)
+        look = look_at(lake, published)
+        if look.unopened is not None:
+            raise look.unopened
+        if look.footer is not None and wrong_with(published, look, None):
+            yield file.name, look.footer

@@ -42,6 +42,7 @@ from zkgroup.export.summaries import PartitionSummary, summaries_of
 from zkgroup.export.surroundings import Progress, Runner, Surroundings
 from zkgroup.export.transactions import holdable
 from zkgroup.export.words import ExportPlan, OffsetRange, PartitionFacts
+from zkgroup.groups.permissions import refuse_unwritable
 from zkgroup.groups.strangers import look_for_strangers
 from zkgroup.java import find_java
 from zkgroup.protocol import znodes
@@ -276,6 +277,8 @@ class _Export:
         if cluster is None or not self._has_work(plan):
             return plan, None
         refuse_renamed_in_place(self._lake, request, book, plan.partitions, identities)
+        # Rather than when all is read, and decided.
+        refuse_unwritable(registry, request.group, [part.partition for part in plan.partitions if part.commits])
         self._tell(book.warnings(plan.partitions, identities, tags))
         seen = (name for name in self._lake.strangers() if not name.startswith(("_", ".")))
         if last.run is None and (strangers := list(seen)):

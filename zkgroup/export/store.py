@@ -116,13 +116,14 @@ _UNLISTABLE = frozenset({errno.EACCES, errno.EPERM, errno.ELOOP})
 _NO_FOLDERS = frozenset({Path("/proc"), Path("/sys")})
 
 
-def remedy_of(error: OSError, what: str = "write") -> str:
-    """What helps where a file cannot be written, or read."""
+def remedy_of(error: OSError, what: str = "write", *, decided: bool = False) -> str:
+    """What helps where a file cannot be written, or read; ``decided``: of a run that has its destination."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "make room, then run it again"
+    other = "then run it again" if decided else "or choose another --to"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return f"let this user {what} there, or choose another --to"
-    return "mend the folder, or choose another --to"
+        return f"let this user {what} there, {other}"
+    return f"mend the folder, {other}"
 
 
 class FolderStore:
@@ -252,7 +253,7 @@ class FolderStore:
             target.parent.mkdir(parents=True, exist_ok=True)
             _link(source, target)
         except OSError as error:
-            raise ZkgroupError(f"cannot write {target}: {error.strerror}", remedy_of(error)) from None
+            raise ZkgroupError(f"cannot write {target}: {error.strerror}", remedy_of(error, decided=True)) from None
 
     def unpublish(self, final: str) -> None:
         path = self.root / final

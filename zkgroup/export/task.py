@@ -15,9 +15,9 @@ from zkgroup.errors import OffsetOutOfRangeError, UnreachableError, ZkgroupError
 from zkgroup.export.accounting import Missing, explain
 from zkgroup.export.files import TaskFiles
 from zkgroup.export.intervals import Interval
-from zkgroup.export.store import remedy_of
 from zkgroup.export.taskdata import Answer, RangeAnswer, TaskSettings
 from zkgroup.export.words import OffsetRange
+from zkgroup.export.workplace import Workplace
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.servers.kafka import Consumer, KafkaException, KafkaSettings, KafkaTopicPartition, Message
 from zkgroup.servers.ranges import RangeReader, range_consumer
@@ -56,8 +56,8 @@ def run_task(settings: TaskSettings, ranges: list[tuple[str, int, int, int]]) ->
     except ZkgroupError as error:
         yield "failed", type(error).__name__, error.message, error.remedy
     except OSError as error:
-        where = error.filename or f"{settings.files.destination}/{settings.files.folder}"
-        yield "failed", "ZkgroupError", f"cannot write {where}: {error.strerror or error}", remedy_of(error)
+        told = Workplace(settings.files.destination, settings.files.folder).failure(error)
+        yield "failed", "ZkgroupError", told.message, told.remedy
     finally:
         source.close()
         if files is not None and not done:

@@ -18,7 +18,7 @@ from typing import cast
 from zkgroup.export.accounts import NO_NUMBERS, NOWHERE, Account, Mend, Problem, VerifyRow, mend_for, rows_of
 from zkgroup.export.ahead import spared
 from zkgroup.export.documents import DamagedDocumentError, decode_log
-from zkgroup.export.footer import Footer, UnreadableFileError, read_footer
+from zkgroup.export.footer import Footer, UnopenedFileError, UnreadableFileError, read_footer
 from zkgroup.export.history import decided_run
 from zkgroup.export.holdings import (
     Exact,
@@ -180,8 +180,13 @@ def _enter(account: Account, group: str, manifest: Manifest, part: ManifestPart,
 def _judge_stranger(lake: Lake, name: str) -> tuple[VerifyRow, Footer | None]:
     """A file that no export has named so, and that readers of the lake take for data, or stumble over."""
     footer: Footer | None = None
-    with contextlib.suppress(UnreadableFileError):
+    try:
         footer = read_footer(lake.store, name)
+    except UnopenedFileError as error:
+        why = error.message.removeprefix(f"{lake.store.uri}/")
+        return VerifyRow(*NOWHERE, f"{why}: what it holds is not known", mend="move"), None
+    except UnreadableFileError:
+        pass
     if footer is None or "topic" not in footer.told or not footer.slices:
         why = "is in no run's manifest, and readers take it for data"
         return VerifyRow(*NOWHERE, f"{name} {why}", mend="move"), None
@@ -269,9 +274,11 @@ def _judge_offsets(
                 # As an export sees it.
                 found = of_log(books.lasts, topic, coverage.identity)
                 exported, filled = spared(offset, union((*covered, *whole)), found, number)
-                if filled and (not exported or any(offset == high for _, high in exported)):
+                end = exported[-1][1] if exported else offset
+                if filled and offset is not None and end is not None and offset <= end:
+                    account.awaited.add(end)  # what is missing from there on is yet to be exported
+                if filled and (not exported or offset == end):
                     if offset is not None:
-                        account.awaited.add(offset)
                         note(
                             f"group {group} stands at {offset} of {topic}-{number}, and backfills hold what lies "
                             "further on: its next export goes on around that"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import tempfile
 import time
 import uuid
@@ -20,6 +21,7 @@ import pyarrow as pa
 
 from zkgroup.errors import ZkgroupError
 from zkgroup.export.destination import Destination
+from zkgroup.export.store import remedy_of
 
 if TYPE_CHECKING:
     from zkgroup.export.objects import ObjectStore
@@ -57,6 +59,17 @@ class Workplace:
             self._store = ObjectStore(destination)
         #: That each open file takes.
         self.descriptors = 1 if self._store is None else 2
+
+    def failure(self, error: OSError) -> ZkgroupError:
+        """The error for a file that could not grow: on this machine, whatever it is for."""
+        why = error.strerror or str(error)
+        if isinstance(self._destination, Path):
+            where = error.filename or self._destination / self._folder
+            return ZkgroupError(f"cannot write {where}: {why}", remedy_of(error))
+        return ZkgroupError(
+            f"cannot write to {tempfile.gettempdir()} on {socket.gethostname()}, where files grow: {why}",
+            "make room there, or let TMPDIR name another folder, then run it again",
+        )
 
     def create(self) -> WorkFile:
         """A new file, of a name that nothing else has."""

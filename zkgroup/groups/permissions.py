@@ -15,7 +15,7 @@ from zkgroup.errors import RefusedError, UnreachableError
 from zkgroup.groups.tree import GroupTree
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Acl, Acls, Code, Create, Delete, Failure, GetAcl, Transaction
+from zkgroup.protocol.ops import Acl, Acls, Check, Code, Create, Delete, Failure, GetAcl, SetData, Transaction
 from zkgroup.servers.registry import Registry
 from zkgroup.words import listed
 
@@ -90,6 +90,30 @@ def refuse_removal(registry: Registry, tree: GroupTree, *, in_pieces: bool) -> N
         raise UnreachableError("ZooKeeper went away before anything was changed", "run it again once it is back")
     if denied := [told for told, code in failed if code is Code.NO_AUTH]:
         raise _refused(tree.group, denied)
+
+
+def refuse_unwritable(registry: Registry, group: str, partitions: Iterable[TopicPartition]) -> None:
+    """Raise ``RefusedError`` where ZooKeeper will not let these partitions' offsets be written: for who first does
+    something else. Changes nothing; the server is asked as ``refuse_removal`` asks it."""
+    paths = znodes.offset_paths(group, partitions)
+    codes = _codes(registry, {path: SetData(path, b"", _NO_VERSION) for path in paths.values()})
+    denied = [_told(path, WRITE) for path, code in codes.items() if code is Code.NO_AUTH]
+    # Where there are none yet, what is above them must take them: they are made, and not, as the check fails.
+    topics = {znodes.offset_topic(group, one.topic) for one, path in paths.items() if codes[path] is Code.NO_NODE}
+    waiting = sorted(topics)
+    while waiting:
+        probes = {above: Transaction((Create(f"{above}/{_PROBE}"), Check(above, _NO_VERSION))) for above in waiting}
+        codes = _codes(registry, probes)
+        denied += [_told(path, CREATE) for path, code in codes.items() if code is Code.NO_AUTH]
+        higher = {path.rpartition("/")[0] for path, code in codes.items() if code is Code.NO_NODE}
+        waiting = sorted(higher - {""})
+    if denied:
+        raise _refused(group, denied)
+
+
+def _codes(registry: Registry, ops: Mapping[str, SetData | Transaction]) -> dict[str, Code | None]:
+    answers = registry.read(list(ops.values()))
+    return {path: one.code if isinstance(one, Failure) else None for path, one in zip(ops, answers, strict=True)}
 
 
 _NO_VERSION: Final = -2
