@@ -278,7 +278,9 @@ class _Export:
             return plan, None
         refuse_renamed_in_place(self._lake, request, book, plan.partitions, identities)
         # Rather than when all is read, and decided.
-        refuse_unwritable(registry, request.group, [part.partition for part in plan.partitions if part.commits])
+        moved = [part for part in plan.partitions if part.commits]
+        stored, unstored = ([p.partition for p in moved if (p.version is None) == new] for new in (False, True))
+        refuse_unwritable(registry, request.group, stored, unstored)
         self._tell(book.warnings(plan.partitions, identities, tags))
         seen = (name for name in self._lake.strangers() if not name.startswith(("_", ".")))
         if last.run is None and (strangers := list(seen)):

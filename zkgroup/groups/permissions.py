@@ -9,13 +9,27 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Final
 
 from zkgroup.errors import RefusedError, UnreachableError
 from zkgroup.groups.tree import GroupTree
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Acl, Acls, Check, Code, Create, Delete, Failure, GetAcl, SetData, Transaction
+from zkgroup.protocol.ops import (
+    Acl,
+    Acls,
+    Check,
+    Code,
+    Create,
+    Delete,
+    Exists,
+    Failure,
+    GetAcl,
+    SetData,
+    Stat,
+    Transaction,
+)
 from zkgroup.servers.registry import Registry
 from zkgroup.words import listed
 
@@ -92,30 +106,30 @@ def refuse_removal(registry: Registry, tree: GroupTree, *, in_pieces: bool) -> N
         raise _refused(tree.group, denied)
 
 
-def refuse_unwritable(registry: Registry, group: str, partitions: Iterable[TopicPartition]) -> None:
-    """Raise ``RefusedError`` where ZooKeeper will not let these partitions' offsets be written: for who first does
-    something else. Changes nothing; the server is asked as ``refuse_removal`` asks it."""
-    paths = znodes.offset_paths(group, partitions)
-    codes = _codes(registry, {path: SetData(path, b"", _NO_VERSION) for path in paths.values()})
-    denied = [_told(path, WRITE) for path, code in codes.items() if code is Code.NO_AUTH]
-    # Where there are none yet, what is above them must take them: they are made, and not, as the check fails.
-    topics = {znodes.offset_topic(group, one.topic) for one, path in paths.items() if codes[path] is Code.NO_NODE}
-    waiting = sorted(topics)
-    while waiting:
-        probes = {above: Transaction((Create(f"{above}/{_PROBE}"), Check(above, _NO_VERSION))) for above in waiting}
-        codes = _codes(registry, probes)
-        denied += [_told(path, CREATE) for path, code in codes.items() if code is Code.NO_AUTH]
-        higher = {path.rpartition("/")[0] for path, code in codes.items() if code is Code.NO_NODE}
-        waiting = sorted(higher - {""})
-    if denied:
-        raise _refused(group, denied)
+def refuse_unwritable(
+    registry: Registry, group: str, stored: Iterable[TopicPartition], unstored: Iterable[TopicPartition]
+) -> None:
+    """Raise ``RefusedError`` where ZooKeeper will not let offsets be written, to nodes that are there (``stored``) or
+    are to be made: for who first does something else. Changes nothing; the server is asked as ``refuse_removal`` asks
+    it, by transactions that fail at their end: its log has a line for each request that it refuses."""
+    tops = sorted({znodes.offset_topic(group, one.topic) for one in unstored})
+    ways = [[top, top.rpartition("/")[0], znodes.group(group)] for top in tops]
+    found = registry.read([Exists(path) for way in ways for path in way])
+    there = {path for path, one in zip(chain.from_iterable(ways), found, strict=True) if isinstance(one, Stat)}
+    above = sorted({next(path for path in way if path in there) for way in ways if not there.isdisjoint(way)})
+    written = znodes.offset_paths(group, stored).values()
+    needs = [*((path, WRITE) for path in written), *((path, CREATE) for path in above)]
+    for begin in range(0, len(needs), _PROBES):
+        some = needs[begin : begin + _PROBES]
+        ops = [SetData(path, b"") if need == WRITE else Create(f"{path}/{_PROBE}") for path, need in some]
+        (answer,) = registry.read([Transaction((*ops, Check(some[0][0], _NO_VERSION)))])
+        place = answer.index if isinstance(answer, Failure) and answer.code is Code.NO_AUTH else None
+        if place is not None and place < len(some):
+            raise _refused(group, [_told(*some[place])])
 
 
-def _codes(registry: Registry, ops: Mapping[str, SetData | Transaction]) -> dict[str, Code | None]:
-    answers = registry.read(list(ops.values()))
-    return {path: one.code if isinstance(one, Failure) else None for path, one in zip(ops, answers, strict=True)}
-
-
+#: Operations in a transaction: of the longest paths half of what one takes.
+_PROBES: Final = 1000
 _NO_VERSION: Final = -2
 _PROBE: Final = "zkgroup-probe"
 
