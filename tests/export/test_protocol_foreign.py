@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 from export_points import Export, Points, at, points_of
 from exports import files_in, messages_in, published_in
+from hiding import CLOSED
 
 from zkgroup.errors import NotFoundError, RefusedError, ZkgroupError
 from zkgroup.export.bounds import Bound
@@ -20,6 +21,9 @@ from zkgroup.protocol.ops import Acl, Check, Children, Create, Delete, Ensure, E
 from zkgroup.sandbox.topics import create_topic, delete_topic
 from zkgroup.servers.registry import Registry
 from zkgroup.servers.zookeeper import ZooKeeperSettings
+
+READABLE = Acl("world", "anyone", 1)
+(HIDDEN,) = CLOSED
 
 
 @pytest.fixture
@@ -52,15 +56,30 @@ def test_a_foreign_commit_before_the_decision_drops_the_run(
         assert [(row.start, row.end, row.rows) for row in rows] == [(0, 20, 20), (7, 20, 13)]
 
 
-@pytest.mark.parametrize("closed", ["offsets/{}/1", "offsets/{}", "offsets"])
+@pytest.mark.parametrize(
+    ("closed", "entry"),
+    [
+        ("offsets/{}/1", READABLE),
+        ("offsets/{}", READABLE),
+        ("offsets", READABLE),
+        ("offsets/{}", HIDDEN),
+        ("offsets", HIDDEN),
+    ],
+)
 def test_offsets_that_may_not_be_written_are_told_before_anything_is_read(
-    export: Export, topic: str, unique: Callable[[str], str], registry: Registry, tmp_path: Path, closed: str
+    export: Export,
+    topic: str,
+    unique: Callable[[str], str],
+    registry: Registry,
+    tmp_path: Path,
+    closed: str,
+    entry: Acl,
 ) -> None:
-    """A node that is read-only to us, or one above that takes no others: no trace is left."""
+    """A node that is read-only to us, or somebody's alone, or one above that takes no others: no trace is left."""
     group, out = unique("closed"), tmp_path / "closed"
     path = f"{znodes.group(group)}/{closed.format(topic)}"
     registry.write(Ensure(path.rpartition("/")[0]))
-    assert registry.write(Create(path, b"0", acl=(Acl("world", "anyone", 1),))) is None
+    assert registry.write(Create(path, b"0", acl=(entry,))) is None
     permission = "written" if closed.endswith("1") else "given children"
     points: Points = []
     with pytest.raises(RefusedError, match=f"may not be changed: {path} .not to be {permission}.: ") as raised:
@@ -80,14 +99,39 @@ def test_offsets_that_may_not_be_written_any_more_keep_the_run(
 
     def close() -> None:
         registry.write(Ensure(path.rpartition("/")[0]))
-        assert registry.write(Create(path, acl=(Acl("world", "anyone", 1),))) is None
+        assert registry.write(Create(path, acl=(READABLE,))) is None
 
     with pytest.raises(ZkgroupError, match=f"cannot commit for group {group}: .*: not authorised: ") as raised:
         export(group, topic, root=out, passed=at("decided", close))
     assert "--settle withdraw" in raised.value.remedy
     registry.write(Delete(path))
+    above = path.rpartition("/")[0]
+    registry.write(Delete(above))
+    registry.write(Create(above, acl=(READABLE,)))
+    with pytest.raises(ZkgroupError, match=f"cannot commit for group {group}: no right to make {path}") as raised:
+        export(group, topic, root=out)
+    assert "--settle withdraw" in raised.value.remedy
+    registry.write(Delete(above))
     export(group, topic, root=out)
     assert len(messages_in(out)) == 40
+
+
+def test_nodes_that_are_not_written_may_be_closed(
+    export: Export, topic: str, unique: Callable[[str], str], registry: Registry, commit: Callable[..., None],
+    committed: Callable[..., Any], tmp_path: Path,
+) -> None:  # fmt: skip
+    """The offset of a partition that has nothing new; the group's own node, from which nothing may be taken away."""
+    group = unique("closed")
+    root, path = znodes.group(group), znodes.offset(group, TopicPartition(topic, 1))
+    assert registry.write(Create(root, acl=(Acl("world", "anyone", 1 | 4),))) is None
+    registry.write(Ensure(path.rpartition("/")[0]))
+    assert registry.write(Create(path, b"20", acl=(READABLE,))) is None
+    rows = export(group, topic, root=tmp_path / "closed")
+    assert [(row.partition, row.rows) for row in rows if row.rows] == [(0, 20)]
+    assert [committed(group, topic, p) for p in range(2)] == [20, 20]
+    assert registry.read([Children(znodes.export_state(group).rpartition("/")[0])]) == [()], (
+        "what may not be taken away"
+    )
 
 
 @pytest.mark.parametrize("how", ["keep", "withdraw"])

@@ -16,6 +16,7 @@ from exports import as_nobody, at, looked, messages_in, problems, published_in, 
 from resets import drop_messages
 
 from zkgroup.errors import RefusedError
+from zkgroup.export.advice import remedy_for
 from zkgroup.export.bounds import COMMITTED, EARLIEST
 from zkgroup.export.footer import UnopenedFileError
 from zkgroup.export.lake import Lake
@@ -248,20 +249,30 @@ def test_what_a_file_holds_that_may_not_be_read_is_not_known(
         moved.chmod(0)
         fill(topic, 5)
         begin, until = at(topic, 10), at(topic, 20)
+        empty = whole.with_name("empty.parquet")
+        empty.touch(mode=0)
         with as_nobody():
-            told = [row.problem for row in verify(lake) if "Permission denied" in str(row.problem)]
+            told = [row for row in verify(lake) if "10-20" in str(row.problem) or moved.name in str(row.problem)]
             with pytest.raises(UnopenedFileError, match=f"{moved} cannot be read: Permission denied") as raised:
                 in_process(group, topic, backfill=True, begin=begin, until=until, root=root_of(lake))
             if to == "part-7.parquet":
                 with pytest.raises(UnopenedFileError):
                     in_process(group, topic, root=root_of(lake))
-        assert len(told) == 1
+            if "/" not in to:
+                with pytest.raises(UnopenedFileError):
+                    in_process(group, adopt=True, root=root_of(lake))
+        assert {("Permission denied" in str(row.problem), row.mend) for row in told} == {
+            (True, "open"),
+            (False, "fill"),
+        }
+        assert "let this user read" in remedy_for(told, lake.store.destination)
         assert raised.value.remedy.startswith("let this user read")
         moved.chmod(0o644)
         with pytest.raises(RefusedError, match=REFUSED.format(10, 19)):
             in_process(group, topic, backfill=True, begin=begin, until=until, root=root_of(lake))
         moved.rename(whole)
         in_process(group, topic, root=root_of(lake))
+        empty.unlink()
         assert once(lake, 35)
 
 

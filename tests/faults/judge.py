@@ -118,7 +118,9 @@ def judge(
         if (offset < committed or others) and is_untold(at, tenure):
             verdict.untold += 1
             continue
-        if offset < committed and not is_excused(tenure):
+        if offset < committed and is_excused(tenure):
+            continue
+        if offset < committed:
             verdict.committed_again.append(f"{partition}:{offset} to {tenure}, committed was {committed}")
         if not others and partition in newest:
             continue

@@ -311,17 +311,20 @@ class Run:
                 self._jobs.append(self._pool.submit(self._expire, slot))
 
     def _expire(self, slot: Slot) -> None:
-        process, since = slot.process_name, time.monotonic_ns()
+        process = slot.process_name
         try:
             path = znodes.member_id(self._group, f"{self._group}_{slot.name}")
             (node,) = self._registry.try_read([Get(path)]) or [None]
             if isinstance(node, Node) and node.stat.owner:
-                expire_session(self._sandbox.address, node.stat.owner)
+                since = time.monotonic_ns()
+                try:
+                    expire_session(self._sandbox.address, node.stat.owner)
+                finally:
+                    # Who cannot be told, as its connection or ZooKeeper fails as well, goes on until its lease ends.
+                    slot.ended.append(Untold(process, since, time.monotonic_ns() + int(TIMEOUT / 2 * 1e9)))
         except UnreachableError as error:
             self._tell(f"  {error}")
         finally:
-            # Who cannot be told, as its connection or ZooKeeper fails as well, goes on for as long as its lease.
-            slot.ended.append(Untold(process, since, time.monotonic_ns() + int(TIMEOUT / 2 * 1e9)))
             slot.busy = False
 
     def _harm_server(self, kind: str, server: str) -> None:

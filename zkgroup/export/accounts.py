@@ -14,8 +14,8 @@ from zkgroup.words import counted
 
 #: ``fill``: it is missing, and a backfill writes it again. ``move``: it is in the way; ``refill``: then what it held is
 #: missing. ``adopt``: it is whole, and in no manifest; ``readopt``: it is a manifest in the way, and its files will be.
-#: ``undo``: it is there twice.
-Mend = Literal["fill", "move", "refill", "adopt", "readopt", "undo"]
+#: ``undo``: it is there twice. ``open``: it may not be read.
+Mend = Literal["fill", "move", "refill", "adopt", "readopt", "undo", "open"]
 
 
 @dataclass(frozen=True, slots=True)

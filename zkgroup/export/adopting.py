@@ -158,6 +158,8 @@ def _whole(
         for topic in topics:
             unnamed = [file for file in lake.published(topic) if file.name not in known.holdings.files]
             for file, look in pool.map(lambda file: (file, look_at(lake, file)), unnamed):
+                if look.unopened is not None:
+                    raise look.unopened  # what it holds may be what would be entered as lost
                 told = {} if look.footer is None else look.footer.told
                 wrong = wrong_with(file, look, None)
                 if look.footer is not None and (wrong or told.get("group") != group):

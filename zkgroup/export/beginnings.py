@@ -185,9 +185,11 @@ def _agreed(fact: PartitionFacts, stands: int, policy: Disagreement, troubles: T
     end = fact.coverage[-1][1]
     behind = next((high for low, high in fact.coverage if low <= stands < high), None)
     if policy == "lake" and stands < end <= fact.log_end:
-        # Behind the newest that was exported: what no run holds of the way there, from where exports ended before the
-        # group, is passed over, and recorded.
-        left = max((high for _, high in fact.coverage if high <= stands), default=stands)
+        # Behind the newest that was exported: what no run holds of the way there is passed over, and recorded; of a
+        # group that was moved into a hole all of that.
+        left = stands
+        if behind is None and stands == fact.committed:
+            left = max((high for _, high in fact.coverage if high <= stands), default=stands)
         return end, tuple(Skipped("moved", low, high) for low, high in subtract((left, end), fact.coverage))
     if behind is not None:
         text = f"{fact.partition} is at {stands}, exported up to {behind}"

@@ -14,7 +14,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, Self, TypeVar
 
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
@@ -235,8 +235,7 @@ class ExportClaim:
                 return
             if found != before:
                 raise self.taken_over(found)
-            topics = {part.plan.partition.topic for part in moving if part.plan.version is None}
-            self._registry.read([Ensure(znodes.offset_topic(self.group, topic)) for topic in sorted(topics)])
+            self._ensure_topics(moving)
             try:
                 self._registry.transaction([*conditions, SetData(self._path, encode_pointer(after), version)])
             except TransactionRefused as refused:
@@ -343,8 +342,7 @@ class ExportClaim:
             if moved := [(part, offset) for part, offset, state in states if state == "moved"]:
                 raise Moved(self.group, moved[0][0].plan, moved[0][1])
             todo = [part for part, _, state in states if state == "planned"]
-            topics = {part.plan.partition.topic for part in todo if part.plan.version is None}
-            self._registry.read([Ensure(znodes.offset_topic(self.group, topic)) for topic in sorted(topics)])
+            self._ensure_topics(todo)
             pieces = list(pieces_of([self._operation(part) for part in todo])) or [[]]
             for number, piece in enumerate(pieces, 1):
                 last: list[Delete] = []
@@ -357,10 +355,21 @@ class ExportClaim:
 
         self.persist(step)
 
+    def _ensure_topics(self, parts: Iterable[ManifestPart]) -> None:
+        """The nodes above those that are to be made."""
+        topics = {part.plan.partition.topic for part in parts if part.plan.version is None}
+        ops = [Ensure(znodes.offset_topic(self.group, topic)) for topic in sorted(topics)]
+        for op, result in zip(ops, self._registry.read(ops), strict=True):
+            if isinstance(result, Failure) and result.code is Code.NO_AUTH:
+                raise ZkgroupError(f"cannot commit for group {self.group}: no right to make {op.path}", _LATE)
+
     def _transact(self, piece: Sequence[Create | SetData], last: Sequence[Delete]) -> None:
         try:
             self._registry.transaction([*piece, *last])
         except TransactionRefused as refused:
+            if refused.failure.code is Code.NO_AUTH and refused.path == self._above[1]:
+                self._transact(piece, last[:-1])  # nothing but tidying up: the group's node does not let it go
+                return
             if refused.failure.code not in CHANGED:
                 why, remedy = _refused(refused.failure, _LATE)
                 raise ZkgroupError(f"cannot commit for group {self.group}: {refused.message}{why}", remedy) from None

@@ -115,7 +115,7 @@ def stray_files(
 
     within = chain.from_iterable(lake.below(f"topic={topic}") for topic in sorted(topics))
     beside = chain.from_iterable(map(lake.below, lake.strangers()))
-    files = (file.name for file in chain(within, islice(beside, named)))
+    files = (file.name for file in chain(within, islice(beside, named)) if file.size)
     for name in islice((name for name in files if name.endswith(".parquet") and read_name(name) is None), read):
         try:
             yield name, read_footer(lake.store, name)
@@ -141,7 +141,7 @@ def _renamed(lake: Lake, wanted: Sequence[OffsetRange], named: Mapping[str, int]
     topics = {partition.topic for partition, _, _ in wanted}
     for file in (file for files in lake.contents() for file in files):
         told = read_name(file.name)
-        if named.get(file.name) == file.size or not is_read(file.name):
+        if named.get(file.name) == file.size or not (file.size and is_read(file.name)):
             continue
         if told is not None and told.topic not in topics and not told.more:
             meets = (

@@ -278,7 +278,7 @@ class _Export:
             return plan, None
         refuse_renamed_in_place(self._lake, request, book, plan.partitions, identities)
         # Rather than when all is read, and decided.
-        moved = [part for part in plan.partitions if part.commits]
+        moved = [part for part in plan.partitions if part.moves]
         stored, unstored = ([p.partition for p in moved if (p.version is None) == new] for new in (False, True))
         refuse_unwritable(registry, request.group, stored, unstored)
         self._tell(book.warnings(plan.partitions, identities, tags))

@@ -184,7 +184,7 @@ def _judge_stranger(lake: Lake, name: str) -> tuple[VerifyRow, Footer | None]:
         footer = read_footer(lake.store, name)
     except UnopenedFileError as error:
         why = error.message.removeprefix(f"{lake.store.uri}/")
-        return VerifyRow(*NOWHERE, f"{why}: what it holds is not known", mend="move"), None
+        return VerifyRow(*NOWHERE, f"{why}: what it holds is not known", mend="open"), None
     except UnreadableFileError:
         pass
     if footer is None or "topic" not in footer.told or not footer.slices:
@@ -225,7 +225,8 @@ def _judge_file(books: _Books, file: Published, look: Look, calendars: dict[Layo
             for one in slices if can else ():
                 key = Incarnation(told.topic, one.partition, told.tag)
                 books.account(key).orphaned.append((file.name, one))
-        account.problems += [Problem(interval, f"{file.name}{why}", mend="move") for why in problems]
+        amiss: Mend = "move" if look.unopened is None else "open"
+        account.problems += [Problem(interval, f"{file.name}{why}", mend=amiss) for why in problems]
         return
     if look.footer is not None and [one[:3] for one in look.footer.slices] != [one[:3] for one in slices]:
         books.add_renamed(look.footer)  # under the name of another one
@@ -233,6 +234,7 @@ def _judge_file(books: _Books, file: Published, look: Look, calendars: dict[Layo
         calendar = calendars.get(known.layout) or calendars.setdefault(known.layout, known.layout.calendar())
         problems += judge_times(look.footer, known.layout, calendar, file.name)
     mend = "move" if books.is_of_earlier_log(told.topic, told.tag) else "refill"
+    mend = mend if look.unopened is None else "open"
     account.problems += [
         Problem(interval, f"{file.name}{why}", known.group, mend=mend, held=slices) for why in problems
     ]

@@ -9,10 +9,11 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Final
 
 from zkgroup.errors import RefusedError, UnreachableError
+from zkgroup.groups.pieces import PIECE_BYTES, cost
 from zkgroup.groups.tree import GroupTree
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
@@ -26,8 +27,8 @@ from zkgroup.protocol.ops import (
     Exists,
     Failure,
     GetAcl,
+    Result,
     SetData,
-    Stat,
     Transaction,
 )
 from zkgroup.servers.registry import Registry
@@ -115,21 +116,26 @@ def refuse_unwritable(
     tops = sorted({znodes.offset_topic(group, one.topic) for one in unstored})
     ways = [[top, top.rpartition("/")[0], znodes.group(group)] for top in tops]
     found = registry.read([Exists(path) for way in ways for path in way])
-    there = {path for path, one in zip(chain.from_iterable(ways), found, strict=True) if isinstance(one, Stat)}
+    # From 3.8 on a server keeps it to itself whether a node is there that may not be read: then it is.
+    there = {path for path, one in zip(chain.from_iterable(ways), found, strict=True) if not _is_missing(one)}
     above = sorted({next(path for path in way if path in there) for way in ways if not there.isdisjoint(way)})
     written = znodes.offset_paths(group, stored).values()
     needs = [*((path, WRITE) for path in written), *((path, CREATE) for path in above)]
-    for begin in range(0, len(needs), _PROBES):
-        some = needs[begin : begin + _PROBES]
+    while needs:
+        ends = accumulate(cost(path, registry.settings) for path, _ in needs)
+        some = needs[: max(1, sum(end <= PIECE_BYTES for end in ends))]
         ops = [SetData(path, b"") if need == WRITE else Create(f"{path}/{_PROBE}") for path, need in some]
         (answer,) = registry.read([Transaction((*ops, Check(some[0][0], _NO_VERSION)))])
         place = answer.index if isinstance(answer, Failure) and answer.code is Code.NO_AUTH else None
         if place is not None and place < len(some):
             raise _refused(group, [_told(*some[place])])
+        needs = needs[len(some) :]
 
 
-#: Operations in a transaction: of the longest paths half of what one takes.
-_PROBES: Final = 1000
+def _is_missing(found: Result) -> bool:
+    return found is None or (isinstance(found, Failure) and found.code is Code.NO_NODE)
+
+
 _NO_VERSION: Final = -2
 _PROBE: Final = "zkgroup-probe"
 
