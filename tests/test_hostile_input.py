@@ -150,6 +150,8 @@ FOUND: list[tuple[str, bytes]] = [
     ("profiles", b'[clusters."a\\nb"]\nx = 1'),
     ("profiles", b"[clusters.a]\n" + b"x" * 5000 + b" = 1"),
     ("scope", b"a\nb:x"),
+    ("consumer", rb"auto.commit.enable=a\nb"),
+    ("consumer", rb"group.id=a\nb"),
     ("pointer", documents.encode_pointer(Pointer("decided", "", "", "", "")).replace(b"decided", b"x" * 5000)),
     # Work that grew with the square of the size.
     ("properties", b"\\\n" * 500_000),

@@ -111,6 +111,7 @@ def test_every_key_has_a_field_with_its_documented_default() -> None:
         ("auto.offset.reset=anything", r"auto.offset.reset=anything is unknown: use smallest or largest"),
         ("auto.commit.enable=yes", r"auto.commit.enable=yes is neither true nor false"),
         ("auto.commit.enable=True", r"neither true nor false"),
+        (r"auto.commit.enable=a\nb", r"auto.commit.enable='a\\nb' is neither true nor false"),
         ("zookeeper.session.timeout.ms=6s", r"zookeeper.session.timeout.ms=6s is no 32-bit integer"),
         ("zookeeper.session.timeout.ms=4294967296", r"no 32-bit integer"),
         ("zookeeper.session.timeout.ms=0", r"is too small: at least 1"),

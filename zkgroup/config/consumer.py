@@ -212,7 +212,7 @@ class _Reader:
         prop = self.given.get("group.id")
         if prop is not None and prop.value != group:
             raise UsageError(
-                f"{prop.origin}: group.id={prop.value} contradicts --group {group}", "remove one of the two"
+                f"{prop.origin}: group.id={_shown(prop.value)} contradicts --group {group}", "remove one of the two"
             )
         self.values["group_id"] = group
 
@@ -326,7 +326,13 @@ def _integer(key: Key, prop: Property) -> int:
 
 
 def _bad(prop: Property, why: str, remedy: str) -> UsageError:
-    return UsageError(f"{prop.origin}: {prop.key}={prop.value[:80]} {why}", remedy)
+    return UsageError(f"{prop.origin}: {prop.key}={_shown(prop.value)} {why}", remedy)
+
+
+def _shown(value: str) -> str:
+    """A value in a line: Java's format lets it have ends of lines."""
+    part = value[:80]
+    return part if part.isprintable() else repr(part)
 
 
 def _same_file(first: Property, second: Property) -> bool:
