@@ -16,10 +16,12 @@ from zkgroup.errors import RefusedError, UnreachableError
 from zkgroup.export.claim import ExportClaim, Moved, TakenOver
 from zkgroup.export.documents import encode_pointer
 from zkgroup.export.rundata import ManifestPart, Pointer
+from zkgroup.export.transactions import pieces_of
 from zkgroup.export.words import PartitionPlan
+from zkgroup.groups.permissions import refuse_unwritable
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Children, Create, Ensure, Exists, Get, Node, SetData
+from zkgroup.protocol.ops import Acl, Children, Create, Ensure, Exists, Get, Node, SetData
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.servers.registry import Registry
 from zkgroup.servers.zookeeper import ZooKeeperSettings
@@ -49,6 +51,23 @@ def part(topic: str, number: int, version: int | None, committed: int | None, en
 def version_of(registry: Registry, group: str, topic: str, number: int = 0) -> int | None:
     (node,) = registry.read([Get(znodes.offset(group, TopicPartition(topic, number)))])
     return node.stat.version if isinstance(node, Node) else None
+
+
+def test_a_transaction_takes_access_lists_too(cluster: Sandbox, unique: Callable[[str], str]) -> None:
+    """Thousands of offsets that are made with long ones: no request is larger than a server takes."""
+    acl = (*(Acl("digest", f"{'u' * 40}{number}:{'h' * 27}=", 31) for number in range(2)), Acl("world", "anyone", 31))
+    topic, group = "t", unique("group")
+    with Registry(ZooKeeperSettings(cluster.connect, acl=acl), 20.0) as registry:
+        registry.write(Ensure(znodes.offset_topic(group, topic)))
+        ops = [Create(znodes.offset(group, TopicPartition(topic, number)), b"0") for number in range(5000)]
+        pieces = list(pieces_of(ops, registry.settings))
+        assert [op for piece in pieces for op in piece] == ops
+        for piece in pieces:
+            registry.transaction(piece)
+        made = [TopicPartition(topic, number) for number in range(5000)]
+        refuse_unwritable(registry, group, made, [])
+        refuse_unwritable(registry, group, [], [TopicPartition(f"t{number}", 0) for number in range(5000)])
+        assert registry.read([Children(znodes.offsets(group))]) == [(topic,)]
 
 
 def test_two_exports_of_a_group_do_not_overlap(

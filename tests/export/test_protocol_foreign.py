@@ -17,7 +17,7 @@ from zkgroup.export.bounds import Bound
 from zkgroup.export.words import Policies
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Acl, Check, Children, Create, Delete, Ensure, Exists, Op, Stat
+from zkgroup.protocol.ops import Acl, Check, Children, Create, Delete, Ensure, Exists, Get, Node, Op, Stat
 from zkgroup.sandbox.topics import create_topic, delete_topic
 from zkgroup.servers.registry import Registry
 from zkgroup.servers.zookeeper import ZooKeeperSettings
@@ -114,6 +114,20 @@ def test_offsets_that_may_not_be_written_any_more_keep_the_run(
     registry.write(Delete(above))
     export(group, topic, root=out)
     assert len(messages_in(out)) == 40
+
+
+def test_a_node_that_takes_others_and_may_not_be_read_is_no_hindrance(
+    export: Export, topic: str, unique: Callable[[str], str], registry: Registry, tmp_path: Path
+) -> None:
+    """Servers from 3.8 on do not tell that it is there."""
+    group = unique("closed")
+    path = znodes.offset_topic(group, topic)
+    registry.write(Ensure(path.rpartition("/")[0]))
+    assert registry.write(Create(path, acl=(Acl("world", "anyone", 4),))) is None
+    rows = export(group, topic, root=tmp_path / "closed")
+    assert [(row.partition, row.rows) for row in rows] == [(0, 20), (1, 20)]
+    paths = [znodes.offset(group, TopicPartition(topic, p)) for p in range(2)]
+    assert [cast("Node", node).data for node in registry.read([Get(path) for path in paths])] == [b"20", b"20"]
 
 
 def test_nodes_that_are_not_written_may_be_closed(

@@ -258,9 +258,8 @@ def test_what_a_file_holds_that_may_not_be_read_is_not_known(
             if to == "part-7.parquet":
                 with pytest.raises(UnopenedFileError):
                     in_process(group, topic, root=root_of(lake))
-            if "/" not in to:
-                with pytest.raises(UnopenedFileError):
-                    in_process(group, adopt=True, root=root_of(lake))
+            with pytest.raises(UnopenedFileError):
+                in_process(group, adopt=True, root=root_of(lake))
         assert {("Permission denied" in str(row.problem), row.mend) for row in told} == {
             (True, "open"),
             (False, "fill"),
@@ -274,6 +273,35 @@ def test_what_a_file_holds_that_may_not_be_read_is_not_known(
         in_process(group, topic, root=root_of(lake))
         empty.unlink()
         assert once(lake, 35)
+
+
+def test_what_may_not_be_read_in_its_place_is_not_filled(
+    in_process: Export, make_topic: Make, fill: Fill, unique: Unique
+) -> None:
+    """Its run is gone, and its name tells what it holds: no backfill is advised. What is empty stops no adoption."""
+    topic, group = make_topic(), unique("group")
+    fill(topic, 30)
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        lake = Lake(FolderStore(Path(name, "lake")))
+        for end in (10, 20, 30):
+            in_process(group, topic, until=at(topic, end), root=root_of(lake))
+        lose(lake, group, 1)
+        closed = next(root_of(lake).rglob("10-20.parquet"))
+        closed.chmod(0)
+        closed.with_name("50-60.parquet").touch(mode=0)
+        for folder in (root_of(lake), *(path for path in root_of(lake).rglob("*") if path.is_dir())):
+            folder.chmod(0o777)
+        with as_nobody():
+            told = remedy_for([row for row in verify(lake) if row.problem], lake.store.destination)
+            assert ("let this user read" in told, "--backfill" in told) == (True, False)
+            with pytest.raises(UnopenedFileError, match=r"10-20\.parquet"):
+                in_process(group, adopt=True, root=root_of(lake))
+        closed.chmod(0o644)
+        with as_nobody():
+            in_process(group, adopt=True, root=root_of(lake))
+        closed.with_name("50-60.parquet").unlink()
+        assert (problems(lake), once(lake)) == ([], True)
 
 
 def test_files_that_are_not_in_the_way_stop_nothing(

@@ -158,7 +158,7 @@ def _whole(
         for topic in topics:
             unnamed = [file for file in lake.published(topic) if file.name not in known.holdings.files]
             for file, look in pool.map(lambda file: (file, look_at(lake, file)), unnamed):
-                if look.unopened is not None:
+                if look.unopened is not None and file.size:
                     raise look.unopened  # what it holds may be what would be entered as lost
                 told = {} if look.footer is None else look.footer.told
                 wrong = wrong_with(file, look, None)

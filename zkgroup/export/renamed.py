@@ -109,8 +109,8 @@ def stray_files(
     lake: Lake, topics: Collection[str], named: int | None = None, read: int | None = None
 ) -> Iterator[tuple[str, Footer]]:
     """The names and footers of exported files in these topics' folders, and beside all topics', whose names no export
-    gives. Of those beside ``named`` are looked at, and of all ``read``. Raises ``UnopenedFileError`` for one in a
-    topic's folder of which nobody knows what it holds."""
+    gives. Of those beside ``named`` are looked at, and of all ``read``. Raises ``UnopenedFileError`` for one of which
+    nobody knows what it holds; where not all are looked at, in a topic's folder alone."""
     from zkgroup.export.footer import UnopenedFileError, UnreadableFileError, read_footer  # pyarrow
 
     within = chain.from_iterable(lake.below(f"topic={topic}") for topic in sorted(topics))
@@ -120,7 +120,7 @@ def stray_files(
         try:
             yield name, read_footer(lake.store, name)
         except UnreadableFileError as error:
-            if isinstance(error, UnopenedFileError) and name.startswith("topic="):
+            if isinstance(error, UnopenedFileError) and (named is None or name.startswith("topic=")):
                 raise
 
 

@@ -317,7 +317,7 @@ class _Export:
         held = member.held(registry)
         wanted = [TopicPartition(topic, number) for topic, numbers in topics.items() for number in numbers]
         ours = [partition for partition in wanted if partition in held]
-        taken = holdable(self._request.group, ours)
+        taken = holdable(self._request.group, ours, registry.settings)
         if not taken:
             self._once(f"other members of group {self._request.group} own all partitions: there is nothing to export")
         if len(taken) < len(ours):

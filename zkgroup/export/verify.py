@@ -225,7 +225,10 @@ def _judge_file(books: _Books, file: Published, look: Look, calendars: dict[Layo
             for one in slices if can else ():
                 key = Incarnation(told.topic, one.partition, told.tag)
                 books.account(key).orphaned.append((file.name, one))
-        amiss: Mend = "move" if look.unopened is None else "open"
+        amiss: Mend = "move"
+        if look.unopened is not None:
+            amiss = "open"
+            account.renamed.append(interval)  # as its name has it: a backfill takes that for there
         account.problems += [Problem(interval, f"{file.name}{why}", mend=amiss) for why in problems]
         return
     if look.footer is not None and [one[:3] for one in look.footer.slices] != [one[:3] for one in slices]:

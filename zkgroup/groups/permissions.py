@@ -113,6 +113,7 @@ def refuse_unwritable(
     """Raise ``RefusedError`` where ZooKeeper will not let offsets be written, to nodes that are there (``stored``) or
     are to be made: for who first does something else. Changes nothing; the server is asked as ``refuse_removal`` asks
     it, by transactions that fail at their end: its log has a line for each request that it refuses."""
+    settings = registry.settings
     tops = sorted({znodes.offset_topic(group, one.topic) for one in unstored})
     ways = [[top, top.rpartition("/")[0], znodes.group(group)] for top in tops]
     found = registry.read([Exists(path) for way in ways for path in way])
@@ -122,10 +123,12 @@ def refuse_unwritable(
     written = znodes.offset_paths(group, stored).values()
     needs = [*((path, WRITE) for path in written), *((path, CREATE) for path in above)]
     while needs:
-        ends = accumulate(cost(path, registry.settings) for path, _ in needs)
+        ends = accumulate(cost(f"{path}/{_PROBE}", settings, settings.acl or ()) for path, _ in needs)
         some = needs[: max(1, sum(end <= PIECE_BYTES for end in ends))]
         ops = [SetData(path, b"") if need == WRITE else Create(f"{path}/{_PROBE}") for path, need in some]
         (answer,) = registry.read([Transaction((*ops, Check(some[0][0], _NO_VERSION)))])
+        if isinstance(answer, Failure) and answer.code is Code.CONNECTION_LOSS:
+            raise UnreachableError("ZooKeeper went away before anything was read", "run it again once it is back")
         place = answer.index if isinstance(answer, Failure) and answer.code is Code.NO_AUTH else None
         if place is not None and place < len(some):
             raise _refused(group, [_told(*some[place])])
