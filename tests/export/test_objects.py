@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.dataset as ds
+import pyarrow.fs as pafs
 import pytest
 from export_points import Export, Points, driven
 from exports import FOLDERS, InProcess
@@ -19,8 +20,8 @@ from object_store import KEY, SECRET, Harm, HarmfulProxy, Request, filesystem, u
 from zkgroup.errors import RefusedError, UnreachableError, UsageError, ZkgroupError
 from zkgroup.export import objects
 from zkgroup.export.bounds import COMMITTED, EARLIEST
-from zkgroup.export.destination import parse_destination
-from zkgroup.export.footer import UnopenedFileError
+from zkgroup.export.destination import ObjectAddress, parse_destination
+from zkgroup.export.footer import UnopenedFileError, UnreadableFileError, read_footer
 from zkgroup.export.history import history
 from zkgroup.export.lake import Lake
 from zkgroup.export.layout import Layout, LayoutWish
@@ -269,6 +270,55 @@ def test_what_an_object_holds_that_the_store_withholds_is_not_known(
     proxy.choose = lambda _: None
     with pytest.raises(RefusedError, match="was renamed or moved: they are not missing"):
         to_store(group, filled, port=proxy.port, **again)
+
+
+class _Flat:
+    """Lists as pyarrow (26) does of Google's store: without recursion no folder is seen that nobody made."""
+
+    def __init__(self) -> None:
+        self._local = pafs.LocalFileSystem()
+
+    def get_file_info(self, selector: pafs.FileSelector) -> list[pafs.FileInfo]:
+        found = self._local.get_file_info(selector)
+        return [info for info in found if selector.recursive or info.type == pafs.FileType.File]
+
+
+def test_folders_are_seen_where_a_store_lists_none(tmp_path: Path) -> None:
+    """They are in the names of what lies below them."""
+    for name in ("out/_zkgroup/g/1/plan.json", "out/topic=t/partition=0/0-1.parquet", "out/topic=t/x", "other/y"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    store = ObjectStore(ObjectAddress("gs", str(tmp_path), "out", "gs://x", "gs://x"))
+    store._opened = _Flat()
+    found = [store.names(folder) for folder in ("", "_zkgroup", "_zkgroup/g/1", "topic=t", "none")]
+    assert found == [["_zkgroup", "topic=t"], ["g"], ["plan.json"], ["partition=0", "x"], []]
+    assert store.exists()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "When reading information for key 'k' in bucket 'b': AWS Error ACCESS_DENIED during HeadObject operation: no",
+        "google::cloud::Status(UNAVAILABLE: Permanent error in Read: 503)",
+        "GetProperties failed for 'https://a/b'. Azure Error: [AuthorizationPermissionMismatch] 403 no",
+    ],
+)
+def test_what_stores_say_is_told_from_what_files_are(
+    tmp_path: Path, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As pyarrow passes it on; a broken footer is an OSError as well."""
+    store = open_store(tmp_path)
+
+    def withhold(name: str) -> Any:
+        raise OSError(said)
+
+    (tmp_path / "x.parquet").write_bytes(b"PAR1" + b"\xff" * 40 + b"\x10\0\0\0PAR1")
+    with pytest.raises(UnreadableFileError) as broken:
+        read_footer(store, "x.parquet")
+    assert type(broken.value) is UnreadableFileError
+    monkeypatch.setattr(store, "open", withhold)
+    with pytest.raises(UnopenedFileError):
+        read_footer(store, "x.parquet")
 
 
 def test_a_full_disk_of_a_task_is_not_the_stores(store: Store) -> None:

@@ -144,7 +144,10 @@ def _unreadable(store: Store, name: str, error: Exception) -> UnreadableFileErro
 
 def _is_of_the_store(error: Exception) -> bool:
     """Whether it is not the file's content: pyarrow (26) has an errno for what the system refuses, and none for a
-    broken footer, which is an ``OSError``, too, nor for what S3 says."""
+    broken footer, which is an ``OSError``, too, nor for what some stores say."""
     if isinstance(error, FileNotFoundError) or not isinstance(error, OSError):
         return False
-    return error.errno is not None or "AWS Error" in str(error)
+    return error.errno is not None or any(words in str(error) for words in _STORES_SAY)
+
+
+_STORES_SAY = ("AWS Error", "google::cloud::Status", "Azure Error")

@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 # S3 copies no more than 5 GiB in one request; what is larger goes through this process.
 _COPY_BYTES: Final = 5 << 30
 _CHUNK: Final = 4 << 20
+#: Where pyarrow (26) lists folders only if somebody has made an object for them: they are in the names of all below.
+_FLAT: Final = ("gs",)
 # Of two files that are compared: each ends in a footer that names it.
 _TAIL: Final = 64 << 10
 #: Requests at a time where there are many.
@@ -179,7 +181,10 @@ class ObjectStore:
             file.write(data)
 
     def names(self, folder: str) -> list[str]:
-        return sorted({info.base_name for info in self._list(folder, recursive=False)} - {""})
+        if self.address.scheme not in _FLAT:
+            return sorted({info.base_name for info in self._list(folder, recursive=False)} - {""})
+        cut = len(self.path(folder).rstrip("/")) + 1
+        return sorted({info.path[cut:].partition("/")[0] for info in self._list(folder, recursive=True)} - {""})
 
     def walk(self, folder: str, unlisted: Callable[[str], None] | None = None) -> Iterator[StoredFile]:
         cut = len(self.path("").rstrip("/")) + 1
