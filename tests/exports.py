@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -73,6 +74,14 @@ def looked(cluster: Sandbox, lake: Lake, *options: str) -> str:
     done = run("-z", cluster.connect, "export", "--to", lake.store.uri, "--verify", *options)
     assert done.returncode == 6, (done.stdout, done.stderr)
     return done.stderr
+
+
+@contextmanager
+def lake_for_all() -> Iterator[Lake]:
+    """One that other users may look into, unless its own modes stop them."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Lake(FolderStore(Path(name, "lake")))
 
 
 @contextmanager

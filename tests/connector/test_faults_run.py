@@ -89,7 +89,7 @@ def test_two_minutes_of_faults() -> None:
     options = Options(minutes=1.75, faults=25, seed=environment_seed(), members=6, partitions=16, records=60_000)
     outcome = run(options, print)
     print(outcome.text())
-    assert outcome.wrong[:20] == []  # a record that is wrong seldom comes alone
+    assert outcome.wrong == []
     assert outcome.written == options.records
     assert outcome.verdict.delivered >= options.records
     assert outcome.faults.total() == options.faults

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-from exports import as_nobody, at, offsets, root_of
+from exports import as_nobody, at, lake_for_all, offsets, root_of
 
 from zkgroup.export.lake import MANIFEST, Lake
 from zkgroup.export.leftovers import remove_garbage
@@ -39,9 +37,7 @@ def test_what_a_run_left_and_nobody_may_list_stops_no_export(
     """An attempt's folder says nothing of the run that it is in; that one's own folder may."""
     topic, group = make_topic(), unique("group")
     fill(topic, 20)
-    with tempfile.TemporaryDirectory() as name:
-        Path(name).chmod(0o755)
-        lake = Lake(FolderStore(Path(name, "lake")))
+    with lake_for_all() as lake:
         in_process(group, topic, until=at(topic, 10), root=root_of(lake))
         (run,) = lake.runs(group)
         folder = root_of(lake) / lake.folder(group, run)

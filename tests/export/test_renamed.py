@@ -6,13 +6,13 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli import run
-from exports import as_nobody, at, looked, messages_in, problems, published_in, root_of
+from exports import as_nobody, at, lake_for_all, looked, messages_in, problems, published_in, root_of
 from resets import drop_messages
 
 from zkgroup.errors import RefusedError
@@ -22,7 +22,6 @@ from zkgroup.export.footer import UnopenedFileError
 from zkgroup.export.lake import Lake
 from zkgroup.export.layout import LayoutWish
 from zkgroup.export.run import PartitionSummary
-from zkgroup.export.store import FolderStore
 from zkgroup.export.verify import verify
 from zkgroup.export.words import Policies
 from zkgroup.protocol.names import TopicPartition
@@ -47,11 +46,11 @@ def thirty(
 ) -> Callable[..., tuple[str, str]]:
     """``thirty(layout)`` is a topic of thirty messages, and the group whose three exports took ten each."""
 
-    def make(layout: LayoutWish = BY_PARTITION) -> tuple[str, str]:
+    def make(layout: LayoutWish = BY_PARTITION, **options: Any) -> tuple[str, str]:
         topic, group = make_topic(), unique("group")
         for first in (0, 10, 20):
             produce(kafka, topic, [Record(b"%d" % n, None, 0, NOON + n) for n in range(first, first + 10)])
-            in_process(group, topic, layout=layout)
+            in_process(group, topic, layout=layout, **options)
         return topic, group
 
     return make
@@ -235,16 +234,11 @@ def test_a_topics_folder_that_was_renamed_is_not_written_again(
 
 @pytest.mark.parametrize("to", ["part-7.parquet", "100-110.parquet", "aside/"])
 def test_what_a_file_holds_that_may_not_be_read_is_not_known(
-    in_process: Export, make_topic: Make, fill: Fill, unique: Unique, to: str
+    thirty: Callable[..., tuple[str, str]], in_process: Export, fill: Fill, to: str
 ) -> None:
     """It may be what is missing: nothing is written in its place, and a look says so."""
-    topic, group = make_topic(), unique("group")
-    fill(topic, 30)
-    with tempfile.TemporaryDirectory() as name:
-        Path(name).chmod(0o755)
-        lake = Lake(FolderStore(Path(name, "lake")))
-        for end in (10, 20, 30):
-            in_process(group, topic, until=at(topic, end), root=root_of(lake))
+    with lake_for_all() as lake:
+        topic, group = thirty(root=root_of(lake))
         whole, moved = move(lake, 10, to)
         moved.chmod(0)
         fill(topic, 5)
@@ -276,16 +270,11 @@ def test_what_a_file_holds_that_may_not_be_read_is_not_known(
 
 
 def test_what_may_not_be_read_in_its_place_is_not_filled(
-    in_process: Export, make_topic: Make, fill: Fill, unique: Unique
+    thirty: Callable[..., tuple[str, str]], in_process: Export
 ) -> None:
     """Its run is gone, and its name tells what it holds: no backfill is advised. What is empty stops no adoption."""
-    topic, group = make_topic(), unique("group")
-    fill(topic, 30)
-    with tempfile.TemporaryDirectory() as name:
-        Path(name).chmod(0o755)
-        lake = Lake(FolderStore(Path(name, "lake")))
-        for end in (10, 20, 30):
-            in_process(group, topic, until=at(topic, end), root=root_of(lake))
+    with lake_for_all() as lake:
+        _, group = thirty(root=root_of(lake))
         lose(lake, group, 1)
         closed = next(root_of(lake).rglob("10-20.parquet"))
         closed.chmod(0)

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from exports import files_in
+from exports import as_nobody, files_in
 
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 from zkgroup.export.destination import ObjectAddress
@@ -274,24 +274,20 @@ def test_a_folder_that_may_not_be_looked_into_is_told_apart() -> None:
         closed.mkdir(mode=0)
         Path(name, "aside/away").symlink_to(folder / "file")
         Path(name, "link").symlink_to(folder / "file")
-        was = os.geteuid()
+        folder.chmod(0)
         try:
-            if was == 0:  # whom nothing stops
-                os.seteuid(65534)
-            else:
-                folder.chmod(0)
-            with pytest.raises(UnlistableError) as raised:
-                list(FolderStore(Path(name)).walk("lost+found"))
-            with pytest.raises(UnlistableError, match=r"cannot look at .*/file: Permission denied"):
-                FolderStore(Path(name)).size("lost+found/file")
-            lake = Lake(FolderStore(Path(name)))
-            told: list[str] = []
-            beside = [[file.name for file in files] for files in lake.contents(told.append)]
-            assert beside == [["aside/a/file", "aside/c/file"], [], [], []]  # whatever lies between them
-            closed_ones = ["aside/away", "aside/b", "link", "listed/file", "lost+found"]
-            assert [line.partition(":")[0].rpartition(f"{name}/")[2] for line in told] == closed_ones
+            with as_nobody():
+                with pytest.raises(UnlistableError) as raised:
+                    list(FolderStore(Path(name)).walk("lost+found"))
+                with pytest.raises(UnlistableError, match=r"cannot look at .*/file: Permission denied"):
+                    FolderStore(Path(name)).size("lost+found/file")
+                lake = Lake(FolderStore(Path(name)))
+                told: list[str] = []
+                beside = [[file.name for file in files] for files in lake.contents(told.append)]
+                assert beside == [["aside/a/file", "aside/c/file"], [], [], []]  # whatever lies between them
+                closed_ones = ["aside/away", "aside/b", "link", "listed/file", "lost+found"]
+                assert [line.partition(":")[0].rpartition(f"{name}/")[2] for line in told] == closed_ones
         finally:
-            os.seteuid(was)
             folder.chmod(0o700)
             listed.chmod(0o700)
             closed.chmod(0o700)

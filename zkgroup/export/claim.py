@@ -15,12 +15,12 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final, Self, TypeVar
+from typing import Self, TypeVar
 
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.export.documents import decode_pointer, encode_pointer
 from zkgroup.export.group import committed_of, offset_paths
-from zkgroup.export.refusals import Moved, NotHeld, TakenOver
+from zkgroup.export.refusals import LATE, Moved, NotHeld, TakenOver, why_refused
 from zkgroup.export.rundata import ManifestPart, Pointer, now_ms
 from zkgroup.export.transactions import OPERATION_BYTES, TRANSACTION_BYTES, pieces_of
 from zkgroup.export.words import PartitionPlan
@@ -127,7 +127,7 @@ class ExportClaim:
                     raise UnreachableError(f"ZooKeeper at {self._registry.settings.hosts}: the connection is lost")
                 case _:
                     found = ensured if isinstance(ensured, Failure) else failure
-                    why, remedy = _refused(found, "connect as who may change the group's nodes")
+                    why, remedy = why_refused(found, "connect as who may change the group's nodes")
                     raise ZkgroupError(
                         f"cannot lock group {self.group} at {self._lock}: {found.code.value}{why}", remedy
                     )
@@ -240,7 +240,7 @@ class ExportClaim:
                 self._registry.transaction([*conditions, SetData(self._path, encode_pointer(after), version)])
             except TransactionRefused as refused:
                 if refused.failure.code not in CHANGED:
-                    why, remedy = _refused(refused.failure, _LATE)
+                    why, remedy = why_refused(refused.failure, LATE)
                     raise ZkgroupError(
                         f"cannot commit for group {self.group}: {refused.message}{why}", remedy
                     ) from None
@@ -364,7 +364,7 @@ class ExportClaim:
         for path, found in zip(closed, self._registry.read([Exists(path) for path in closed]), strict=True):
             # From 3.8 on a server keeps it to itself that a node is there that may not be read; it may take others.
             if not (isinstance(found, Failure) and found.code is Code.NO_AUTH):
-                raise ZkgroupError(f"cannot commit for group {self.group}: no right to make {path}", _LATE)
+                raise ZkgroupError(f"cannot commit for group {self.group}: no right to make {path}", LATE)
 
     def _transact(self, piece: Sequence[Create | SetData], last: Sequence[Delete]) -> None:
         try:
@@ -374,7 +374,7 @@ class ExportClaim:
                 self._transact(piece, last[:-1])  # nothing but tidying up: the group's node does not let it go
                 return
             if refused.failure.code not in CHANGED:
-                why, remedy = _refused(refused.failure, _LATE)
+                why, remedy = why_refused(refused.failure, LATE)
                 raise ZkgroupError(f"cannot commit for group {self.group}: {refused.message}{why}", remedy) from None
             # Whatever stood in the way is seen, and named, by the look with which the step begins again.
             self._locked = self._holds()
@@ -383,19 +383,6 @@ class ExportClaim:
     def _operation(self, part: ManifestPart) -> Create | SetData:
         path, data = znodes.offset(self.group, part.plan.partition), znodes.encode_offset(part.end)
         return Create(path, data) if part.plan.version is None else SetData(path, data, part.plan.version)
-
-
-_LATE: Final = (
-    "run the same command again as who may write the group's nodes, or give the run up: --settle withdraw takes back "
-    "its files"
-)
-
-
-def _refused(failure: Failure, remedy: str) -> tuple[str, str]:
-    """What else there is to say of a refusal, and what helps where it is for want of permission."""
-    if failure.code is Code.NO_AUTH:
-        return "", remedy
-    return f" ({failure.detail})" if failure.detail else "", ""
 
 
 def read_holder(registry: Registry, group: str) -> dict[str, object] | None:

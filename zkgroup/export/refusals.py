@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from zkgroup.errors import RefusedError
 from zkgroup.export.words import PartitionFacts, PartitionPlan
+from zkgroup.protocol.ops import Code, Failure
 from zkgroup.words import listed
 
 if TYPE_CHECKING:
@@ -72,3 +73,17 @@ def refuse_other_cluster(group: ExportGroup, lake: Lake, facts: Iterable[Partiti
         "choose another --to, or another --group; if it is the same cluster with a new ZooKeeper, whose nodes were "
         "copied: --on-recreated committed",
     )
+
+
+#: Behind the decision.
+LATE: Final = (
+    "run the same command again as who may write the group's nodes, or give the run up: --settle withdraw takes back "
+    "its files"
+)
+
+
+def why_refused(failure: Failure, remedy: str) -> tuple[str, str]:
+    """What else there is to say of a refusal, and what helps where it is for want of permission."""
+    if failure.code is Code.NO_AUTH:
+        return "", remedy
+    return f" ({failure.detail})" if failure.detail else "", ""
