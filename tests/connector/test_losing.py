@@ -128,6 +128,18 @@ def test_a_server_that_falls_silent_is_left_for_another(
             assert (counters.sessions, counters.rebalances) == (1, 1)
 
 
+def timed(connect: str, group: str, topic: str, times: list[float], session_timeout: float) -> ReadMember:
+    """Member ``a``, which notes in ``times`` when it is handed a record."""
+    return ReadMember(
+        connect,
+        group,
+        {topic: 1},
+        consumer_id="a",
+        session_timeout=session_timeout,
+        pace=lambda record: times.append(time.monotonic()),
+    )
+
+
 def test_past_the_lease_nothing_is_handed_out(
     cluster: Sandbox, registry: Registry, make_topic: Make, unique: Unique, kafka: KafkaSettings, proxy: TcpProxy
 ) -> None:
@@ -137,14 +149,7 @@ def test_past_the_lease_nothing_is_handed_out(
     times: list[float] = []
     with (
         History(registry, group, topic, 2),
-        ReadMember(
-            proxy.address + cluster.chroot,
-            group,
-            {topic: 1},
-            consumer_id="a",
-            session_timeout=4.0,
-            pace=lambda record: times.append(time.monotonic()),
-        ) as cut_off,
+        timed(proxy.address + cluster.chroot, group, topic, times, 4.0) as cut_off,
         ReadMember(cluster.connect, group, {topic: 1}, consumer_id="b", session_timeout=4.0) as other,
         Trickle(kafka, topic, 2) as trickle,
     ):
@@ -180,14 +185,7 @@ def test_who_is_not_told_that_its_session_was_ended_reads_no_longer_than_its_lea
     taken = threading.Event()  # the other has read of all partitions
     with (
         History(registry, group, topic, 2),
-        ReadMember(
-            proxy.address + cluster.chroot,
-            group,
-            {topic: 1},
-            consumer_id="a",
-            session_timeout=8.0,
-            pace=lambda record: times.append(time.monotonic()),
-        ) as untold,
+        timed(proxy.address + cluster.chroot, group, topic, times, 8.0) as untold,
         ReadMember(
             cluster.connect,
             group,
