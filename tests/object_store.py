@@ -152,7 +152,7 @@ class HarmfulProxy:
             content = answer.read()
             client.close()
             if harm is None:
-                self._answer(handler, answer.status, dict(answer.getheaders()), content)
+                self._answer(handler, answer.status, {k.title(): v for k, v in answer.getheaders()}, content)
                 return
         handler.close_connection = True
         with contextlib.suppress(OSError):

@@ -11,21 +11,21 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.dataset as ds
-import pyarrow.fs as pafs
 import pytest
 from export_points import Export, Points, driven
 from exports import FOLDERS, InProcess
 from object_store import KEY, SECRET, Harm, HarmfulProxy, Request, filesystem, uri_of
 
 from zkgroup.errors import RefusedError, UnreachableError, UsageError, ZkgroupError
-from zkgroup.export import objects
+from zkgroup.export import filesystems
 from zkgroup.export.bounds import COMMITTED, EARLIEST
 from zkgroup.export.destination import ObjectAddress, parse_destination
-from zkgroup.export.footer import UnopenedFileError, UnreadableFileError, read_footer
+from zkgroup.export.filesystems import told_failure, uri_with_defaults
+from zkgroup.export.footer import UnopenedFileError
 from zkgroup.export.history import history
 from zkgroup.export.lake import Lake
 from zkgroup.export.layout import Layout, LayoutWish
-from zkgroup.export.objects import ObjectStore, told_failure
+from zkgroup.export.objects import ObjectStore
 from zkgroup.export.store import Store, open_store
 from zkgroup.export.verify import verify
 from zkgroup.export.workplace import Workplace
@@ -50,54 +50,6 @@ def proxy(s3_server: int) -> Iterator[HarmfulProxy]:
 def store(s3_server: int, bucket: str) -> Store:
     """A place in a bucket."""
     return open_store(parse_destination(uri_of(s3_server, f"{bucket}/out")))
-
-
-def work(store: Store, content: bytes) -> str:
-    """A task's file."""
-    assert isinstance(store, ObjectStore)
-    file = Workplace(store.destination, "work").create()
-    file.sink.write(content)
-    name, size = file.finish()
-    assert size == len(content)
-    return name
-
-
-def test_a_store_holds_documents_and_lists_them(store: Store) -> None:
-    """Written whole, replaced, read, listed and removed, like in a folder."""
-    assert (store.read("a/plan.json"), store.names("a"), list(store.walk(""))) == (None, [], [])
-    assert not store.exists()
-    store.write("a/plan.json", b"one")
-    store.write("a/plan.json", b"two")
-    store.write("a/b/x", b"")
-    assert store.exists()
-    assert store.read("a/plan.json") == b"two"
-    assert store.names("a") == ["b", "plan.json"]
-    assert sorted(store.walk("a")) == [("a/b/x", 0), ("a/plan.json", 3)]
-    assert (store.size("a/plan.json"), store.size("a/b"), store.size("a/none")) == (3, None, None)
-    store.remove("a/b")
-    store.remove("a/b")
-    assert store.names("a") == ["plan.json"]
-
-
-def test_a_finished_file_is_published_once_and_never_over_another(store: Store) -> None:
-    """A copy under the final name, which may be repeated, also when the working file is gone; another file of that
-    name, even of that size, stays."""
-    name = work(store, b"x" * 100)
-    for _ in range(2):
-        assert len(list(store.publish([(name, "t/0-1.parquet", 100)]))) == 1
-    with pytest.raises(RefusedError, match=r"t/0-1\.parquet exists already"):
-        list(store.publish([(work(store, b"y" * 100), "t/0-1.parquet", 100)]))
-    with pytest.raises(ZkgroupError, match="100 bytes, not 99"):
-        list(store.publish([(name, "t/9-9.parquet", 99)]))
-    store.remove("work")
-    list(store.publish([(name, "t/0-1.parquet", 100)]))
-    with store.open("t/0-1.parquet") as file:
-        assert file.read() == b"x" * 100
-    with pytest.raises(ZkgroupError, match="is not there"):
-        list(store.publish([(name, "t/1-2.parquet", 100)]))
-    store.unpublish("t/0-1.parquet")
-    store.unpublish("t/0-1.parquet")
-    assert store.size("t/0-1.parquet") is None
 
 
 def test_a_bucket_that_is_not_there_is_named(s3_server: int) -> None:
@@ -211,7 +163,7 @@ def test_a_request_that_fails_once_is_made_again(
 ) -> None:  # fmt: skip
     """The first request of each kind is refused, or its answer is lost, or nothing comes: the export goes on by itself,
     and everything is there once."""
-    monkeypatch.setattr(objects, "_STALL", 3.0)
+    monkeypatch.setattr(filesystems, "_STALL", 3.0)
     hurt: set[tuple[str, str]] = set()
     wanted = {("PUT", "tmp"), ("PUT copy", "parquet")}
     if harm != "stall":  # the other kinds would only take more time
@@ -272,55 +224,6 @@ def test_what_an_object_holds_that_the_store_withholds_is_not_known(
         to_store(group, filled, port=proxy.port, **again)
 
 
-class _Flat:
-    """Lists as pyarrow (26) does of Google's store: without recursion no folder is seen that nobody made."""
-
-    def __init__(self) -> None:
-        self._local = pafs.LocalFileSystem()
-
-    def get_file_info(self, selector: pafs.FileSelector) -> list[pafs.FileInfo]:
-        found = self._local.get_file_info(selector)
-        return [info for info in found if selector.recursive or info.type == pafs.FileType.File]
-
-
-def test_folders_are_seen_where_a_store_lists_none(tmp_path: Path) -> None:
-    """They are in the names of what lies below them."""
-    for name in ("out/_zkgroup/g/1/plan.json", "out/topic=t/partition=0/0-1.parquet", "out/topic=t/x", "other/y"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
-    store = ObjectStore(ObjectAddress("gs", str(tmp_path), "out", "gs://x", "gs://x"))
-    store._opened = _Flat()
-    found = [store.names(folder) for folder in ("", "_zkgroup", "_zkgroup/g/1", "topic=t", "none")]
-    assert found == [["_zkgroup", "topic=t"], ["g"], ["plan.json"], ["partition=0", "x"], []]
-    assert store.exists()
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        "When reading information for key 'k' in bucket 'b': AWS Error ACCESS_DENIED during HeadObject operation: no",
-        "google::cloud::Status(UNAVAILABLE: Permanent error in Read: 503)",
-        "GetProperties failed for 'https://a/b'. Azure Error: [AuthorizationPermissionMismatch] 403 no",
-    ],
-)
-def test_what_stores_say_is_told_from_what_files_are(
-    tmp_path: Path, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As pyarrow passes it on; a broken footer is an OSError as well."""
-    store = open_store(tmp_path)
-
-    def withhold(name: str) -> Any:
-        raise OSError(said)
-
-    (tmp_path / "x.parquet").write_bytes(b"PAR1" + b"\xff" * 40 + b"\x10\0\0\0PAR1")
-    with pytest.raises(UnreadableFileError) as broken:
-        read_footer(store, "x.parquet")
-    assert type(broken.value) is UnreadableFileError
-    monkeypatch.setattr(store, "open", withhold)
-    with pytest.raises(UnopenedFileError):
-        read_footer(store, "x.parquet")
-
-
 def test_a_full_disk_of_a_task_is_not_the_stores(store: Store) -> None:
     """What is for a store grows in a folder of the machine first."""
     full = OSError(errno.ENOSPC, "No space left on device")
@@ -334,6 +237,7 @@ def test_a_full_disk_of_a_task_is_not_the_stores(store: Store) -> None:
 def test_a_store_that_is_not_there_or_denies_is_told_in_our_words() -> None:
     """Out of reach is exit 3; both name the bucket as it is, and quote no library."""
     silent = parse_destination("s3://bkt/lake?endpoint_override=127.0.0.1:1&scheme=http&region=us-east-1")
+    assert isinstance(silent, ObjectAddress)
     with pytest.raises(UnreachableError) as raised:
         open_store(silent).check()
     assert raised.value.message == "cannot look at s3://bkt: the store does not answer"
@@ -341,10 +245,33 @@ def test_a_store_that_is_not_there_or_denies_is_told_in_our_words() -> None:
         "When getting information for bucket 'bkt': AWS Error ACCESS_DENIED during HeadBucket operation: No response",
         "AWS Error INVALID_ACCESS_KEY_ID during ListObjectsV2 operation: The AWS Access Key Id you provided does not",
     ):
-        error = told_failure("cannot list s3://bkt/lake", said)
+        error = told_failure(silent, "cannot list", OSError(said))
         assert type(error) is ZkgroupError
         assert error.message.startswith("cannot list s3://bkt/lake: the store does not allow it to these credentials")
-    assert "odd" in told_failure("cannot list s3://bkt", "AWS Error odd").message
+    assert "odd" in told_failure(silent, "cannot list", OSError("AWS Error odd")).message
+
+
+def test_a_process_that_azures_client_would_end_is_another_one() -> None:
+    """It throws where it finds no credentials, or may not use them, and pyarrow lets it."""
+    with pytest.raises(ZkgroupError, match=r"cannot look at abfs://.*not allow it to these credentials") as raised:
+        open_store(parse_destination("abfs://lake@account.dfs.core.windows.net/x?enable_tls=false")).check()
+    assert "AZURE_CLIENT_ID" in str(raised.value.remedy)
+
+
+@pytest.mark.parametrize(
+    ("uri", "opened"),
+    [
+        ("gs://b/x", "gs://b/x?retry_limit_seconds=30"),
+        ("gs://b/x?retry_limit_seconds=5", "gs://b/x?retry_limit_seconds=5"),
+        ("abfs://l@a.dfs.core.windows.net/x?sig=1", "abfs://l@a.dfs.core.windows.net/x?sig=1&background_writes=false"),
+        ("hdfs://h:1/x", "hdfs://h:1/x"),
+    ],
+)
+def test_what_pyarrow_leaves_open_is_set(uri: str, opened: str) -> None:
+    """Waits have an end, and memory has bounds, unless the URI says otherwise."""
+    address = parse_destination(uri, {})
+    assert isinstance(address, ObjectAddress)
+    assert uri_with_defaults(address) == opened
 
 
 def test_secrets_are_nowhere(
@@ -373,7 +300,7 @@ def test_secrets_are_nowhere(
         open_store(parse_destination(uri.replace(bucket, "elsewhere"))).check()
     data += [str(raised.value).encode(), repr(root).encode(), store.uri.encode()]
     with pytest.raises(UsageError) as raised:
-        open_store(parse_destination("abfs://lake@account/x?account_key=" + SECRET)).check()
+        open_store(parse_destination("abfs://lake@account.dfs.core.windows.net/x?account_key=" + SECRET)).check()
     data.append(str(raised.value).encode())
     assert any(b"s3://" in found for found in data)
     for secret in (KEY, SECRET, quote(SECRET, safe="")):

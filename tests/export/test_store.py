@@ -81,6 +81,25 @@ def test_a_key_that_is_torn_is_refused_and_not_quoted(uri: str) -> None:
         assert piece not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "abfs://lake@account/a",
+        "abfs://lake/a",
+        "abfs://account.dfs.core.windows.net/lake/a",
+        "abfs://lake@account.blob.core.windows.net/a",
+        "abfs://account@127.0.0.1/lake/a",
+        "abfs://lake:geheim@account.dfs.core.windows.net/a",
+        "abfss://:geheim@account.blob.core.windows.net/lake/a",
+    ],
+)
+def test_what_azures_client_would_take_for_something_else_is_refused(uri: str) -> None:
+    """Another container; or a key that it would not use."""
+    with pytest.raises(UsageError, match=r"names no account|has a key in it") as raised:
+        parse_destination(uri, {})
+    assert "geheim" not in str(raised.value)
+
+
 def test_what_may_stand_in_a_prefix_is_no_key() -> None:
     """An @ behind the bucket is a name's own where nothing before it looks like a key."""
     for uri in ("s3://bucket/a@b", "hdfs://name:8020/a@b", "s3://KEY:ge%2Fheim@bucket/a%40b"):
@@ -96,7 +115,7 @@ def test_what_may_stand_in_a_prefix_is_no_key() -> None:
         ("gs://anonymous@bucket/a", "bucket", "a", "gs://bucket/a"),
         ("abfs://lake@account.dfs.core.windows.net/a?client_secret=geheim", "lake", "a",
          "abfs://lake@account.dfs.core.windows.net/a"),
-        ("abfss://:geheim@account.blob.core.windows.net/lake/a", "lake", "a",
+        ("abfss://account.blob.core.windows.net/lake/a?sig=geheim", "lake", "a",
          "abfss://account.blob.core.windows.net/lake/a"),
         ("hdfs://name:8020/a", "name:8020", "a", "hdfs://name:8020/a"),
         ("hdfs:///a", "", "a", "hdfs:///a"),

@@ -31,6 +31,9 @@ _ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})", re.ASCII)
 # A shorter value of an option is no key, but some word.
 _KEY: Final = 8
 _WITH_PORT = ("hdfs", "viewfs")
+#: Of ``SCHEMES``, Azure's.
+AZURE: Final = ("abfs", "abfss")
+_AZURE_HOSTS: Final = (".dfs.core.windows.net", ".blob.core.windows.net")
 _S3_OPTIONS = ("region", "scheme", "endpoint_override")
 
 
@@ -132,21 +135,20 @@ def _address(scheme: str, uri: str, environment: Mapping[str, str]) -> ObjectAdd
         container = host
         _check_s3(options)
         options = _s3_environment(environment, options)
-    elif scheme.startswith("abfs") and user:  # CONTAINER@ACCOUNT
-        container = unquote(user)
-    elif scheme.startswith("abfs"):  # ACCOUNT/CONTAINER/…
-        container = parts.path.strip("/").partition("/")[0]
+    elif scheme in AZURE:
+        _check_azure(scheme, host, user, secret)
+        container = unquote(user) if user else parts.path.strip("/").partition("/")[0]
     else:
         container = host
     prefix = unquote(parts.path).strip("/")
-    if scheme.startswith("abfs") and not user:
+    if scheme in AZURE and not user:
         prefix = prefix.partition("/")[2]
     if not container and scheme not in ("hdfs", "viewfs"):
         raise UsageError(f"the {scheme}: destination names no bucket", f"write it like {scheme}://BUCKET/PREFIX")
     if any(part in ("", ".", "..") for part in prefix.split("/")) and prefix:
         raise UsageError(f"the {scheme}: destination has an empty name, . or .. in it", "write it out")
     # The user's name is S3's access key; Azure's is the container, which belongs to the name.
-    named = f"{user}@{host}" if scheme.startswith("abfs") and user else host
+    named = f"{user}@{host}" if scheme in AZURE and user else host
     shown = f"{scheme}://{named}{parts.path.rstrip('/')}"
     key = unquote(user) if user and scheme == "s3" else None
     hidden = [text for text in (secret, user if scheme == "s3" else None, parts.query) if text]
@@ -166,6 +168,21 @@ def _check_s3(options: Mapping[str, str]) -> None:
             )
     if options.get("scheme", "https") not in ("http", "https"):
         raise UsageError("the scheme of an s3: destination's endpoint is http or https", "leave it out for https")
+
+
+def _check_azure(scheme: str, host: str, user: str | None, secret: str | None) -> None:
+    """What pyarrow (26) makes of other hosts is another container, and of a password nothing."""
+    if secret is not None:
+        raise UsageError(
+            f"the {scheme}: destination has a key in it, which is not taken from there",
+            "give a SAS (?sv=…&sig=…), or what Azure's own clients take: AZURE_TENANT_ID, AZURE_CLIENT_ID, …",
+        )
+    if not host.endswith(_AZURE_HOSTS) or bool(user) != host.endswith(_AZURE_HOSTS[0]):
+        raise UsageError(
+            f"the {scheme}: destination names no account",
+            f"write it like {scheme}://CONTAINER@ACCOUNT{_AZURE_HOSTS[0]}/PREFIX; another cloud's hosts are options: "
+            "?blob_storage_authority=.blob.HOST&dfs_storage_authority=.dfs.HOST",
+        )
 
 
 def _s3_environment(environment: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,11 +44,8 @@ class Footer:
 
 def read_footer(store: Store, name: str) -> Footer:
     """Read a file's footer. Raises ``UnreadableFileError``; where it is the store that fails, ``UnopenedFileError``."""
-    try:
-        with store.open(name) as file:
-            metadata = pq.read_metadata(file)
-    except (OSError, pa.ArrowInvalid) as error:
-        raise _unreadable(store, name, error) from None
+    with _opened(store, name) as file:
+        metadata = pq.read_metadata(file)
     told = {
         key.decode().removeprefix("zkgroup."): value.decode("utf-8", "replace")
         for key, value in (metadata.metadata or {}).items()
@@ -70,11 +68,8 @@ def _slices(name: str, told: Mapping[str, str], rows: int) -> tuple[Slice, ...]:
 def count_rows(store: Store, name: str, slices: tuple[Slice, ...], *, partitioned: bool) -> str | None:
     """Read the offsets of a file and hold them against its ranges: each row lies in one, in order, and none is
     missing. What is wrong, or None. ``partitioned``: all is of one partition, and there is no such column."""
-    try:
-        with store.open(name) as file:
-            return _count(pq.ParquetFile(file), slices, partitioned)
-    except (OSError, pa.ArrowInvalid) as error:
-        raise _unreadable(store, name, error) from None
+    with _opened(store, name) as file:
+        return _count(pq.ParquetFile(file), slices, partitioned)
 
 
 def _count(file: Any, slices: tuple[Slice, ...], partitioned: bool) -> str | None:
@@ -100,20 +95,17 @@ def _count(file: Any, slices: tuple[Slice, ...], partitioned: bool) -> str | Non
 def offsets_held(store: Store, name: str) -> dict[int, tuple[Interval, ...]]:
     """Read the offsets of a file's rows: each partition's, as intervals. Raises ``UnreadableFileError``."""
     found: dict[int, list[Interval]] = {}
-    try:
+    with _opened(store, name) as opened:
         alone = next((int(one[10:]) for one in name.split("/") if one.startswith("partition=")), None)
         columns = ["partition", "offset"] if alone is None else ["offset"]
-        with store.open(name) as opened:
-            file = pq.ParquetFile(opened)
-            if missing := set(columns) - set(file.schema_arrow.names):
-                raise ValueError(f"it has no column {listed(sorted(missing))}")
-            for batch in file.iter_batches(columns=columns):
-                if any(column.null_count for column in batch.columns):
-                    raise ValueError("it has rows without an offset")
-                if batch.num_rows:
-                    _add_held(found, batch, alone)
-    except (OSError, ValueError, pa.ArrowException) as error:
-        raise _unreadable(store, name, error) from None
+        file = pq.ParquetFile(opened)
+        if missing := set(columns) - set(file.schema_arrow.names):
+            raise ValueError(f"it has no column {listed(sorted(missing))}")
+        for batch in file.iter_batches(columns=columns):
+            if any(column.null_count for column in batch.columns):
+                raise ValueError("it has rows without an offset")
+            if batch.num_rows:
+                _add_held(found, batch, alone)
     return {number: union(held) for number, held in found.items()}
 
 
@@ -133,21 +125,53 @@ def _add_held(found: dict[int, list[Interval]], batch: Any, alone: int | None) -
         found.setdefault(number, []).append((low, high + 1))
 
 
-def _unreadable(store: Store, name: str, error: Exception) -> UnreadableFileError:
+class _Watched:
+    """An open file for pyarrow to read from, which notes whether its store has failed it: for what pyarrow (18 to 26)
+    says of a broken file and of a store that withholds one are errors of the same kinds."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self.failed = False
+        self.closed = False
+
+    def seek(self, place: int, whence: int = 0) -> Any:
+        return self._ask(self._file.seek, place, whence)
+
+    def tell(self) -> Any:
+        return self._ask(self._file.tell)
+
+    def read(self, size: int = -1) -> Any:
+        return self._ask(self._file.read, size)
+
+    def _ask(self, act: Callable[..., Any], *wish: int) -> Any:
+        try:
+            return act(*wish)
+        except Exception:
+            self.failed = True
+            raise
+
+
+@contextmanager
+def _opened(store: Store, name: str) -> Iterator[_Watched]:
+    """Of a file that is there. What fails within is ``UnopenedFileError`` if the store does, else what is in it."""
+    file = None
+    try:
+        with store.open(name) as opened:
+            file = _Watched(opened)
+            yield file
+    except FileNotFoundError as error:
+        raise _unreadable(store, name, error) from None
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise _unreadable(store, name, error, withheld=file is None or file.failed) from None
+
+
+def _unreadable(store: Store, name: str, error: Exception, *, withheld: bool = False) -> UnreadableFileError:
     told = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
     why = told.splitlines()[0].rstrip(".")
-    kind, remedy = UnreadableFileError, f"restore {name} from a copy, or move it away"
-    if _is_of_the_store(error):
-        kind, remedy = UnopenedFileError, f"let this user read {name}, or move it out of the destination"
-    return kind(f"{store.uri}/{name} cannot be read: {why}", remedy)
-
-
-def _is_of_the_store(error: Exception) -> bool:
-    """Whether it is not the file's content: pyarrow (26) has an errno for what the system refuses, and none for a
-    broken footer, which is an ``OSError``, too, nor for what some stores say."""
-    if isinstance(error, FileNotFoundError) or not isinstance(error, OSError):
-        return False
-    return error.errno is not None or any(words in str(error) for words in _STORES_SAY)
-
-
-_STORES_SAY = ("AWS Error", "google::cloud::Status", "Azure Error")
+    if withheld:
+        return UnopenedFileError(
+            f"{store.uri}/{name} cannot be read: {why}", f"let this user read {name}, or move it out of the destination"
+        )
+    return UnreadableFileError(
+        f"{store.uri}/{name} cannot be read: {why}", f"restore {name} from a copy, or move it away"
+    )

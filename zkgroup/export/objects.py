@@ -12,8 +12,6 @@ Folders are names with slashes in them. pyarrow marks them by empty objects as i
 from __future__ import annotations
 
 import contextlib
-import logging
-import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,12 +19,11 @@ from typing import Any, Final
 
 import pyarrow.fs as pafs
 
-from zkgroup.errors import UnreachableError, UsageError, ZkgroupError
-from zkgroup.export.destination import ObjectAddress, child
+from zkgroup.errors import UsageError, ZkgroupError
+from zkgroup.export.destination import AZURE, ObjectAddress, child
+from zkgroup.export.filesystems import FAILURES, check_credentials, open_filesystem, told_failure
 from zkgroup.export.refusals import taken_name
 from zkgroup.export.words import StoredFile
-
-log = logging.getLogger(__name__)
 
 # S3 copies no more than 5 GiB in one request; what is larger goes through this process.
 _COPY_BYTES: Final = 5 << 30
@@ -37,77 +34,9 @@ _FLAT: Final = ("gs",)
 _TAIL: Final = 64 << 10
 #: Requests at a time where there are many.
 PARALLEL: Final = 8
-# Seconds. A request on which nothing moves for so long is given up, and made again.
-_CONNECT: Final = 5.0
-_STALL: Final = 20.0
-_TRIES: Final = 5
 _RENAMING: Final = ("hdfs", "viewfs")
-
-
-def open_filesystem(address: ObjectAddress) -> Any:
-    """pyarrow's filesystem for ``address``. Raises ``UsageError``."""
-    try:
-        if address.scheme == "s3":
-            return _open_s3(address)
-        return pafs.FileSystem.from_uri(address.uri)[0]
-    except (OSError, ValueError, NotImplementedError) as error:
-        raise UsageError(f"cannot use {address}: {cleaned(address, error)}", "check --to and its options") from None
-
-
-def _open_s3(address: ObjectAddress) -> Any:
-    options = {name: value for name, value in address.options.items() if value}
-    if "region" not in options and "endpoint_override" not in options:
-        with contextlib.suppress(OSError):  # then AWS's own rules for it apply
-            options["region"] = pafs.resolve_s3_region(address.container)
-    return pafs.S3FileSystem(
-        access_key=address.key,
-        secret_key=address.secret,
-        # Else all of a file waits in memory where the network is slower than the disk.
-        background_writes=False,
-        # A small file is one request instead of three.
-        allow_delayed_open=True,
-        connect_timeout=_CONNECT,
-        request_timeout=_STALL,
-        retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=_TRIES),
-        **options,
-    )
-
-
-def cleaned(address: ObjectAddress, error: Exception) -> str:
-    """What pyarrow says, on one line, without what may be secret."""
-    said = " ".join(str(error).split())
-    said = said.replace(address.uri, address.shown)
-    for hidden in sorted({address.secret or "", address.key or "", *address.hidden} - {""}, key=len, reverse=True):
-        said = said.replace(hidden, "***")
-    said = re.sub(r" ?\(Request ID: [^)]*\)", "", said)
-    return said[:400] or type(error).__name__
-
-
-# Of AWS's client, and of the libraries that Google's, Azure's and Hadoop's are made of.
-_SILENT: Final = re.compile(
-    r"NETWORK_CONNECTION|curlCode: (?:5|6|7|28|35|52|55|56)\b|REQUEST_TIMEOUT|[Cc]ould ?n[o']t (?:connect|resolve)|"
-    r"[Cc]onnection refused|[Tt]imed out|UNAVAILABLE|UnknownHostException|ConnectException"
-)
-_DENIED: Final = re.compile(
-    r"ACCESS_DENIED|INVALID_ACCESS_KEY_ID|INVALID_CLIENT_TOKEN_ID|SIGNATURE_DOES_NOT_MATCH|UNRECOGNIZED_CLIENT|"
-    r"MISSING_AUTHENTICATION_TOKEN|EXPIRED_TOKEN|ExpiredToken|HTTP status (?:401|403)|PERMISSION_DENIED|"
-    r"UNAUTHENTICATED|AuthenticationFailed|AuthorizationFailure|AccessControlException"
-)
-
-
-def told_failure(what: str, said: str) -> ZkgroupError:
-    """An error in our words where the cause is plain; in the store's own (``said``) elsewhere. Its words are logged."""
-    log.info("%s: %s", what, said)
-    if _SILENT.search(said):
-        return UnreachableError(
-            f"{what}: the store does not answer", "check its endpoint (AWS_ENDPOINT_URL), then run it again"
-        )
-    if _DENIED.search(said):
-        return ZkgroupError(
-            f"{what}: the store does not allow it to these credentials, or does not know them",
-            "check the keys (AWS_ACCESS_KEY_ID, …) and what they may do there, then run it again",
-        )
-    return ZkgroupError(f"{what}: {said}", "see to the store, then run it again")
+# A file that is written there is seen before it is whole (Azure: empty first, in pyarrow 26).
+_STAGED: Final = (*_RENAMING, *AZURE)
 
 
 class ObjectStore:
@@ -139,13 +68,19 @@ class ObjectStore:
         return child(self.address, name)
 
     def check(self) -> None:
+        check_credentials(self.address)
         container = self.address.container if self.address.scheme not in _RENAMING else "/"
         try:
+            if self.address.scheme in AZURE:  # a signature for a container lets it be listed, and not looked at
+                self.filesystem.get_file_info(pafs.FileSelector(container))
+                return
             found = self.filesystem.get_file_info(container).type
-        except OSError as error:
+        except FileNotFoundError:
+            found = pafs.FileType.NotFound
+        except FAILURES as error:
             scheme, _, rest = self.uri.partition("://")
             where = f"{scheme}://{rest.partition('/')[0]}"
-            raise told_failure(f"cannot look at {where}", cleaned(self.address, error)) from None
+            raise told_failure(self.address, "cannot look at", error, where) from None
         if found != pafs.FileType.Directory:
             raise UsageError(f"cannot write to {self.uri}: there is no {container}", "make it, or choose another --to")
 
@@ -154,27 +89,27 @@ class ObjectStore:
 
     def read(self, name: str) -> bytes | None:
         try:
-            with self.filesystem.open_input_stream(self.path(name)) as file:
+            with self._told("cannot read", name), self.filesystem.open_input_stream(self.path(name)) as file:
                 return bytes(file.read())
         except FileNotFoundError:
             return None
-        except OSError as error:
-            raise self.failure("cannot read", name, error) from None
 
     def write(self, name: str, data: bytes) -> None:
         if self.read(name) == data:
             return
         path = self.path(name)
-        try:
+        with self._told("cannot write", name):
+            if self.address.scheme not in _STAGED:
+                self._put(path, data)
+                return
+            part = f"{path}.part"
+            self._put(part, data)
             if self.address.scheme in _RENAMING:
-                part = f"{path}.part"
-                self._put(part, data)
                 self._forget(path)
                 self.filesystem.move(part, path)
             else:
-                self._put(path, data)
-        except OSError as error:
-            raise self.failure("cannot write", name, error) from None
+                self.filesystem.copy_file(part, path)
+                self._forget(part)
 
     def _put(self, path: str, data: bytes) -> None:
         with self.filesystem.open_output_stream(path) as file:
@@ -194,17 +129,13 @@ class ObjectStore:
 
     def _list(self, folder: str, *, recursive: bool) -> Iterable[Any]:
         selector = pafs.FileSelector(self.path(folder), allow_not_found=True, recursive=recursive)
-        try:
+        with self._told("cannot list", folder):
             found: list[Any] = self.filesystem.get_file_info(selector)
-        except OSError as error:
-            raise self.failure("cannot list", folder, error) from None
         return found
 
     def size(self, name: str) -> int | None:
-        try:
+        with self._told("cannot look at", name):
             info = self.filesystem.get_file_info(self.path(name))
-        except OSError as error:
-            raise self.failure("cannot look at", name, error) from None
         return int(info.size) if info.type == pafs.FileType.File else None
 
     def open(self, name: str) -> Any:
@@ -234,29 +165,22 @@ class ObjectStore:
                 return
             raise taken_name(f"{self.uri}/{final}")
         source, target = self.path(work), self.path(final)
-        try:
+        with self._told("cannot write", final):
             if self.address.scheme in _RENAMING:
                 self.filesystem.create_dir(target.rpartition("/")[0], recursive=True)
                 self.filesystem.move(source, target)
-            elif size < _COPY_BYTES:
+            elif self.address.scheme != "s3" or size < _COPY_BYTES:
                 self.filesystem.copy_file(source, target)
             else:
                 pafs.copy_files(source, target, self.filesystem, self.filesystem, chunk_size=_CHUNK, use_threads=False)
-        except OSError as error:
-            raise self.failure("cannot write", final, error) from None
 
     def _tail(self, name: str, size: int) -> bytes:
-        try:
-            with self.open(name) as file:
-                return bytes(file.read_at(min(_TAIL, size), max(0, size - _TAIL)))
-        except OSError as error:
-            raise self.failure("cannot read", name, error) from None
+        with self._told("cannot read", name), self.open(name) as file:
+            return bytes(file.read_at(min(_TAIL, size), max(0, size - _TAIL)))
 
     def unpublish(self, final: str) -> None:
-        try:
+        with self._told("cannot remove", final):
             self._forget(self.path(final))
-        except OSError as error:
-            raise self.failure("cannot remove", final, error) from None
 
     def _forget(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):
@@ -266,16 +190,19 @@ class ObjectStore:
         pass  # what a store has taken lasts
 
     def remove(self, folder: str) -> None:
-        try:
-            with contextlib.suppress(FileNotFoundError):
+        with self._told("cannot remove", folder):
+            try:
                 self.filesystem.delete_dir(self.path(folder))
-        except OSError as error:
-            raise self.failure("cannot remove", folder, error) from None
+            except FileNotFoundError:
+                return
+            except FAILURES:  # pyarrow (26) has no such word for what is not there in a flat store
+                if self.address.scheme not in _FLAT or self.names(folder):
+                    raise
 
     def upload(self, source: Any, name: str, size: int) -> None:
         """``source`` (an open pyarrow file of ``size`` bytes) as the file ``name``, a chunk in memory at a time.
 
-        Raises ``OSError`` where the store does not take it; it may then be tried again.
+        Raises one of ``filesystems.FAILURES`` where the store does not take it; it may then be tried again.
         """
         with self.filesystem.open_output_stream(self.path(name)) as target:
             for start in range(0, size, _CHUNK):
@@ -284,6 +211,16 @@ class ObjectStore:
         if found != size:
             raise OSError(f"{found} of {size} bytes have arrived")
 
+    @contextlib.contextmanager
+    def _told(self, what: str, name: str) -> Iterator[None]:
+        """In our words what fails within; that something is not there is the caller's."""
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except FAILURES as error:
+            raise self.failure(what, name, error) from None
+
     def failure(self, what: str, name: str, error: Exception) -> ZkgroupError:
         """The error for what pyarrow could not do."""
-        return told_failure(f"{what} {self.uri}/{name}" if name else f"{what} {self.uri}", cleaned(self.address, error))
+        return told_failure(self.address, what, error, f"{self.uri}/{name}" if name else self.uri)

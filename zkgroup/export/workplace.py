@@ -137,7 +137,7 @@ class _Sent:
             try:
                 self._store.upload(source, self.name, size)
                 return
-            except OSError as error:
+            except (OSError, pa.ArrowException) as error:
                 if not left:
                     raise self._store.failure("cannot write", self.name, error) from None
                 time.sleep(_REST)

@@ -1,0 +1,252 @@
+"""What every object store is asked for, and a whole export to each: S3, and emulators of Google's and of Azure's."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+import pytest
+from export_points import Points, driven
+from exports import FOLDERS
+from object_store import Harm, HarmfulProxy, uri_of
+from other_stores import azure_server, azure_uri, google_server, google_uri
+
+from zkgroup.errors import RefusedError, ZkgroupError
+from zkgroup.export.bounds import COMMITTED, EARLIEST
+from zkgroup.export.destination import parse_destination
+from zkgroup.export.footer import UnopenedFileError, UnreadableFileError, offsets_held, read_footer
+from zkgroup.export.history import history
+from zkgroup.export.lake import Lake
+from zkgroup.export.objects import ObjectStore
+from zkgroup.export.store import Store, open_store
+from zkgroup.export.verify import verify
+from zkgroup.export.workplace import Workplace
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.zookeeper import ZooKeeperSettings
+
+#: ``uri(prefix)``, or by way of another port.
+Uri = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def gs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Uri]:
+    """Google's."""
+    with google_server(tmp_path_factory.mktemp("gs") / "server.log") as own:
+        yield lambda prefix, port=own: google_uri(port, prefix)
+
+
+@pytest.fixture(scope="module")
+def abfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Uri]:
+    """Azure's."""
+    with azure_server(tmp_path_factory.mktemp("azurite")) as own:
+        yield lambda prefix, port=own, **options: azure_uri(port, prefix, **options)
+
+
+@pytest.fixture
+def s3(s3_server: int, bucket: str) -> Uri:
+    """Amazon's."""
+    return lambda prefix, port=s3_server: uri_of(port, f"{bucket}/{prefix}")
+
+
+OTHERS = ["gs", pytest.param("abfs", marks=pytest.mark.long)]
+
+
+def _place(request: pytest.FixtureRequest, unique: Callable[[str], str]) -> Uri:
+    found: Uri = request.getfixturevalue(request.param)
+    place = unique("out")
+    return lambda name="", **options: found(f"{place}{name}", **options)
+
+
+@pytest.fixture(params=["s3", *OTHERS])
+def place(request: pytest.FixtureRequest, unique: Callable[[str], str]) -> Uri:
+    """One in each store: ``place(name)`` is one beside it."""
+    return _place(request, unique)
+
+
+@pytest.fixture(params=OTHERS)
+def other(request: pytest.FixtureRequest, unique: Callable[[str], str]) -> Uri:
+    """The same without S3, whose own tests are in ``test_objects``."""
+    return _place(request, unique)
+
+
+@pytest.fixture
+def store(place: Uri) -> Store:
+    """A place as a store."""
+    return open_store(parse_destination(place()))
+
+
+def work(store: Store, content: bytes) -> str:
+    """A task's file."""
+    assert isinstance(store, ObjectStore)
+    file = Workplace(store.destination, "work").create()
+    file.sink.write(content)
+    name, size = file.finish()
+    assert size == len(content)
+    return name
+
+
+def test_a_store_holds_documents_and_lists_them(store: Store) -> None:
+    """Written whole, replaced, read, listed and removed, like in a folder."""
+    assert (store.read("a/plan.json"), store.names("a"), list(store.walk(""))) == (None, [], [])
+    assert not store.exists()
+    store.write("a/plan.json", b"one")
+    store.write("a/plan.json", b"two")
+    store.write("a/b/x", b"")
+    assert store.exists()
+    assert store.read("a/plan.json") == b"two"
+    assert store.names("a") == ["b", "plan.json"]
+    assert sorted(store.walk("a")) == [("a/b/x", 0), ("a/plan.json", 3)]
+    assert (store.size("a/plan.json"), store.size("a/b"), store.size("a/none")) == (3, None, None)
+    store.remove("a/b")
+    store.remove("a/b")
+    assert store.names("a") == ["plan.json"]
+
+
+def test_a_finished_file_is_published_once_and_never_over_another(store: Store) -> None:
+    """A copy under the final name, which may be repeated, also when the working file is gone; another file of that
+    name, even of that size, stays."""
+    name = work(store, b"x" * 100)
+    for _ in range(2):
+        assert len(list(store.publish([(name, "t/0-1.parquet", 100)]))) == 1
+    with pytest.raises(RefusedError, match=r"t/0-1\.parquet exists already"):
+        list(store.publish([(work(store, b"y" * 100), "t/0-1.parquet", 100)]))
+    with pytest.raises(ZkgroupError, match="100 bytes, not 99"):
+        list(store.publish([(name, "t/9-9.parquet", 99)]))
+    store.remove("work")
+    list(store.publish([(name, "t/0-1.parquet", 100)]))
+    with store.open("t/0-1.parquet") as file:
+        assert file.read() == b"x" * 100
+    with pytest.raises(ZkgroupError, match="is not there"):
+        list(store.publish([(name, "t/1-2.parquet", 100)]))
+    store.unpublish("t/0-1.parquet")
+    store.unpublish("t/0-1.parquet")
+    assert store.size("t/0-1.parquet") is None
+
+
+def held(uri: str, topic: str) -> list[tuple[int, int]]:
+    """Partition and offset of each row that a reader sees."""
+    outside, path = pafs.FileSystem.from_uri(uri)
+    rows = ds.dataset(f"{path}/topic={topic}", filesystem=outside, partitioning=FOLDERS).to_table()
+    return sorted((row["partition"], row["offset"]) for row in rows.to_pylist())
+
+
+def port_of(store: ObjectStore) -> int:
+    """Where it listens."""
+    options = store.address.options
+    there = options.get("endpoint_override") or options["blob_storage_authority"]
+    return int(there.rpartition(":")[2])
+
+
+def left_over(store: Store) -> list[str]:
+    """What lies in the lake but data and what tells of runs."""
+    told = ("/manifest.json", "/plan.json")
+    return [file.name for file in store.walk("") if not file.name.startswith("topic=") and not file.name.endswith(told)]
+
+
+ALL = [(p, i) for p in range(2) for i in range(20)]
+
+
+def test_an_export_sees_what_those_before_it_wrote(
+    other: Uri, in_process: Callable[..., Any], filled: str, fill: Callable[..., object], unique: Callable[[str], str]
+) -> None:
+    """Run after run, told by history and verification; and a file of another name is seen before it is written
+    again."""
+    group, root = unique("group"), parse_destination(other())
+    in_process(group, filled, root=root, range_messages=10)
+    assert held(other(), filled) == ALL
+    fill(filled, 20, 2)
+    in_process(group, filled, root=root, range_messages=10)
+    assert held(other(), filled) == [(p, i) for p in range(2) for i in range(30)]
+    assert in_process(group, filled, root=root)[0].rows == 0
+    store = open_store(root)
+    lake = Lake(store)
+    assert [(row.state, row.rows, row.files) for row in history(lake)] == [("exported", 40, 4), ("exported", 20, 2)]
+    assert [row.problem for row in verify(lake)] == [None, None]
+    assert left_over(store) == []
+    outside, path = pafs.FileSystem.from_uri(other())
+    there = f"{path}/topic={filled}/partition=0"
+    outside.copy_file(f"{there}/0-10.parquet", f"{there}/part-7.parquet")
+    outside.delete_file(f"{there}/0-10.parquet")
+    with pytest.raises(RefusedError, match="was renamed or moved: they are not missing"):
+        in_process(group, filled, root=root, backfill=True, begin=EARLIEST, until=COMMITTED)
+    assert any("part-7.parquet holds what run" in str(row.problem) for row in verify(Lake(store)))
+
+
+def test_killed_at_its_points_there_and_run_again(
+    other: Uri, in_process: Callable[..., Any], filled: str, unique: Callable[[str], str], short: ZooKeeperSettings,
+    kafka: KafkaSettings,
+) -> None:  # fmt: skip
+    """The next export ends it all, and nobody sees a file before the decision."""
+    points: Points = []
+    in_process(unique("group"), filled, root=parse_destination(other("-all")), range_messages=10, passed=points.append)
+    decided = points.index("decided")
+    for point in ["plan written", "files written", "manifest written", "decided", "published 2 of 4", "manifest filed"]:
+        assert point in points
+        group, place = unique("killed"), other(f"-{points.index(point)}")
+        code, lines = driven(short, kafka, group=group, topics=[filled], out=place, kill_at=point)
+        assert (code, lines[-1]) == (-9, point)
+        store = open_store(parse_destination(place))
+        assert not list(store.walk(f"topic={filled}")) or points.index(point) >= decided
+        in_process(group, filled, root=parse_destination(place), range_messages=10)
+        assert held(place, filled) == ALL
+        assert [row.problem for row in verify(Lake(store))] == [None, None]
+        assert left_over(store) == []
+
+
+def test_what_a_store_withholds_is_told_from_what_is_broken(place: Uri, store: Store) -> None:
+    """Whatever kind of error pyarrow makes of either."""
+    assert isinstance(store, ObjectStore)
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"partition": [0, 0], "offset": [3, 4]}), sink)
+    whole = sink.getvalue().to_pybytes()
+    odd = b"PAR1" + b"\xff" * 40 + b"\x10\0\0\0PAR1"
+    for name, content in {"whole": whole, "none": b"", "short": whole[:-9], "odd": odd}.items():
+        store.write(f"{name}.parquet", content)
+    assert offsets_held(store, "whole.parquet") == {0: ((3, 5),)}
+    for name in ("none", "short", "odd", "not there"):
+        with pytest.raises(UnreadableFileError) as broken:
+            read_footer(store, f"{name}.parquet")
+        assert type(broken.value) is UnreadableFileError, name
+    with HarmfulProxy(port_of(store)) as proxy:
+        withheld = open_store(parse_destination(place(port=proxy.port)))
+        harms: list[Harm] = ["forbid", "refuse"]
+        for harm in harms:
+            proxy.choose = lambda request, harm=harm: (
+                harm if request.method == "GET" and "whole" in request.path else None
+            )
+            for look in (read_footer, offsets_held):
+                with pytest.raises(UnopenedFileError, match=r"whole\.parquet cannot be read: "):
+                    look(withheld, "whole.parquet")
+
+
+WRITE = """
+import sys
+from zkgroup.export.destination import parse_destination
+from zkgroup.export.store import open_store
+open_store(parse_destination(sys.argv[1])).write(sys.argv[2], b"new")
+"""
+
+
+def test_a_document_is_whole_or_not_there(place: Uri, store: Store) -> None:
+    """Also where the store takes files piece by piece: what was there stays until the new one is."""
+    assert isinstance(store, ObjectStore)
+    store.write("a/plan.json", b"old")
+    content = "comp=block" if store.address.scheme == "abfs" else ""
+    with HarmfulProxy(port_of(store)) as proxy:
+        proxy.choose = lambda request: (
+            "forbid" if request.method in ("PUT", "POST") and content in request.path else None
+        )
+        for name in ("plan", "new"):
+            # Elsewhere: pyarrow's writers wait for the network without letting go of the interpreter, the proxy's, too.
+            command = [sys.executable, "-c", WRITE, place(port=proxy.port), f"a/{name}.json"]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+            assert re.search(rf"ZkgroupError: cannot write .*/a/{name}\.json: ", done.stderr), done.stderr
+    assert store.read("a/plan.json") == b"old"
+    assert store.read("a/new.json") is None
