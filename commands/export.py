@@ -79,7 +79,8 @@ def export(
         typer.Option(
             "--from",
             metavar="committed|earliest|latest|@TIME|FILE|OFFSETS",
-            help="Where a partition without a committed offset begins. OFFSETS is TOPIC:PARTITION=OFFSET,…",
+            help="Where a partition without a committed offset begins. OFFSETS is TOPIC:PARTITION=OFFSET,…; a TIME is "
+            "of UTC unless it names its zone (@2024-05-01T00:00+02:00).",
         ),
     ] = "committed",
     until: Annotated[

@@ -18,7 +18,7 @@ from support import wait_until
 
 from zkgroup.connector import Connector
 from zkgroup.errors import RefusedError, UsageError
-from zkgroup.export.bounds import Bound
+from zkgroup.export.bounds import COMMITTED, Bound
 from zkgroup.export.group import read_committed
 from zkgroup.export.lake import Lake
 from zkgroup.export.store import FolderStore
@@ -78,6 +78,23 @@ def test_beside_a_member_at_work_every_message_is_read_once(
         wait_until(lambda: (lake + member.values).keys() >= wanted.keys(), 60, "all is read")
     assert lake + member.values == wanted
     assert [committed(group, topic, number) for number in range(4)] == [300] * 4
+
+
+def test_what_a_member_has_read_and_not_committed_yet_is_no_missing_offset(
+    brief: Export, make_topic: Callable[..., str], fill: Callable[..., list[Record]], unique: Callable[[str], str],
+    cluster: Sandbox, tmp_path: Path,
+) -> None:  # fmt: skip
+    """In the first minute of a group's life: its members commit as they give a partition up, and there it goes on."""
+    topic, group = make_topic(2), unique("group")
+    sent = fill(topic, 200, 2)
+    settings = {"auto_commit_interval_ms": 600_000, "rebalance_max_retries": 20, "rebalance_backoff_ms": 300}
+    with ReadMember(cluster.connect, group, {topic: 1}, **settings) as member:
+        wait_until(lambda: len(member.records) == 200, 60, "all is read")
+        fresh = fill(topic, 200, 2)
+        wait_until(lambda: len(member.records) == 400, 60, "all is read again")
+        rows = brief(group, topic, begin=COMMITTED, join=joining(group))
+    assert [row.start for row in rows] == [200]
+    assert Counter(record.value for record in [*sent, *fresh]) == member.values
 
 
 def test_what_is_lost_meanwhile_is_left_to_its_new_owner(

@@ -133,6 +133,12 @@ def test_a_spark_that_has_no_log_is_told_by_what_it_raised() -> None:
         ("ERROR StandaloneSchedulerBackend: All masters are unresponsive! Giving up.", UnreachableError, "spark://a:1"),
         ("java.lang.IllegalArgumentException: spark.x is bad", UsageError, "spark.x is bad"),
         ("", UsageError, "it ended"),
+        (
+            "Invalid maximum heap size: -Xmxabc\nError: Could not create the Java Virtual Machine.", UsageError,
+            "JVM does not start: Invalid maximum heap size: -Xmxabc",
+        ),
+        ("Error occurred during initialization of VM\nToo small maximum heap", UsageError, "Too small maximum heap"),
+        ("sh: 1: exec: /nowhere/bin/spark-submit: not found", UsageError, "/nowhere/bin/spark-submit: not found"),
     ],
 )  # fmt: skip
 def test_a_spark_that_does_not_start_is_told_in_one_line(log: str, kind: type[ZkgroupError], said: str) -> None:
@@ -141,3 +147,9 @@ def test_a_spark_that_does_not_start_is_told_in_one_line(log: str, kind: type[Zk
     assert type(error) is kind
     assert said in error.message
     assert "\n" not in error.message
+
+
+def test_a_master_is_told_as_it_was_written() -> None:
+    """How often a task is tried is our own."""
+    error = start_failure("local[2,4]", "", "it ended", lambda: "/tmp/log")
+    assert error.message.startswith("Spark does not start on local[2]: ")

@@ -19,6 +19,9 @@ from exports import files_in, messages_in, published_in
 from spark_cluster import HOME, Standalone, kill_group, python_without, standalone
 from support import fresh_name, numbered, wait_until
 
+from zkgroup.errors import UsageError
+from zkgroup.export.gateway import PORT
+from zkgroup.export.spark import SparkJobs
 from zkgroup.sandbox.processes import Process
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import create_topic, produce
@@ -91,6 +94,19 @@ def test_executors_elsewhere_run_the_code_that_travels(
     assert [row["rows"] for row in json.loads(done.stdout)] == [MESSAGES // 2] * 2
     assert is_everything(tmp_path / "out")
     assert "INFO SparkContext: Running Spark" in (tmp_path / "spark.log").read_text()
+
+
+def test_another_python_of_this_machine_runs_the_code_that_travels(
+    env: dict[str, str], topic: str, unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    """A local master's tasks, too, may run where zkgroup is not installed."""
+    python = python_without(tmp_path, packages=True)
+    done = run(
+        *export(topic, unique("group"), tmp_path / "out"), "--master", "local[1]", "--conf",
+        f"spark.pyspark.python={python}", env=env, timeout=240,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert is_everything(tmp_path / "out")
 
 
 def test_a_worker_that_dies_in_the_middle_changes_nothing(
@@ -225,6 +241,17 @@ def test_spark_submit_runs_it(
     assert [row["rows"] for row in json.loads(done.stdout)] == [MESSAGES // 2] * 2
     assert is_everything(tmp_path / "out")
     assert "submitted" in (workers[0]._log("master")).read_text()
+
+
+def test_a_log_that_spark_submit_writes_is_not_ours_to_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its JVM runs already; an empty file would say that there was nothing to say."""
+    monkeypatch.setenv(PORT, "1")
+    with (
+        pytest.raises(UsageError, match="--log: spark-submit has started Spark"),
+        SparkJobs(None, {}, log=tmp_path / "spark.log"),
+    ):
+        pass
+    assert not (tmp_path / "spark.log").exists()
 
 
 def test_spark_submit_tells_why_spark_does_not_start(

@@ -184,6 +184,9 @@ def test_messages_without_a_time_are_not_skipped(
     key = TopicPartition(unique("timeless"), 0)
     make(registry, key.topic, {"message.format.version": "0.9.0"})
     produce(kafka, key.topic, [Record(b"v", None, 0) for _ in range(5)])
+    for at in (0, THEN):  # as long as the topic is kept so, brokers do not even look
+        found = first_since(kafka, {key: (0, 5)}, at, 10)
+        assert (found.offsets, found.doubts) == ({key: 0}, {key: TIMELESS})
     configure(kafka, key.topic, {"message.format.version": "1.1"})
     wait_until(lambda: answered(kafka, key), 20, "the format is the new one")
     found = first_since(kafka, {key: (0, 5)}, THEN, 10)

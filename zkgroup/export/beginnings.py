@@ -12,6 +12,11 @@ from zkgroup.export.words import Begin, Disagreement, PartitionFacts, Policies, 
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.words import counted, listed
 
+
+class NoOffsetError(RefusedError):
+    """Partitions have no committed offset, and nothing says where to begin. Members at work may commit one yet."""
+
+
 _SHOWN = 3  # partitions that a message names
 
 
@@ -36,7 +41,7 @@ class Troubles:
         for kind, (template, remedy) in _REFUSALS.items():
             if texts := self.found.get(kind):
                 count = counted(len(texts), "partition")
-                raise RefusedError(
+                raise (NoOffsetError if kind == "unknown" else RefusedError)(
                     template.format(group=self.group, count=count, lost=lost, few=listed(texts, most=_SHOWN)), remedy
                 )
 

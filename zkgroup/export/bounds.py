@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -59,14 +59,19 @@ def parse_bound(text: str, group: str, option: str) -> Bound:
             if offsets.setdefault(partition, int(match[3])) != int(match[3]):
                 raise UsageError(f"{option} names two offsets for {partition}", "keep one of the two")
         return Bound("offsets", offsets=offsets, text=text, named=True)
-    if text != STDIO and not Path(text).exists():
+    if text != STDIO and not (text and Path(text).exists()):
         raise UsageError(
             f"{option} {text[:80]!r} is no place and no file",
             f"write {'committed, end' if option == '--until' else 'committed, earliest, latest'}, @TIME such as "
             "@2024-05-01T12:00, TOPIC:PARTITION=OFFSET,…, or the name of an offset file",
         )
     file = read_offsets(text)
-    found = next(iter(file.groups.values())) if len(file.groups) == 1 else file.offsets_of(group)
+    found = next(iter(file.groups.values())) if len(file.groups) == 1 else file.groups.get(group)
+    if found is None:
+        named = listed(sorted(map(str, file.groups)), most=3)
+        raise UsageError(
+            f"{option} {text[:80]!r} has offsets of groups {named}, and not of {group}", "give a file of one group"
+        )
     return Bound("offsets", offsets=found)
 
 
@@ -107,22 +112,39 @@ def refuse_unknown(begin: Bound, until: Bound, topics: Mapping[str, Sequence[int
 
 
 def notes_on(
-    begin: Bound, until: Bound, facts: Sequence[PartitionFacts], plan: ExportPlan, *, fills: bool
+    begin: Bound, until: Bound, facts: Sequence[PartitionFacts], plan: ExportPlan, *, fills: bool, by_segments: bool
 ) -> list[str]:
-    """What times come to that no message has, or that leave nothing to export; ``fills``: it is a backfill, for which
-    every partition begins where ``begin`` says. Pure."""
-    notes: list[str] = []
+    """What times come to that no message has, or that leave nothing to export, and which partitions an end does not
+    name, or lies behind; ``fills``: it is a backfill, for which every partition begins where ``begin`` says;
+    ``by_segments``: brokers know times of segments only. Pure."""
+    return [*_of_times(begin, until, facts, plan, fills, by_segments), *(() if fills else _of_offsets(until, facts))]
+
+
+def _of_offsets(until: Bound, facts: Sequence[PartitionFacts]) -> Iterator[str]:
+    if until.kind != "offsets":
+        return
+    if unnamed := [str(fact.partition) for fact in facts if fact.partition not in until.offsets]:
+        yield f"--until names no place in {listed(unnamed, most=3)}: what is not named is left alone"
+    for fact in facts:
+        if fact.until is not None and fact.until > fact.log_end:
+            yield f"{fact.partition}: --until {fact.until} lies behind the end of its log, which is {fact.log_end}"
+
+
+def _of_times(
+    begin: Bound, until: Bound, facts: Sequence[PartitionFacts], plan: ExportPlan, fills: bool, by_segments: bool
+) -> Iterator[str]:
+    coarse = " (before 0.10 brokers know the times of whole segments only)" if by_segments else ""
     there = [fact for fact in facts if fact.log_start < fact.log_end]
     begun = [fact for fact in there if fills or fact.committed is None]
     if begin.kind == "time" and begun and all((fact.begin or 0) >= fact.log_end for fact in begun):
         ends = "partitions without an offset begin at their ends, and what is there is not exported"
         what = "there is nothing to export" if fills else ends
-        notes.append(f"no message is as late as --from {begin}: {what}")
+        yield f"no message is as late as --from {begin}: {what}{coarse}"
     elif until.kind == "time" and there and all((fact.until or 0) >= fact.log_end for fact in there):
-        notes.append(f"no message is as late as --until {until}: the export ends where the logs end now")
+        yield f"no message is as late as --until {until}: the export ends where the logs end now{coarse}"
     elif there and not plan.ranges and not plan.left_out and (until.kind == "time" or _is_passed(until, there, fills)):
-        notes.append(f"--until {until} lies before all that is left to export: there is nothing to export")
-    return notes
+        coarse = coarse if until.kind == "time" else ""
+        yield f"--until {until} lies before all that is left to export: there is nothing to export{coarse}"
 
 
 def _is_passed(until: Bound, facts: Sequence[PartitionFacts], fills: bool) -> bool:

@@ -16,6 +16,12 @@ _MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _NO_PYTHON = re.compile(r'Cannot run program "([^"]+)".*?error=(?:2|13), ')
 _OTHER_PYTHON = re.compile(r"different version: ([\d.]+) than that in driver: ([\d.]+)")
 _OLD_JAVA = re.compile(r"UnsupportedClassVersionError|Unrecognized option: --add-|Unrecognized VM option 'IgnoreUnrec")
+# Of the shell that is to start it, and of Java itself.
+_NO_JVM = re.compile(
+    r"^.*(?:spark-submit|spark-class|/java): (?:.*: )?(?:not found|No such file or directory|Permission denied).*"
+    r"|^(?:Invalid|Too small|Too large|Incompatible|Unrecognized|Conflicting) .*(?:heap|option|collector|VM).*",
+    re.MULTILINE | re.IGNORECASE,
+)
 _RAISED = re.compile(r"^(?:: |Caused by: )?((?:\w+\.)*\w+(?:Error|Exception): .+)$", re.MULTILINE)
 _OF_SPARK: Final = ("org.apache.spark", "py4j.", "java.", "pyspark.")
 #: Module → the package to install.
@@ -30,6 +36,12 @@ def start_failure(master: str, log: str, why: str, keep: Callable[[], str]) -> Z
         return UnreachableError(
             f"the Spark master {master} does not take applications",
             f"check that it runs, and that its release is that of pyspark here; Spark's log: {keep()}",
+        )
+    master = re.sub(r"^local\[([^],]+),.*", r"local[\1]", master)  # as it is written; more is our own
+    if match := _NO_JVM.search(log):
+        return UsageError(
+            f"Spark's JVM does not start: {' '.join(match[0].split())[:_LINE]}",
+            "check SPARK_HOME, JAVA_HOME, and the options for Java among Spark's properties (spark.driver.memory, …)",
         )
     found = re.search(r"(?:Exception|Error)(?: in thread)?[^:\n]*: (.+)", log)
     raised = [line.partition(": ")[2] for line in _RAISED.findall(why)]

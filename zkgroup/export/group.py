@@ -144,7 +144,8 @@ class ExportGroup:
             committed_of(path, node) for path, node in zip(offset_paths(self.group, partitions), nodes, strict=True)
         ]
         logs = self._logs(partitions, [offset for offset, _ in committed], kafka, timeout)
-        begins, ends = (_resolve(bound, logs, kafka, timeout) for bound in (begin, until))
+        begins = _resolve(begin, logs, kafka, timeout, self._warn, "starts at")
+        ends = _resolve(until, logs, kafka, timeout, self._warn, "is exported up to")
         facts: list[PartitionFacts] = []
         for partition, (offset, version), node in zip(partitions, committed, nodes, strict=True):
             identity = (identities or {}).get(partition.topic)
@@ -200,7 +201,12 @@ def _until(bound: Bound, committed: int | None, resolved: int | None) -> int | N
 
 
 def _resolve(
-    bound: Bound, logs: Mapping[TopicPartition, tuple[int, int]], kafka: KafkaSettings, timeout: float
+    bound: Bound,
+    logs: Mapping[TopicPartition, tuple[int, int]],
+    kafka: KafkaSettings,
+    timeout: float,
+    warn: Callable[[str], None] = log.warning,
+    what: str = "starts at",
 ) -> dict[TopicPartition, int]:
     """The offset that a bound means in each partition; none where it means none."""
     match bound.kind:
@@ -218,7 +224,7 @@ def _resolve(
                 if offset is not None and p in logs
             }
         case "time":
-            return told_first_since(kafka, logs, bound.millis, timeout)
+            return told_first_since(kafka, logs, bound.millis, timeout, warn, what)
 
 
 def read_committed(

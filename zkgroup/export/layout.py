@@ -197,10 +197,14 @@ def parse_parts(text: str) -> tuple[Part, ...]:
     return tuple(part for part in PARTS if part in words)
 
 
+# Of the files beside IANA's zones those that mean another zone on each machine, or that count seconds otherwise.
+_NOT_IANA = re.compile(r"(?:localtime|posixrules|Factory)$|(?:posix|right)/")
+
+
 def parse_zone(text: str) -> str:
     """An IANA time zone's name, checked. Raises ``UsageError``."""
     try:
-        if text != text.strip() or not text:
+        if text != text.strip() or not text or _NOT_IANA.match(text):
             raise ValueError(text)
         ZoneInfo(text)
     except (OSError, ValueError, KeyError):  # ZoneInfoNotFoundError is a KeyError

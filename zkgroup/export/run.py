@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from zkgroup.errors import NotFoundError, RefusedError, UsageError
+from zkgroup.export.beginnings import NoOffsetError
 from zkgroup.export.book import Book
 from zkgroup.export.bounds import notes_on, refuse_backwards, refuse_unknown
 from zkgroup.export.claim import ExportClaim
@@ -50,6 +51,7 @@ from zkgroup.protocol.names import TopicPartition, validate_group_id, validate_t
 from zkgroup.protocol.ops import Get, Node
 from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry
+from zkgroup.servers.times import has_no_time_index
 from zkgroup.words import listed
 
 if TYPE_CHECKING:
@@ -133,12 +135,18 @@ class _Export:
         self._with.progress(Progress("planning", 0, 0))
         plan: ExportPlan | None = None
         if request.settle is None and not request.adopt and not self._unfinished():
-            plan, _ = self._plan(self._registry)
-            if not self._has_work(plan) and not has_garbage(self._lake, request.group):
-                self._tell(words_on(plan))
-                return summaries_of(plan, None)
-            if plan.ranges:
-                self._require_spark()
+            try:
+                plan, _ = self._plan(self._registry)
+            except NoOffsetError:
+                if request.join is None:
+                    raise
+                self._require_spark()  # what the others have read they commit as they give it up
+            else:
+                if not self._has_work(plan) and not has_garbage(self._lake, request.group):
+                    self._tell(words_on(plan))
+                    return summaries_of(plan, None)
+                if plan.ranges:
+                    self._require_spark()
         attempt = uuid.uuid4().hex
         with ExportClaim(self._registry, request.group, attempt, self._warn) as claim, ExitStack() as stack:
             tell("locked")
@@ -260,11 +268,9 @@ class _Export:
         if request.policies.recreated == "fail":
             refuse_other_cluster(group, self._lake, facts, last)
         plan = self._decide(facts, identities, tags, book)
-        if kafka.legacy_release is None:  # before 0.10 times are those of segments
-            plan = replace(
-                plan, notes=tuple(notes_on(request.start, request.until, facts, plan, fills=request.backfill))
-            )
         fills = request.backfill
+        notes = notes_on(request.start, request.until, facts, plan, fills=fills, by_segments=has_no_time_index(kafka))
+        plan = replace(plan, notes=tuple(notes))
         self._lake.refuse_overlap(in_no_file(plan.partitions, fills=fills), tags, request.group, fills=fills)
         if not request.backfill:
             book.refuse_others(plan.partitions, identities)
@@ -343,6 +349,8 @@ class _Export:
             # What other members read in the meantime is in no export of ours: that is how it is meant.
             policies = replace(policies, disagreement="group")
         if not request.backfill:
+            if request.until.kind == "offsets":  # what it does not name is left alone, whatever there is with it
+                facts = [fact for fact in facts if fact.partition in request.until.offsets]
             facts = book.complete(facts, identities, tags, policies.disagreement)
             facts = book.around_backfills(facts, identities)
             if policies.disagreement == "fail":

@@ -80,6 +80,11 @@ class SparkJobs:
         folder = self._scratch.path
         try:
             if self._log is not None:
+                if PORT in os.environ:
+                    raise UsageError(
+                        "--log: spark-submit has started Spark, and its own settings say where that writes its log",
+                        "leave it out; spark-submit's --driver-java-options name a log4j2 configuration",
+                    )
                 self._log_start = _size_for_appending(self._log)
             self._jvm = SparkJvm(folder, self._log_file(folder))
             self._start(folder, self._jvm)
@@ -255,8 +260,9 @@ class SparkJobs:
         return is_cluster(self._context.master)
 
     def _ship(self) -> None:
-        """On a cluster nobody has installed zkgroup, or just this version: our code travels with the job."""
-        if not self._is_cluster:
+        """On a cluster nobody has installed zkgroup, or just this version: our code travels with the job, as to another
+        Python of this machine."""
+        if not self._is_cluster and self._context.pythonExec == sys.executable:
             return
         folder = None if self._scratch is None else self._scratch.path
         if folder is None:  # a context that outlives this object hands the file to every new executor

@@ -121,7 +121,9 @@ def _list_offsets(
                 offset = future.result(max(0.1, deadline + 1 - time.monotonic())).offset
                 answer = None if offset < _NOWHERE else offset
             except KafkaException as error:
-                if error.args[0].code() not in UNREACHABLE:
+                if error.args[0].code() == KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT:
+                    answer = _NOWHERE  # kept in the format of 0.9: brokers (1.1) find nothing there by a time
+                elif error.args[0].code() not in UNREACHABLE:
                     answer = partition_error(partition, error.args[0], settings)
             except TimeoutError:
                 pass

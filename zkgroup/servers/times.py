@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -97,12 +97,18 @@ def first_since(
 
 
 def told_first_since(
-    settings: KafkaSettings, logs: Mapping[TopicPartition, tuple[int, int]], millis: int, timeout: float
+    settings: KafkaSettings,
+    logs: Mapping[TopicPartition, tuple[int, int]],
+    millis: int,
+    timeout: float,
+    tell: Callable[[str], None] = log.warning,
+    what: str = "starts at",
 ) -> dict[TopicPartition, int]:
-    """As ``first_since``, as a place within each log; doubts are warnings in the log."""
+    """As ``first_since``, as a place within each log; doubts are told, by default as warnings in the log, of a
+    partition that ``what`` that place."""
     found = first_since(settings, logs, millis, timeout)
     for partition, doubt in found.doubts.items():
-        log.warning("%s starts at %s: %s", partition, found.offsets[partition], doubt)
+        tell(f"{partition} {what} {found.offsets[partition]}: {doubt}")
     # Brokers that know segments only mean by "none" before the first.
     nothing = 0 if found.by_segments else 1
     return {
