@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,14 @@ from resets import drop_messages
 from support import wait_until
 
 from zkgroup.errors import RefusedError, UsageError
-from zkgroup.export.bounds import EARLIEST, LATEST, Bound, notes_on, parse_bound
+from zkgroup.export.bounds import LATEST, Bound, parse_bound
 from zkgroup.export.group import ExportGroup
 from zkgroup.export.lake import Lake
 from zkgroup.export.run import PartitionSummary
 from zkgroup.export.rundata import Manifest
 from zkgroup.export.store import FolderStore
 from zkgroup.export.verify import verify
-from zkgroup.export.words import ExportPlan, PartitionFacts, PartitionPlan, Policies
+from zkgroup.export.words import PartitionPlan, Policies
 from zkgroup.export.writing import overtaken
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Create, Ensure
@@ -33,7 +32,6 @@ from zkgroup.servers.registry import Registry
 
 Export = Callable[..., list[PartitionSummary]]
 Committed = Callable[..., int | None]
-NOON = 1_600_000_000_000
 
 
 @pytest.fixture
@@ -288,84 +286,6 @@ def test_limits_of_messages_and_bytes_take_several_runs(
     export(group, topic)
     found = [(m["partition"], m["offset"], m["value"]) for m in messages_in(tmp_path / "out")]
     assert found == sorted((record.partition, i // 2, record.value) for i, record in enumerate(sent))
-
-
-def test_times_and_offsets_bound_an_export(
-    export: Export, make_topic: Callable[..., str], kafka: KafkaSettings, unique: Callable[[str], str],
-    committed: Committed, tmp_path: Path,
-) -> None:  # fmt: skip
-    """From the first message of a time to the first of another; an offset file and offsets by name; a partition that is
-    not named is left where it is."""
-    topic = make_topic(2)
-    produce(kafka, topic, [Record(b"%d" % i, None, i % 2, NOON + i * 1000) for i in range(40)])
-    at_ten, at_thirty = (Bound("time", NOON + second * 1000) for second in (10, 30))
-    group = unique("times")
-    rows = export(group, topic, begin=at_ten, until=at_thirty)
-    assert [(row.start, row.end) for row in rows] == [(5, 15), (5, 15)]
-    rows = export(group, topic, until=Bound("time", NOON + 10**9))
-    assert [(row.start, row.end) for row in rows] == [(15, 20), (15, 20)]
-
-    group = unique("named")
-    named = partial(export, group, topic, root=tmp_path / "named")
-    rows = named(begin=parse_bound(f"{topic}:0=3,{topic}:1=4", group, "--from"), max_messages=2)
-    assert [(row.start, row.end) for row in rows] == [(3, 4), (4, 5)]
-    rows = named(until=parse_bound(f"{topic}:1=7", group, "--until"))
-    assert [(row.partition, row.start, row.end) for row in rows] == [(1, 5, 7)]
-    with pytest.raises(RefusedError, match=f"{topic}-0 is at 4, not at 9"):
-        named(begin=parse_bound(f"{topic}:0=9", group, "--from"))
-
-    path = tmp_path / "checkpoint"
-    path.write_text("".join(f"/consumers/other/offsets/{topic}/{p}:{10 + p}\n" for p in range(2)))
-    group = unique("file")
-    rows = export(group, topic, root=tmp_path / "third", begin=parse_bound(str(path), group, "--from"))
-    assert [(row.start, row.end) for row in rows] == [(10, 20), (11, 20)]
-
-
-def test_what_an_end_does_not_name_is_left_alone_and_told_of(
-    export: Export, make_topic: Callable[..., str], fill: Callable[..., object], unique: Callable[[str], str],
-    committed: Committed,
-) -> None:  # fmt: skip
-    """Also by a file that is older than a partition; and an end that the log has not."""
-    topic, group, told = make_topic(3), unique("group"), list[str]()
-    fill(topic, 30, 3)
-    rows = export(group, topic, begin=EARLIEST, until=parse_bound(f"{topic}:0=99", group, "--until"), warn=told.append)
-    assert [(row.start, row.end) for row in rows] == [(0, 10)]
-    assert [committed(group, topic, number) for number in range(3)] == [10, None, None]
-    assert told == [
-        f"--until names no place in {topic}-1, {topic}-2: what is not named is left alone",
-        f"{topic}-0: --until 99 lies behind the end of its log, which is 10",
-    ]
-
-
-def test_times_of_old_brokers_are_told_of_with_what_they_are() -> None:
-    """Before 0.10: an export that finds nothing says so there, too."""
-    facts = [PartitionFacts(TopicPartition("t", 0), None, None, 0, 9, begin=0, until=0)]
-    plan = ExportPlan("g", (), (), ())
-    until = Bound("time", NOON)
-    for by_segments in (False, True):
-        (note,) = notes_on(EARLIEST, until, facts, plan, fills=False, by_segments=by_segments)
-        assert note.startswith(f"--until {until} lies before all that is left to export")
-        assert ("whole segments only" in note) == by_segments
-
-
-def test_a_file_of_others_is_refused_without_options_that_are_not_there(tmp_path: Path) -> None:
-    """One of several groups; of one, whoever it is, the offsets are taken."""
-    path = tmp_path / "two"
-    path.write_text("/consumers/a/offsets/t/0:5\n/consumers/b/offsets/t/0:6\n")
-    assert parse_bound(str(path), "b", "--from").offsets == {TopicPartition("t", 0): 6}
-    with pytest.raises(UsageError, match="has offsets of groups a, b, and not of c: give a file of one group"):
-        parse_bound(str(path), "c", "--from")
-
-
-@pytest.mark.parametrize("option", ["--from", "--until"])
-@pytest.mark.parametrize("text", ["", "nowhere", "@noon", "@2020-13-01", "t:0=1,t:0=2", "t:0", "-1"])
-def test_bounds_that_mean_nothing_are_refused(text: str, option: str) -> None:
-    """With the ways to write one, in words that are right for this option."""
-    with pytest.raises(UsageError, match=f"^{option} ") as raised:
-        parse_bound(text, "group", option)
-    assert "start" not in str(raised.value)
-    assert option == "--from" or "earliest" not in str(raised.value)
-    assert not text.startswith("@") or f"{option} {text!r} is no time" in raised.value.message
 
 
 def test_a_backfill_fills_what_is_missing_and_moves_nobody(
