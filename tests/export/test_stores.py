@@ -222,8 +222,10 @@ def test_what_a_store_withholds_is_told_from_what_is_broken(place: Uri, store: S
                 harm if request.method == "GET" and "whole" in request.path else None
             )
             for look in (read_footer, offsets_held):
-                with pytest.raises(UnopenedFileError, match=r"whole\.parquet cannot be read: "):
+                with pytest.raises(UnopenedFileError, match=r"whole\.parquet cannot be read: ") as raised:
                     look(withheld, "whole.parquet")
+                assert "sig=" not in str(raised.value)
+                assert "\n" not in str(raised.value)
 
 
 WRITE = """

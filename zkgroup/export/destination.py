@@ -153,7 +153,12 @@ def _address(scheme: str, uri: str, environment: Mapping[str, str]) -> ObjectAdd
     key = unquote(user) if user and scheme == "s3" else None
     hidden = [text for text in (secret, user if scheme == "s3" else None, parts.query) if text]
     if scheme != "s3":  # Azure's keys stand there
-        hidden += [text for _, value in parse_qsl(parts.query) if len(value) >= _KEY for text in (value, quote(value))]
+        hidden += [
+            text
+            for _, value in parse_qsl(parts.query)
+            if len(value) >= _KEY
+            for text in (value, quote(value), quote(value, safe=""))
+        ]
     return ObjectAddress(
         scheme, container, prefix, shown, uri, options, key, unquote(secret) if secret else None, tuple(hidden)
     )

@@ -98,6 +98,7 @@ def cleaned(address: ObjectAddress, error: Exception) -> str:
     """What pyarrow says, on one line, without what may be secret."""
     said = " ".join(str(error).split())
     said = said.replace(address.uri, address.shown)
+    said = re.sub(r"(https?://[^\s?'\"]+)\?[^\s'\"]*", r"\1", said)  # Azure's signatures, written in any way
     for hidden in sorted({address.secret or "", address.key or "", *address.hidden} - {""}, key=len, reverse=True):
         said = said.replace(hidden, "***")
     said = re.sub(r" ?\(Request ID: [^)]*\)", "", said)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -166,7 +167,12 @@ def _opened(store: Store, name: str) -> Iterator[_Watched]:
 
 
 def _unreadable(store: Store, name: str, error: Exception, *, withheld: bool = False) -> UnreadableFileError:
-    told = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
+    if isinstance(store.destination, Path):
+        told = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
+    else:
+        from zkgroup.export.filesystems import cleaned  # with what pyarrow has of stores: not for folders
+
+        told = cleaned(store.destination, error)
     why = told.splitlines()[0].rstrip(".")
     if withheld:
         return UnopenedFileError(
