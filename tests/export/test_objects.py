@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 from export_points import Export, Points, driven
@@ -249,6 +250,11 @@ def test_a_store_that_is_not_there_or_denies_is_told_in_our_words() -> None:
         error = told_failure(silent, "cannot list", OSError(said))
         assert type(error) is ZkgroupError
         assert error.message.startswith("cannot list s3://bkt/lake: the store does not allow it to these credentials")
+    # Azure's words begin with an address that may be long.
+    long = told_failure(silent, "cannot list", OSError(f"{'x' * 600} Azure Error: [AuthorizationFailure] 403 no"))
+    assert "not allow it to these credentials" in long.message
+    stalled = "google::cloud::Status(DEADLINE_EXCEEDED: Retry policy exhausted: CURL error [28]=Timeout was reached)"
+    assert isinstance(told_failure(silent, "cannot list", pa.ArrowException(stalled)), UnreachableError)
     assert "odd" in told_failure(silent, "cannot list", OSError("AWS Error odd")).message
 
 

@@ -49,7 +49,14 @@ def test_folders_are_named_by_path_or_file_uri(uri: str, path: str) -> None:
             "s3://",
             "s3:///x",
         ],
-        *["s3://b/x?endpoint=h", "s3://b/x?scheme=ftp", "s3://b/x#y", "s3://b/a//b", "s3://b/../c"],
+        *[
+            "s3://b/x?endpoint=h",
+            "s3://b/x?scheme=ftp",
+            "gs://b/x?scheme=ftp",
+            "s3://b/x#y",
+            "s3://b/a//b",
+            "s3://b/../c",
+        ],
     ],
 )
 def test_other_destinations_are_refused_in_words(uri: str) -> None:
@@ -89,6 +96,7 @@ def test_a_key_that_is_torn_is_refused_and_not_quoted(uri: str) -> None:
         "abfs://account.dfs.core.windows.net/lake/a",
         "abfs://lake@account.blob.core.windows.net/a",
         "abfs://account@127.0.0.1/lake/a",
+        "abfs://account.blob.core.windows.net/",
         "abfs://lake:geheim@account.dfs.core.windows.net/a",
         "abfss://:geheim@account.blob.core.windows.net/lake/a",
     ],

@@ -228,6 +228,20 @@ def test_what_a_store_withholds_is_told_from_what_is_broken(place: Uri, store: S
                 assert "\n" not in str(raised.value)
 
 
+def test_a_bucket_that_may_not_be_looked_at_itself_is_taken(gs: Uri, unique: Callable[[str], str]) -> None:
+    """Google's roles for objects let them be listed, and no more of the bucket; one that hides all is named."""
+    name, store = unique("out"), open_store(parse_destination(gs("")))
+    assert isinstance(store, ObjectStore)
+    with HarmfulProxy(port_of(store)) as proxy:
+        asked = open_store(parse_destination(gs(name, port=proxy.port)))
+        proxy.choose = lambda request: "forbid" if request.path.partition("?")[0].endswith("/b/lake") else None
+        asked.check()
+        assert proxy.harmed
+        proxy.choose = lambda _: "forbid"
+        with pytest.raises(ZkgroupError, match="cannot look at gs://lake: the store does not allow it"):
+            asked.check()
+
+
 WRITE = """
 import sys
 from zkgroup.export.destination import parse_destination

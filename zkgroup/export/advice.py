@@ -25,7 +25,7 @@ def remedy_for(problems: Iterable[VerifyRow], destination: Destination, *, unfin
     if any(row.mend in ("move", "refill", "readopt") for row in found):
         ways.append("restore what is damaged from a copy, put back what was renamed or moved, or move it away")
     if any(row.mend == "open" for row in found):
-        ways.append("let this user read what cannot be read, or move it out of the destination")
+        ways.append("let this user read what cannot be read, if its store answers, or move it out of the destination")
     if any(row.mend == "undo" for row in found):
         ways.append(
             "of what is there twice move one file away with the folder of the run that wrote it (its footer names it)"

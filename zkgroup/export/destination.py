@@ -136,10 +136,11 @@ def _address(scheme: str, uri: str, environment: Mapping[str, str]) -> ObjectAdd
         _check_s3(options)
         options = _s3_environment(environment, options)
     elif scheme in AZURE:
-        _check_azure(scheme, host, user, secret)
         container = unquote(user) if user else parts.path.strip("/").partition("/")[0]
+        _check_azure(scheme, host, container, user, secret)
     else:
         container = host
+        _check_scheme(scheme, options)
     prefix = unquote(parts.path).strip("/")
     if scheme in AZURE and not user:
         prefix = prefix.partition("/")[2]
@@ -171,20 +172,26 @@ def _check_s3(options: Mapping[str, str]) -> None:
                 f"s3: destinations have no option {name[:40]!r}",
                 f"{', '.join(_S3_OPTIONS)}; credentials come from the environment (AWS_ACCESS_KEY_ID, …)",
             )
+    _check_scheme("s3", options)
+
+
+def _check_scheme(scheme: str, options: Mapping[str, str]) -> None:
     if options.get("scheme", "https") not in ("http", "https"):
-        raise UsageError("the scheme of an s3: destination's endpoint is http or https", "leave it out for https")
+        raise UsageError(
+            f"the scheme of an endpoint is http or https, also in the {scheme}: destination", "leave it out for https"
+        )
 
 
-def _check_azure(scheme: str, host: str, user: str | None, secret: str | None) -> None:
+def _check_azure(scheme: str, host: str, container: str, user: str | None, secret: str | None) -> None:
     """What pyarrow (26) makes of other hosts is another container, and of a password nothing."""
     if secret is not None:
         raise UsageError(
             f"the {scheme}: destination has a key in it, which is not taken from there",
             "give a SAS (?sv=…&sig=…), or what Azure's own clients take: AZURE_TENANT_ID, AZURE_CLIENT_ID, …",
         )
-    if not host.endswith(_AZURE_HOSTS) or bool(user) != host.endswith(_AZURE_HOSTS[0]):
+    if not container or not host.endswith(_AZURE_HOSTS) or bool(user) != host.endswith(_AZURE_HOSTS[0]):
         raise UsageError(
-            f"the {scheme}: destination names no account",
+            f"the {scheme}: destination names no account, or no container",
             f"write it like {scheme}://CONTAINER@ACCOUNT{_AZURE_HOSTS[0]}/PREFIX; another cloud's hosts are options: "
             "?blob_storage_authority=.blob.HOST&dfs_storage_authority=.dfs.HOST",
         )

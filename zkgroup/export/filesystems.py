@@ -36,6 +36,7 @@ _DEFAULTS: Final[Mapping[str, str]] = {
 }
 # Seconds that Azure's client is given to find credentials: it asks the network for some.
 _FINDING: Final = 60.0
+_LINE: Final = 400
 
 
 def open_filesystem(address: ObjectAddress) -> Any:
@@ -95,27 +96,31 @@ def check_credentials(address: ObjectAddress) -> None:
 
 
 def cleaned(address: ObjectAddress, error: Exception) -> str:
-    """What pyarrow says, on one line, without what may be secret."""
+    """What pyarrow says, on one line of some length, without what may be secret."""
+    return _all_of(address, error)[:_LINE] or type(error).__name__
+
+
+def _all_of(address: ObjectAddress, error: Exception) -> str:
     said = " ".join(str(error).split())
-    said = said.replace(address.uri, address.shown)
+    said = said.replace(uri_with_defaults(address), address.shown).replace(address.uri, address.shown)
     said = re.sub(r"(https?://[^\s?'\"]+)\?[^\s'\"]*", r"\1", said)  # Azure's signatures, written in any way
     for hidden in sorted({address.secret or "", address.key or "", *address.hidden} - {""}, key=len, reverse=True):
         said = said.replace(hidden, "***")
-    said = re.sub(r" ?\(Request ID: [^)]*\)", "", said)
-    return said[:400] or type(error).__name__
+    return re.sub(r" ?\(Request ID: [^)]*\)", "", said)
 
 
 # Of AWS's client, and of the libraries that Google's, Azure's and Hadoop's are made of.
 _SILENT: Final = re.compile(
     r"NETWORK_CONNECTION|curlCode: (?:5|6|7|28|35|52|55|56)\b|REQUEST_TIMEOUT|[Cc]ould ?n[o']t (?:connect|resolve)|"
-    r"[Cc]onnection refused|[Tt]imed out|UNAVAILABLE|UnknownHostException|ConnectException"
+    r"[Cc]onnection refused|[Tt]imed out|Timeout was reached|UNAVAILABLE|DEADLINE_EXCEEDED|UnknownHostException|"
+    r"ConnectException"
 )
 _NONE: Final = "Azure's client found none"
 _DENIED: Final = re.compile(
-    rf"{_NONE}|OAuth2 access token|ACCESS_DENIED|INVALID_ACCESS_KEY_ID|INVALID_CLIENT_TOKEN_ID|"
-    r"SIGNATURE_DOES_NOT_MATCH|UNRECOGNIZED_CLIENT|MISSING_AUTHENTICATION_TOKEN|EXPIRED_TOKEN|ExpiredToken|"
-    r"HTTP status (?:401|403)|PERMISSION_DENIED|UNAUTHENTICATED|AuthenticationFailed|"
-    r"Authorization(?:Failure|PermissionMismatch)|AccessControlException"
+    rf"{_NONE}|AuthenticationException|Failed to get token|OAuth2 access token|ACCESS_DENIED|INVALID_ACCESS_KEY_ID|"
+    r"INVALID_CLIENT_TOKEN_ID|SIGNATURE_DOES_NOT_MATCH|UNRECOGNIZED_CLIENT|MISSING_AUTHENTICATION_TOKEN|EXPIRED_TOKEN|"
+    r"ExpiredToken|HTTP status (?:401|403)|Azure Error: \[\w*\] 40[13]\b|PERMISSION_DENIED|UNAUTHENTICATED|"
+    r"AuthenticationFailed|Authorization(?:Failure|PermissionMismatch)|AccessControlException"
 )
 # What to look at: where the store is, and who asks.
 _REMEDIES: Final[Mapping[str, tuple[str, str]]] = {
@@ -126,17 +131,22 @@ _REMEDIES: Final[Mapping[str, tuple[str, str]]] = {
 }
 
 
+def is_denied(said: str) -> bool:
+    """Whether a store's words mean that these credentials may not."""
+    return _DENIED.search(said) is not None
+
+
 def told_failure(address: ObjectAddress, what: str, error: Exception, place: str = "") -> ZkgroupError:
     """The error for ``what`` pyarrow could not do at ``place`` (``address`` itself by default), in our words where the
     cause is plain, in the store's own elsewhere. Its words are logged."""
-    said, what = cleaned(address, error), f"{what} {place or address}"
+    said, what = _all_of(address, error), f"{what} {place or address}"
     log.info("%s: %s", what, said)
     where, who = _REMEDIES.get("abfs" if address.scheme in AZURE else address.scheme, _REMEDIES["hdfs"])
     if _SILENT.search(said):
         return UnreachableError(f"{what}: the store does not answer", f"check {where}, then run it again")
-    if _DENIED.search(said):
+    if is_denied(said):
         return ZkgroupError(
             f"{what}: the store does not allow it to these credentials, or does not know them",
             f"check {who} and what they may do there, then run it again",
         )
-    return ZkgroupError(f"{what}: {said}", "see to the store, then run it again")
+    return ZkgroupError(f"{what}: {said[:_LINE] or type(error).__name__}", "see to the store, then run it again")

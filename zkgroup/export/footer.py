@@ -176,7 +176,8 @@ def _unreadable(store: Store, name: str, error: Exception, *, withheld: bool = F
     why = told.splitlines()[0].rstrip(".")
     if withheld:
         return UnopenedFileError(
-            f"{store.uri}/{name} cannot be read: {why}", f"let this user read {name}, or move it out of the destination"
+            f"{store.uri}/{name} cannot be read: {why}",
+            f"let this user read {name}, if its store answers, or move it out of the destination",
         )
     return UnreadableFileError(
         f"{store.uri}/{name} cannot be read: {why}", f"restore {name} from a copy, or move it away"

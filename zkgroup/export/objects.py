@@ -21,7 +21,7 @@ import pyarrow.fs as pafs
 
 from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.export.destination import AZURE, ObjectAddress, child
-from zkgroup.export.filesystems import FAILURES, check_credentials, open_filesystem, told_failure
+from zkgroup.export.filesystems import FAILURES, check_credentials, is_denied, open_filesystem, told_failure
 from zkgroup.export.refusals import taken_name
 from zkgroup.export.words import StoredFile
 
@@ -78,11 +78,22 @@ class ObjectStore:
         except FileNotFoundError:
             found = pafs.FileType.NotFound
         except FAILURES as error:
+            if is_denied(str(error)) and self._may_be_listed():
+                return
             scheme, _, rest = self.uri.partition("://")
             where = f"{scheme}://{rest.partition('/')[0]}"
             raise told_failure(self.address, "cannot look at", error, where) from None
         if found != pafs.FileType.Directory:
             raise UsageError(f"cannot write to {self.uri}: there is no {container}", "make it, or choose another --to")
+
+    def _may_be_listed(self) -> bool:
+        """What an export needs of a bucket, without being allowed to look at the bucket itself: as Google's roles for
+        objects are."""
+        try:
+            self.names("")
+        except ZkgroupError:
+            return False
+        return True
 
     def exists(self) -> bool:
         return bool(self.names(""))
