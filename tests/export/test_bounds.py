@@ -47,7 +47,7 @@ def test_times_and_offsets_bound_an_export(
     rows = named(begin=parse_bound(f"{topic}:0=3,{topic}:1=4", group, "--from"), max_messages=2)
     assert [(row.start, row.end) for row in rows] == [(3, 4), (4, 5)]
     rows = named(until=parse_bound(f"{topic}:1=7", group, "--until"))
-    assert [(row.partition, row.start, row.end) for row in rows] == [(1, 5, 7)]
+    assert [(row.start, row.end) for row in rows] == [(4, 4), (5, 7)]
     with pytest.raises(RefusedError, match=f"{topic}-0 is at 4, not at 9"):
         named(begin=parse_bound(f"{topic}:0=9", group, "--from"))
 
@@ -58,20 +58,28 @@ def test_times_and_offsets_bound_an_export(
     assert [(row.start, row.end) for row in rows] == [(10, 20), (11, 20)]
 
 
-def test_what_an_end_does_not_name_is_left_alone_and_told_of(
+def test_what_an_end_does_not_name_is_told_of_and_begun(
     export: Export, make_topic: Callable[..., str], fill: Callable[..., object], unique: Callable[[str], str],
     committed: Committed,
 ) -> None:  # fmt: skip
-    """Also by a file that is older than a partition; and an end that the log has not."""
+    """Also by a file that is older than a partition; and an end that the log has not. The next export goes on with all
+    of them, from where the first was told to begin: none is new to it."""
     topic, group, told = make_topic(3), unique("group"), list[str]()
     fill(topic, 30, 3)
     rows = export(group, topic, begin=EARLIEST, until=parse_bound(f"{topic}:0=99", group, "--until"), warn=told.append)
-    assert [(row.start, row.end) for row in rows] == [(0, 10)]
-    assert [committed(group, topic, number) for number in range(3)] == [10, None, None]
+    assert [(row.start, row.end) for row in rows] == [(0, 10), (0, 0), (0, 0)]
+    assert [committed(group, topic, number) for number in range(3)] == [10, 0, 0]
     assert told == [
-        f"--until names no place in {topic}-1, {topic}-2: what is not named is left alone",
+        f"--until names no place in {topic}-1, {topic}-2: of what is not named nothing is exported",
         f"{topic}-0: --until 99 lies behind the end of its log, which is 10",
     ]
+    fill(topic, 3, 3)
+    told.clear()
+    assert [(row.start, row.end) for row in export(group, topic, warn=told.append)] == [(10, 11), (0, 11), (0, 11)]
+    assert told == []
+    begin, until = (parse_bound(f"{topic}:{number}=5", group, "--until") for number in (1, 0))
+    assert export(group, topic, backfill=True, begin=begin, until=until, warn=told.append) == []
+    assert told == [f"--until names no place in {topic}-1: of what is not named nothing is exported"]
 
 
 def test_times_of_old_brokers_are_told_of_with_what_they_are() -> None:

@@ -313,7 +313,7 @@ def test_commands_name_the_destination_without_its_secrets() -> None:
     named = export_command(s3, "--status")
     assert named == "zkgroup export --to 's3://b/p?endpoint_override=store:9000&scheme=http' --status"
     assert export_command(parse_destination("s3://b/p", {}), "--status") == "'zkgroup export --to s3://b/p --status'"
-    azure = parse_destination("abfs://box@account/p?account_key=very-secret-key", {})
+    azure = parse_destination("abfs://box@account.dfs.core.windows.net/p?account_key=very-secret-key", {})
     assert export_command(azure, "--status") == "'zkgroup export --to URI --status'"
 
 

@@ -138,6 +138,10 @@ def test_a_spark_that_has_no_log_is_told_by_what_it_raised() -> None:
             "JVM does not start: Invalid maximum heap size: -Xmxabc",
         ),
         ("Error occurred during initialization of VM\nToo small maximum heap", UsageError, "Too small maximum heap"),
+        (
+            "Error occurred during initialization of VM\nCould not reserve enough space for 1048574951KB object heap",
+            UsageError, "Could not reserve enough space",
+        ),
         ("sh: 1: exec: /nowhere/bin/spark-submit: not found", UsageError, "/nowhere/bin/spark-submit: not found"),
     ],
 )  # fmt: skip

@@ -19,9 +19,6 @@ from exports import files_in, messages_in, published_in
 from spark_cluster import HOME, Standalone, kill_group, python_without, standalone
 from support import fresh_name, numbered, wait_until
 
-from zkgroup.errors import UsageError
-from zkgroup.export.gateway import PORT
-from zkgroup.export.spark import SparkJobs
 from zkgroup.sandbox.processes import Process
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import create_topic, produce
@@ -243,15 +240,15 @@ def test_spark_submit_runs_it(
     assert "submitted" in (workers[0]._log("master")).read_text()
 
 
-def test_a_log_that_spark_submit_writes_is_not_ours_to_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_spark_submit_writes_is_not_ours_to_place(
+    env: dict[str, str], topic: str, unique: Callable[[str], str], tmp_path: Path
+) -> None:
     """Its JVM runs already; an empty file would say that there was nothing to say."""
-    monkeypatch.setenv(PORT, "1")
-    with (
-        pytest.raises(UsageError, match="--log: spark-submit has started Spark"),
-        SparkJobs(None, {}, log=tmp_path / "spark.log"),
-    ):
-        pass
-    assert not (tmp_path / "spark.log").exists()
+    log = tmp_path / "spark.log"
+    done = submitted(env, ["--master", "local[1]"], [*export(topic, unique("group"), tmp_path), "--log", str(log)])
+    assert done.returncode == 2
+    assert "zkgroup: --log: spark-submit has started Spark" in done.stdout + done.stderr
+    assert not log.exists()
 
 
 def test_spark_submit_tells_why_spark_does_not_start(

@@ -41,7 +41,7 @@ class Troubles:
         for kind, (template, remedy) in _REFUSALS.items():
             if texts := self.found.get(kind):
                 count = counted(len(texts), "partition")
-                raise (NoOffsetError if kind == "unknown" else RefusedError)(
+                raise (NoOffsetError if kind in ("unknown", "new") else RefusedError)(
                     template.format(group=self.group, count=count, lost=lost, few=listed(texts, most=_SHOWN)), remedy
                 )
 

@@ -117,15 +117,16 @@ def notes_on(
     """What times come to that no message has, or that leave nothing to export, and which partitions an end does not
     name, or lies behind; ``fills``: it is a backfill, for which every partition begins where ``begin`` says;
     ``by_segments``: brokers know times of segments only. Pure."""
-    return [*_of_times(begin, until, facts, plan, fills, by_segments), *(() if fills else _of_offsets(until, facts))]
+    return [*_of_times(begin, until, facts, plan, fills, by_segments), *_of_offsets(until, facts, fills)]
 
 
-def _of_offsets(until: Bound, facts: Sequence[PartitionFacts]) -> Iterator[str]:
+def _of_offsets(until: Bound, facts: Sequence[PartitionFacts], fills: bool) -> Iterator[str]:
     if until.kind != "offsets":
         return
-    if unnamed := [str(fact.partition) for fact in facts if fact.partition not in until.offsets]:
-        yield f"--until names no place in {listed(unnamed, most=3)}: what is not named is left alone"
-    for fact in facts:
+    begun = (fact.partition for fact in facts if not fills or fact.begin is not None)
+    if unnamed := [str(partition) for partition in begun if partition not in until.offsets]:
+        yield f"--until names no place in {listed(unnamed, most=3)}: of what is not named nothing is exported"
+    for fact in () if fills else facts:  # a backfill's are told of as it is planned
         if fact.until is not None and fact.until > fact.log_end:
             yield f"{fact.partition}: --until {fact.until} lies behind the end of its log, which is {fact.log_end}"
 

@@ -19,7 +19,8 @@ _OLD_JAVA = re.compile(r"UnsupportedClassVersionError|Unrecognized option: --add
 # Of the shell that is to start it, and of Java itself.
 _NO_JVM = re.compile(
     r"^.*(?:spark-submit|spark-class|/java): (?:.*: )?(?:not found|No such file or directory|Permission denied).*"
-    r"|^(?:Invalid|Too small|Too large|Incompatible|Unrecognized|Conflicting) .*(?:heap|option|collector|VM).*",
+    r"|^(?:Invalid|Too small|Too large|Could not reserve|Incompatible|Unrecognized|Conflicting) .*"
+    r"(?:heap|option|collector|VM).*",
     re.MULTILINE | re.IGNORECASE,
 )
 _RAISED = re.compile(r"^(?:: |Caused by: )?((?:\w+\.)*\w+(?:Error|Exception): .+)$", re.MULTILINE)

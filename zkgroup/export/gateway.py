@@ -27,7 +27,7 @@ from pyspark.version import __version__ as spark_version
 
 from zkgroup.environment import childs_environment
 from zkgroup.export.classes import ClassArchive
-from zkgroup.export.master import encode_properties
+from zkgroup.export.master import PORT, encode_properties
 from zkgroup.guard import Guard
 from zkgroup.java import find_java
 
@@ -37,7 +37,7 @@ _POLL: Final = 0.05
 _STOP: Final = 10.0
 _ARCHIVED: Final = 60.0  # seconds for a JVM that makes an archive of its classes
 #: ``spark-submit`` gives these to the Python that it runs.
-PORT, SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
+SECRET: Final = "PYSPARK_GATEWAY_SECRET"
 
 # The child tells the guard its id before it becomes Spark: an owner that dies right here leaves nothing behind. Ctrl-C
 # is for the driver alone. What was its standard output until then is the guard's pipe.

@@ -16,6 +16,8 @@ from zkgroup.errors import UnreachableError, UsageError
 
 #: All cores of this machine.
 DEFAULT_MASTER: Final = "local[*]"
+#: The variable in which spark-submit tells where the JVM listens that it has started.
+PORT: Final = "PYSPARK_GATEWAY_PORT"
 
 _KNOWN = re.compile(r"local(\[.*\]|-cluster\[.*\])?|spark://.+|yarn|k8s://.+", re.DOTALL)
 _LOCAL = re.compile(r"local(?:\[([0-9]+|\*)\])?")
@@ -43,6 +45,15 @@ def choose_master(named: str | None, conf: Mapping[str, str]) -> str:
 def is_cluster(master: str) -> bool:
     """Whether executors are processes apart from the driver's, on other machines for all we know."""
     return re.match(r"local(\[|$)", master) is None
+
+
+def refuse_log_elsewhere(log: Path | None, environment: Mapping[str, str]) -> None:
+    """Raise ``UsageError`` for a log that is asked for of a JVM that spark-submit has started."""
+    if log is not None and PORT in environment:
+        raise UsageError(
+            "--log: spark-submit has started Spark, and its own settings say where that writes its log",
+            "leave it out; spark-submit's --driver-java-options name a log4j2 configuration",
+        )
 
 
 def refuse_if_silent(master: str) -> None:

@@ -9,6 +9,7 @@ what is new.
 from __future__ import annotations
 
 import logging
+import os
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
@@ -26,7 +27,7 @@ from zkgroup.export.group import ExportGroup
 from zkgroup.export.lake import Lake
 from zkgroup.export.layout import LayoutWish, parse_compression
 from zkgroup.export.leftovers import has_garbage, remove_garbage
-from zkgroup.export.master import choose_master, refuse_if_silent
+from zkgroup.export.master import choose_master, refuse_if_silent, refuse_log_elsewhere
 from zkgroup.export.neighbours import binding_layout
 from zkgroup.export.packages import require
 from zkgroup.export.passing_over import passed_over, words_on
@@ -349,8 +350,6 @@ class _Export:
             # What other members read in the meantime is in no export of ours: that is how it is meant.
             policies = replace(policies, disagreement="group")
         if not request.backfill:
-            if request.until.kind == "offsets":  # what it does not name is left alone, whatever there is with it
-                facts = [fact for fact in facts if fact.partition in request.until.offsets]
             facts = book.complete(facts, identities, tags, policies.disagreement)
             facts = book.around_backfills(facts, identities)
             if policies.disagreement == "fail":
@@ -380,6 +379,7 @@ class _Export:
             return
         require("pyspark", "pyarrow")
         find_java()
+        refuse_log_elsewhere(self._request.log, os.environ)
         refuse_if_silent(choose_master(self._request.master, self._request.conf))
 
     def _spark(self) -> SparkJobs:

@@ -30,9 +30,9 @@ import zkgroup
 from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.export import failures
 from zkgroup.export.answers import Answers
-from zkgroup.export.gateway import PORT, SparkJvm, environment_variables
+from zkgroup.export.gateway import SparkJvm, environment_variables
 from zkgroup.export.job import STOP, Idleness, Job
-from zkgroup.export.master import choose_master, is_cluster
+from zkgroup.export.master import PORT, choose_master, is_cluster
 from zkgroup.export.properties import default_properties, own_properties
 from zkgroup.export.scratch import ScratchFolder
 from zkgroup.export.taskdata import Answer, DoneAnswer, TaskSettings, done_or_raise
@@ -80,11 +80,6 @@ class SparkJobs:
         folder = self._scratch.path
         try:
             if self._log is not None:
-                if PORT in os.environ:
-                    raise UsageError(
-                        "--log: spark-submit has started Spark, and its own settings say where that writes its log",
-                        "leave it out; spark-submit's --driver-java-options name a log4j2 configuration",
-                    )
                 self._log_start = _size_for_appending(self._log)
             self._jvm = SparkJvm(folder, self._log_file(folder))
             self._start(folder, self._jvm)
