@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkgroup.errors import RefusedError
+from zkgroup.export.beginnings import NoOffsetError
 from zkgroup.export.intervals import subtract
 from zkgroup.export.passing_over import passed_over
 from zkgroup.export.plan import make_backfill, make_plan, share_out
@@ -166,6 +167,16 @@ def test_what_is_said_of_missing_offsets_is_not_said_of_new_partitions() -> None
         make_plan("g", [replace(new, begin=9)])
     assert make_plan("g", [replace(new, begin=2)]).partitions[0].start == 2
     assert make_plan("g", [replace(new, begin=7, exact=True)]).partitions[0].start == 7
+
+
+def test_what_members_may_still_commit_is_refused_apart() -> None:
+    """A joined export looks again when it has its share: for offsets of partitions that no run knows as well."""
+    for fact in (PartitionFacts(T0, None, None, 0, 9), PartitionFacts(T0, None, None, 0, 9, fresh=True)):
+        with pytest.raises(NoOffsetError):
+            make_plan("g", [fact])
+    with pytest.raises(RefusedError) as raised:
+        make_plan("g", [replace(GOOD, committed=99)])
+    assert type(raised.value) is RefusedError
 
 
 def test_offsets_given_by_name_never_move_a_group() -> None:
