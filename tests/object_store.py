@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -36,26 +36,35 @@ def uri_of(port: int, place: str) -> str:
 @contextlib.contextmanager
 def object_server(log: Path) -> Iterator[int]:
     """A running server; its port."""
+    command = [sys.executable, "-m", "moto.server", "-H", HOST, "-p"]
+    with serving(lambda port: [*command, str(port)], log, _answers, CREDENTIALS) as port:
+        yield port
+
+
+@contextlib.contextmanager
+def serving(
+    command: Callable[[int], list[str]], log: Path, answers: Callable[[int], bool], environment: Mapping[str, str]
+) -> Iterator[int]:
+    """A server's process, on a port of its own, once it ``answers`` there; the port."""
     with socket.socket() as free:
         free.bind((HOST, 0))
         port: int = free.getsockname()[1]
     with log.open("wb") as out:
-        server = subprocess.Popen(
-            [sys.executable, "-m", "moto.server", "-H", HOST, "-p", str(port)],
-            stdout=out,
-            stderr=out,
-            env=os.environ | CREDENTIALS,
-        )
+        server = subprocess.Popen(command(port), stdout=out, stderr=out, env={**os.environ, **environment})
+
+    def ready() -> bool:
+        assert server.poll() is None, log.read_text()
+        return answers(port)
+
     try:
-        wait_until(lambda: _answers(port, server, log), timeout=60)
+        wait_until(ready, timeout=60)
         yield port
     finally:
         server.kill()
         server.wait(20)
 
 
-def _answers(port: int, server: subprocess.Popen[bytes], log: Path) -> bool:
-    assert server.poll() is None, log.read_text()
+def _answers(port: int) -> bool:
     try:
         with urllib.request.urlopen(f"http://{HOST}:{port}/", timeout=5) as answer:
             return bool(answer.status == 200)

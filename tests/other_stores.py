@@ -10,15 +10,14 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlencode
 
 import pyarrow.fs as pafs
 import pytest
-from support import wait_until
+from object_store import HOST, serving
 
-HOST = "127.0.0.1"
 BUCKET = "lake"
 # Azurite's own, as its README has them.
 _ACCOUNT = "devstoreaccount1"
@@ -31,9 +30,9 @@ def google_uri(port: int, prefix: str) -> str:
     return f"gs://anonymous@{BUCKET}/{prefix}?{urlencode(endpoint)}"
 
 
-def azure_uri(port: int, prefix: str, allowed: str = "racwdl") -> str:
-    """The same of Azurite's container, with a signature for it (SAS) that permits what is ``allowed``."""
-    there = f"{HOST}:{port}"
+def azure_uri(port: int, prefix: str) -> str:
+    """The same of Azurite's container, with a signature for it (SAS) that permits all that exports do."""
+    there, allowed = f"{HOST}:{port}", "racwdl"
     fields = {"sv": "2021-06-08", "sr": "c", "sp": allowed, "se": "2099-01-01T00:00:00Z"}
     signed = [allowed, "", fields["se"], f"/blob/{_ACCOUNT}/{BUCKET}", "", "", "", fields["sv"], "c", *[""] * 7]
     digest = hmac.new(base64.b64decode(_KEY), "\n".join(signed).encode(), hashlib.sha256).digest()
@@ -46,7 +45,8 @@ def azure_uri(port: int, prefix: str, allowed: str = "racwdl") -> str:
 def google_server(log: Path) -> Iterator[int]:
     """A running emulator of Google's store, with ``BUCKET``; its port."""
     start = [sys.executable, "-m", "gcp_storage_emulator", "start", "--host", HOST, "--in-memory"]
-    with _serving(lambda port: [*start, "--port", str(port), "--default-bucket", BUCKET], log) as port:
+    start += ["--default-bucket", BUCKET, "--port"]
+    with serving(lambda port: [*start, str(port)], log, _accepts, {}) as port:
         yield port
 
 
@@ -59,32 +59,16 @@ def azure_server(folder: Path) -> Iterator[int]:
     install = [npm, "install", "--silent", "--no-optional", "--ignore-scripts", "--no-audit", "azurite@3.35.0"]
     subprocess.run(install, cwd=folder, check=True, timeout=240)
     start = [str(folder / "node_modules/.bin/azurite-blob"), "--silent", "--inMemoryPersistence", "--disableTelemetry"]
-    start += ["--skipApiVersionCheck", "--blobHost", HOST]
-    with _serving(lambda port: [*start, "--blobPort", str(port)], folder / "server.log") as port:
+    start += ["--skipApiVersionCheck", "--blobHost", HOST, "--blobPort"]
+    with serving(lambda port: [*start, str(port)], folder / "server.log", _accepts, {}) as port:
         there = {f"{service}_storage_authority": f"{HOST}:{port}" for service in ("blob", "dfs")}
         plain = {"blob_storage_scheme": "http", "dfs_storage_scheme": "http"}
         pafs.AzureFileSystem(account_name=_ACCOUNT, account_key=_KEY, **there, **plain).create_dir(BUCKET)
         yield port
 
 
-@contextlib.contextmanager
-def _serving(command: Callable[[int], list[str]], log: Path) -> Iterator[int]:
-    with socket.socket() as free:
-        free.bind((HOST, 0))
-        port: int = free.getsockname()[1]
-    with log.open("wb") as out:
-        server = subprocess.Popen(command(port), stdout=out, stderr=out)
-
-    def answers() -> bool:
-        assert server.poll() is None, log.read_text()
-        with contextlib.suppress(OSError):
-            socket.create_connection((HOST, port), 5).close()
-            return True
-        return False
-
-    try:
-        wait_until(answers, timeout=60)
-        yield port
-    finally:
-        server.kill()
-        server.wait(20)
+def _accepts(port: int) -> bool:
+    with contextlib.suppress(OSError):
+        socket.create_connection((HOST, port), 5).close()
+        return True
+    return False

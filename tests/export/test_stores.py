@@ -46,7 +46,7 @@ def gs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Uri]:
 def abfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Uri]:
     """Azure's."""
     with azure_server(tmp_path_factory.mktemp("azurite")) as own:
-        yield lambda prefix, port=own, **options: azure_uri(port, prefix, **options)
+        yield lambda prefix, port=own: azure_uri(port, prefix)
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 _POLL: Final = 0.05
 _STOP: Final = 10.0
 _ARCHIVED: Final = 60.0  # seconds for a JVM that makes an archive of its classes
-#: ``spark-submit`` gives these to the Python that it runs.
+#: ``spark-submit`` gives it, with ``PORT``, to the Python that it runs.
 SECRET: Final = "PYSPARK_GATEWAY_SECRET"
 
 # The child tells the guard its id before it becomes Spark: an owner that dies right here leaves nothing behind. Ctrl-C
