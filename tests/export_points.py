@@ -12,7 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from zkgroup.export.run import PartitionSummary
+from zkgroup.protocol import znodes
+from zkgroup.protocol.ops import Exists, Stat
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.sandbox.sessions import expire_session
 from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
 from zkgroup.servers.zookeeper import ZooKeeperSettings
 
 DRIVER = str(Path(__file__).parent / "export" / "driver.py")
@@ -69,3 +74,10 @@ class Paused:
         """Let it go on; what it returns, or raises."""
         self._go_on.set()
         return self._export.result(60)
+
+
+def lose_session(registry: Registry, cluster: Sandbox, group: str) -> None:
+    """End the session of the group's export."""
+    (stat,) = registry.read([Exists(znodes.export_lock(group))])
+    assert isinstance(stat, Stat)
+    expire_session(cluster.connect, stat.owner)

@@ -29,11 +29,13 @@ from zkgroup.export.intervals import holes, overlaps, subtract, union
 from zkgroup.export.lake import Lake, LastRun
 from zkgroup.export.layout import Layout
 from zkgroup.export.leftovers import has_garbage, remove_garbage
+from zkgroup.export.overlap import refuse_overlap
 from zkgroup.export.rundata import (
     Manifest,
     ManifestFile,
     ManifestPart,
     Pointer,
+    Roll,
     RunPlan,
     Settled,
     TopicCoverage,
@@ -58,6 +60,7 @@ MANIFEST = Manifest(
     PLAN.run, "g", "export", "c", "hash", "attempt", 1, 2, "read_committed",
     (ManifestPart(PART, 20, 7, 1, {"transactions": 2}, 3, 1),),
     {"t": TopicCoverage(FIRST, {0: ((3, 20), (30, 40))}, {0: 19_844}, {0: 20})}, None, (FILE,), LAYOUT,
+    roll=Roll("hash", ("00000007-aaaaaaaa",)),
 )  # fmt: skip
 
 intervals = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 10)).map(lambda p: (p[0], p[0] + p[1])), max_size=8)
@@ -87,7 +90,7 @@ def test_documents_are_read_as_they_were_written() -> None:
     """Plan, manifest, settlement and pointer, with everything in them."""
     assert decode_plan("plan", encode_plan(PLAN)) == PLAN
     assert decode_manifest("manifest", encode_manifest(MANIFEST)) == MANIFEST
-    settled = Settled("withdraw", 3, (T0,), MANIFEST.coverage)
+    settled = Settled("withdraw", 3, (T0,), MANIFEST.coverage, MANIFEST.roll)
     assert decode_settled("settled", encode_settled(settled)) == settled
     pointer = Pointer("decided", "run", "/out", "hash", "attempt", "hash too")
     assert decode_pointer("/path", encode_pointer(pointer)) == pointer
@@ -213,13 +216,13 @@ def test_offsets_that_are_there_are_not_written_again(lake: Lake, start: int, en
     """Names tell which offsets files hold: a range that touches one of them is refused, a neighbour is not, nor is one
     of another incarnation."""
     lake.store.write(name_of(10, 20), b"")
-    lake.refuse_overlap([OffsetRange(T1, start, end)], {}, "g")
-    lake.refuse_overlap([OffsetRange(T0, start, end)], {"t": "9"}, "g")
+    refuse_overlap(lake, [OffsetRange(T1, start, end)], {}, "g")
+    refuse_overlap(lake, [OffsetRange(T0, start, end)], {"t": "9"}, "g")
     if overlaps_it:
         with pytest.raises(RefusedError, match="already holds offsets 10 to 19 of t-0"):
-            lake.refuse_overlap([OffsetRange(T0, start, end)], {}, "g")
+            refuse_overlap(lake, [OffsetRange(T0, start, end)], {}, "g")
     else:
-        lake.refuse_overlap([OffsetRange(T0, start, end)], {}, "g")
+        refuse_overlap(lake, [OffsetRange(T0, start, end)], {}, "g")
 
 
 def test_names_tell_partition_offsets_and_incarnation(lake: Lake) -> None:

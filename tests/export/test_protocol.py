@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from export_points import Export, Paused, Points, at, driven, points_of
+from export_points import Export, Paused, Points, at, driven, lose_session, points_of
 from exports import files_in, messages_in, published_in
 
 from zkgroup.errors import RefusedError
@@ -96,13 +96,6 @@ def test_a_session_that_ends_at_any_point_is_replaced(
         rows = export(group, topic, root=out, passed=hurt)
         assert [(row.start, row.end, row.rows) for row in rows] == [(0, 20, 20)] * 2, point
         is_complete(group, topic, out)
-
-
-def lose_session(registry: Registry, cluster: Sandbox, group: str) -> None:
-    """End the session of the group's export."""
-    (stat,) = registry.read([Exists(znodes.export_lock(group))])
-    assert isinstance(stat, Stat)
-    expire_session(cluster.connect, stat.owner)
 
 
 @pytest.mark.parametrize("point", ["files written", "manifest written", "decided", "published 1 of 4"])

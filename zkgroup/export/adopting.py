@@ -358,8 +358,9 @@ def _write(
     newest = {topic: now for topic, now in topics.items() if not _is_followed(last.coverage.get(topic), now)}
     coverage = extended(last.coverage, newest, [part for part in parts if part.plan.partition.topic in newest])
     now = now_ms()
+    run = lake.new_run(group, adoption=True)
     manifest = Manifest(
-        lake.new_run(group, adoption=True),
+        run,
         group,
         "adoption",
         cluster,
@@ -375,6 +376,7 @@ def _write(
         orphans[0].layout,
         last.joined,
         {topic: identity for topic, identity in topics.items() if topic not in newest},
+        last.roll(run),
     )
     lake.store.write(f"{lake.folder(group, manifest.run)}/{MANIFEST}", encode_manifest(manifest))
     return manifest

@@ -32,6 +32,34 @@ def extended(
     return {**coverage, **updated}
 
 
+def merged(coverages: Iterable[Mapping[str, TopicCoverage]]) -> dict[str, TopicCoverage]:
+    """What runs account for that did not all know of one another, the oldest first. Of two logs of a topic the one that
+    was made later counts."""
+    found: dict[str, TopicCoverage] = {}
+    for coverage in coverages:
+        for topic, told in coverage.items():
+            known = found.get(topic)
+            if known is None:
+                found[topic] = told
+            elif known.identity.same(told.identity):
+                found[topic] = _both(known, told)
+            elif known.identity.czxid < told.identity.czxid:
+                found[topic] = told
+    return found
+
+
+def _both(earlier: TopicCoverage, later: TopicCoverage) -> TopicCoverage:
+    partitions = {
+        number: union((*earlier.partitions.get(number, ()), *later.partitions.get(number, ())))
+        for number in {**earlier.partitions, **later.partitions}
+    }
+    newest = {
+        number: max(period, later.newest.get(number, period))
+        for number, period in {**later.newest, **earlier.newest}.items()
+    }
+    return TopicCoverage(later.identity, partitions, newest, {**earlier.ends, **later.ends})
+
+
 def _begun(known: TopicCoverage | None, identity: TopicIdentity) -> TopicCoverage:
     if known is None or not known.identity.same(identity):
         return TopicCoverage(identity)

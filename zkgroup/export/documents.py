@@ -20,6 +20,7 @@ from zkgroup.export.rundata import (
     ManifestFile,
     ManifestPart,
     Pointer,
+    Roll,
     RunPlan,
     Settled,
     State,
@@ -285,6 +286,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
                 for file in manifest.files
             ],
             "coverage": _coverage(manifest.coverage),
+            "roll": _roll(manifest.roll),
         }
         | ({"topics": {name: _identity(topic) for name, topic in manifest.topics.items()}} if manifest.topics else {})
     )
@@ -302,9 +304,12 @@ def decode_manifest(name: str, data: bytes) -> Manifest:
         coverage = _read_coverage(found["coverage"])
         layout = read_layout(found.get("layout"))
         topics = {topic: _read_identity(identity) for topic, identity in found.get("topics", {}).items()}
-        made = ("parts", "files", "coverage", "layout", "topics")
+        made = ("parts", "files", "coverage", "layout", "topics", "roll")
         known = {key: found[key] for key in Manifest.__dataclass_fields__ if key in found and key not in made}
-        manifest = Manifest(parts=parts, files=files, coverage=coverage, layout=layout, topics=topics, **known)
+        roll = _read_roll(found.get("roll"))
+        manifest = Manifest(
+            parts=parts, files=files, coverage=coverage, layout=layout, topics=topics, roll=roll, **known
+        )
         require(manifest, Manifest)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _unreadable(name, _why(error)) from None
@@ -352,6 +357,14 @@ def _read_coverage(found: Mapping[str, Any]) -> dict[str, TopicCoverage]:
     }
 
 
+def _roll(roll: Roll | None) -> dict[str, Any] | None:
+    return None if roll is None else {"names": roll.names, "undecided": list(roll.undecided)}
+
+
+def _read_roll(found: Mapping[str, Any] | None) -> Roll | None:
+    return None if found is None else Roll(found["names"], tuple(found["undecided"]))
+
+
 def _all_exported(entry: Mapping[str, Any]) -> dict[str, int]:
     """Of manifests that do not tell what were backfills."""
     return {p: pairs[-1][1] for p, pairs in entry["partitions"].items() if pairs}
@@ -367,6 +380,7 @@ def encode_settled(settled: Settled) -> bytes:
             "when": settled.when,
             "left": [list(partition) for partition in left],
             "coverage": _coverage(settled.coverage),
+            "roll": _roll(settled.roll),
         }
     )
 
@@ -376,7 +390,8 @@ def decode_settled(name: str, data: bytes) -> Settled:
     found = _load(data, name)
     try:
         left = tuple(TopicPartition(topic, number) for topic, number in found["left"])
-        settled = Settled(found["how"], found["when"], left, _read_coverage(found["coverage"]))
+        coverage, roll = _read_coverage(found["coverage"]), _read_roll(found.get("roll"))
+        settled = Settled(found["how"], found["when"], left, coverage, roll)
         require(settled, Settled)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _unreadable(name, _why(error)) from None

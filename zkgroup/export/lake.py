@@ -17,7 +17,8 @@ pyarrow and pandas, ``hive_types={'topic': VARCHAR}`` in DuckDB.
 
 Runs are ``OUT/_zkgroup/GROUP/NUMBER-UUID/``, which no reader takes for data (nothing there ends in ``.parquet``, and
 names that begin with ``_`` are passed over): ``plan.json``, ``manifest.json`` from its decision on, and while it is
-under way ``ATTEMPT/`` with the tasks' files. Numbers grow, so that the last run is known without reading any other.
+under way ``ATTEMPT/`` with the tasks' files. Numbers grow, and each manifest tells what all runs before it account
+for, and which these were: so the last one is enough, as long as no other has come to light since.
 
 All runs of a lake have one layout, since readers take all of it for one table: that of what was exported, or is under
 way. Where manifests are gone, footers tell it (``layout_of_files``). Of two that begin at the same time, with different
@@ -28,29 +29,29 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple
 
-from zkgroup.errors import RefusedError
+from zkgroup.export.coverage import merged
 from zkgroup.export.documents import decode_manifest, decode_plan, decode_settled, digest
 from zkgroup.export.holdings import is_of_times, offsets_of
 from zkgroup.export.intervals import Interval
 from zkgroup.export.layout import FileName, Layout, read_name
 from zkgroup.export.layout_of_files import layout_of_files
-from zkgroup.export.rundata import Manifest, Pointer, RunPlan, Settled, TopicCoverage, TopicIdentity
-from zkgroup.export.shell import export_command
+from zkgroup.export.rundata import Manifest, Pointer, Roll, RunPlan, Settled, TopicCoverage, TopicIdentity
 from zkgroup.export.store import Store
-from zkgroup.export.words import OffsetRange, Slice, StoredFile
+from zkgroup.export.words import Slice, StoredFile
 from zkgroup.protocol.names import TopicPartition
 
 WORK = "_zkgroup"
 PLAN, MANIFEST, SETTLED = "plan.json", "manifest.json", "settled.json"
-# Where so few are asked for, their folders are listed one by one.
-_FEW_PARTITIONS = 16
-_ADOPTION = "-adopted"
-_RUN = re.compile(rf"([0-9]{{8,}})-[0-9a-f]{{8}}(?:{_ADOPTION})?", re.ASCII)
+ADOPTION = "-adopted"
+_RUN = re.compile(rf"([0-9]{{8,}})-[0-9a-f]{{8}}(?:{ADOPTION})?", re.ASCII)
+_READS = 8  # manifests at a time, where many are to be read
 
 
 class Published(NamedTuple):
@@ -63,13 +64,21 @@ class Published(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LastRun:
-    """The newest run that was decided, and what it and all before it account for; which ``cluster`` it read, and
-    whether it was ``joined`` (see ``Manifest``)."""
+    """The newest run that was decided, and what it and all others account for; which ``cluster`` it read, and whether
+    it was ``joined`` (see ``Manifest``). ``told``: the runs that the coverage is of; ``undecided``: those that have no
+    manifest."""
 
     run: str | None
     coverage: Mapping[str, TopicCoverage]
     cluster: str | None = None
     joined: bool = False
+    told: frozenset[str] = frozenset()
+    undecided: tuple[str, ...] = ()
+
+    def roll(self, run: str) -> Roll:
+        """What ``run``, whose coverage is made from this one, knows of the others."""
+        before = (one for one in self.told if _order(one) < _order(run))
+        return roll_of(before, [one for one in self.undecided if one != run])
 
 
 class Lake:
@@ -79,6 +88,7 @@ class Lake:
         self.store = store
         self._slices: dict[str, tuple[Slice, ...]] = {}  # no file is ever replaced, and an export looks five times
         self._exact: dict[str, Mapping[int, Sequence[Interval]]] = {}
+        self._together: dict[tuple[str, tuple[str, ...]], Mapping[str, TopicCoverage]] = {}
 
     # --- names ------------------------------------------------------------------------------------------------------
 
@@ -94,13 +104,13 @@ class Lake:
     def runs(self, group: str) -> list[str]:
         """A group's runs, the oldest first; not all of them were decided."""
         found = [name for name in self.store.names(f"{WORK}/{group}") if _RUN.fullmatch(name)]
-        return sorted(found, key=_number)
+        return sorted(found, key=_order)
 
     def new_run(self, group: str, *, adoption: bool = False) -> str:
         """A name for a run: behind all that are there. Those that adopt files of other runs are named so."""
         last = self.runs(group)[-1:]
         number = _number(last[0]) + 1 if last else 1
-        return f"{number:08d}-{uuid.uuid4().hex[:8]}{_ADOPTION if adoption else ''}"
+        return f"{number:08d}-{uuid.uuid4().hex[:8]}{ADOPTION if adoption else ''}"
 
     # --- documents --------------------------------------------------------------------------------------------------
 
@@ -132,25 +142,70 @@ class Lake:
         data = self.store.read(name)
         return None if data is None else decode_settled(f"{self.store.uri}/{name}", data)
 
-    def last(self, group: str) -> LastRun:
-        """The newest run of a group that was decided. What is covered is told by this one alone."""
-        for run in reversed(self.runs(group)):
-            if MANIFEST in self.store.names(self.folder(group, run)):
-                found = self.manifest(group, run)
-                if found is None:
-                    return LastRun(run, {})
-                settled = self.settled(group, run)
-                coverage = settled.coverage if settled else found[0].coverage
-                return LastRun(run, coverage, found[0].cluster, found[0].joined)
-        return LastRun(None, {})
+    def last(self, group: str, but: str | None = None) -> LastRun:
+        """The newest run of a group that was decided, ``but`` for this one, and what it and all others account for.
 
-    def settled_coverage(self, group: str, run: str | None) -> Mapping[str, TopicCoverage]:
-        """What all runs up to this one account for."""
-        found = None if run is None else self.manifest(group, run)
-        if run is None or found is None:
-            return {}
-        settled = self.settled(group, run)
-        return settled.coverage if settled else found[0].coverage
+        Its own document tells that, as long as it knew of all runs that are here. Those that it did not, since they
+        were elsewhere for a while, or were filed late, are read; so are all, where some have gone since.
+        """
+        before = [run for run in self.runs(group) if run != but]
+        undecided: list[str] = []
+        while before:
+            run = before.pop()
+            if MANIFEST in self.store.names(self.folder(group, run)) and (found := self.manifest(group, run)):
+                return self._with_others(group, run, found[0], before, undecided)
+            undecided.append(run)
+        return LastRun(None, {}, undecided=tuple(undecided))
+
+    def _with_others(
+        self, group: str, newest: str, manifest: Manifest, before: Sequence[str], later: Iterable[str]
+    ) -> LastRun:
+        word = self.settled(group, newest) or manifest
+        roll, coverage = word.roll, word.coverage
+        doubtful = [run for run in before if roll is None or run in roll.undecided]
+        if roll is not None and roll_of(set(before) - set(doubtful)).names != roll.names:
+            doubtful = list(before)
+        undecided = {*later}
+        if doubtful:
+            documents = self.documents(group)
+            undecided |= {run for run in doubtful if MANIFEST not in documents.get(run, ())}
+        if read := [run for run in doubtful if run not in undecided]:
+            coverage = self._merged(group, (*read, newest))
+        told = {*before, newest} - undecided
+        missing = tuple(sorted(undecided, key=_order))
+        return LastRun(newest, coverage, manifest.cluster, manifest.joined, frozenset(told), missing)
+
+    def _merged(self, group: str, runs: tuple[str, ...]) -> Mapping[str, TopicCoverage]:
+        """What these runs account for, the oldest first; of two with the same number what was decided later comes
+        later."""
+        if (group, runs) not in self._together:
+            with ThreadPoolExecutor(_READS, thread_name_prefix="zkgroup-manifests") as pool:
+                found = zip(runs, pool.map(lambda run: self.accounted(group, run), runs), strict=True)
+                told = ((run, *one) for run, one in found if one is not None)
+                alike = (sorted(some, key=itemgetter(1)) for _, some in groupby(told, key=lambda one: _number(one[0])))
+                self._together[group, runs] = merged(coverage for some in alike for _, _, coverage in some)
+        return self._together[group, runs]
+
+    def accounted(self, group: str, run: str) -> tuple[int, Mapping[str, TopicCoverage]] | None:
+        """When a run was decided, and what it and those that it knew of account for; None where it has no manifest."""
+        found = self.manifest(group, run)
+        if found is None:
+            return None
+        return found[0].decided, (self.settled(group, run) or found[0]).coverage
+
+    def documents(self, group: str) -> dict[str, set[str]]:
+        """What lies in the folders of a group's runs, the oldest first: two listings, however many runs there are."""
+        kept: dict[str, set[str]] = {run: set() for run in self.runs(group)}
+        folder = f"{WORK}/{group}/"
+        unlisted: list[str] = []
+        for file in self.store.walk(folder[:-1], unlisted.append):
+            run, _, name = file.name.removeprefix(folder).partition("/")
+            if run in kept:
+                kept[run].add(name.partition("/")[0])
+        for run, names in kept.items():
+            if unlisted and MANIFEST not in names:  # it may be the run's own folder that cannot be listed
+                names.update(self.store.names(self.folder(group, run)))
+        return kept
 
     # --- files ------------------------------------------------------------------------------------------------------
 
@@ -159,9 +214,9 @@ class Lake:
         folder = f"topic={topic}"
         if partition is not None and f"partition={partition}" in self.store.names(folder):
             folder += f"/partition={partition}"
-        yield from self._named_below(folder)
+        yield from self.named_below(folder)
 
-    def _named_below(self, folder: str) -> Iterator[Published]:
+    def named_below(self, folder: str) -> Iterator[Published]:
         for file in self.store.walk(folder):
             if told := read_name(file.name):
                 yield Published(file.name, file.size, told)
@@ -236,109 +291,6 @@ class Lake:
             self._slices[file.name] = read_footer(self.store, file.name).slices
         return self._slices[file.name]
 
-    def refuse_overlap(
-        self, ranges: Iterable[OffsetRange], tags: Mapping[str, str | None], own: str, but: Collection[str] = (),
-        *, fills: bool = False,
-    ) -> None:  # fmt: skip
-        """Raise ``RefusedError`` if published files, ``but`` for these, already hold an offset of ``ranges``, which
-        group ``own`` is to export: it would be there twice. ``fills``: in a backfill."""
-        wanted: dict[str, dict[int, list[OffsetRange]]] = {}
-        for piece in ranges:
-            wanted.setdefault(piece.partition.topic, {}).setdefault(piece.partition.partition, []).append(piece)
-        suspects: dict[str, bool] = {}  # runs: whether what their group has exported is in the way
-        for topic, pieces in wanted.items():
-            for file in self._near(topic, pieces):
-                told = file.told
-                if told.tag != tags.get(topic) or file.name in but:
-                    continue
-                # A group's last manifest tells of all its runs: most often it is enough to look there.
-                if told.more and not suspects:
-                    suspects = self._suspects(wanted)
-                is_suspect = not told.more or suspects.get(file.name, suspects.get(str(told.run), True))
-                for one in self.slices(file) if is_suspect else ():
-                    for piece in pieces.get(one.partition, ()):
-                        low, high = max(one.start, piece.start), min(one.end, piece.end)
-                        if low < high and offsets_of(file.name, Slice(one.partition, low, high, 0), self.exact):
-                            raise self._overlap(file, one, piece, own, fills=fills)
-
-    def _overlap(self, file: Published, held: Slice, piece: OffsetRange, own: str, *, fills: bool) -> RefusedError:
-        from zkgroup.export.footer import UnreadableFileError, read_footer
-
-        what = f"{self.store.uri}/{file.name} already holds offsets {held.start} to {held.end - 1} of {piece.partition}"
-        group, run = own, ""
-        with suppress(UnreadableFileError):
-            footer = read_footer(self.store, file.name)
-            group, run = footer.told.get("group", own), footer.run
-        adopt = export_command(self.store.destination, "--adopt", group)
-        if group != own:
-            theirs = self._told(group, piece.partition, file.told.tag)
-            if not any(low < held.end and held.start < high for low, high in theirs):
-                return RefusedError(
-                    f"{what}: group {group} exported them (run {run}), and no manifest tells of it any more",
-                    f"{adopt} enters them; then go on with that group, or where its exports end, as "
-                    "--on-disagreement lake does",
-                )
-            return RefusedError(
-                f"{what}: group {group} exported them (run {run})",
-                f"one group exports a topic to a destination: go on with group {group}, choose another --to, "
-                "or take over where its exports end, as --on-disagreement lake does (of a topic that was made again, "
-                "reset-offsets and then --on-recreated committed)",
-            )
-        if not any(piece.start < high for _, high in self._told(own, piece.partition, file.told.tag)):
-            return RefusedError(
-                f"{what}, and no run accounts for it: {f'its run {run}' if run else 'the run that wrote it'} was "
-                "forgotten (--settle forget), or its manifest is gone",
-                f"{adopt} enters it, with all others that no manifest names (--verify lists them); to have its "
-                "messages read anew move it away",
-            )
-        if fills:
-            return RefusedError(
-                f"{what}: a backfill writes nothing twice", "name what is missing alone: --verify tells which offsets"
-            )
-        return RefusedError(
-            f"{what}, which the group has not committed: it stands at {piece.start}",
-            "if another export of the group has just ended, run it again; if the group was set back, --on-disagreement "
-            "lake goes on where the export ended; to have the messages again choose another --to",
-        )
-
-    def _told(self, group: str, partition: TopicPartition, tag: str | None) -> Sequence[Interval]:
-        """What the group's last manifest accounts for of the log with this mark."""
-        known = self.last(group).coverage.get(partition.topic)
-        return () if known is None or known.identity.tag != tag else known.partitions.get(partition.partition, ())
-
-    def _near(self, topic: str, partitions: Collection[int]) -> Iterator[Published]:
-        folders = {f"partition={number}" for number in partitions}
-        names = self.store.names(f"topic={topic}") if len(partitions) <= _FEW_PARTITIONS else ()
-        if not folders.issubset(names):
-            yield from self.published(topic)
-            return
-        for partition in sorted(partitions):
-            yield from self._named_below(f"topic={topic}/partition={partition}")
-
-    def _suspects(self, wanted: Mapping[str, Mapping[int, list[OffsetRange]]]) -> dict[str, bool]:
-        """Runs that their group's last manifest tells of, not of a run that has lost its own since; and files that were
-        adopted, as others of their run may not have been."""
-        found: dict[str, bool] = {"": False}
-        for group in self.groups():
-            last = self.last(group)
-            if last.run is None:
-                continue
-            coverage = last.coverage
-            in_the_way = any(
-                low < piece.end and piece.start < high
-                for topic, partitions in wanted.items()
-                if topic in coverage
-                for partition, pieces in partitions.items()
-                for piece in pieces
-                for low, high in coverage[topic].partitions.get(partition, ())
-            )
-            runs = [run for run in self.runs(group) if _number(run) <= _number(last.run)]
-            for adoption in [run for run in runs if run.endswith(_ADOPTION)]:
-                told = self.manifest(group, adoption)
-                runs += [file.name for file in told[0].files] if told is not None else []
-            found |= dict.fromkeys(runs, in_the_way)
-        return found
-
     # --- the layout -------------------------------------------------------------------------------------------------
 
     def layout(self, *, must_tell: bool = False) -> Layout | None:
@@ -360,5 +312,14 @@ def of_log(lasts: Iterable[LastRun], topic: str, log: TopicIdentity) -> list[Top
     return [found for found in known if found.identity.same(log)]
 
 
+def roll_of(runs: Iterable[str], undecided: Iterable[str] = ()) -> Roll:
+    """The roll of these runs."""
+    return Roll(digest("\n".join(sorted(runs)).encode()), tuple(undecided))
+
+
 def _number(run: str) -> int:
     return int(run.partition("-")[0])
+
+
+def _order(run: str) -> tuple[int, str]:
+    return _number(run), run

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from zkgroup.errors import ZkgroupError
-from zkgroup.export.lake import MANIFEST, PLAN, SETTLED, WORK, Lake
+from zkgroup.export.lake import MANIFEST, PLAN, SETTLED, Lake
 from zkgroup.export.rundata import RunPlan
 
 
@@ -14,7 +14,7 @@ def undecided(lake: Lake, own: str) -> Iterator[tuple[RunPlan, str]]:
     """Plans of other groups than ``own`` that no manifest is beside, with their hashes: of runs that are under way, or
     were killed. The documents do not tell which."""
     for group in lake.groups():
-        kept = _kept(lake, group) if group != own else {}
+        kept = lake.documents(group) if group != own else {}
         for run in reversed(kept):
             if MANIFEST not in kept[run]:
                 try:
@@ -38,7 +38,7 @@ def remove_garbage(lake: Lake, group: str, cluster: str) -> int:
     Only under the group's lock. ``cluster``: another cluster may have a group of this name, and a lock of its own.
     """
     removed = 0
-    kept = _kept(lake, group)
+    kept = lake.documents(group)
     newest = next(reversed(kept), None)
     for run, names in kept.items():
         folder = lake.folder(group, run)
@@ -55,18 +55,3 @@ def remove_garbage(lake: Lake, group: str, cluster: str) -> int:
             for name in set(lake.store.names(folder)) - {PLAN, MANIFEST, SETTLED}:
                 lake.store.remove(f"{folder}/{name}")
     return removed
-
-
-def _kept(lake: Lake, group: str) -> dict[str, set[str]]:
-    """What lies in the folders of a group's runs, the oldest first: two listings, however many runs there are."""
-    kept: dict[str, set[str]] = {run: set() for run in lake.runs(group)}
-    folder = f"{WORK}/{group}/"
-    unlisted: list[str] = []
-    for file in lake.store.walk(folder[:-1], unlisted.append):
-        run, _, name = file.name.removeprefix(folder).partition("/")
-        if run in kept:
-            kept[run].add(name.partition("/")[0])
-    for run, names in kept.items():
-        if unlisted and MANIFEST not in names:  # it may be the run's own folder that cannot be listed
-            names.update(lake.store.names(lake.folder(group, run)))
-    return kept

@@ -29,6 +29,7 @@ from zkgroup.export.layout import LayoutWish, parse_compression
 from zkgroup.export.leftovers import has_garbage, remove_garbage
 from zkgroup.export.master import choose_master, refuse_if_silent, refuse_log_elsewhere
 from zkgroup.export.neighbours import binding_layout
+from zkgroup.export.overlap import refuse_overlap
 from zkgroup.export.packages import require
 from zkgroup.export.passing_over import passed_over, words_on
 from zkgroup.export.plan import in_no_file, make_plan
@@ -272,7 +273,7 @@ class _Export:
         fills = request.backfill
         notes = notes_on(request.start, request.until, facts, plan, fills=fills, by_segments=has_no_time_index(kafka))
         plan = replace(plan, notes=tuple(notes))
-        self._lake.refuse_overlap(in_no_file(plan.partitions, fills=fills), tags, request.group, fills=fills)
+        refuse_overlap(self._lake, in_no_file(plan.partitions, fills=fills), tags, request.group, fills=fills)
         if not request.backfill:
             book.refuse_others(plan.partitions, identities)
         unasked = request.layout == LayoutWish()
@@ -359,7 +360,7 @@ class _Export:
                     for fact in facts
                     if fact.committed is not None and any(low <= fact.committed < high for low, high in fact.coverage)
                 ]
-                self._lake.refuse_overlap(again, tags, request.group)
+                refuse_overlap(self._lake, again, tags, request.group)
             return make_plan(
                 request.group,
                 facts,

@@ -184,11 +184,19 @@ class TopicCoverage:
         return beyond(self.partitions.get(partition, ()), self.ends.get(partition, 0))
 
 
+class Roll(NamedTuple):
+    """Of which of the runs before it a coverage tells: of those whose folders were there, but for ``undecided``, which
+    had no manifest. ``names``: a hash of theirs."""
+
+    names: str
+    undecided: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a run has written. ``coverage``: what all the group's runs up to this one account for. ``joined``: as a
-    member, beside others; of a backfill: the export before it. ``topics``: the logs that ``parts`` are of, where these
-    are not those of ``coverage``."""
+    """What a run has written. ``coverage``: what all the group's runs up to this one account for, ``roll``: which these
+    are (not told by older releases). ``joined``: as a member, beside others; of a backfill: the export before it.
+    ``topics``: the logs that ``parts`` are of, where these are not those of ``coverage``."""
 
     run: str
     group: str
@@ -206,6 +214,7 @@ class Manifest:
     layout: Layout = field(default_factory=Layout)
     joined: bool = False
     topics: Mapping[str, TopicIdentity] = field(default_factory=dict)
+    roll: Roll | None = None
 
     @property
     def logs(self) -> dict[str, TopicIdentity]:
@@ -215,12 +224,14 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """How a run that could not be committed was ended by hand. ``left``: partitions whose offset was left as it was."""
+    """How a run that could not be committed was ended by hand. ``left``: partitions whose offset was left as it was;
+    ``coverage`` and ``roll`` stand for those of its manifest."""
 
     how: Literal["keep", "withdraw"]
     when: int
     left: tuple[TopicPartition, ...]
     coverage: Mapping[str, TopicCoverage]
+    roll: Roll | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ def keep(
 ) -> None:
     """End a published run: offsets that somebody else moved stay as they are, all others are committed."""
     left = claim.persist(lambda: _left(claim, plan, manifest, surroundings))
-    _file(lake, plan, Settled("keep", now_ms(), tuple(sorted(left)), manifest.coverage), surroundings)
+    _file(lake, plan, Settled("keep", now_ms(), tuple(sorted(left)), manifest.coverage, manifest.roll), surroundings)
     claim.commit(pointer, manifest.parts, leave=frozenset(left), passed=surroundings.passed)
 
 
@@ -50,11 +50,11 @@ def withdraw(
         if plan.kind == "backfill":
             open_parts = {part.plan.partition for part in manifest.parts}
         kept = [part for part in manifest.parts if part.plan.partition not in open_parts]
-        before = lake.settled_coverage(plan.group, manifest.previous)
+        before = lake.last(plan.group, but=plan.run)
         coverage: Mapping[str, TopicCoverage] = (
-            extended(before, plan.topics, kept, fills=plan.kind == "backfill") if kept else before
+            extended(before.coverage, plan.topics, kept, fills=plan.kind == "backfill") if kept else before.coverage
         )
-        settled = Settled("withdraw", now_ms(), tuple(sorted(open_parts)), coverage)
+        settled = Settled("withdraw", now_ms(), tuple(sorted(open_parts)), coverage, before.roll(plan.run))
         _file(lake, plan, settled, surroundings)
     for file in manifest.files:
         if any(TopicPartition(file.topic, one.partition) in settled.left for one in file.slices):

@@ -22,6 +22,7 @@ from zkgroup.export.documents import digest, encode_manifest, encode_plan
 from zkgroup.export.group import ExportGroup
 from zkgroup.export.lake import MANIFEST, PLAN, SETTLED, Lake
 from zkgroup.export.neighbours import binding_layout, give_way, refuse_layout
+from zkgroup.export.overlap import refuse_overlap
 from zkgroup.export.plan import in_no_file
 from zkgroup.export.refusals import TAKEN_REMEDY, Live, Moved, NotHeld, Remade
 from zkgroup.export.rundata import (
@@ -140,7 +141,19 @@ class ExportRun:
         refuse_layout(self._lake, plan.layout, found)
         self._claim.point(None, self.pointer)
         self._with.passed("plan in place")
+        self._refuse_if_late()
         self._give_way()
+
+    def _refuse_if_late(self) -> None:
+        """Raise where other exports of the group have been here since this one was planned: it stood still meanwhile,
+        and its session ended. They may have filed runs, and have tidied its plan up."""
+        group, run = self.plan.group, self.plan.run
+        if self._lake.last(group).run != self.plan.previous or self._lake.plan(group, run) is None:
+            raise RefusedError(
+                f"other exports of group {group} to {self._store.uri} have ended since this one was planned: it stood "
+                "still, and its session ended",
+                "nothing was exported: run it again",
+            )
 
     def _take_over(self) -> None:
         """Fence off whoever worked on the run before: only then may its files go."""
@@ -165,7 +178,7 @@ class ExportRun:
 
     def _refuse_overlap(self, ranges: Iterable[OffsetRange], but: Collection[str] = ()) -> None:
         tags = {topic: identity.tag for topic, identity in self.plan.topics.items()}
-        self._lake.refuse_overlap(ranges, tags, self.plan.group, but, fills=self.plan.kind == "backfill")
+        refuse_overlap(self._lake, ranges, tags, self.plan.group, but, fills=self.plan.kind == "backfill")
 
     def _write(self) -> Written:
         """Have the ranges read and written. Where that fails because what is read has changed, this is the reason that
@@ -261,6 +274,7 @@ class ExportRun:
             tuple(written.files),
             plan.layout,
             previous.joined if plan.kind == "backfill" else self._with.member is not None,
+            roll=previous.roll(plan.run),
         )
         data = encode_manifest(manifest)
         self._store.write(f"{self._folder}/{self._claim.attempt}/{MANIFEST}", data)

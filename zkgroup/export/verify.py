@@ -133,7 +133,8 @@ def _read_books(lake: Lake) -> _Books:
                 _enter_run(books, holdings, found[0].group, *found, lake.exact)
             elif found is not None:
                 _enter_run(books, holdings, group, *found, lake.exact)
-                coverage = lake.settled_coverage(group, run) if found[1] else found[0].coverage
+                told = lake.accounted(group, run) if found[1] else None
+                coverage = found[0].coverage if told is None else told[1]
                 claims |= {(topic, known.identity.tag): known for topic, known in coverage.items()}
         for (topic, tag), known in claims.items():
             for number, intervals in known.partitions.items():
