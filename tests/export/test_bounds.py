@@ -89,7 +89,7 @@ def test_times_of_old_brokers_are_told_of_with_what_they_are() -> None:
     until = Bound("time", NOON)
     for by_segments in (False, True):
         (note,) = notes_on(EARLIEST, until, facts, plan, fills=False, by_segments=by_segments)
-        assert note.startswith(f"--until {until} lies before all that is left to export")
+        assert note.startswith(f"nothing that is left to export is known to lie before --until {until}")
         assert ("whole segments only" in note) == by_segments
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from zkgroup.config.properties import parse_properties
 from zkgroup.errors import UnreachableError, UsageError, ZkgroupError
-from zkgroup.export.failures import job_failure, start_failure
+from zkgroup.export.failures import job_failure, silent_master, start_failure
 from zkgroup.export.master import (
     choose_master,
     encode_properties,
@@ -142,6 +142,14 @@ def test_a_spark_that_has_no_log_is_told_by_what_it_raised() -> None:
             "Error occurred during initialization of VM\nCould not reserve enough space for 1048574951KB object heap",
             UsageError, "Could not reserve enough space",
         ),
+        (
+            "Error occurred during initialization of VM\nCould not allocate compressed class space: 1073741824 bytes",
+            UsageError, "Could not allocate compressed class space",
+        ),
+        (
+            "Error opening zip file or JAR manifest missing : /nowhere.jar\nError occurred during initialization of VM",
+            UsageError, "Error opening zip file or JAR manifest missing : /nowhere.jar",
+        ),
         ("sh: 1: exec: /nowhere/bin/spark-submit: not found", UsageError, "/nowhere/bin/spark-submit: not found"),
     ],
 )  # fmt: skip
@@ -154,6 +162,8 @@ def test_a_spark_that_does_not_start_is_told_in_one_line(log: str, kind: type[Zk
 
 
 def test_a_master_is_told_as_it_was_written() -> None:
-    """How often a task is tried is our own."""
+    """How often a task is tried is our own; where there is no master, nobody is to look for one."""
     error = start_failure("local[2,4]", "", "it ended", lambda: "/tmp/log")
     assert error.message.startswith("Spark does not start on local[2]: ")
+    late = silent_master("local[*,4]", 5.0, "/tmp/log")
+    assert (late.message, "master" in late.remedy) == ("Spark has not started within 5 s", False)

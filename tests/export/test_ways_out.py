@@ -218,7 +218,7 @@ def test_times_that_no_message_has_are_told(
 
     group = unique("group")
     assert rows(group, until=past) == [(0, 0)]
-    assert told == [f"--until @1970-01-01T00:00:01 lies before all that is left to export: {nothing}"]
+    assert told == [f"nothing that is left to export is known to lie before --until @1970-01-01T00:00:01: {nothing}"]
     assert (rows(group, until=past), len(told)) == ([(0, 0)], 1)  # without a run, too
     assert rows(group, until=future) == [(0, 10)]
     assert told == ["no message is as late as --until @4102444800000: the export ends where the logs end now"]
@@ -237,7 +237,7 @@ def test_times_that_no_message_has_are_told(
     commit(group, {TopicPartition(topic, 0): 4})
     assert rows(group, until=past, policies=Policies(disagreement="lake")) == [(10, 10)]
     assert told[1:] == [f"{topic}-0: the group was moved to 4: it goes on at 10, where its exports end"]
-    assert "lies before all that is left to export" in told[0]
+    assert "nothing that is left to export is known to lie before" in told[0]
 
 
 def test_status_of_a_destination_is_of_that_one(
@@ -282,6 +282,7 @@ def test_offsets_that_the_group_has_passed_end_nothing_and_that_is_said(
     in_process(group, topic, until=passed, warn=told.append)
     fill(topic, 5)
     in_process(group, topic, until=passed, warn=told.append)
-    assert told == 2 * [f"--until {topic}:0=4 lies before all that is left to export: there is nothing to export"]
+    what = "nothing that is left to export is known to lie before"
+    assert told == 2 * [f"{what} --until {topic}:0=4: there is nothing to export"]
     assert in_process(group, topic, until=parse_bound(f"{topic}:0=15", group, "--until"), warn=told.append)[0].rows == 5
     assert len(told) == 2

@@ -145,7 +145,8 @@ def _of_times(
         yield f"no message is as late as --until {until}: the export ends where the logs end now{coarse}"
     elif there and not plan.ranges and not plan.left_out and (until.kind == "time" or _is_passed(until, there, fills)):
         coarse = coarse if until.kind == "time" else ""
-        yield f"--until {until} lies before all that is left to export: there is nothing to export{coarse}"
+        what = f"nothing that is left to export is known to lie before --until {until}"
+        yield f"{what}: there is nothing to export{coarse}"
 
 
 def _is_passed(until: Bound, facts: Sequence[PartitionFacts], fills: bool) -> bool:

@@ -19,8 +19,9 @@ _OLD_JAVA = re.compile(r"UnsupportedClassVersionError|Unrecognized option: --add
 # Of the shell that is to start it, and of Java itself.
 _NO_JVM = re.compile(
     r"^.*(?:spark-submit|spark-class|/java): (?:.*: )?(?:not found|No such file or directory|Permission denied).*"
-    r"|^(?:Invalid|Too small|Too large|Could not reserve|Incompatible|Unrecognized|Conflicting) .*"
-    r"(?:heap|option|collector|VM).*",
+    r"|^(?:Invalid|Too small|Too large|Could not reserve|Could not allocate|Incompatible|Unrecognized|Conflicting) .*"
+    r"(?:heap|option|collector|VM|space).*"
+    r"|^Error opening .*JAR.*",
     re.MULTILINE | re.IGNORECASE,
 )
 _RAISED = re.compile(r"^(?:: |Caused by: )?((?:\w+\.)*\w+(?:Error|Exception): .+)$", re.MULTILINE)
@@ -52,6 +53,11 @@ def start_failure(master: str, log: str, why: str, keep: Callable[[], str]) -> Z
 
 def silent_master(master: str, timeout: float, kept: str) -> ZkgroupError:
     """Spark has not started in time."""
+    if master.startswith("local"):  # there is none
+        return UnreachableError(
+            f"Spark has not started within {timeout:g} s",
+            f"check that Java starts (java -version), or wait longer with --spark-timeout; its log: {kept}",
+        )
     return UnreachableError(
         f"Spark on {master} has not started within {timeout:g} s",
         f"check that the master runs and can reach this host, or wait longer with --spark-timeout; its log: {kept}",
