@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkgroup.errors import RefusedError
-from zkgroup.export.coverage import extended
+from zkgroup.export.coverage import extended, merged
 from zkgroup.export.documents import encode_manifest
 from zkgroup.export.lake import Lake
 from zkgroup.export.layout import LayoutWish
 from zkgroup.export.run import PartitionSummary
-from zkgroup.export.rundata import Manifest, ManifestPart, TopicIdentity
+from zkgroup.export.rundata import Manifest, ManifestPart, TopicCoverage, TopicIdentity
 from zkgroup.export.store import FolderStore
 from zkgroup.export.words import PartitionPlan
 from zkgroup.protocol import znodes
@@ -164,3 +164,15 @@ def test_one_that_stood_still_before_its_plan_was_in_place_begins_anew(
     assert told.returncode == 0
     with pytest.raises(RefusedError, match="was set back"):
         in_process(group, topic)
+
+
+def test_of_two_logs_of_a_topic_the_later_one_counts() -> None:
+    """By its birth, whichever run is older; of two clusters, whose numbers tell nothing of one another, by the runs."""
+
+    def told(cluster: str, czxid: int, end: int) -> tuple[str, dict[str, TopicCoverage]]:
+        return cluster, {"t": TopicCoverage(TopicIdentity(czxid), {0: ((0, end),)}, {0: end}, {0: end})}
+
+    first, again, moved = told("a", 7, 10), told("a", 9, 20), told("b", 3, 30)
+    assert merged([again, first]) == merged([first, again]) == again[1]
+    assert merged([again, moved]) == moved[1]
+    assert merged([told("a", 7, 30), first])["t"] == TopicCoverage(TopicIdentity(7), {0: ((0, 30),)}, {0: 30}, {0: 10})

@@ -32,20 +32,18 @@ def extended(
     return {**coverage, **updated}
 
 
-def merged(coverages: Iterable[Mapping[str, TopicCoverage]]) -> dict[str, TopicCoverage]:
-    """What runs account for that did not all know of one another, the oldest first. Of two logs of a topic the one that
-    was made later counts."""
-    found: dict[str, TopicCoverage] = {}
-    for coverage in coverages:
+def merged(coverages: Iterable[tuple[str, Mapping[str, TopicCoverage]]]) -> dict[str, TopicCoverage]:
+    """What runs account for that did not all know of one another, the oldest first, each with its cluster. Of two logs
+    of a topic the one that was made later counts, as far as one cluster tells, and else the one that was read later."""
+    found: dict[str, tuple[str, TopicCoverage]] = {}
+    for cluster, coverage in coverages:
         for topic, told in coverage.items():
-            known = found.get(topic)
-            if known is None:
-                found[topic] = told
-            elif known.identity.same(told.identity):
-                found[topic] = _both(known, told)
-            elif known.identity.czxid < told.identity.czxid:
-                found[topic] = told
-    return found
+            where, known = found.get(topic, (cluster, None))
+            if known is not None and known.identity.same(told.identity):
+                found[topic] = cluster, _both(known, told)
+            elif known is None or where != cluster or known.identity.czxid < told.identity.czxid:
+                found[topic] = cluster, told
+    return {topic: known for topic, (_, known) in found.items()}
 
 
 def _both(earlier: TopicCoverage, later: TopicCoverage) -> TopicCoverage:

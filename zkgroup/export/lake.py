@@ -62,6 +62,14 @@ class Published(NamedTuple):
     told: FileName
 
 
+class Accounted(NamedTuple):
+    """What a manifest, or a settlement in its place, accounts for; when it was ``decided``."""
+
+    decided: int
+    cluster: str
+    coverage: Mapping[str, TopicCoverage]
+
+
 @dataclass(frozen=True, slots=True)
 class LastRun:
     """The newest run that was decided, and what it and all others account for; which ``cluster`` it read, and whether
@@ -181,17 +189,17 @@ class Lake:
         if (group, runs) not in self._together:
             with ThreadPoolExecutor(_READS, thread_name_prefix="zkgroup-manifests") as pool:
                 found = zip(runs, pool.map(lambda run: self.accounted(group, run), runs), strict=True)
-                told = ((run, *one) for run, one in found if one is not None)
-                alike = (sorted(some, key=itemgetter(1)) for _, some in groupby(told, key=lambda one: _number(one[0])))
-                self._together[group, runs] = merged(coverage for some in alike for _, _, coverage in some)
+                told = ((_number(run), one) for run, one in found if one is not None)
+                alike = (sorted(some, key=lambda told: told[1].decided) for _, some in groupby(told, key=itemgetter(0)))
+                self._together[group, runs] = merged(one[1:] for some in alike for _, one in some)
         return self._together[group, runs]
 
-    def accounted(self, group: str, run: str) -> tuple[int, Mapping[str, TopicCoverage]] | None:
-        """When a run was decided, and what it and those that it knew of account for; None where it has no manifest."""
+    def accounted(self, group: str, run: str) -> Accounted | None:
+        """What a run and those that it knew of account for; None where it has no manifest."""
         found = self.manifest(group, run)
         if found is None:
             return None
-        return found[0].decided, (self.settled(group, run) or found[0]).coverage
+        return Accounted(found[0].decided, found[0].cluster, (self.settled(group, run) or found[0]).coverage)
 
     def documents(self, group: str) -> dict[str, set[str]]:
         """What lies in the folders of a group's runs, the oldest first: two listings, however many runs there are."""

@@ -134,7 +134,7 @@ def _read_books(lake: Lake) -> _Books:
             elif found is not None:
                 _enter_run(books, holdings, group, *found, lake.exact)
                 told = lake.accounted(group, run) if found[1] else None
-                coverage = found[0].coverage if told is None else told[1]
+                coverage = found[0].coverage if told is None else told.coverage
                 claims |= {(topic, known.identity.tag): known for topic, known in coverage.items()}
         for (topic, tag), known in claims.items():
             for number, intervals in known.partitions.items():
