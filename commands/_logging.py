@@ -53,7 +53,8 @@ def configure_logging(given: Given) -> None:
         logger = logging.getLogger(name)
         logger.handlers[:] = [handler]
         logger.propagate = False
-        logger.setLevel(level)
+        # py4j tells all that goes to the JVM and comes from it, every property of Spark's among it: secrets.
+        logger.setLevel(max(level, logging.WARNING) if name == "py4j" else level)
     # py4j tells of every Ctrl-C on the root logger, which prints all it gets unless there is somebody to take it.
     if not logging.getLogger().handlers:
         logging.getLogger().addHandler(logging.NullHandler())

@@ -53,6 +53,21 @@ def refused(*arguments: str, code: int, said: str, out: Path) -> None:
     assert files_in(out) == []
 
 
+def test_no_property_is_told_however_much_is_asked_for(
+    cluster: Sandbox, topic: str, unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    """``-vv`` showed all that goes to Spark's JVM, secrets among it. One that Spark looks at late was a traceback."""
+    group, properties = unique("group"), tmp_path / "spark.properties"
+    properties.write_text("spark.executorEnv.AWS_SECRET_ACCESS_KEY=geheim37\nspark.default.parallelism=x\n")
+    to = ("-z", cluster.connect, "--group", group, "--from", "earliest", "--to", str(tmp_path / "out"), "-vv")
+    done = run("export", topic, *to, "--properties-file", str(properties), timeout=120)
+    assert done.returncode == 1
+    assert "NumberFormatException" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+    assert "geheim37" not in done.stderr
+    assert files_in(tmp_path / "out") == []
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_what_is_not_heeded_is_refused(mode: str, tmp_path: Path) -> None:
     """Topics and options that a look, or a settlement, has no use for, by name: before any server is asked."""

@@ -91,6 +91,35 @@ def test_a_key_that_is_torn_is_refused_and_not_quoted(uri: str) -> None:
 @pytest.mark.parametrize(
     "uri",
     [
+        *(
+            f"{before}s3://KEY:QXZW@bucket/l"
+            for before in (" ", "\t", "\u00a0", "'", '"', "=", "/", "./", "lake ", "file:///")
+        ),
+        *(
+            f"s3{torn}KEY:QXZW@bucket/l"
+            for torn in (" ://", "//", ";//", "::", ":\\\\", "\uff1a//", "\uff1a\uff0f\uff0f")
+        ),
+    ],
+)
+def test_what_was_to_be_a_uri_is_no_folder(uri: str) -> None:
+    """A blank, a quote, a slip of the finger: a folder of that name would be made, show the key, and its messages would
+    count as exported."""
+    with pytest.raises(UsageError) as raised:
+        parse_destination(uri, {})
+    assert "QXZW" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "path", ["s3", "s3-lake/a", "out/s3", "out/a//b", "/a//s3//b", "a:b", "gs: a", "my file", "C:\\x"]
+)
+def test_folders_have_all_other_names(path: str) -> None:
+    """Whatever looks like no URI."""
+    assert parse_destination(path, {}) == Path(path).absolute()
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
         "abfs://lake@account/a",
         "abfs://lake/a",
         "abfs://account.dfs.core.windows.net/lake/a",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,8 @@ SCHEMES: Final[Mapping[str, str]] = {
     "viewfs": "viewfs",
 }
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://?", re.ASCII)
+# As good as one: behind a blank or a quote that slipped in, or with one of its own characters mistaken.
+_NEARLY = re.compile(r"://|^[^/\\]*\b(?:s3a?|gc?s|abfss?|hdfs|viewfs|file)[\s:;=]*(?:[/\\]{2}|:[:/\\])", re.IGNORECASE)
 _ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})", re.ASCII)
 # A shorter value of an option is no key, but some word.
 _KEY: Final = 8
@@ -75,13 +78,24 @@ def parse_destination(uri: str, environment: Mapping[str, str] | None = None) ->
     if not uri.strip() or "\0" in uri:
         raise UsageError("the destination is empty", "--to FOLDER, --to file:///FOLDER, or --to s3://BUCKET/PREFIX")
     if scheme is None:
-        return Path(uri).expanduser().absolute()
+        return _local(uri)
     name = scheme[1].lower()
     if name == "file":
         return _folder(uri)
     if name not in SCHEMES:
         raise UsageError(f"cannot write to {scheme[1]}: destinations", f"give a folder, or one of {', '.join(SCHEMES)}")
     return _address(SCHEMES[name], uri, os.environ if environment is None else environment)
+
+
+def _local(path: str) -> Path:
+    """A path. What was to be a URI would be a folder of that name, which shows its keys, and whose messages count as
+    exported."""
+    if _NEARLY.search(unicodedata.normalize("NFKC", path)):
+        raise UsageError(
+            "the destination looks like a URI, and does not begin as one",
+            "begin it with its scheme, as s3://BUCKET/PREFIX, without blanks, quotes or anything else before that",
+        )
+    return Path(path).expanduser().absolute()
 
 
 def _folder(uri: str) -> Path:
@@ -91,6 +105,8 @@ def _folder(uri: str) -> Path:
         raise UsageError(f"{uri} is no URI: {error}", "a local folder is file:///FOLDER") from None
     if parts.netloc not in ("", "localhost"):
         raise UsageError(f"{uri} names a host ({parts.netloc})", "a local folder is file:///FOLDER, with three slashes")
+    if "://" in uri.partition("://")[2]:
+        raise UsageError("the file: destination has another URI in it", "a local folder is file:///FOLDER")
     if "?" in uri or "#" in uri or _ESCAPE.search(uri):
         raise UsageError(
             f"{uri} has a character that means something else in a URI",

@@ -184,6 +184,7 @@ class SparkJobs:
             return str(self._log)
         kept = f"{self._scratch.path}.log"
         try:
+            Path(kept).touch(0o600)
             shutil.copyfile(self._log_file(self._scratch.path), kept)
         except OSError:  # spark-submit's JVM
             return _ELSEWHERE
@@ -192,7 +193,10 @@ class SparkJobs:
     @property
     def cores(self) -> int:
         """How many tasks it runs at a time, as far as it knows by now."""
-        return max(1, int(self._context.defaultParallelism))
+        try:
+            return max(1, int(self._context.defaultParallelism))
+        except _FAILURES as error:  # of the first look at some properties
+            raise failures.job_failure(str(error), self._log_text(), self._keep_log) from None
 
     # --- jobs -------------------------------------------------------------------------------------------------------
 
