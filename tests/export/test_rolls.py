@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkgroup.errors import RefusedError
-from zkgroup.export.coverage import extended, merged
+from zkgroup.export.coverage import Accounted, extended, merged
 from zkgroup.export.documents import encode_manifest
 from zkgroup.export.lake import Lake
 from zkgroup.export.layout import LayoutWish
@@ -167,12 +167,27 @@ def test_one_that_stood_still_before_its_plan_was_in_place_begins_anew(
 
 
 def test_of_two_logs_of_a_topic_the_later_one_counts() -> None:
-    """By its birth, whichever run is older; of two clusters, whose numbers tell nothing of one another, by the runs."""
+    """The one that a later run has read (a new ZooKeeper begins with low numbers again, and may have the cluster's old
+    id). What a run only passes on, since it did not know better, is told by births, as far as one cluster has both."""
 
-    def told(cluster: str, czxid: int, end: int) -> tuple[str, dict[str, TopicCoverage]]:
-        return cluster, {"t": TopicCoverage(TopicIdentity(czxid), {0: ((0, end),)}, {0: end}, {0: end})}
+    def told(czxid: int, end: int, cluster: str = "a", *, own: bool = True) -> Accounted:
+        coverage = {"t": TopicCoverage(TopicIdentity(czxid), {0: ((0, end),)}, {0: end}, {0: end})}
+        return Accounted(0, cluster, coverage, {"t"} if own else set(), {T0} if own else set())
 
-    first, again, moved = told("a", 7, 10), told("a", 9, 20), told("b", 3, 30)
-    assert merged([again, first]) == merged([first, again]) == again[1]
-    assert merged([again, moved]) == moved[1]
-    assert merged([told("a", 7, 30), first])["t"] == TopicCoverage(TopicIdentity(7), {0: ((0, 30),)}, {0: 30}, {0: 10})
+    old, again, renewed = told(7, 10), told(9, 20), told(3, 30)
+    assert merged([old, again]) == again.coverage
+    assert merged([old, again, renewed]) == renewed.coverage
+    assert merged([old, again, told(7, 10, own=False)]) == again.coverage
+    assert merged([old, told(9, 20, own=False)]) == again.coverage
+    assert merged([old, told(3, 30, "b", own=False)]) == renewed.coverage
+
+
+def test_exports_end_where_the_last_of_them_did() -> None:
+    """A run that passes on an older end, since the newest was elsewhere, does not set it back; one that has filled a
+    hole below does."""
+    far, carried, below = (
+        Accounted(0, "a", {"t": TopicCoverage(TopicIdentity(7), {0: ((0, end),)}, {}, {0: end})}, {"t"}, ended)
+        for end, ended in ((30, {T0}), (10, set[TopicPartition]()), (10, {T0}))
+    )
+    assert merged([far, carried])["t"].ends == {0: 30}
+    assert merged([far, below])["t"] == TopicCoverage(TopicIdentity(7), {0: ((0, 30),)}, {}, {0: 10})

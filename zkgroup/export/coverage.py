@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
+from typing import NamedTuple
 
 from zkgroup.export.intervals import difference, union
 from zkgroup.export.layout import Period
-from zkgroup.export.rundata import ManifestPart, TopicCoverage, TopicIdentity
+from zkgroup.export.rundata import Manifest, ManifestPart, Settled, TopicCoverage, TopicIdentity
 from zkgroup.protocol.names import TopicPartition
 
 
@@ -32,21 +33,46 @@ def extended(
     return {**coverage, **updated}
 
 
-def merged(coverages: Iterable[tuple[str, Mapping[str, TopicCoverage]]]) -> dict[str, TopicCoverage]:
-    """What runs account for that did not all know of one another, the oldest first, each with its cluster. Of two logs
-    of a topic the one that was made later counts, as far as one cluster tells, and else the one that was read later."""
+class Accounted(NamedTuple):
+    """What a run and those that it knew of account for; when it was ``decided``. ``own``: the topics that it has read
+    itself; ``ended``: the partitions whose exports ended there."""
+
+    decided: int
+    cluster: str
+    coverage: Mapping[str, TopicCoverage]
+    own: Set[str]
+    ended: Set[TopicPartition]
+
+
+def accounted_by(manifest: Manifest, settled: Settled | None) -> Accounted:
+    """Of a run, as it was decided or settled."""
+    parts = () if settled is not None and settled.how == "withdraw" else manifest.parts
+    own = {part.plan.partition.topic for part in parts} - set(manifest.topics)
+    ended = {part.plan.partition for part in parts if part.plan.commits}
+    return Accounted(manifest.decided, manifest.cluster, (settled or manifest).coverage, own, ended)
+
+
+def merged(runs: Iterable[Accounted]) -> dict[str, TopicCoverage]:
+    """What runs account for that did not all know of one another, the oldest first.
+
+    Of two logs of a topic the one counts that was read later. What a run only passes on of a topic, it may not have
+    known better: then it is the one that was made later, as far as one cluster can tell.
+    """
     found: dict[str, tuple[str, TopicCoverage]] = {}
-    for cluster, coverage in coverages:
-        for topic, told in coverage.items():
-            where, known = found.get(topic, (cluster, None))
+    for run in runs:
+        for topic, told in run.coverage.items():
+            where, known = found.get(topic, (run.cluster, None))
             if known is not None and known.identity.same(told.identity):
-                found[topic] = cluster, _both(known, told)
-            elif known is None or where != cluster or known.identity.czxid < told.identity.czxid:
-                found[topic] = cluster, told
+                ended = {number for name, number in run.ended if name == topic}
+                found[topic] = run.cluster, _both(known, told, ended)
+            elif (
+                known is None or topic in run.own or where != run.cluster or known.identity.czxid < told.identity.czxid
+            ):
+                found[topic] = run.cluster, told
     return {topic: known for topic, (_, known) in found.items()}
 
 
-def _both(earlier: TopicCoverage, later: TopicCoverage) -> TopicCoverage:
+def _both(earlier: TopicCoverage, later: TopicCoverage, ended: Set[int]) -> TopicCoverage:
     partitions = {
         number: union((*earlier.partitions.get(number, ()), *later.partitions.get(number, ())))
         for number in {**earlier.partitions, **later.partitions}
@@ -55,7 +81,11 @@ def _both(earlier: TopicCoverage, later: TopicCoverage) -> TopicCoverage:
         number: max(period, later.newest.get(number, period))
         for number, period in {**later.newest, **earlier.newest}.items()
     }
-    return TopicCoverage(later.identity, partitions, newest, {**earlier.ends, **later.ends})
+    ends = {
+        number: end if number in ended else max(end, earlier.ends.get(number, end))
+        for number, end in later.ends.items()
+    }
+    return TopicCoverage(later.identity, partitions, newest, {**earlier.ends, **ends})
 
 
 def _begun(known: TopicCoverage | None, identity: TopicIdentity) -> TopicCoverage:

@@ -36,7 +36,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
 
-from zkgroup.export.coverage import merged
+from zkgroup.export.coverage import Accounted, accounted_by, merged
 from zkgroup.export.documents import decode_manifest, decode_plan, decode_settled, digest
 from zkgroup.export.holdings import is_of_times, offsets_of
 from zkgroup.export.intervals import Interval
@@ -60,14 +60,6 @@ class Published(NamedTuple):
     name: str
     size: int
     told: FileName
-
-
-class Accounted(NamedTuple):
-    """What a manifest, or a settlement in its place, accounts for; when it was ``decided``."""
-
-    decided: int
-    cluster: str
-    coverage: Mapping[str, TopicCoverage]
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,15 +183,13 @@ class Lake:
                 found = zip(runs, pool.map(lambda run: self.accounted(group, run), runs), strict=True)
                 told = ((_number(run), one) for run, one in found if one is not None)
                 alike = (sorted(some, key=lambda told: told[1].decided) for _, some in groupby(told, key=itemgetter(0)))
-                self._together[group, runs] = merged(one[1:] for some in alike for _, one in some)
+                self._together[group, runs] = merged(one for some in alike for _, one in some)
         return self._together[group, runs]
 
     def accounted(self, group: str, run: str) -> Accounted | None:
         """What a run and those that it knew of account for; None where it has no manifest."""
         found = self.manifest(group, run)
-        if found is None:
-            return None
-        return Accounted(found[0].decided, found[0].cluster, (self.settled(group, run) or found[0]).coverage)
+        return None if found is None else accounted_by(found[0], self.settled(group, run))
 
     def documents(self, group: str) -> dict[str, set[str]]:
         """What lies in the folders of a group's runs, the oldest first: two listings, however many runs there are."""
