@@ -170,13 +170,14 @@ def test_of_two_logs_of_a_topic_the_later_one_counts() -> None:
     """The one that a later run has read (a new ZooKeeper begins with low numbers again, and may have the cluster's old
     id). What a run only passes on, since it did not know better, is told by births, as far as one cluster has both."""
 
-    def told(czxid: int, end: int, cluster: str = "a", *, own: bool = True) -> Accounted:
+    def told(czxid: int, end: int, cluster: str = "a", *, when: int = 0, own: bool = True) -> Accounted:
         coverage = {"t": TopicCoverage(TopicIdentity(czxid), {0: ((0, end),)}, {0: end}, {0: end})}
-        return Accounted(0, cluster, coverage, {"t"} if own else set(), {T0} if own else set())
+        return Accounted(when, cluster, coverage, {"t"} if own else set(), {T0} if own else set())
 
-    old, again, renewed = told(7, 10), told(9, 20), told(3, 30)
+    old, again, renewed = told(7, 10, when=1), told(9, 20, when=2), told(3, 30, when=3)
     assert merged([old, again]) == again.coverage
     assert merged([old, again, renewed]) == renewed.coverage
+    assert merged([old, again, old]) == again.coverage  # several were elsewhere, and have higher numbers
     assert merged([old, again, told(7, 10, own=False)]) == again.coverage
     assert merged([old, told(9, 20, own=False)]) == again.coverage
     assert merged([old, told(3, 30, "b", own=False)]) == renewed.coverage

@@ -58,18 +58,29 @@ def merged(runs: Iterable[Accounted]) -> dict[str, TopicCoverage]:
     Of two logs of a topic the one counts that was read later. What a run only passes on of a topic, it may not have
     known better: then it is the one that was made later, as far as one cluster can tell.
     """
-    found: dict[str, tuple[str, TopicCoverage]] = {}
+    found: dict[str, _Log] = {}
     for run in runs:
         for topic, told in run.coverage.items():
-            where, known = found.get(topic, (run.cluster, None))
-            if known is not None and known.identity.same(told.identity):
+            known, read = found.get(topic), run.decided if topic in run.own else -1
+            if known is None:
+                found[topic] = _Log(run.cluster, read, told)
+            elif known.told.identity.same(told.identity):
                 ended = {number for name, number in run.ended if name == topic}
-                found[topic] = run.cluster, _both(known, told, ended)
-            elif (
-                known is None or topic in run.own or where != run.cluster or known.identity.czxid < told.identity.czxid
-            ):
-                found[topic] = run.cluster, told
-    return {topic: known for topic, (_, known) in found.items()}
+                found[topic] = _Log(run.cluster, max(read, known.read), _both(known.told, told, ended))
+            elif read > known.read or (read < 0 and known.precedes(run.cluster, told)):
+                found[topic] = _Log(run.cluster, read, told)
+    return {topic: log.told for topic, log in found.items()}
+
+
+class _Log(NamedTuple):
+    """Of a topic, as runs tell; when it was ``read``, -1 where it was only passed on."""
+
+    cluster: str
+    read: int
+    told: TopicCoverage
+
+    def precedes(self, cluster: str, other: TopicCoverage) -> bool:
+        return self.cluster != cluster or self.told.identity.czxid < other.identity.czxid
 
 
 def _both(earlier: TopicCoverage, later: TopicCoverage, ended: Set[int]) -> TopicCoverage:
