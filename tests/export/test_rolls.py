@@ -166,29 +166,27 @@ def test_one_that_stood_still_before_its_plan_was_in_place_begins_anew(
         in_process(group, topic)
 
 
-def test_of_two_logs_of_a_topic_the_later_one_counts() -> None:
-    """The one that a later run has read (a new ZooKeeper begins with low numbers again, and may have the cluster's old
-    id). What a run only passes on, since it did not know better, is told by births, as far as one cluster has both."""
-
-    def told(czxid: int, end: int, cluster: str = "a", *, when: int = 0, own: bool = True) -> Accounted:
-        coverage = {"t": TopicCoverage(TopicIdentity(czxid), {0: ((0, end),)}, {0: end}, {0: end})}
-        return Accounted(when, cluster, coverage, {"t"} if own else set(), {T0} if own else set())
-
-    old, again, renewed = told(7, 10, when=1), told(9, 20, when=2), told(3, 30, when=3)
-    assert merged([old, again]) == again.coverage
-    assert merged([old, again, renewed]) == renewed.coverage
-    assert merged([old, again, old]) == again.coverage  # several were elsewhere, and have higher numbers
-    assert merged([old, again, told(7, 10, own=False)]) == again.coverage
-    assert merged([old, told(9, 20, own=False)]) == again.coverage
-    assert merged([old, told(3, 30, "b", own=False)]) == renewed.coverage
+def told(czxid: int, end: int, cluster: str = "a", *, own: bool = True) -> Accounted:
+    """What a run tells of one partition; ``own``: it has read it."""
+    coverage = {"t": TopicCoverage(TopicIdentity(czxid), {0: ((0, end),)}, {0: end}, {0: end})}
+    return Accounted(None, cluster, coverage, {"t"} if own else set(), {T0} if own else set())
 
 
-def test_exports_end_where_the_last_of_them_did() -> None:
-    """A run that passes on an older end, since the newest was elsewhere, does not set it back; one that has filled a
-    hole below does."""
-    far, carried, below = (
-        Accounted(0, "a", {"t": TopicCoverage(TopicIdentity(7), {0: ((0, end),)}, {}, {0: end})}, {"t"}, ended)
-        for end, ended in ((30, {T0}), (10, set[TopicPartition]()), (10, {T0}))
-    )
-    assert merged([far, carried])["t"].ends == {0: 30}
-    assert merged([far, below])["t"] == TopicCoverage(TopicIdentity(7), {0: ((0, 30),)}, {}, {0: 10})
+def test_which_log_of_a_topic_counts_the_newest_run_tells() -> None:
+    """Whatever older ones say: a new ZooKeeper begins with low numbers again. One that it has not known may have read a
+    later log, which births tell, of one cluster."""
+    first, again = told(7, 10), told(9, 20)
+    renewed = told(3, 30, own=False)
+    assert merged(renewed, [(first, False), (again, False)]) == renewed.coverage
+    passed_on = told(7, 10, own=False)
+    assert merged(passed_on, [(first, False), (again, True)]) == again.coverage
+    assert merged(again, [(first, True)]) == again.coverage
+    assert merged(passed_on, [(told(9, 20, own=False), True)]) == passed_on.coverage
+    assert merged(passed_on, [(told(9, 20, "b"), True)]) == passed_on.coverage
+
+
+def test_exports_end_where_the_newest_run_says() -> None:
+    """Or where one that it has not known went on; it may have filled a hole below what others had come to."""
+    far, below = told(7, 30), told(7, 10, own=False)
+    assert merged(below, [(far, False)])["t"] == TopicCoverage(TopicIdentity(7), {0: ((0, 30),)}, {0: 30}, {0: 10})
+    assert merged(below, [(far, True)])["t"].ends == {0: 30}

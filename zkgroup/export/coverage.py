@@ -34,10 +34,10 @@ def extended(
 
 
 class Accounted(NamedTuple):
-    """What a run and those that it knew of account for; when it was ``decided``. ``own``: the topics that it has read
-    itself; ``ended``: the partitions whose exports ended there."""
+    """What a run and those that it knew of account for; the run that was the newest of these. ``own``: the topics that
+    it has read itself; ``ended``: the partitions whose exports ended there."""
 
-    decided: int
+    previous: str | None
     cluster: str
     coverage: Mapping[str, TopicCoverage]
     own: Set[str]
@@ -46,57 +46,53 @@ class Accounted(NamedTuple):
 
 def accounted_by(manifest: Manifest, settled: Settled | None) -> Accounted:
     """Of a run, as it was decided or settled."""
-    parts = () if settled is not None and settled.how == "withdraw" else manifest.parts
-    own = {part.plan.partition.topic for part in parts} - set(manifest.topics)
-    ended = {part.plan.partition for part in parts if part.plan.commits}
-    return Accounted(manifest.decided, manifest.cluster, (settled or manifest).coverage, own, ended)
+    left = settled.left if settled is not None and settled.how == "withdraw" else ()
+    parts = [part.plan for part in manifest.parts if part.plan.partition not in left and manifest.kind != "adoption"]
+    own = {plan.partition.topic for plan in parts}
+    ended = {plan.partition for plan in parts if plan.commits}
+    return Accounted(manifest.previous, manifest.cluster, (settled or manifest).coverage, own, ended)
 
 
-def merged(runs: Iterable[Accounted]) -> dict[str, TopicCoverage]:
-    """What runs account for that did not all know of one another, the oldest first.
+def merged(newest: Accounted, others: Iterable[tuple[Accounted, bool]]) -> dict[str, TopicCoverage]:
+    """What the newest run accounts for, with what others do, the oldest first; each with whether the newest has not
+    known it for sure.
 
-    Of two logs of a topic the one counts that was read later. What a run only passes on of a topic, it may not have
-    known better: then it is the one that was made later, as far as one cluster can tell.
+    Which log of a topic counts the newest tells. One that it has not known may have read a later one: of the same
+    cluster, births tell.
     """
-    found: dict[str, _Log] = {}
-    for run in runs:
-        for topic, told in run.coverage.items():
-            known, read = found.get(topic), run.decided if topic in run.own else -1
-            if known is None:
-                found[topic] = _Log(run.cluster, read, told)
-            elif known.told.identity.same(told.identity):
-                ended = {number for name, number in run.ended if name == topic}
-                found[topic] = _Log(run.cluster, max(read, known.read), _both(known.told, told, ended))
-            elif read > known.read or (read < 0 and known.precedes(run.cluster, told)):
-                found[topic] = _Log(run.cluster, read, told)
-    return {topic: log.told for topic, log in found.items()}
+    found = dict(newest.coverage)
+    for other, unknown in others:
+        for topic, told in other.coverage.items():
+            known = found.get(topic)
+            if known is not None and known.identity.same(told.identity):
+                ended = {number for name, number in other.ended if name == topic} if unknown else set()
+                found[topic] = _both(known, told, ended)
+            elif topic not in newest.coverage or (
+                unknown
+                and topic in other.own
+                and other.cluster == newest.cluster
+                and found[topic].identity.czxid < told.identity.czxid
+            ):
+                found[topic] = told
+    return found
 
 
-class _Log(NamedTuple):
-    """Of a topic, as runs tell; when it was ``read``, -1 where it was only passed on."""
-
-    cluster: str
-    read: int
-    told: TopicCoverage
-
-    def precedes(self, cluster: str, other: TopicCoverage) -> bool:
-        return self.cluster != cluster or self.told.identity.czxid < other.identity.czxid
-
-
-def _both(earlier: TopicCoverage, later: TopicCoverage, ended: Set[int]) -> TopicCoverage:
+def _both(known: TopicCoverage, told: TopicCoverage, ended: Set[int]) -> TopicCoverage:
+    """``known`` with what another run has told of the log; ``ended``: whose ends it tells anew."""
     partitions = {
-        number: union((*earlier.partitions.get(number, ()), *later.partitions.get(number, ())))
-        for number in {**earlier.partitions, **later.partitions}
+        number: union((*known.partitions.get(number, ()), *told.partitions.get(number, ())))
+        for number in {**known.partitions, **told.partitions}
     }
     newest = {
-        number: max(period, later.newest.get(number, period))
-        for number, period in {**later.newest, **earlier.newest}.items()
+        number: max(period, known.newest.get(number, period))
+        for number, period in {**known.newest, **told.newest}.items()
     }
-    ends = {
-        number: end if number in ended else max(end, earlier.ends.get(number, end))
-        for number, end in later.ends.items()
+    further = {
+        number: max(end, known.ends.get(number, end))
+        for number, end in told.ends.items()
+        if number in ended or number not in known.ends
     }
-    return TopicCoverage(later.identity, partitions, newest, {**earlier.ends, **ends})
+    return TopicCoverage(known.identity, partitions, newest, {**known.ends, **further})
 
 
 def _begun(known: TopicCoverage | None, identity: TopicIdentity) -> TopicCoverage:

@@ -29,7 +29,7 @@ SCHEMES: Final[Mapping[str, str]] = {
 }
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://?", re.ASCII)
 # As good as one: behind a blank or a quote that slipped in, or with one of its own characters mistaken.
-_NEARLY = re.compile(r"://|^[^/\\]*\b(?:s3a?|gc?s|abfss?|hdfs|viewfs|file)[\s:;=]*(?:[/\\]{2}|:[:/\\])", re.IGNORECASE)
+_NEARLY = re.compile(r"://|^[^\w/.~]*(?:s3a?|gc?s|abfss?|hdfs|viewfs)(?:\s*(?:[:;]|%3a)|\W*//)", re.IGNORECASE)
 _ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})", re.ASCII)
 # A shorter value of an option is no key, but some word.
 _KEY: Final = 8
@@ -93,7 +93,7 @@ def _local(path: str) -> Path:
     if _NEARLY.search(unicodedata.normalize("NFKC", path)):
         raise UsageError(
             "the destination looks like a URI, and does not begin as one",
-            "begin it with its scheme, as s3://BUCKET/PREFIX, without blanks, quotes or anything else before that",
+            "begin it with its scheme, as s3://BUCKET/PREFIX, without blanks or quotes before that; a folder is ./NAME",
         )
     return Path(path).expanduser().absolute()
 

@@ -32,8 +32,6 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import groupby
-from operator import itemgetter
 from typing import NamedTuple
 
 from zkgroup.export.coverage import Accounted, accounted_by, merged
@@ -160,31 +158,41 @@ class Lake:
     def _with_others(
         self, group: str, newest: str, manifest: Manifest, before: Sequence[str], later: Iterable[str]
     ) -> LastRun:
-        word = self.settled(group, newest) or manifest
-        roll, coverage = word.roll, word.coverage
-        doubtful = [run for run in before if roll is None or run in roll.undecided]
-        if roll is not None and roll_of(set(before) - set(doubtful)).names != roll.names:
-            doubtful = list(before)
+        settled = self.settled(group, newest)
+        roll, coverage = (settled or manifest).roll, (settled or manifest).coverage
+        doubtful: list[str] = []
+        if roll is not None:  # those of older releases are taken at their word
+            doubtful = [run for run in before if run in roll.undecided]
+            if roll_of(set(before) - set(doubtful)).names != roll.names:
+                doubtful = list(before)
         undecided = {*later}
         if doubtful:
             documents = self.documents(group)
             undecided |= {run for run in doubtful if MANIFEST not in documents.get(run, ())}
         if read := [run for run in doubtful if run not in undecided]:
-            coverage = self._merged(group, (*read, newest))
+            coverage = self._merged(group, newest, accounted_by(manifest, settled), tuple(read))
         told = {*before, newest} - undecided
         missing = tuple(sorted(undecided, key=_order))
         return LastRun(newest, coverage, manifest.cluster, manifest.joined, frozenset(told), missing)
 
-    def _merged(self, group: str, runs: tuple[str, ...]) -> Mapping[str, TopicCoverage]:
-        """What these runs account for, the oldest first; of two with the same number what was decided later comes
-        later."""
-        if (group, runs) not in self._together:
+    def _merged(self, group: str, newest: str, word: Accounted, runs: tuple[str, ...]) -> Mapping[str, TopicCoverage]:
+        """What the newest run accounts for, with what these do, the oldest first."""
+        key = (group, (*runs, newest))
+        if key not in self._together:
             with ThreadPoolExecutor(_READS, thread_name_prefix="zkgroup-manifests") as pool:
-                found = zip(runs, pool.map(lambda run: self.accounted(group, run), runs), strict=True)
-                told = ((_number(run), one) for run, one in found if one is not None)
-                alike = (sorted(some, key=lambda told: told[1].decided) for _, some in groupby(told, key=itemgetter(0)))
-                self._together[group, runs] = merged(one for some in alike for _, one in some)
-        return self._together[group, runs]
+                told = dict(zip(runs, pool.map(lambda run: self.accounted(group, run), runs), strict=True))
+            # From one to the one that it followed, as far as these are there; what is older counts as known.
+            known, last = {newest}, word.previous
+            while last is not None and last not in known:
+                known.add(last)
+                found = told.get(last)
+                last = found.previous if found is not None else None
+            oldest = min(map(_number, known))
+            others = (
+                (one, run not in known and _number(run) >= oldest) for run, one in told.items() if one is not None
+            )
+            self._together[key] = merged(word, others)
+        return self._together[key]
 
     def accounted(self, group: str, run: str) -> Accounted | None:
         """What a run and those that it knew of account for; None where it has no manifest."""

@@ -34,7 +34,7 @@ def refuse_overlap(
                 continue
             # Manifests tell of most runs: most often it is enough to look there.
             if told.more and not suspects:
-                suspects = _suspects(lake, wanted)
+                suspects = _suspects(lake, wanted, tags)
             is_suspect = not told.more or suspects.get(file.name, suspects.get(str(told.run), True))
             for one in lake.slices(file) if is_suspect else ():
                 for piece in pieces.get(one.partition, ()):
@@ -100,16 +100,20 @@ def _near(lake: Lake, topic: str, partitions: Collection[int]) -> Iterator[Publi
         yield from lake.named_below(f"topic={topic}/partition={partition}")
 
 
-def _suspects(lake: Lake, wanted: Mapping[str, Mapping[int, list[OffsetRange]]]) -> dict[str, bool]:
+def _suspects(
+    lake: Lake, wanted: Mapping[str, Mapping[int, list[OffsetRange]]], tags: Mapping[str, str | None]
+) -> dict[str, bool]:
     """Runs that their group's manifests tell of, not those that have lost their own; and files that were adopted, as
-    others of their run may not have been."""
+    others of their run may not have been. What a group tells of another log than the one with this mark clears
+    nothing."""
     found: dict[str, bool] = {"": False}
     for group in lake.groups():
         last = lake.last(group)
         if last.run is None:
             continue
         coverage = last.coverage
-        in_the_way = any(
+        in_the_way = any(coverage[topic].identity.tag != tags.get(topic) for topic in wanted if topic in coverage)
+        in_the_way = in_the_way or any(
             low < piece.end and piece.start < high
             for topic, partitions in wanted.items()
             if topic in coverage

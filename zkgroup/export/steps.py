@@ -145,13 +145,13 @@ class ExportRun:
         self._give_way()
 
     def _refuse_if_late(self) -> None:
-        """Raise where other exports of the group have been here since this one was planned: it stood still meanwhile,
-        and its session ended. They may have filed runs, and have tidied its plan up."""
+        """Raise where other exports of the group have been here since this one was planned, as its session ended while
+        it stood still, or another cluster has a group of this name. They may have filed runs, and have tidied its plan
+        up."""
         group, run = self.plan.group, self.plan.run
         if self._lake.last(group).run != self.plan.previous or self._lake.plan(group, run) is None:
             raise RefusedError(
-                f"other exports of group {group} to {self._store.uri} have ended since this one was planned: it stood "
-                "still, and its session ended",
+                f"other exports of group {group} to {self._store.uri} have ended since this one was planned",
                 "nothing was exported: run it again",
             )
 
