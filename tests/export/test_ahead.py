@@ -374,6 +374,21 @@ def test_what_was_not_exported_of_an_earlier_log_is_no_gap(
     assert problems(lake) == []
 
 
+def test_what_was_not_exported_below_the_first_export_of_an_earlier_log_is_no_gap(
+    in_process: Export, forty: Scene, registry: Registry, lake: Lake
+) -> None:
+    """As long as the log is there it is, and a backfill fills it; then it was left there, as what lies behind."""
+    topic, group = forty
+    in_process(group, topic, begin=at(topic, 20))
+    in_process(group, topic, backfill=True, begin=at(topic, 0), until=at(topic, 10))
+    assert [found[:2] for found in problems(lake)] == [(10, 20)]
+    made_again(registry, topic)
+    in_process(group, topic, policies=Policies(recreated="earliest"))
+    row = next(row for row in verify(lake) if row.rows)
+    assert (row.problem, row.start, row.end, row.rows, row.skipped) == (None, 0, 40, 30, 10)
+    assert problems(lake) == []
+
+
 def test_a_member_that_stands_elsewhere_reads_few_manifests(
     in_process: Export, forty: Scene, commit: Callable[..., None], lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

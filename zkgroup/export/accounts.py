@@ -3,7 +3,7 @@ for files whose offsets are looked up."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
@@ -115,16 +115,26 @@ def rows_of(key: Incarnation, account: Account, exact: Exact, *, is_earlier: boo
     # Files in two places are seen above: an adoption, and a run that came back, name the same ones.
     twice = overlaps(interval for interval in account.exported if interval[0] < interval[1])
     problems += [Problem(interval, "exported twice", mend="undo") for interval in twice]
-    problems += _missing(account, [*everything, *account.skipped, *account.again], exact, is_earlier=is_earlier)
+    left = _left_in_earlier_log(account, known) if is_earlier else []
+    problems += _missing(account, [*everything, *account.skipped, *account.again, *left], exact, is_earlier=is_earlier)
     low, high = (known[0][0], known[-1][1]) if known else (0, 0)
     # What was passed over, and filled since, is not skipped any more.
-    skipped = sum(end - start for gap in union(account.skipped) for start, end in subtract(gap, accounted))
+    skipped = sum(end - start for gap in union([*account.skipped, *left]) for start, end in subtract(gap, accounted))
     if accounted:
         gaps = max(0, sum(end - start for start, end in accounted) - account.rows)  # fewer where some are there twice
         yield VerifyRow(key.topic, key.partition, low, high, account.rows, gaps, skipped, account.seen, None)
     problems.sort(key=lambda problem: (problem.interval, problem.why))
     for (start, end), why, group, stands, mend, ranges in problems + account.standing:
         yield VerifyRow(key.topic, key.partition, start, end, *NO_NUMBERS, why, stands, group, mend, ranges)
+
+
+def _left_in_earlier_log(account: Account, known: Iterable[Interval]) -> list[Interval]:
+    """What lies between backfills below where the exports of a log that is gone began, or behind where they ended: no
+    export was to read it, and nothing can fill it any more."""
+    exports = union(account.passed)
+    low, high = (exports[0][0], exports[-1][1]) if exports else (0, 0)
+    outside = [(start, end) for start, end in holes(known) if end <= low or high <= start]
+    return difference(outside, [claim for intervals in account.claimed.values() for claim in intervals])
 
 
 def _missing(account: Account, found: list[Interval], exact: Exact, *, is_earlier: bool) -> Iterator[Problem]:
@@ -140,9 +150,7 @@ def _missing(account: Account, found: list[Interval], exact: Exact, *, is_earlie
                 yield Problem(part, why, who, mend=mend_for(part, account))
     # Of all groups together: a lake's reader does not ask who exported what.
     whose = f" of group {next(iter(account.by_group))}" if len(account.by_group) == 1 else ""
-    # Of an earlier log what was behind all exports was left there.
-    awaited = {end for _, end in union(account.passed)[-1:]} if is_earlier else account.awaited
-    unheld = [hole for hole in holes(found) if not any(offset <= hole[0] for offset in awaited)]
+    unheld = [hole for hole in holes(found) if not any(offset <= hole[0] for offset in account.awaited)]
     unfilled = _beside(unheld, account, exact)
     for pieces in (unfilled, difference(unheld, unfilled)):
         for part, few in _together(pieces, account):

@@ -251,6 +251,7 @@ def _enter_unknown(books: _Books, file: Published, footer: Footer, slices: tuple
         interval = (slices[0].start, slices[0].end)
         account.by_group.setdefault(footer.told.get("group", ""), []).append(interval)
         account.exported.append(interval)
+        account.passed.append(interval)
         account.rows += footer.metadata.num_rows
 
 
