@@ -248,6 +248,8 @@ def export(
     refuse_contradictions(ctx)
     if math.isnan(spark_timeout):
         raise UsageError("--spark-timeout nan is no time", "write it in seconds, like 120")
+    if str(spark_log) == "-":  # standard output is for the rows
+        raise UsageError("--log - is no file", "name one, like spark.log")
     spark = _spark_properties(properties_file, conf or ())
     target_bytes = _size(target_file_size, "--target-file-size")
     wish = layout_wish(partition_by, time_zone, key_format, value_format, compression)

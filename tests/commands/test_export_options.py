@@ -127,6 +127,7 @@ def test_a_beginning_behind_the_log_is_not_the_groups(
         (("--until", "earliest"), "--until 'earliest' is no place to stop at: write committed, end"),
         (("--until", "latest"), "--until 'latest' is no place to stop at: write committed, end"),
         (("--spark-timeout", "nan"), "--spark-timeout"),
+        (("--log", "-"), "--log - is no file"),
         (("--on-expired", "latest", "--skip-lost"), "--skip-lost is --on-expired earliest"),
         (("--on-expired", "skip", "--skip-lost"), "--skip-lost is --on-expired earliest"),
         (("--on-expired", "fail", "--skip-lost"), "--skip-lost is --on-expired earliest"),

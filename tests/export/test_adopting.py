@@ -244,6 +244,8 @@ def test_only_what_is_whole_and_alone_is_adopted(
     """What is not is named, with the reason, and stays."""
     topic, group, other = make_topic(5), unique("group"), unique("other")
     fill(topic, 50, 5)
+    with pytest.raises(NotFoundError, match="has no files of any topic: check --to"):
+        in_process(group, adopt=True)
     in_process(group, topic)
     out = root_of(lake)
     shutil.rmtree(out / "_zkgroup")

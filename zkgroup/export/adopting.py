@@ -86,6 +86,8 @@ def adopt(
     rows than offsets, unless ``skip_lost``, and where a manifest cannot be read.
     """
     folders = [name.removeprefix("topic=") for name in lake.store.names("") if name.startswith("topic=")]
+    if not folders:
+        raise NotFoundError(f"{lake.store.uri} has no files of any topic", "check --to")
     chosen = [topic for topic in folders if not topics or topic in topics]
     if unknown := sorted(set(topics) - set(folders)):
         raise NotFoundError(f"{lake.store.uri} has no files of topic {listed(unknown)}", "check the names")
