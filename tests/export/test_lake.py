@@ -148,7 +148,7 @@ def test_a_log_has_one_mark_whoever_exports_it(tmp_path: Path) -> None:
     lake = Remembered(FolderStore(tmp_path))
 
     def mark(group: str, identity: TopicIdentity, topic: str = "t", cluster: str = "here") -> str | None:
-        return Book(lake, group).logs({topic: identity}, lambda: cluster)[topic].tag
+        return Book(lake, group).logs({topic: identity}, (cluster,))[topic].tag
 
     assert mark("new", first, "unheard-of") is None
     assert mark("old", first) is None

@@ -59,7 +59,7 @@ def test_marks_of_files_that_tell_no_log(tmp_path: Path) -> None:
     lake = Lake(FolderStore(tmp_path))
 
     def mark(czxid: int) -> str | None:
-        return Book(lake, "g").logs({"t": TopicIdentity(czxid)}, lambda: "here")["t"].tag
+        return Book(lake, "g").logs({"t": TopicIdentity(czxid)}, ("here",))["t"].tag
 
     def put(name: str, **told: str) -> None:
         path = tmp_path / "topic=t" / "partition=0" / name

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -163,32 +162,6 @@ def test_a_lake_that_cannot_be_read_is_not_taken_for_another(
     plan.mkdir()
     with pytest.raises(ZkgroupError, match=r"cannot read .*plan\.json"):
         status(registry, group, Lake(FolderStore(lake)))
-
-
-def test_a_lake_of_another_cluster_is_told_as_one(
-    in_process: InProcess, make_topic: Callable[..., str], fill: Callable[..., object], unique: Callable[[str], str],
-    tmp_path: Path,
-) -> None:  # fmt: skip
-    """A group of the same name, and a topic of the same name, elsewhere: nothing was made again, and to export the log
-    from its start is no remedy. A cluster whose nodes were copied may say so."""
-    topic, group = make_topic(), unique("group")
-    fill(topic, 10)
-    in_process(group, topic, max_messages=4)
-    lake = Lake(FolderStore(tmp_path / "out"))
-    path = tmp_path / "out" / lake.folder(group, lake.runs(group)[0]) / "manifest.json"
-    document = json.loads(path.read_text())
-    document["coverage"][topic]["czxid"] += 1 << 40
-    document["coverage"][topic]["topic_id"] = None
-    path.write_text(json.dumps(document))
-    with pytest.raises(RefusedError, match="topics were deleted and made again"):
-        in_process(group, topic)
-    path.write_text(json.dumps(document | {"cluster": "elsewhere"}))
-    with pytest.raises(RefusedError, match=rf"of another cluster .*elsewhere, run {lake.runs(group)[0]}") as raised:
-        in_process(group, topic)
-    assert "--to" in str(raised.value.remedy)
-    assert "earliest" not in str(raised.value.remedy)
-    (row,) = in_process(group, topic, policies=Policies(recreated="committed"))
-    assert (row.start, row.end) == (4, 10)
 
 
 def test_options_that_contradict_a_lake_are_refused_though_nothing_is_new(

@@ -7,7 +7,7 @@ may come back: what each has exported of a log counts for all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
@@ -55,24 +55,26 @@ class Book:
 
     # --- logs -------------------------------------------------------------------------------------------------------
 
-    def logs(self, identities: Mapping[str, TopicIdentity], cluster: Callable[[], str]) -> dict[str, LakeLog]:
+    def logs(self, identities: Mapping[str, TopicIdentity], here: Collection[str]) -> dict[str, LakeLog]:
         """How the lake knows each topic's present log, alike for all groups. The mark is none for the first log that it
-        has seen, that of the log's birth for others. Another cluster's topic of this name is no incarnation: its files
-        are in the way."""
-        return {topic: self._log(topic, now, cluster) for topic, now in identities.items()}
+        has seen, that of the log's birth for others. The topic of this name of another cluster than ``here`` is no
+        incarnation: its files are in the way."""
+        return {topic: self._log(topic, now, here) for topic, now in identities.items()}
 
-    def _log(self, topic: str, now: TopicIdentity, cluster: Callable[[], str]) -> LakeLog:
+    def _log(self, topic: str, now: TopicIdentity, here: Collection[str]) -> LakeLog:
         known = self.last.coverage.get(topic)
         if known is not None and known.identity.same(now):
             return LakeLog(known.identity.tag)
         theirs = [(one.coverage[topic].identity, one.cluster) for one in self.others.values() if topic in one.coverage]
-        if same := [found for found, _ in theirs if found.same(now)]:
+        ours = {None, *here}
+        # Births tell within one cluster alone.
+        if same := [found for found, where in theirs if found.same(now) and (where in ours or now.topic_id)]:
             return LakeLog(same[0].tag)
-        if known is not None or any(where in (None, cluster()) for _, where in theirs):
+        if known is not None or any(where in ours for _, where in theirs):
             return LakeLog(f"{now.czxid:x}", follows=True)
-        return LakeLog(None) if theirs else self._log_by_files(topic, now, cluster)
+        return LakeLog(None) if theirs else self._log_by_files(topic, now, here)
 
-    def _log_by_files(self, topic: str, now: TopicIdentity, cluster: Callable[[], str]) -> LakeLog:
+    def _log_by_files(self, topic: str, now: TopicIdentity, here: Collection[str]) -> LakeLog:
         """As the files tell, where no manifest does any more; those of older releases by their names alone."""
         names: dict[str | None, list[str]] = {}
         for file in self._lake.published(topic):
@@ -89,7 +91,7 @@ class Book:
                 continue
             if found[1].same(now):
                 return LakeLog(tag)
-            others |= found[0] == cluster()
+            others |= found[0] in here
         return LakeLog(birth, follows=True) if others else LakeLog(None)
 
     def _log_of(self, name: str) -> tuple[str, TopicIdentity] | None:

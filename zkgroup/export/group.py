@@ -85,13 +85,18 @@ class ExportGroup:
 
     def cluster(self) -> str:
         """Which cluster this is: its id, which brokers write from 0.10.1 on, else the birth of its topics' node."""
+        return self.clusters()[0]
+
+    def clusters(self) -> tuple[str, ...]:
+        """That, and what it was called before its brokers wrote an id."""
         node, stat = self._registry.read([Get("/cluster/id"), Exists(znodes.topics())])
+        birth = f"{stat.czxid:x}-{stat.ctime:x}" if isinstance(stat, Stat) else "unknown"
         if isinstance(node, Node):
             try:
-                return str(orjson.loads(node.data)["id"])
+                return str(orjson.loads(node.data)["id"]), birth
             except (orjson.JSONDecodeError, KeyError, TypeError):
                 log.debug("/cluster/id holds %r", node.data[:80])
-        return f"{stat.czxid:x}-{stat.ctime:x}" if isinstance(stat, Stat) else "unknown"
+        return (birth,)
 
     def identities(self, topics: Iterable[str]) -> dict[str, TopicIdentity]:
         """Which incarnation of each topic is there; those that are gone are left out."""

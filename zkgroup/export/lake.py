@@ -64,7 +64,7 @@ class Published(NamedTuple):
 class LastRun:
     """The newest run that was decided, and what it and all others account for; which ``cluster`` it read, and whether
     it was ``joined`` (see ``Manifest``). ``told``: the runs that the coverage is of; ``undecided``: those that have no
-    manifest."""
+    manifest; ``clusters``: all that are known to have something in it."""
 
     run: str | None
     coverage: Mapping[str, TopicCoverage]
@@ -72,6 +72,7 @@ class LastRun:
     joined: bool = False
     told: frozenset[str] = frozenset()
     undecided: tuple[str, ...] = ()
+    clusters: frozenset[str] = frozenset()
 
     def roll(self, run: str) -> Roll:
         """What ``run``, whose coverage is made from this one, knows of the others."""
@@ -86,7 +87,7 @@ class Lake:
         self.store = store
         self._slices: dict[str, tuple[Slice, ...]] = {}  # no file is ever replaced, and an export looks five times
         self._exact: dict[str, Mapping[int, Sequence[Interval]]] = {}
-        self._together: dict[tuple[str, tuple[str, ...]], Mapping[str, TopicCoverage]] = {}
+        self._together: dict[tuple[str, tuple[str, ...]], tuple[Mapping[str, TopicCoverage], frozenset[str]]] = {}
 
     # --- names ------------------------------------------------------------------------------------------------------
 
@@ -169,14 +170,17 @@ class Lake:
         if doubtful:
             documents = self.documents(group)
             undecided |= {run for run in doubtful if MANIFEST not in documents.get(run, ())}
+        clusters = frozenset({manifest.cluster} if coverage else ())
         if read := [run for run in doubtful if run not in undecided]:
-            coverage = self._merged(group, newest, accounted_by(manifest, settled), tuple(read))
+            coverage, clusters = self._merged(group, newest, accounted_by(manifest, settled), tuple(read))
         told = {*before, newest} - undecided
         missing = tuple(sorted(undecided, key=_order))
-        return LastRun(newest, coverage, manifest.cluster, manifest.joined, frozenset(told), missing)
+        return LastRun(newest, coverage, manifest.cluster, manifest.joined, frozenset(told), missing, clusters)
 
-    def _merged(self, group: str, newest: str, word: Accounted, runs: tuple[str, ...]) -> Mapping[str, TopicCoverage]:
-        """What the newest run accounts for, with what these do, the oldest first."""
+    def _merged(
+        self, group: str, newest: str, word: Accounted, runs: tuple[str, ...]
+    ) -> tuple[Mapping[str, TopicCoverage], frozenset[str]]:
+        """What the newest run accounts for, with what these do, the oldest first; and of which clusters that is."""
         key = (group, (*runs, newest))
         if key not in self._together:
             with ThreadPoolExecutor(_READS, thread_name_prefix="zkgroup-manifests") as pool:
@@ -191,7 +195,8 @@ class Lake:
             others = (
                 (one, run not in known and _number(run) >= oldest) for run, one in told.items() if one is not None
             )
-            self._together[key] = merged(word, others)
+            clusters = (one.cluster for one in (word, *told.values()) if one is not None and one.coverage)
+            self._together[key] = merged(word, others), frozenset(clusters)
         return self._together[key]
 
     def accounted(self, group: str, run: str) -> Accounted | None:

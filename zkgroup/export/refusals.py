@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from zkgroup.errors import RefusedError
-from zkgroup.export.words import PartitionFacts, PartitionPlan
+from zkgroup.export.words import PartitionPlan
 from zkgroup.protocol.ops import Code, Failure
 from zkgroup.words import listed
 
 if TYPE_CHECKING:
-    from zkgroup.export.group import ExportGroup
-    from zkgroup.export.lake import Lake, LastRun
+    from zkgroup.export.book import Book
+    from zkgroup.export.lake import Lake
 
 #: What helps where a name is taken that a file of this run was to have.
 TAKEN_REMEDY: Final = (
@@ -62,17 +62,32 @@ def taken_name(where: object) -> RefusedError:
     return RefusedError(f"{where} exists already, and is another run's", TAKEN_REMEDY)
 
 
-def refuse_other_cluster(group: ExportGroup, lake: Lake, facts: Iterable[PartitionFacts], last: LastRun) -> None:
-    """Raise where logs are not those of the group's last export since that one was of another cluster."""
-    other = sorted({fact.partition.topic for fact in facts if fact.remade and fact.partition.topic in last.coverage})
-    if not other or last.cluster is None or last.cluster == (here := group.cluster()):
-        return
-    raise RefusedError(
-        f"{lake.store.uri} holds what a group {group.group} of another cluster has exported (cluster {last.cluster}, "
-        f"run {last.run}; this one is {here}), also of {listed(other)}: their offsets are of other logs",
-        "choose another --to, or another --group; if it is the same cluster with a new ZooKeeper, whose nodes were "
-        "copied: --on-recreated committed",
-    )
+def refuse_other_cluster(
+    lake: Lake, group: str, here: Sequence[str], topics: Iterable[str], book: Book, *, adopts: bool = False
+) -> None:
+    """Raise where the lake has runs of a group of this name on another cluster than ``here``, whatever they have
+    exported: what one group's runs account for is of one cluster. Or of these ``topics`` what another group has
+    exported there, and nobody here."""
+    last = book.last
+    copied = "; if it is the same cluster with a new ZooKeeper, whose nodes were copied: --on-recreated committed"
+    copied = "" if adopts else copied
+    if other := sorted(last.clusters.difference(here)):
+        raise RefusedError(
+            f"{lake.store.uri} holds what a group {group} of another cluster has exported (cluster {other[0]}; the "
+            f"newest run is {last.run}; this one is {here[0]}): its offsets are of other logs",
+            f"choose another --to, or another --group{copied}",
+        )
+    for topic in topics:
+        if topic in last.coverage:
+            continue
+        known = [(name, one.clusters) for name, one in book.others.items() if topic in one.coverage]
+        if not known or any(not clusters.isdisjoint(here) for _, clusters in known):
+            continue
+        raise RefusedError(
+            f"{lake.store.uri} holds what group {known[0][0]} of another cluster has exported of {topic} (cluster "
+            f"{listed(sorted(known[0][1]))}; this one is {here[0]}): the offsets are of another log",
+            f"choose another --to{copied}",
+        )
 
 
 #: Behind the decision.

@@ -233,9 +233,10 @@ class _Export:
                 "finish it first: run its command again, or end it with --settle (forget, if its folder is lost); "
                 "--status tells of it",
             )
-        cluster = claim.persist(lambda: ExportGroup(claim.registry, request.group, self._warn).cluster())
+        here = claim.persist(lambda: ExportGroup(claim.registry, request.group, self._warn).clusters())
+        refuse_other_cluster(self._lake, request.group, here, (), Book(self._lake, request.group), adopts=True)
         made = adopt(
-            self._lake, request.group, cluster, attempt, request.topics, skip_lost=request.skip_lost, warn=self._warn
+            self._lake, request.group, here[0], attempt, request.topics, skip_lost=request.skip_lost, warn=self._warn
         )
         self._with.passed("adopted")
         return [row for manifest in made for row in summaries_of(None, manifest)]
@@ -264,11 +265,12 @@ class _Export:
             identities=identities,
             coverage=last.coverage,
         )
-        logs = book.logs(identities, lambda: cluster or group.cluster())
+        here = group.clusters()
+        if request.policies.recreated != "committed":
+            refuse_other_cluster(self._lake, request.group, here, identities, book)
+        logs = book.logs(identities, here)
         tags = {topic: found.tag for topic, found in logs.items()}
         facts = book.made_again(facts, identities, logs, joins=request.join is not None)
-        if request.policies.recreated == "fail":
-            refuse_other_cluster(group, self._lake, facts, last)
         plan = self._decide(facts, identities, tags, book)
         fills = request.backfill
         notes = notes_on(request.start, request.until, facts, plan, fills=fills, by_segments=has_no_time_index(kafka))
