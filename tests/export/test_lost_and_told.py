@@ -70,6 +70,45 @@ def test_a_run_that_comes_back_after_its_files_were_adopted_is_no_doubling(
     assert offsets(lake) == list(range(35))
 
 
+@pytest.mark.parametrize("layout", [("partition",), (), ("date",)])
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_a_run_that_comes_back_after_its_files_were_written_again_is_no_doubling(
+    in_process: Export, make_topic: Make, unique: Unique, lake: Lake, kafka: KafkaSettings, tmp_path: Path,
+    layout: tuple[str, ...], pieces: int,
+) -> None:  # fmt: skip
+    """Its folder and its files were lost, the backfill that ``--verify`` names wrote these anew, and then a copy of the
+    folder came back: the only copy was to be moved away, or the files written once more."""
+    topic, group = make_topic(2), unique("group")
+
+    def fill(first: int) -> None:
+        produce(kafka, topic, [Record(b"%d" % n, None, n % 2, NOON + n) for n in range(first, first + 20)])
+
+    for first in (0, 20, 40):
+        fill(first)
+        in_process(group, topic, layout=LayoutWish(layout, None, None, None))  # type: ignore[arg-type]
+    run = lake.runs(group)[1]
+    manifest = lake.manifest(group, run)
+    assert manifest is not None
+    shutil.move(root_of(lake) / lake.folder(group, run), tmp_path / "copy")
+    for file in manifest[0].files:
+        (root_of(lake) / file.name).unlink()
+    for piece in range(pieces):
+        low, high = 10 + 10 * piece // pieces, 10 + 10 * (piece + 1) // pieces
+        begin, until = (Bound("offsets", offsets={TopicPartition(topic, p): n for p in (0, 1)}) for n in (low, high))
+        in_process(group, topic, backfill=True, begin=begin, until=until)
+    shutil.move(tmp_path / "copy", root_of(lake) / lake.folder(group, run))
+    assert [(row.start, row.end, row.rows, row.gaps) for row in verify(lake) if row.problem is None] == [
+        (0, 30, 30, 0)
+    ] * 2
+    assert problems(lake) == []
+    assert in_process(group, topic, backfill=True, begin=EARLIEST, until=COMMITTED) == []
+    fill(60)
+    in_process(group, topic)
+    assert sorted((row["partition"], row["offset"]) for row in messages_in(root_of(lake))) == [
+        (p, n) for p in (0, 1) for n in range(40)]  # fmt: skip
+    assert problems(lake) == []
+
+
 def test_two_exports_of_the_same_offsets_are_a_doubling_beside_an_adoption(
     in_process: Export, make_topic: Make, fill: Fill, unique: Unique, lake: Lake, tmp_path: Path
 ) -> None:

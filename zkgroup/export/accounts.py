@@ -64,12 +64,14 @@ class Account:
     """What manifests tell of a partition, and what its files do. ``folders``: the offsets of each. ``claimed``: what
     each group's last manifest of this log accounts for; ``again``: what was written again, for runs that may be gone;
     ``orphaned``: whole files that no manifest names, with their ranges; ``renamed``: what files hold that have other
-    names, or lie elsewhere, than they were given; ``exported``: ``by_group`` without what adoptions enter, which is
-    there already; ``passed``: what all runs but backfills account for; ``awaited``: where the exports of groups
-    end behind which backfills hold something, so that what is missing further on is for the next ones."""
+    names, or lie elsewhere, than they were given; ``exported``: by runs, without what adoptions enter, which is
+    there already; ``followed``: what of that later runs have written again in its place; ``passed``: what all runs but
+    backfills account for; ``awaited``: where the exports of groups end behind which backfills hold something, so that
+    what is missing further on is for the next ones."""
 
     by_group: dict[str, list[Interval]] = field(default_factory=dict)
-    exported: list[Interval] = field(default_factory=list)
+    exported: list[tuple[str, Interval]] = field(default_factory=list)
+    followed: dict[str, list[Interval]] = field(default_factory=dict)
     claimed: dict[str, list[Interval]] = field(default_factory=dict)
     again: list[Interval] = field(default_factory=list)
     orphaned: list[tuple[str, Slice]] = field(default_factory=list)
@@ -113,7 +115,11 @@ def rows_of(key: Incarnation, account: Account, exact: Exact, *, is_earlier: boo
     for folder, held in account.folders.items():
         problems += [Problem(twice, f"in two files of {folder}", mend="undo") for twice in overlaps(held)]
     # Files in two places are seen above: an adoption, and a run that came back, name the same ones.
-    twice = overlaps(interval for interval in account.exported if interval[0] < interval[1])
+    exported = ([interval] for run, interval in account.exported if run not in account.followed)
+    alone = (
+        difference([interval], account.followed[run]) for run, interval in account.exported if run in account.followed
+    )
+    twice = overlaps(interval for some in (*exported, *alone) for interval in some if interval[0] < interval[1])
     problems += [Problem(interval, "exported twice", mend="undo") for interval in twice]
     left = _left_in_earlier_log(account, known) if is_earlier else []
     problems += _missing(account, [*everything, *account.skipped, *account.again, *left], exact, is_earlier=is_earlier)

@@ -26,7 +26,7 @@ from zkgroup.export.judging import LOOKS, look_at, wrong_with
 from zkgroup.export.lake import MANIFEST, Lake
 from zkgroup.export.layout import Layout
 from zkgroup.export.renamed import stray_files
-from zkgroup.export.replacing import Place, missing_from, replaced
+from zkgroup.export.replacing import Place, follow, missing_from, replaced
 from zkgroup.export.rundata import Manifest, ManifestFile, ManifestPart, TopicCoverage, TopicIdentity, now_ms
 from zkgroup.export.words import Lost, PartitionPlan, Skipped, Slice
 from zkgroup.protocol.names import TopicPartition
@@ -148,6 +148,7 @@ def _read_known(lake: Lake, group: str, topics: Iterable[str]) -> _Known:
                 error.message, "restore it from a copy, or move it away, and run this again: its files are adopted then"
             ) from None
     there = {file.name for topic in topics for file in lake.published(topic)}
+    follow(holdings, there)
     own = {name: live for name, live in holdings.files.items() if live.group == group}
     return _Known(holdings, logs, there, missing_from(own, there), adopted)
 

@@ -18,6 +18,7 @@ from zkgroup.export.lake import Lake, LastRun, of_log
 from zkgroup.export.layout import read_name
 from zkgroup.export.plan import in_no_file, make_backfill
 from zkgroup.export.renamed import refuse_renamed
+from zkgroup.export.replacing import follow
 from zkgroup.export.request import ExportRequest
 from zkgroup.export.rundata import RunPlan, TopicIdentity
 from zkgroup.export.shell import PARTITIONS, export_command, filling
@@ -53,6 +54,8 @@ def plan_backfill(
     shared = {other: alike for other, last in book.others.items() if (alike := _shared(last, identities, tags))}
     others = {other: _held_by(lake, other) for other in shared}
     there = {file.name for topic in tags for file in lake.published(topic)}
+    for known in (own, *others.values()):
+        follow(known, there)
     lost = own.lost(there, tags)
     named = {name: live.file.bytes for some in (own, *others.values()) for name, live in some.files.items()}
     # In folders of times a file that is missing has all that its folder has of its range: that is written again first.

@@ -49,6 +49,8 @@ class Holdings:
     def __init__(self, exact: Exact = lambda _: None) -> None:
         self._exact = exact
         self.files: dict[str, LiveFile] = {}
+        #: What runs tell of that later ones have written again without knowing of them.
+        self.followed: list[tuple[LiveFile, Slice]] = []
         self._held: dict[Incarnation, list[Interval]] = {}
         self._gone: dict[Incarnation, list[Interval]] = {}
 
@@ -64,18 +66,21 @@ class Holdings:
             gone = self._gone.setdefault(Incarnation(topic, partition, tags.get(topic)), [])
             gone += [(gap.start, gap.end) for gap in part.plan.skipped if gap.kind not in FILLABLE]
             for lost in part.plan.again:
-                self._forget(lost, partition)
+                self.forget(lost, partition)
             if is_among_others(part):
                 place += held_again(part, held, place, timed=manifest.layout.timed, exact=self._exact)
             else:
                 place.append((part.plan.start, part.end))
         for file in manifest.files:
             if not is_taken_back(file, withdrawn):
+                if (before := self.files.get(file.name)) is not None and before.run != manifest.run:
+                    self.followed += [(before, one) for one in before.file.slices]
                 self.files[file.name] = LiveFile(
                     file, manifest.group, manifest.run, tags.get(file.topic), manifest.layout
                 )
 
-    def _forget(self, lost: Lost, partition: int) -> None:
+    def forget(self, lost: Lost, partition: int) -> None:
+        """What was written again elsewhere is not to be in this file."""
         live = self.files.get(lost.file)
         if live is None:
             return

@@ -1,8 +1,8 @@
-"""Files that no manifest names, in the place of files that are missing: a backfill wrote those again, and then its run
-was lost. Pure.
+"""Files in the place of files that are missing. Pure.
 
-Runs still account for the offsets, by names that are gone. A file that holds all that these held takes their place, as
-it did before: it is entered as written again.
+No manifest names them: a backfill wrote those again, and then its run was lost. Runs still account for the offsets, by
+names that are gone. A file that holds all that these held takes their place, as it did before: it is entered as written
+again. Or a manifest does: the run that tells of those was away, too, when they were written again, and came back.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from zkgroup.export.holdings import LiveFile, missing_ranges
+from zkgroup.export.holdings import Holdings, LiveFile, is_of_times, missing_ranges
 from zkgroup.export.intervals import Interval, subtract, union
 from zkgroup.export.words import Lost, Slice
 
@@ -32,8 +32,22 @@ def missing_from(files: Mapping[str, LiveFile], there: Collection[str]) -> dict[
     return found
 
 
-def replaced(lost: Iterable[Lost], unnamed: Iterable[Slice], *, timed: bool) -> list[Lost]:
-    """Of what is missing at a place, what the files hold there that no manifest names, however they are cut: the same
+def follow(holdings: Holdings, there: Collection[str]) -> None:
+    """Have these forget the ranges of files that are not ``there`` whose messages other named files hold."""
+    missing = missing_from(holdings.files, there)
+    slices: dict[Place, list[Slice]] = defaultdict(list)
+    for name, live in holdings.files.items() if missing else ():
+        for one in live.file.slices if name in there else ():
+            slices[Place(name.rpartition("/")[0], one.partition, live.tag)].append(one)
+    for place, some in missing.items():
+        for lost in replaced(some, slices[place], timed=is_of_times(some[0].file)):
+            live = holdings.files[lost.file]
+            holdings.followed.append((live, Slice(place.partition, lost.start, lost.end, lost.rows)))
+            holdings.forget(lost, place.partition)
+
+
+def replaced(lost: Iterable[Lost], held: Iterable[Slice], *, timed: bool) -> list[Lost]:
+    """Of what is missing at a place, what other files hold there, however they are cut: the same
     offsets, in as many rows; or all of these offsets and more, as where further runs are lost.
 
     In folders of times the first and the last offset are the same, since what lies between two ranges may be in other
@@ -42,20 +56,20 @@ def replaced(lost: Iterable[Lost], unnamed: Iterable[Slice], *, timed: bool) -> 
 
     Where retention had overtaken what was written again, the files hold the end of what is missing: that end of it."""
     files = list(lost)
-    ranges = list(unnamed)
+    ranges = list(held)
     found: list[Lost] = []
     for low, high in _joined([*((one.start, one.end) for one in files), *((one.start, one.end) for one in ranges)]):
         some = [one for one in files if low <= one.start < high]
-        held = [one for one in ranges if low <= one.start < high]
-        before, now = (union((one.start, one.end) for one in them) for them in (some, held))
-        lost_rows, rows = (sum(one.rows for one in them) for them in (some, held))
+        inside = [one for one in ranges if low <= one.start < high]
+        before, now = (union((one.start, one.end) for one in them) for them in (some, inside))
+        lost_rows, rows = (sum(one.rows for one in them) for them in (some, inside))
         same = before == now or (timed and before and now and _span(before) == _span(now))
         within = before != now and not any(subtract(interval, now) for interval in before)
         whole = rows == sum(end - start for start, end in now) if timed else rows >= lost_rows
         if (same and rows == lost_rows) or (within and whole):
             found += some
-        elif held:
-            found += _end_of(some, held, timed=timed)
+        elif inside:
+            found += _end_of(some, inside, timed=timed)
     return found
 
 

@@ -33,6 +33,7 @@ from zkgroup.export.intervals import Interval, subtract, union
 from zkgroup.export.judging import LOOKS, Look, judge_times, look_at, wrong_with
 from zkgroup.export.lake import Lake, LastRun, Published, of_log
 from zkgroup.export.layout import Calendar, Layout, is_read, read_name
+from zkgroup.export.replacing import follow
 from zkgroup.export.rundata import Manifest, ManifestPart, TopicCoverage, TopicIdentity, slices_held
 from zkgroup.export.words import Slice
 from zkgroup.protocol.names import TopicPartition
@@ -45,6 +46,7 @@ class _Books:
 
     def __init__(self) -> None:
         self.accounts: dict[Incarnation, Account] = {}
+        self.holdings = Holdings()
         self.files: dict[str, LiveFile] = {}
         self.strangers: list[VerifyRow] = []
         self.lasts: list[LastRun] = []  # of all groups
@@ -95,7 +97,16 @@ def verify(
             for row, footer in pool.map(partial(_judge_stranger, lake), strangers):
                 books.strangers.append(row)
                 books.add_renamed(footer)
-    for name, missing in books.files.items():
+    follow(books.holdings, books.holdings.files.keys() - books.files.keys())
+    for live, one in books.holdings.followed:
+        account = books.account(Incarnation(live.file.topic, one.partition, live.tag))
+        account.followed.setdefault(live.run, []).append((one.start, one.end))
+    for live in books.holdings.files.values():
+        for one in live.file.slices:
+            books.account(Incarnation(live.file.topic, one.partition, live.tag)).rows += one.rows
+    for name, missing in books.holdings.files.items():
+        if name not in books.files:
+            continue
         why, group = f"{name} of run {missing.run} is missing", cast("str | None", missing.group)
         if books.is_of_earlier_log(missing.file.topic, missing.tag):
             why, group = f"{why}, and the topic was made again: only a copy brings it back", None
@@ -139,10 +150,7 @@ def _read_books(lake: Lake) -> _Books:
         for (topic, tag), known in claims.items():
             for number, intervals in known.partitions.items():
                 books.account(Incarnation(topic, number, tag)).claimed.setdefault(group, []).extend(intervals)
-    books.files = holdings.files
-    for live in holdings.files.values():
-        for one in live.file.slices:
-            books.account(Incarnation(live.file.topic, one.partition, live.tag)).rows += one.rows
+    books.holdings, books.files = holdings, dict(holdings.files)
     return books
 
 
@@ -170,7 +178,7 @@ def _enter(account: Account, group: str, manifest: Manifest, part: ManifestPart,
         account.passed += part.accounted
     if not is_among_others(part):
         account.by_group.setdefault(group, []).append(interval)
-        account.exported += [interval] * (manifest.kind != "adoption" and rows > 0)
+        account.exported += [(run, interval)] * (manifest.kind != "adoption" and rows > 0)
     if not part.balanced or rows != part.rows + part.undecodable:
         account.problems.append(Problem(interval, f"run {run} does not account for every offset", group))
     if unexplained := part.gaps.get("unexplained"):
@@ -250,7 +258,7 @@ def _enter_unknown(books: _Books, file: Published, footer: Footer, slices: tuple
         account = books.account(Incarnation(file.told.topic, slices[0].partition, file.told.tag))
         interval = (slices[0].start, slices[0].end)
         account.by_group.setdefault(footer.told.get("group", ""), []).append(interval)
-        account.exported.append(interval)
+        account.exported.append((footer.run, interval))
         account.passed.append(interval)
         account.rows += footer.metadata.num_rows
 
