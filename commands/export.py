@@ -38,7 +38,7 @@ LOOKING = "Looking at exports"
 SPARK = "Spark"
 # As in zkgroup.export.words, which --help does without.
 Policy: TypeAlias = Literal["fail", "earliest", "latest", "skip"]
-RecreatedPolicy: TypeAlias = Literal["fail", "earliest", "latest", "skip", "committed"]
+RecreatedPolicy: TypeAlias = Literal["fail", "earliest", "latest", "skip", "committed", "same"]
 Disagreement: TypeAlias = Literal["fail", "lake", "group", "skip"]
 Isolation: TypeAlias = Literal["read_committed", "read_uncommitted"]
 Settle: TypeAlias = Literal["keep", "withdraw", "forget"]
@@ -125,7 +125,11 @@ def export(
     ] = "fail",
     on_recreated: Annotated[
         RecreatedPolicy,
-        typer.Option("--on-recreated", help="A topic that was deleted and made again.", rich_help_panel=TROUBLE),
+        typer.Option(
+            "--on-recreated",
+            help="A topic that was deleted and made again; same: its ZooKeeper was copied.",
+            rich_help_panel=TROUBLE,
+        ),
     ] = "fail",
     on_disagreement: Annotated[
         Disagreement,

@@ -45,7 +45,9 @@ def test_a_lake_of_another_cluster_is_told_as_one(
     assert "earliest" not in str(raised.value.remedy)
     with pytest.raises(RefusedError, match="of another cluster"):
         in_process(group, topic, policies=Policies(recreated="earliest"))
-    (row,) = in_process(group, topic, policies=Policies(recreated="committed"))
+    with pytest.raises(RefusedError, match="of another cluster"):
+        in_process(group, topic, policies=Policies(recreated="committed"))
+    (row,) = in_process(group, topic, policies=Policies(recreated="same"))
     assert (row.start, row.end) == (4, 10)
 
 

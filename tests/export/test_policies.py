@@ -116,6 +116,15 @@ def test_what_other_members_read_after_a_joined_export_is_told_as_that() -> None
     assert part.skipped == (Skipped("moved", 4, 7),)
 
 
+def test_an_offset_that_is_right_for_a_new_topic_answers_for_its_own_partition() -> None:
+    """One without an offset has the same trouble as in any topic, and the same answers."""
+    fact = PartitionFacts(T0, None, None, 0, 9, remade=True)
+    with pytest.raises(NoOffsetError, match="no committed offset for 1 partition"):
+        make_plan("g", [fact], policies=Policies(recreated="committed"))
+    (part,) = make_plan("g", [fact], begin="earliest", policies=Policies(recreated="committed")).partitions
+    assert (part.start, part.end) == (0, 9)
+
+
 def test_what_nobody_can_make_right_is_refused_whatever_was_said() -> None:
     """A group behind the lake cannot be believed, nor an offset behind the log's end."""
     everything = Policies("earliest", "earliest", "earliest", "earliest", "group")

@@ -49,7 +49,8 @@ class Troubles:
 _REFUSALS: Mapping[str, tuple[str, str]] = {
     "recreated": (
         "topics were deleted and made again since group {group} read them ({few}): their offsets are of other logs",
-        "--on-recreated earliest exports the new log from its start; committed, latest or skip are the alternatives",
+        "--on-recreated earliest exports the new log from its start; committed, latest or skip are the alternatives, "
+        "and same where ZooKeeper's nodes were copied",
     ),
     "not begun": (
         "topics were deleted and made again ({few}), and group {group} has not begun with the new logs",
@@ -114,7 +115,7 @@ _Place: TypeAlias = tuple[int, tuple[Skipped, ...]]
 def begin_at(fact: PartitionFacts, begin: Begin | None, policies: Policies, troubles: Troubles) -> _Place | None:
     """Where to begin with a partition and what is passed over; None where it cannot be said or is left out."""
     name = str(fact.partition)
-    if fact.remade:
+    if fact.remade and not (policies.recreated == "committed" and fact.committed is None):
         return _begin_remade(fact, policies.recreated, troubles)
     if fact.committed is None:
         return _begin_without_offset(fact, begin, policies, troubles)
@@ -125,6 +126,8 @@ def begin_at(fact: PartitionFacts, begin: Begin | None, policies: Policies, trou
         troubles.add("beyond", f"{name} is at {fact.committed}, its log ends at {fact.log_end}")
         return None
     place = _agreed(fact, fact.committed, policies.disagreement, troubles)
+    if place is not None and fact.copied:  # told in the manifest, also where nothing is new
+        place = place[0], (*place[1], Skipped("same", place[0], place[0]))
     return None if place is None else _readable(fact, *place, policies.expired, troubles)
 
 

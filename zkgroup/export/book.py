@@ -103,6 +103,27 @@ class Book:
         except UnreadableFileError:
             return None
 
+    def as_known(self, identities: Mapping[str, TopicIdentity], *, same: bool) -> dict[str, TopicIdentity]:
+        """What is there now, with the births that the lake knows of the same logs; ``same``: all are, whatever their
+        births, since their ZooKeeper was copied."""
+        found = dict(identities)
+        for topic, now in identities.items():
+            lasts = [self.last] if topic in self.last.coverage or not same else [*self.others.values()]
+            for known in [one.coverage[topic].identity for one in lasts if topic in one.coverage]:
+                if same or known.same(now):
+                    found[topic] = found[topic].after(known)
+        return found
+
+    def copied(self, facts: Iterable[PartitionFacts], identities: Mapping[str, TopicIdentity]) -> list[PartitionFacts]:
+        """``facts``, of which none is of a topic that was made again, and those are to be told of whose births are new
+        to the group's runs."""
+        other = {
+            topic
+            for topic, found in self.last.coverage.items()
+            if topic in identities and found.identity.czxid != identities[topic].czxid
+        }
+        return [replace(fact, remade=False, copied=fact.remade or fact.partition.topic in other) for fact in facts]
+
     # --- what is accounted for --------------------------------------------------------------------------------------
 
     def made_again(

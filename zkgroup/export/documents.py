@@ -198,16 +198,19 @@ def _read_part(found: Mapping[str, Any]) -> PartitionPlan:
 
 
 def _identity(topic: TopicIdentity) -> dict[str, Any]:
-    return {"czxid": topic.czxid, "topic_id": topic.topic_id, "cleanup": topic.cleanup, "tag": topic.tag}
+    told = {"czxid": topic.czxid, "topic_id": topic.topic_id, "cleanup": topic.cleanup, "tag": topic.tag}
+    return told | ({"before": topic.before} if topic.before else {})
 
 
 def _read_identity(found: Mapping[str, Any]) -> TopicIdentity:
-    return TopicIdentity(int(found["czxid"]), found["topic_id"], found["cleanup"], found["tag"])
+    before = tuple(map(int, found.get("before", ())))
+    return TopicIdentity(int(found["czxid"]), found["topic_id"], found["cleanup"], found["tag"], before)
 
 
 def encode_log(cluster: str, topic: TopicIdentity) -> str:
     """What a file's footer says of the log that its messages are of."""
     log = {"cluster": cluster, "czxid": topic.czxid, "topic_id": topic.topic_id, "tag": topic.tag}
+    log |= {"before": topic.before} if topic.before else {}
     return orjson.dumps(log, option=orjson.OPT_SORT_KEYS).decode()
 
 
@@ -216,10 +219,11 @@ def decode_log(text: str) -> tuple[str, TopicIdentity] | None:
     try:
         found = orjson.loads(text)
         cluster, czxid, topic_id, tag = (found[key] for key in ("cluster", "czxid", "topic_id", "tag"))
+        before = tuple(map(int, found.get("before", ())))
     except (KeyError, TypeError, ValueError):
         return None
     texts = isinstance(cluster, str) and isinstance(topic_id, str | None) and isinstance(tag, str | None)
-    return (cluster, TopicIdentity(czxid, topic_id, None, tag)) if texts and type(czxid) is int else None
+    return (cluster, TopicIdentity(czxid, topic_id, None, tag, before)) if texts and type(czxid) is int else None
 
 
 # --- layout ---------------------------------------------------------------------------------------------------------

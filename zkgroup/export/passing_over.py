@@ -38,6 +38,8 @@ def passed_over(partitions: Iterable[PartitionPlan]) -> Iterator[str]:
         for gap in part.skipped:
             if gap.kind == "recreated":
                 yield f"{part.partition}: its topic was made again: what was left of the old log is not exported"
+            elif gap.kind == "same":
+                yield f"{part.partition}: its topic is taken for the one that was exported before"
             elif gap.kind == "filled":
                 yield f"{part.partition}: offsets {gap.start} to {gap.end - 1} were exported before"
             elif gap.end > gap.start:

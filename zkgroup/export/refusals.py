@@ -69,7 +69,7 @@ def refuse_other_cluster(
     exported: what one group's runs account for is of one cluster. Or of these ``topics`` what another group has
     exported there, and nobody here."""
     last = book.last
-    copied = "; if it is the same cluster with a new ZooKeeper, whose nodes were copied: --on-recreated committed"
+    copied = "; if it is the same cluster with a new ZooKeeper, whose nodes were copied: --on-recreated same"
     copied = "" if adopts else copied
     if other := sorted(last.clusters.difference(here)):
         raise RefusedError(

@@ -255,7 +255,11 @@ class _Export:
             group.refuse_if_live()
         book = Book(self._lake, request.group)
         last = book.last
-        identities = group.identities(topics)
+        here = group.clusters()
+        same = request.policies.recreated == "same"
+        identities = book.as_known(group.identities(topics), same=same)
+        if not same:
+            refuse_other_cluster(self._lake, request.group, here, identities, book)
         facts = group.facts(
             topics,
             kafka,
@@ -265,12 +269,11 @@ class _Export:
             identities=identities,
             coverage=last.coverage,
         )
-        here = group.clusters()
-        if request.policies.recreated != "committed":
-            refuse_other_cluster(self._lake, request.group, here, identities, book)
         logs = book.logs(identities, here)
         tags = {topic: found.tag for topic, found in logs.items()}
         facts = book.made_again(facts, identities, logs, joins=request.join is not None)
+        if same:
+            facts = book.copied(facts, identities)
         plan = self._decide(facts, identities, tags, book)
         fills = request.backfill
         notes = notes_on(request.start, request.until, facts, plan, fills=fills, by_segments=has_no_time_index(kafka))

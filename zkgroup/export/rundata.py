@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Literal, NamedTuple
 
@@ -27,19 +27,25 @@ class TopicIdentity:
     """Which incarnation of a topic this is. ``czxid`` is its znode's, ``topic_id`` that of 2.8 and later.
 
     ``cleanup``: its ``cleanup.policy``, None where nobody tells. ``tag``: marks the names of its files where the folder
-    holds files of an earlier incarnation, None otherwise.
+    holds files of an earlier incarnation, None otherwise. ``before``: the births of the same log's node in ZooKeepers
+    that this one was copied from.
     """
 
     czxid: int
     topic_id: str | None = None
     cleanup: str | None = None
     tag: str | None = None
+    before: tuple[int, ...] = ()
 
     def same(self, other: TopicIdentity) -> bool:
         """Whether both are the same log."""
         if self.topic_id is not None and other.topic_id is not None:
             return self.topic_id == other.topic_id
-        return self.czxid == other.czxid
+        return self.czxid == other.czxid or self.czxid in other.before or other.czxid in self.before
+
+    def after(self, known: TopicIdentity) -> TopicIdentity:
+        """This one, as the same log as the one that was ``known``."""
+        return replace(self, before=tuple(sorted({*self.before, *known.before, known.czxid} - {self.czxid})))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ Begin = Literal["earliest", "latest"]
 #: What to do with a partition in trouble: refuse the whole export, begin at the log's start, begin at its end, or leave
 #: the partition out of this export.
 Policy = Literal["fail", "earliest", "latest", "skip"]
-#: ``committed``: the offset is right for the new topic.
-RecreatedPolicy = Literal["fail", "earliest", "latest", "skip", "committed"]
+#: ``committed``: the offset is right for the new topic. ``same``: it is no new topic, but its ZooKeeper's copy.
+RecreatedPolicy = Literal["fail", "earliest", "latest", "skip", "committed", "same"]
 #: Whom to believe where the group stands elsewhere than the lake ends.
 Disagreement = Literal["fail", "lake", "group", "skip"]
 
@@ -39,7 +39,8 @@ class PartitionFacts:
     ``begin``: what ``--from`` says, None where it says nothing; ``until``: where to stop at the latest. ``exact``: that
     ``begin`` was given for this very partition. ``coverage``: what the lake accounts for already. ``fresh``: the lake
     knows the topic, and not this partition. ``remade``: the topic is not the one that was committed or exported.
-    ``filled``: what backfills hold of what the group has yet to export, which is not in ``coverage``.
+    ``filled``: what backfills hold of what the group has yet to export, which is not in ``coverage``. ``copied``: the
+    topic is said to be that one all the same, in a copy of its ZooKeeper.
     """
 
     partition: TopicPartition
@@ -53,6 +54,7 @@ class PartitionFacts:
     coverage: tuple[Interval, ...] = ()
     fresh: bool = False
     remade: bool = False
+    copied: bool = False
     filled: tuple[Interval, ...] = ()
 
 
@@ -83,7 +85,8 @@ class Slice(NamedTuple):
 class Skipped(NamedTuple):
     """Offsets ``[start, end)`` that are knowingly not exported: ``retention`` (deleted before they were read),
     ``moved`` (somebody set the group forward), ``latest`` (asked for), ``recreated`` (a new log begins: of the old one
-    nobody knows what is missing), ``filled`` (another run holds them, most often a backfill)."""
+    nobody knows what is missing), ``filled`` (another run holds them, most often a backfill), ``same`` (none: the
+    operator says that the topic was not made again)."""
 
     kind: str
     start: int
