@@ -65,17 +65,22 @@ def show_lake(ctx: typer.Context, to: str, group: str | None, output: Output, *,
     require("pyarrow")
     from zkgroup.export.advice import remedy_for
     from zkgroup.export.documents import DamagedDocumentError
-    from zkgroup.export.group import read_committed
+    from zkgroup.export.group import ExportGroup, read_committed
     from zkgroup.export.leftovers import has_garbage
+    from zkgroup.export.refusals import refuse_offsets_of_another_cluster
     from zkgroup.export.verify import verify as check
 
     committed, unfinished = None, False
+    notes: list[str] = []
     if group is not None:
         with open_registry(connection(ctx)) as registry:
             unfinished = bool(status(registry, group, None))
             with contextlib.suppress(DamagedDocumentError):  # one of the rows
-                committed = {group: read_committed(registry, group, lake.last(group).coverage)}
-    notes: list[str] = []
+                last = lake.last(group)
+                refuse_offsets_of_another_cluster(
+                    lake, group, ExportGroup(registry, group, notes.append).clusters(), last
+                )
+                committed = {group: read_committed(registry, group, last.coverage)}
     rows = check(lake, committed, notes.append)
     print_rows(rows, VERIFY, output)
     warn(ctx, notes)

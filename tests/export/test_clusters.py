@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli import run
 
 from zkgroup.errors import RefusedError
 from zkgroup.export.bounds import EARLIEST
@@ -16,6 +17,7 @@ from zkgroup.export.lake import Lake
 from zkgroup.export.run import PartitionSummary
 from zkgroup.export.store import FolderStore
 from zkgroup.export.words import Policies
+from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.servers.registry import Registry
 
 InProcess = Callable[..., list[PartitionSummary]]
@@ -72,15 +74,31 @@ def test_a_group_exports_from_one_cluster_to_a_lake(
     for topic in topics:
         fill(topic, 10)
     in_process(group, topics[0])
-    (run,) = lake.runs(group)
-    here = of_cluster(lake, group, run, "elsewhere")
+    (first,) = lake.runs(group)
+    here = of_cluster(lake, group, first, "elsewhere")
     with pytest.raises(RefusedError, match=f"of another cluster has exported .cluster elsewhere; .* is {here}"):
         in_process(group, topics[not same], **way)
-    away = (tmp_path / "out" / lake.folder(group, run)).rename(tmp_path / "away")
+    away = (tmp_path / "out" / lake.folder(group, first)).rename(tmp_path / "away")
     in_process(group, topics[1])
-    away.rename(tmp_path / "out" / lake.folder(group, run))
+    away.rename(tmp_path / "out" / lake.folder(group, first))
     with pytest.raises(RefusedError, match=f"of another cluster has exported .cluster elsewhere; .* is {here}"):
         in_process(group, topics[1], **way)
+
+
+def test_offsets_here_say_nothing_of_exports_elsewhere(
+    in_process: InProcess, make_topic: Callable[..., str], fill: Callable[..., object], unique: Callable[[str], str],
+    cluster: Sandbox, tmp_path: Path,
+) -> None:  # fmt: skip
+    """``--verify --group`` told of a group that stands elsewhere, and advised what is refused."""
+    topic, group, lake = make_topic(), unique("group"), Lake(FolderStore(tmp_path / "out"))
+    fill(topic, 10)
+    in_process(group, topic)
+    of_cluster(lake, group, lake.runs(group)[0], "elsewhere")
+    to = ("-z", cluster.connect, "export", "--to", lake.store.uri, "--verify")
+    done = run(*to, "--group", group)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (5, "", 1)
+    assert "of another cluster has exported (cluster elsewhere; " in done.stderr
+    assert run(*to).returncode == 0
 
 
 def test_a_topic_of_another_cluster_is_no_other_groups(

@@ -12,7 +12,7 @@ from zkgroup.words import listed
 
 if TYPE_CHECKING:
     from zkgroup.export.book import Book
-    from zkgroup.export.lake import Lake
+    from zkgroup.export.lake import Lake, LastRun
 
 #: What helps where a name is taken that a file of this run was to have.
 TAKEN_REMEDY: Final = (
@@ -87,6 +87,16 @@ def refuse_other_cluster(
             f"{lake.store.uri} holds what group {known[0][0]} of another cluster has exported of {topic} (cluster "
             f"{listed(sorted(known[0][1]))}; this one is {here[0]}): the offsets are of another log",
             f"choose another --to{copied}",
+        )
+
+
+def refuse_offsets_of_another_cluster(lake: Lake, group: str, here: Sequence[str], last: LastRun) -> None:
+    """Raise where a group's offsets are not those that its runs in the lake have moved."""
+    if last.clusters and last.clusters.isdisjoint(here):
+        raise RefusedError(
+            f"{lake.store.uri} holds what a group {group} of another cluster has exported (cluster "
+            f"{listed(sorted(last.clusters))}; this one is {here[0]}): its offsets are there",
+            "name that cluster, or leave --group out",
         )
 
 
