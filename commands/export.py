@@ -100,7 +100,10 @@ def export(
     ] = None,
     isolation: Annotated[
         Isolation | None,
-        typer.Option("--isolation", help="Which messages of transactions count. read_committed by default."),
+        typer.Option(
+            "--isolation",
+            help="Which messages of transactions count. read_committed by default; backfills: as in the last export.",
+        ),
     ] = None,
     join: Annotated[
         bool,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from exports import at, files_in, messages_in, published_in
+from exports import abort, at, files_in, messages_in, published_in
 from resets import drop_messages
 
 from zkgroup.errors import RefusedError
@@ -228,3 +229,46 @@ def test_a_backfill_takes_no_more_than_it_may(
     found = [(row["partition"], row["offset"]) for row in messages_in(tmp_path / "out")]
     assert found == [(number, offset) for number in range(2) for offset in range(30)]
     assert [committed(group, topic, number) for number in range(2)] == [30, 30]
+
+
+@pytest.mark.parametrize("lost", ["file", "run"])
+def test_what_was_lost_is_written_again_as_it_was_read(
+    in_process: Export, fill_in: Export, make_topic: Callable[..., str], fill: Callable[..., object], lake: Lake,
+    unique: Callable[[str], str], kafka: KafkaSettings, lost: str,
+) -> None:  # fmt: skip
+    """A lake of uncommitted messages got its files back without the aborted ones, and was whole."""
+    topic, group, out = make_topic(), unique("group"), Path(lake.store.uri)
+    fill(topic, 5)
+    abort(kafka, topic, 4)
+    fill(topic, 5)
+    in_process(group, topic, isolation="read_uncommitted")
+    fill(topic, 5)
+    in_process(group, topic, isolation="read_uncommitted")
+    whole = [(row.rows, row.gaps) for row in verify(lake)]
+    assert whole == [(19, 1)]
+    (out / next(name for name in published_in(out) if "/0-" in name)).unlink()
+    if lost == "run":
+        shutil.rmtree(out / lake.folder(group, lake.runs(group)[0]))
+    else:
+        with pytest.raises(RefusedError, match="was written with --isolation read_uncommitted, and would be") as raised:
+            fill_in(group, topic, isolation="read_committed")
+        assert str(raised.value.remedy).startswith("--isolation read_uncommitted writes what it held")
+    told: list[str] = []
+    fill_in(group, topic, warn=told.append)
+    assert "--isolation read_uncommitted, as in the group's last export here" in told
+    assert [(row.rows, row.gaps, row.problem) for row in verify(lake)] == [(19, 1, None)]
+
+
+def test_messages_that_cannot_be_written_again_are_counted(
+    in_process: Export, fill_in: Export, make_topic: Callable[..., str], fill: Callable[..., object], lake: Lake,
+    unique: Callable[[str], str], kafka: KafkaSettings,
+) -> None:  # fmt: skip
+    """Where the log has lost them since."""
+    topic, group, out = make_topic(), unique("group"), Path(lake.store.uri)
+    fill(topic, 10)
+    in_process(group, topic)
+    (out / published_in(out)[0]).unlink()
+    drop_messages(kafka, TopicPartition(topic, 0), 7)
+    told: list[str] = []
+    fill_in(group, topic, policies=Policies(expired="earliest"), warn=told.append)
+    assert [line for line in told if "7 of 10 messages of " in line and line.endswith("are not in the log any more")]

@@ -20,7 +20,7 @@ from zkgroup.export.coverage import extended
 from zkgroup.export.documents import DamagedDocumentError, decode_layout, decode_log, encode_manifest
 from zkgroup.export.footer import Footer
 from zkgroup.export.history import decided
-from zkgroup.export.holdings import Exact, Holdings, Incarnation, is_of_times, offsets_of
+from zkgroup.export.holdings import UNKNOWN, Exact, Holdings, Incarnation, is_of_times, offsets_of
 from zkgroup.export.intervals import Interval, holes, overlaps, subtract, union
 from zkgroup.export.judging import LOOKS, look_at, wrong_with
 from zkgroup.export.lake import MANIFEST, Lake
@@ -371,7 +371,7 @@ def _write(
         attempt,
         now,
         now,
-        "unknown",
+        UNKNOWN,
         tuple(parts),
         coverage,
         last.run,

@@ -15,7 +15,7 @@ from zkgroup.groups.files import STDIO, Wanted, read_offsets
 from zkgroup.protocol.names import TopicPartition, validate_topic
 from zkgroup.words import are, counted, listed
 
-_OFFSET = re.compile(r"([^:=,\s]+):([0-9]{1,9})=([0-9]{1,18})", re.ASCII)
+_OFFSET = re.compile(r"([^:=,\s]+):([0-9]{1,9})=([0-9]{1,19})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from zkgroup.errors import NotFoundError, RefusedError, UsageError
 from zkgroup.export.book import Book
 from zkgroup.export.history import decided
-from zkgroup.export.holdings import Holdings, Incarnation
+from zkgroup.export.holdings import UNKNOWN, Holdings, Incarnation
 from zkgroup.export.intervals import Interval, subtract, union
 from zkgroup.export.lake import Lake, LastRun, of_log
 from zkgroup.export.layout import read_name
@@ -24,7 +25,10 @@ from zkgroup.export.rundata import RunPlan, TopicIdentity
 from zkgroup.export.shell import PARTITIONS, export_command, filling
 from zkgroup.export.words import ExportPlan, Lost, OffsetRange, PartitionFacts, Policies
 from zkgroup.protocol.names import TopicPartition
+from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.words import are, listed
+
+ISOLATION: Final = "isolation.level"
 
 
 def plan_backfill(
@@ -35,6 +39,7 @@ def plan_backfill(
     tags: Mapping[str, str | None],
     book: Book,
     policies: Policies,
+    isolation: str,
     tell: Callable[[str], None],
 ) -> ExportPlan:
     """What is to be filled, of partitions with these ``facts``. Files count as held, too, whoever wrote them.
@@ -96,6 +101,7 @@ def plan_backfill(
     )
     again = [(part.partition, one) for part in plan.partitions for one in part.again]
     if again:
+        _refuse_other_isolation(own, (one for _, one in again), isolation)
         for partition, one in again:
             if _is_open(one, own.held(Incarnation(*partition, tags[partition.topic]))):
                 tell(f"{partition}: what else is missing between the messages of {one.file} the next backfill sees")
@@ -114,6 +120,32 @@ def refuse_to_finish(lake: Lake, left: RunPlan, state: str) -> None:
             f"{export_command(lake.store.destination, '', left.group)} finishes it, --status tells of it; then run "
             "this again",
         )
+
+
+def as_exported(lake: Lake, group: str, kafka: KafkaSettings, tell: Callable[[str], None]) -> KafkaSettings:
+    """Settings that take the messages of transactions as the group's newest run did that tells so, where they do not
+    say it."""
+    if ISOLATION in kafka.properties:
+        return kafka
+    for run in reversed(lake.runs(group)):
+        found = lake.manifest(group, run)
+        if found is not None and found[0].isolation != UNKNOWN:
+            if found[0].isolation != "read_committed":
+                tell(f"--isolation {found[0].isolation}, as in the group's last export here")
+            return replace(kafka, properties={**kafka.properties, ISOLATION: found[0].isolation})
+    return kafka
+
+
+def _refuse_other_isolation(held: Holdings, again: Iterable[Lost], isolation: str) -> None:
+    """Raise where what is written again would be without messages that it had, or with others."""
+    for lost in again:
+        live = held.files.get(lost.file)
+        if live is not None and live.isolation not in (UNKNOWN, isolation):
+            raise RefusedError(
+                f"{lost.file}, which is missing, was written with --isolation {live.isolation}, and would be written "
+                f"again with {isolation}",
+                f"--isolation {live.isolation} writes what it held; others are to be filled on their own then",
+            )
 
 
 def _is_open(lost: Lost, held: Sequence[Interval]) -> bool:

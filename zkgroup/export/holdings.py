@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from zkgroup.export.intervals import Interval, difference, subtract
 from zkgroup.export.layout import Layout
@@ -19,6 +19,9 @@ from zkgroup.protocol.names import TopicPartition
 #: What was passed over for these reasons may still be in the log: a backfill takes it.
 FILLABLE = frozenset({"moved", "latest", "filled"})
 
+
+#: The isolation of what was adopted: footers do not tell.
+UNKNOWN: Final = "unknown"
 
 #: Tells the offsets of a named file's rows, of each partition; None where it is not there, or cannot be read.
 Exact: TypeAlias = Callable[[str], Mapping[int, Sequence[Interval]] | None]
@@ -33,13 +36,15 @@ class Incarnation(NamedTuple):
 
 
 class LiveFile(NamedTuple):
-    """A file that is to be there. Of its ranges, those that were not written again elsewhere."""
+    """A file that is to be there. Of its ranges, those that were not written again elsewhere. ``isolation``: its run's,
+    as far as that is known."""
 
     file: ManifestFile
     group: str
     run: str
     tag: str | None
     layout: Layout
+    isolation: str = UNKNOWN
 
 
 class Holdings:
@@ -76,7 +81,7 @@ class Holdings:
                 if (before := self.files.get(file.name)) is not None and before.run != manifest.run:
                     self.followed += [(before, one) for one in before.file.slices]
                 self.files[file.name] = LiveFile(
-                    file, manifest.group, manifest.run, tags.get(file.topic), manifest.layout
+                    file, manifest.group, manifest.run, tags.get(file.topic), manifest.layout, manifest.isolation
                 )
 
     def forget(self, lost: Lost, partition: int) -> None:

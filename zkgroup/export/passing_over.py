@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from zkgroup.export.rundata import ManifestPart
 from zkgroup.export.words import ExportPlan, PartitionPlan
 from zkgroup.protocol.names import TopicPartition
+from zkgroup.words import counted, listed
 
 
 def words_on(plan: ExportPlan) -> list[str]:
     """What is to be said of a plan, whether or not anything comes of it: what its bounds come to, and which partitions
     wait for another export."""
     return [*plan.notes, *(f"{partition} is left out: {why}" for partition, why in plan.left_out)]
+
+
+def fewer_again(parts: Iterable[ManifestPart]) -> Iterator[str]:
+    """What is to be said of messages that could not be written once more."""
+    for part in parts:
+        held = sum(lost.rows for lost in part.plan.again)
+        if part.plan.again and (fewer := held - part.rows - part.undecodable) > 0:
+            files = listed([lost.file for lost in part.plan.again], most=1)
+            yield f"{part.plan.partition}: {fewer} of {counted(held, 'message')} of {files} are not in the log any more"
 
 
 def passed_over(partitions: Iterable[PartitionPlan]) -> Iterator[str]:

@@ -22,7 +22,7 @@ from zkgroup.export.book import Book
 from zkgroup.export.bounds import notes_on, refuse_backwards, refuse_unknown
 from zkgroup.export.claim import ExportClaim
 from zkgroup.export.documents import decode_pointer
-from zkgroup.export.filling import plan_backfill, refuse_to_finish
+from zkgroup.export.filling import ISOLATION, as_exported, plan_backfill, refuse_to_finish
 from zkgroup.export.group import ExportGroup
 from zkgroup.export.lake import Lake
 from zkgroup.export.layout import LayoutWish, parse_compression
@@ -31,7 +31,7 @@ from zkgroup.export.master import choose_master, refuse_if_silent, refuse_log_el
 from zkgroup.export.neighbours import binding_layout
 from zkgroup.export.overlap import refuse_overlap
 from zkgroup.export.packages import require
-from zkgroup.export.passing_over import passed_over, words_on
+from zkgroup.export.passing_over import fewer_again, passed_over, words_on
 from zkgroup.export.plan import in_no_file, make_plan
 from zkgroup.export.refusals import refuse_other_cluster
 from zkgroup.export.renamed import refuse_renamed_in_place
@@ -170,7 +170,9 @@ class _Export:
                 return summaries_of(plan, None)
             log.info("run %s: %d ranges of %d partitions", run_plan.run, len(plan.ranges), len(plan.partitions))
             run = ExportRun.planned(claim, self._lake, run_plan, self._with)
-            summaries = summaries_of(plan, run.carry_out(resumed=False))
+            manifest = run.carry_out(resumed=False)
+            self._tell(fewer_again(manifest.parts if manifest is not None else ()))
+            summaries = summaries_of(plan, manifest)
         tell("unlocked")
         return summaries
 
@@ -247,6 +249,9 @@ class _Export:
         """What there is to do now; with ``cluster`` also as the plan of a run, if there is anything."""
         request, kafka = self._request, self._kafka()
         group = ExportGroup(registry, request.group, self._once)
+        if request.backfill:
+            kafka = as_exported(self._lake, request.group, kafka, self._once)
+        isolation = kafka.properties.get(ISOLATION, "read_committed")
         topics = group.select_topics(request.topics, request.whitelist)
         refuse_unknown(request.start, request.until, topics)
         if self._with.member is not None:
@@ -274,7 +279,7 @@ class _Export:
         facts = book.made_again(facts, identities, logs, joins=request.join is not None)
         if same:
             facts = book.copied(facts, identities)
-        plan = self._decide(facts, identities, tags, book)
+        plan = self._decide(facts, identities, tags, book, isolation)
         fills = request.backfill
         notes = notes_on(request.start, request.until, facts, plan, fills=fills, by_segments=has_no_time_index(kafka))
         plan = replace(plan, notes=tuple(notes))
@@ -306,7 +311,6 @@ class _Export:
             topic: replace(identity, cleanup=cleanup.get(topic), tag=tags[topic])
             for topic, identity in identities.items()
         }
-        isolation = kafka.properties.get("isolation.level", "read_committed")
         run = self._lake.new_run(request.group)
         return plan, run_plan_of(run, request, plan, known, last, cluster, isolation, layout)
 
@@ -347,6 +351,7 @@ class _Export:
         identities: Mapping[str, TopicIdentity],
         tags: Mapping[str, str | None],
         book: Book,
+        isolation: str,
     ) -> ExportPlan:
         request = self._request
         policies = request.policies
@@ -375,7 +380,7 @@ class _Export:
                 whole=request.max_bytes is None,
                 joined=book.last.joined,
             )
-        return plan_backfill(self._lake, request, facts, identities, tags, book, policies, self._once)
+        return plan_backfill(self._lake, request, facts, identities, tags, book, policies, isolation, self._once)
 
     # --- Spark ------------------------------------------------------------------------------------------------------
 

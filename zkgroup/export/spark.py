@@ -240,7 +240,10 @@ class SparkJobs:
             answers = job.result()
         except _FAILURES as error:
             if self._jvm is not None and _has_ended(self._jvm, error):
-                raise ZkgroupError(f"Spark's JVM {self._jvm.end_of_life}", f"its log: {self._keep_log()}") from None
+                raise ZkgroupError(
+                    f"Spark's JVM {self._jvm.end_of_life}",
+                    f"run the same command again, which goes on from here; its log: {self._keep_log()}",
+                ) from None
             if isinstance(error, OSError):
                 raise
             raise failures.job_failure(str(error), self._log_text(), self._keep_log) from None
