@@ -377,3 +377,25 @@ def test_a_bound_behind_the_end_is_told(
     until = Bound("offsets", offsets={TopicPartition(topic, 0): 50})
     in_process(group, topic, backfill=True, begin=EARLIEST, until=until, warn=heard.append)
     assert heard == [f"{topic}-0: --until 50 lies behind the end of its log, which is 5"]
+
+
+def test_an_adoption_that_comes_back_tells_of_the_newer_log(
+    in_process: Export, make_topic: Make, fill: Fill, unique: Unique, lake: Lake, registry: Registry, tmp_path: Path
+) -> None:
+    """Its manifest was away while another topic was exported: the older log counted, and every answer led back."""
+    topic, other, group = make_topic(), make_topic(), unique("group")
+    fill(topic, 10)
+    in_process(group, topic)
+    made_again(registry, topic)
+    fill(topic, 10)
+    in_process(group, topic, policies=Policies(recreated="earliest"))
+    shutil.rmtree(root_of(lake) / "_zkgroup")
+    in_process(group, adopt=True)
+    newer = root_of(lake) / lake.folder(group, lake.runs(group)[-1])
+    newer.rename(tmp_path / "away")
+    fill(other, 5)
+    in_process(group, other)
+    (tmp_path / "away").rename(newer)
+    fill(topic, 5)
+    assert [(row.start, row.end) for row in in_process(group, topic)] == [(10, 15)]
+    assert problems(lake, registry, group) == []

@@ -47,8 +47,9 @@ class Accounted(NamedTuple):
 def accounted_by(manifest: Manifest, settled: Settled | None) -> Accounted:
     """Of a run, as it was decided or settled."""
     left = settled.left if settled is not None and settled.how == "withdraw" else ()
-    parts = [part.plan for part in manifest.parts if part.plan.partition not in left and manifest.kind != "adoption"]
-    own = {plan.partition.topic for plan in parts}
+    parts = [part.plan for part in manifest.parts if part.plan.partition not in left]
+    # What is adopted of a log that another one has followed is none of its coverage.
+    own = {plan.partition.topic for plan in parts} - set(manifest.topics)
     ended = {plan.partition for plan in parts if plan.commits}
     return Accounted(manifest.previous, manifest.cluster, (settled or manifest).coverage, own, ended)
 
