@@ -17,11 +17,13 @@ def words_on(plan: ExportPlan) -> list[str]:
 
 
 def fewer_again(parts: Iterable[ManifestPart]) -> Iterator[str]:
-    """What is to be said of messages that could not be written once more."""
+    """What is to be said of messages that could not be written once more, unless `passed_over` has said that none can
+    be."""
     for part in parts:
-        held = sum(lost.rows for lost in part.plan.again)
-        if part.plan.again and (fewer := held - part.rows - part.undecodable) > 0:
-            files = listed([lost.file for lost in part.plan.again], most=1)
+        again = [lost for lost in part.plan.again if part.plan.start < lost.end]
+        held = sum(lost.rows for lost in again)
+        if again and (fewer := held - part.rows - part.undecodable) > 0:
+            files = listed([lost.file for lost in again], most=1)
             yield f"{part.plan.partition}: {fewer} of {counted(held, 'message')} of {files} are not in the log any more"
 
 
