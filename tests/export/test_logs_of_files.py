@@ -9,8 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from exports import published_in, root_of
+from exports import made_again, published_in, root_of
 
+from zkgroup.errors import RefusedError
 from zkgroup.export.book import Book
 from zkgroup.export.documents import decode_log, encode_log
 from zkgroup.export.group import ExportGroup
@@ -18,6 +19,8 @@ from zkgroup.export.lake import Lake
 from zkgroup.export.run import PartitionSummary
 from zkgroup.export.rundata import TopicIdentity
 from zkgroup.export.store import FolderStore
+from zkgroup.export.verify import verify
+from zkgroup.export.words import Policies
 from zkgroup.servers.registry import Registry
 
 Export = Callable[..., list[PartitionSummary]]
@@ -79,3 +82,40 @@ def test_marks_of_files_that_tell_no_log(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "topic=t")
     put("1-2.parquet", log=encode_log("elsewhere", TopicIdentity(7)))
     assert mark(8) is None  # no incarnation of it: in the way
+
+
+@pytest.mark.parametrize("with_manifest", [True, False])
+def test_an_older_log_that_comes_back_beside_a_newer_one_is_named(
+    in_process: Export, make_topic: Callable[..., str], fill: Callable[..., object], unique: Callable[[str], str],
+    registry: Registry, tmp_path: Path, with_manifest: bool,
+) -> None:  # fmt: skip
+    """The lake was away when the group began anew with the new log, so that its files have no mark: what the older one
+    holds is not what is to be exported, and no adoption changes that."""
+    lake = Lake(FolderStore(tmp_path / "out"))
+    root, away = root_of(lake), tmp_path / "away"
+    topic, group = make_topic(), unique("group")
+    fill(topic, 30)
+    in_process(group, topic)
+    root.rename(away)
+    made_again(registry, topic)
+    fill(topic, 10)
+    in_process(group, topic, policies=Policies(recreated="earliest"))
+    older = published_in(away)
+    for name in older:
+        (away / name).rename(root / name)
+    folder = root / lake.folder(group, "")
+    (run,) = (path for path in (away / folder.relative_to(root)).iterdir() if path.is_dir())
+    if with_manifest:
+        run.rename(folder / run.name)
+    fill(topic, 4)
+    with pytest.raises(RefusedError, match=f"of the {topic} that was deleted") as raised:
+        in_process(group, topic)
+    assert run.name in str(raised.value)
+    assert "--adopt" not in str(raised.value.remedy)
+    assert "elsewhere" in str(raised.value.remedy)
+    for name in older:
+        (root / name).unlink()
+    if with_manifest:
+        shutil.rmtree(folder / run.name)
+    assert [(row.start, row.end) for row in in_process(group, topic)] == [(10, 14)]
+    assert [row.problem for row in verify(lake) if row.problem] == []

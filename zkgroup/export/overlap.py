@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from zkgroup.errors import RefusedError
+from zkgroup.export.documents import decode_log
 from zkgroup.export.holdings import offsets_of
 from zkgroup.export.intervals import Interval
 from zkgroup.export.lake import ADOPTION, Lake, Published
@@ -47,10 +48,20 @@ def _overlap(lake: Lake, file: Published, held: Slice, piece: OffsetRange, own: 
     from zkgroup.export.footer import UnreadableFileError, read_footer
 
     what = f"{lake.store.uri}/{file.name} already holds offsets {held.start} to {held.end - 1} of {piece.partition}"
-    group, run = own, ""
+    group, run, log = own, "", None
     with suppress(UnreadableFileError):
         footer = read_footer(lake.store, file.name)
-        group, run = footer.told.get("group", own), footer.run
+        group, run, log = footer.told.get("group", own), footer.run, decode_log(footer.told.get("log", ""))
+    last, topic = lake.last(own), piece.partition.topic
+    if log is not None and log[0] == last.cluster and topic in last.coverage:
+        known = last.coverage[topic].identity
+        # Begun while that file was away: nothing marks the names of either.
+        if known.tag == file.told.tag and not known.same(log[1]) and log[1].czxid < known.czxid:
+            return RefusedError(
+                f"{what}, which is of the {topic} that was deleted (run {run} of group {group})",
+                "move it elsewhere, and that run's folder with it: the new log's exports began without it, so that "
+                "names do not tell the two apart",
+            )
     adopt = export_command(lake.store.destination, "--adopt", group)
     if group != own:
         theirs = _told(lake, group, piece.partition, file.told.tag)
