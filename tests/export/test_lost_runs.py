@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from cli import run
@@ -265,12 +266,8 @@ def test_what_lies_in_other_folders_is_never_more_than_there_was() -> None:
             refuse_fewer([bad])
 
 
-def test_markers_between_adopted_files_are_no_holes(
-    in_process: Export, make_topic: Make, unique: Unique, lake: Lake, kafka: KafkaSettings, registry: Registry
-) -> None:
-    """Where folders are of times no name reaches over them. The operator has said that no file is missing; behind the
-    next log nothing could fill them."""
-    topic, group = make_topic(), unique("group")
+def _three_transactions(in_process: Export, topic: str, group: str, kafka: KafkaSettings, layout: LayoutWish) -> None:
+    """An export of each: of nine messages and the marker behind them."""
     client = producer(kafka, transactional_id=topic)
     client.init_transactions(30)
     for first in (0, 10, 20):
@@ -279,7 +276,16 @@ def test_markers_between_adopted_files_are_no_holes(
             client.produce(topic, b"%d" % n, partition=0, timestamp=NOON + n)
         client.flush(30)
         client.commit_transaction(30)
-        in_process(group, topic, layout=HOURS, until=at(topic, first + 10))
+        in_process(group, topic, layout=layout, until=at(topic, first + 10))
+
+
+def test_markers_between_adopted_files_are_no_holes(
+    in_process: Export, make_topic: Make, unique: Unique, lake: Lake, kafka: KafkaSettings, registry: Registry
+) -> None:
+    """Where folders are of times no name reaches over them. The operator has said that no file is missing; behind the
+    next log nothing could fill them."""
+    topic, group = make_topic(), unique("group")
+    _three_transactions(in_process, topic, group, kafka, HOURS)
     shutil.rmtree(root_of(lake) / "_zkgroup")
     made_again(registry, topic)
     # Of each run no offset is missing; what lies between them is in none.
@@ -290,6 +296,28 @@ def test_markers_between_adopted_files_are_no_holes(
     assert found is not None
     assert [gap for part in found[0].parts for gap in part.plan.skipped] == [
         Skipped("unrecorded", 9, 10), Skipped("unrecorded", 19, 20)]  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", [HOURS, LayoutWish(("partition",), None, None, None)])
+def test_markers_that_two_runs_account_for_are_not_exported_twice(
+    in_process: Export, make_topic: Make, unique: Unique, lake: Lake, kafka: KafkaSettings, tmp_path: Path,
+    layout: LayoutWish,
+) -> None:  # fmt: skip
+    """Runs were away when what they exported was filled, and came back: no message is there twice."""
+    topic, group = make_topic(), unique("group")
+    _three_transactions(in_process, topic, group, kafka, layout)
+    folders = [root_of(lake) / lake.folder(group, run) for run in lake.runs(group)[:2]]
+    for folder in folders:
+        folder.rename(tmp_path / folder.name)
+    (name,) = (name for name in published_in(root_of(lake)) if Path(name).name.startswith(("0-", "0.0-")))
+    (root_of(lake) / name).unlink()
+    in_process(group, topic, backfill=True, begin=EARLIEST, until=LATEST)
+    in_process(group, adopt=True)
+    assert problems(lake) == []
+    for folder in folders:
+        (tmp_path / folder.name).rename(folder)
+    assert problems(lake) == []
+    assert offsets(lake) == [n for n in range(29) if n % 10 != 9]
 
 
 def test_a_file_that_was_written_again_outlives_the_first_run(

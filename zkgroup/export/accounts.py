@@ -64,10 +64,10 @@ class Account:
     """What manifests tell of a partition, and what its files do. ``folders``: the offsets of each. ``claimed``: what
     each group's last manifest of this log accounts for; ``again``: what was written again, for runs that may be gone;
     ``orphaned``: whole files that no manifest names, with their ranges; ``renamed``: what files hold that have other
-    names, or lie elsewhere, than they were given; ``exported``: by runs, without what adoptions enter, which is
-    there already; ``followed``: what of that later runs have written again in its place; ``passed``: what all runs but
-    backfills account for; ``awaited``: where the exports of groups end behind which backfills hold something, so that
-    what is missing further on is for the next ones."""
+    names, or lie elsewhere, than they were given; ``exported``: where runs have messages, without what adoptions enter,
+    which is there already; ``followed``: what of that later runs have written again in its place; ``passed``: what all
+    runs but backfills account for; ``awaited``: where the exports of groups end behind which backfills hold something,
+    so that what is missing further on is for the next ones."""
 
     by_group: dict[str, list[Interval]] = field(default_factory=dict)
     exported: list[tuple[str, Interval]] = field(default_factory=list)

@@ -10,7 +10,7 @@ common, and as many rows are there as offsets are accounted for by rows.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import cast
@@ -164,21 +164,22 @@ def _enter_run(
         if part.plan.partition not in withdrawn:
             key = Incarnation(*part.plan.partition, tags.get(part.plan.partition.topic))
             account = books.account(key)
-            _enter(account, group, manifest, part, sum(one.rows for _, one in held))
+            _enter(account, group, manifest, part, [one for _, one in held])
             if is_among_others(part):  # for the rest others account, and in folders of times do so between its messages
                 known = [*account.again, *(interval for some in account.by_group.values() for interval in some)]
                 account.again += held_again(part, held, known, timed=manifest.layout.timed, exact=exact)
 
 
-def _enter(account: Account, group: str, manifest: Manifest, part: ManifestPart, rows: int) -> None:
-    interval, run = (part.plan.start, part.end), manifest.run
+def _enter(account: Account, group: str, manifest: Manifest, part: ManifestPart, held: Sequence[Slice]) -> None:
+    interval, run, rows = (part.plan.start, part.end), manifest.run, sum(one.rows for one in held)
     # That backfills hold it explains nothing: their own runs do.
     account.skipped += [(gap.start, gap.end) for gap in part.plan.skipped if gap.kind != "filled"]
     if manifest.kind != "backfill":
         account.passed += part.accounted
     if not is_among_others(part):
         account.by_group.setdefault(group, []).append(interval)
-        account.exported += [(run, interval)] * (manifest.kind != "adoption" and rows > 0)
+        if manifest.kind != "adoption":  # and without markers of transactions, which several may account for
+            account.exported += [(run, one) for one in union((one.start, one.end) for one in held)]
     if not part.balanced or rows != part.rows + part.undecodable:
         account.problems.append(Problem(interval, f"run {run} does not account for every offset", group))
     if unexplained := part.gaps.get("unexplained"):
