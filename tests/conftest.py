@@ -18,9 +18,10 @@ from grouping import Groups, groups_on
 from hypothesis import HealthCheck, settings
 from support import fresh_name, numbered
 
+from zkgroup.errors import UnreachableError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Create, Ensure, Op, Result
+from zkgroup.protocol.ops import Children, Create, Ensure, Exists, Get, GetAcl, Op, Result, Sync
 from zkgroup.sandbox.jars import kafka_jars
 from zkgroup.sandbox.paths import STATE_VARIABLE
 from zkgroup.sandbox.sandbox import Sandbox
@@ -92,9 +93,18 @@ class LastingRegistry(Registry):
 
     def _round(self, ops: Sequence[Op], deadline: float) -> list[Result]:
         if self.lost:
-            Registry.__init__(self, self.settings, self.timeout)
-            self.__enter__()
+            self._begin_anew()
+        try:
+            return super()._round(ops, deadline)
+        except UnreachableError:
+            if not self.lost or not all(isinstance(op, Get | GetAcl | Children | Exists | Sync) for op in ops):
+                raise
+        self._begin_anew()  # it was over before anybody had noticed: what only looks may look again
         return super()._round(ops, deadline)
+
+    def _begin_anew(self) -> None:
+        Registry.__init__(self, self.settings, self.timeout)
+        self.__enter__()
 
 
 @pytest.fixture(scope="session")

@@ -76,6 +76,30 @@ def test_nothing_new_is_told_quickly_and_without_spark(
     assert registry.read([Exists(znodes.group(at_end))]) == [node]
 
 
+def test_modules_of_the_folder_that_one_stands_in_are_not_sparks(
+    env: dict[str, str], topic: str, unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Whatever their names."""
+    (tmp_path / "pyarrow.py").write_text("raise SystemExit('not this one')", encoding="utf-8")
+    command = [
+        ZKGROUP,
+        "export",
+        topic,
+        "-g",
+        unique("group"),
+        "--from",
+        "earliest",
+        "--to",
+        "out",
+        "--max-messages",
+        "9",
+    ]
+    done = subprocess.run(
+        command, env=environment(env), cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_progress_is_for_terminals(env: dict[str, str], at_end: str, tmp_path: Path) -> None:
     """On a terminal a line tells what is going on, and is wiped before the table."""
     code, shown = run_on_terminal("export", "--group", at_end, "--to", str(tmp_path / "out"), env=env)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import random
 import tempfile
@@ -93,6 +94,27 @@ def test_every_message_is_in_its_folder_once(
         assert shared or all(len({one.partition for one in file.slices}) == 1 for file in finished)
         files.abandon()
         assert list((Path(folder) / "work").iterdir()) == []
+
+
+def test_a_disk_that_is_full_from_the_first_byte_on_is_what_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cleaning up behind a file that could not be begun hides no reason, and leaves nothing."""
+    (tmp_path / "work").mkdir()
+    begin = files_module.pq.ParquetWriter
+
+    def full(sink: object, *rest: object, **options: object) -> object:
+        begin(sink, *rest, **options)  # its magic number is in the file by now
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files_module.pq, "ParquetWriter", full)
+    files = TaskFiles(FileOptions(tmp_path, "work", ("zstd", 1), 1, {}, Layout()))
+    files.begin(OffsetRange(TopicPartition("t", 0), 0, 1))
+    with pytest.raises(OSError, match="No space left"):
+        for _ in (files.add([message(0, 0, 0)]), files.end(1), files.finish()):
+            pass
+    files.abandon()
+    assert list((tmp_path / "work").iterdir()) == []
 
 
 def rows_of(folder: Path, file: FileAnswer) -> list[tuple[int, int]]:

@@ -250,3 +250,15 @@ def test_what_is_before_the_latest_is_recorded(scene: Scene, how: dict[str, Any]
     assert (lines, sorted(rows)) == (passed, [0, 1])
     assert scene.skipped() == [("latest", 0, 10)] * 2
     assert scene.told(**how)[0] == []
+
+
+def test_an_empty_folder_that_a_group_goes_on_in_is_told(scene: Scene, tmp_path: Path) -> None:
+    """As that of a lake which is not mounted: nobody has to guess where what the group has read before is."""
+    up_to(scene, 4)
+    away = tmp_path / "away"
+    scene.out.rename(away)
+    (line,) = [line for line in scene.told()[0] if "mounted" in line]
+    assert line.startswith(f"{scene.out} is empty: what group {scene.group} has read before ({scene.first} at ")
+    assert "--backfill exports it" in line
+    scene.fill(scene.topic, 2)
+    assert scene.told()[0] == [], "it is no longer empty"

@@ -373,7 +373,8 @@ class _File:
     def abandon(self) -> None:
         """Remove it."""
         if self._work is not None:
-            self._parquet.is_open = False  # else its end would write to the file, which is closed, and complain
+            if self._parquet is not None:  # its first bytes may have met a full disk
+                self._parquet.is_open = False  # else its end would write to the file, which is closed, and complain
             self._work.abandon()
             self._forget()
         self._load.raw -= self._raw_bytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from zkgroup.export.rundata import ManifestPart
-from zkgroup.export.words import ExportPlan, PartitionPlan
+from zkgroup.export.words import ExportPlan, PartitionFacts, PartitionPlan
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.words import counted, listed
 
@@ -14,6 +14,24 @@ def words_on(plan: ExportPlan) -> list[str]:
     """What is to be said of a plan, whether or not anything comes of it: what its bounds come to, and which partitions
     wait for another export."""
     return [*plan.notes, *(f"{partition} is left out: {why}" for partition, why in plan.left_out)]
+
+
+def beginning(
+    uri: str, group: str, partitions: Iterable[PartitionPlan], facts: Iterable[PartitionFacts]
+) -> Iterator[str]:
+    """What is to be said of the first run in a destination that is empty, if the group has read something of the logs:
+    a folder that is not mounted is empty, too."""
+    first = {fact.partition: fact.log_start for fact in facts}
+    later = [
+        f"{part.partition} at {part.start}"
+        for part in partitions
+        if part.start == part.committed and part.start > first[part.partition]
+    ]
+    if later:
+        yield (
+            f"{uri} is empty: what group {group} has read before ({listed(later)}) is not in it, and --backfill "
+            "exports it; if it was exported there, the folder is not mounted, or is another one"
+        )
 
 
 def fewer_again(parts: Iterable[ManifestPart]) -> Iterator[str]:

@@ -31,7 +31,7 @@ from zkgroup.export.master import choose_master, refuse_if_silent, refuse_log_el
 from zkgroup.export.neighbours import binding_layout
 from zkgroup.export.overlap import refuse_overlap
 from zkgroup.export.packages import require
-from zkgroup.export.passing_over import fewer_again, passed_over, words_on
+from zkgroup.export.passing_over import beginning, fewer_again, passed_over, words_on
 from zkgroup.export.plan import in_no_file, make_plan
 from zkgroup.export.refusals import refuse_other_cluster
 from zkgroup.export.renamed import refuse_renamed_in_place
@@ -306,6 +306,8 @@ class _Export:
                 f"{self._lake.store.uri} holds {listed(strangers)}, which no export has written: readers may take that "
                 "for data of the lake, and --verify will name it"
             )
+        if not (request.backfill or self._lake.groups()):
+            self._tell(beginning(self._lake.store.uri, request.group, plan.partitions, facts))
         cleanup = group.cleanup(identities, kafka, registry.timeout) if plan.ranges else {}
         known = {
             topic: replace(identity, cleanup=cleanup.get(topic), tag=tags[topic])
