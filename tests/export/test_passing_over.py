@@ -262,3 +262,22 @@ def test_an_empty_folder_that_a_group_goes_on_in_is_told(scene: Scene, tmp_path:
     assert "--backfill exports it" in line
     scene.fill(scene.topic, 2)
     assert scene.told()[0] == [], "it is no longer empty"
+
+
+def test_an_offset_behind_the_logs_end_keeps_no_other_partition_waiting(scene: Scene) -> None:
+    """Whoever wrote it: it is left out when that is asked for, and the lake knows where to go on."""
+    up_to(scene, 7)
+    scene.commit(scene.group, {scene.first: 99_999})
+    scene.fill(scene.topic, 4, 2)
+    with pytest.raises(RefusedError, match="is at 99999, its log ends at 12, exported up to 7") as raised:
+        scene.told()
+    assert "--on-disagreement lake" in str(raised.value.remedy)
+    lines, partitions = scene.told(policies=Policies(disagreement="skip"))
+    assert ([line for line in lines if "is left out" in line], partitions) == (
+        [f"{scene.first} is left out: {scene.first} is at 99999, its log ends at 12, exported up to 7"], [1],
+    )  # fmt: skip
+    lines, _ = scene.told(policies=Policies(disagreement="lake"))
+    assert lines == [f"{scene.first}: the group was moved to 99999: it goes on at 7, where its exports end"]
+    assert [row.problem for row in verify(scene.lake) if row.problem] == []
+    found = [(row["partition"], row["offset"]) for row in messages_in(scene.out)]
+    assert sorted(found) == [(number, offset) for number in range(2) for offset in range(12)]

@@ -78,6 +78,24 @@ TROUBLES = [
         "stands behind what was exported (t-0 is at 1, exported up to 2)",
         {"lake": (6, (Skipped("moved", 2, 4),)), "skip": None},
     ),
+    (
+        PartitionFacts(T0, 99, 3, 0, 9, coverage=((0, 2), (4, 6))),
+        "disagreement",
+        "lie behind the end of the log (t-0 is at 99, its log ends at 9, exported up to 6)",
+        {"lake": (6, ()), "skip": None},
+    ),
+    (
+        PartitionFacts(T0, 12, 3, 0, 9, coverage=((0, 12),)),
+        "disagreement",
+        "lie behind the end of the log (t-0 is at 12, its log ends at 9, exported up to 12)",
+        {"skip": None},
+    ),
+    (
+        PartitionFacts(T0, 99, 3, 0, 9),
+        "disagreement",
+        "lie behind the end of the log (t-0 is at 99, its log ends at 9)",
+        {"skip": None},
+    ),
 ]
 
 
@@ -132,6 +150,11 @@ def test_what_nobody_can_make_right_is_refused_whatever_was_said() -> None:
         make_plan("g", [PartitionFacts(T0, 3, 3, 0, 9, coverage=((0, 6),))], policies=everything)
     with pytest.raises(RefusedError, match="t-0 is at 10, its log ends at 9"):
         make_plan("g", [PartitionFacts(T0, 10, 3, 0, 9)], policies=everything)
+    for beyond in (PartitionFacts(T0, 10, 3, 0, 9, coverage=((0, 10),)), PartitionFacts(T0, 10, 3, 0, 9)):
+        for way in ("lake", "group"):  # the log does not reach where the exports end, or there are none
+            with pytest.raises(RefusedError, match="behind the end of the log") as raised:
+                make_plan("g", [beyond], policies=replace(everything, disagreement=way))
+            assert "--on-disagreement lake" not in str(raised.value.remedy)
     gone = PartitionFacts(T0, 10, 3, 0, 9, remade=True)
     with pytest.raises(RefusedError, match="behind the end of the log"):
         make_plan("g", [gone], policies=replace(everything, recreated="committed"))

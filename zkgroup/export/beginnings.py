@@ -61,6 +61,15 @@ _REFUSALS: Mapping[str, tuple[str, str]] = {
         "offsets of group {group} lie behind the end of the log ({few})",
         "the topic was truncated or made again: reset these offsets first",
     ),
+    "beyond its log": (
+        "offsets of group {group} lie behind the end of the log ({few})",
+        "the topic was truncated, or they were never right: reset these offsets first; --on-disagreement skip leaves "
+        "these partitions out",
+    ),
+    "beyond all": (
+        "offsets of group {group} lie behind the end of the log ({few})",
+        "--on-disagreement lake goes on where the export ended, skip leaves these partitions out",
+    ),
     "behind the log": (
         "--from begins behind the end of the log ({few})",
         "name offsets that the logs have, or begin elsewhere: --from latest begins where they end",
@@ -123,9 +132,9 @@ def begin_at(fact: PartitionFacts, begin: Begin | None, policies: Policies, trou
         troubles.add("exact", f"{name} is at {fact.committed}, not at {fact.begin}")
         return None
     if fact.committed > fact.log_end:
-        troubles.add("beyond", f"{name} is at {fact.committed}, its log ends at {fact.log_end}")
-        return None
-    place = _agreed(fact, fact.committed, policies.disagreement, troubles)
+        place = _beyond(fact, fact.committed, policies.disagreement, troubles)
+    else:
+        place = _agreed(fact, fact.committed, policies.disagreement, troubles)
     if place is not None and fact.copied:  # told in the manifest, also where nothing is new
         place = place[0], (*place[1], Skipped("same", place[0], place[0]))
     return None if place is None else _readable(fact, *place, policies.expired, troubles)
@@ -216,6 +225,20 @@ def _agreed(fact: PartitionFacts, stands: int, policy: Disagreement, troubles: T
     if policy == "group":
         return stands, (Skipped("moved", max(ends), stands),)
     _disagreed(fact, policy, "read on" if troubles.joined else "ahead", text, troubles)
+    return None
+
+
+def _beyond(fact: PartitionFacts, stands: int, policy: Disagreement, troubles: Troubles) -> _Place | None:
+    """Where to begin with a group that stands where its log does not reach."""
+    text = f"{fact.partition} is at {stands}, its log ends at {fact.log_end}"
+    if not fact.coverage:
+        _disagreed(fact, policy, "beyond its log", text, troubles)
+        return None
+    end = fact.coverage[-1][1]
+    if policy == "lake" and end <= fact.log_end:
+        return end, ()
+    kind = "beyond all" if end <= fact.log_end else "beyond its log"
+    _disagreed(fact, policy, kind, f"{text}, exported up to {end}", troubles)
     return None
 
 
