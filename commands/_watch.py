@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -16,6 +15,7 @@ from zkgroup.errors import UsageError, ZkgroupError
 from ._context import connection, done, warn, zookeeper_settings
 from ._looking import StoreChoice, brokers_of, open_stores
 from ._signals import StopRequest, nothing_begun
+from ._working import rewrites
 
 if TYPE_CHECKING:
     from zkgroup.config import ConnectionSettings
@@ -150,7 +150,7 @@ def watch_group(
 
 def has_screen(output: Output) -> bool:
     """Whether there is a terminal to draw on, and it is meant to be drawn on."""
-    return output == "table" and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    return output == "table" and rewrites(sys.stdout)
 
 
 def _lines(output: Output, take: Callable[[float], Entry | None], stop: StopRequest) -> int:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import TextIO
 
 import typer
 
@@ -19,15 +21,20 @@ EVERY = 0.5
 ERASE = "\r\x1b[K"
 
 
+def rewrites(stream: TextIO) -> bool:
+    """Whether that is a terminal on which a line can be written over."""
+    return stream.isatty() and (os.environ.get("TERM") or "dumb") != "dumb"
+
+
 @contextmanager
 def working(ctx: typer.Context, what: str) -> Iterator[None]:
     """Say ``what`` on stderr, with the seconds that have passed, from the first second on.
 
-    Nothing may be printed meanwhile. Where stderr is no terminal, with ``--quiet``, and with ``-v``, which says more,
-    nothing is said.
+    Nothing may be printed meanwhile. Where stderr is no terminal that rewrites lines, with ``--quiet``, and with
+    ``-v``, which says more, nothing is said.
     """
     given = ctx.ensure_object(Given)
-    if not sys.stderr.isatty() or given.quiet or given.verbosity:
+    if not rewrites(sys.stderr) or given.quiet or given.verbosity:
         yield
         return
     done = threading.Event()

@@ -31,6 +31,7 @@ from ._export_looking import show_lake, show_status
 from ._export_progress import ProgressBar
 from ._options import Given, OutputOption
 from ._render import Output, Row, print_rows
+from ._working import rewrites
 
 COLUMNS = ("topic", "partition", "start", "end", "rows", "bytes", "files", "undecodable", "late")
 TROUBLE = "What to do with partitions in trouble"
@@ -312,7 +313,7 @@ def export(
     warn(ctx, [f"{prop.origin}: {unheeded}" for prop in settings.properties if prop.key == "isolation.level"])
     if isolation is not None:
         properties["isolation.level"] = isolation
-    line = ProgressBar(shown=sys.stderr.isatty() and not ctx.ensure_object(Given).quiet)
+    line = ProgressBar(shown=rewrites(sys.stderr) and not ctx.ensure_object(Given).quiet)
     with open_registry(settings) as registry:
         brokers: Callable[[], KafkaSettings]
         if settings.bootstrap:

@@ -35,6 +35,16 @@ def test_a_terminal_is_told_from_the_first_second_on(inspect: tuple[str, ...]) -
     assert told.count("\n") == 0
 
 
+@pytest.mark.parametrize("term", ["dumb", ""])
+def test_a_terminal_that_cannot_wipe_a_line_gets_none(inspect: tuple[str, ...], term: str) -> None:
+    """What could not be erased is not written."""
+    code, shown = run_on_terminal(*inspect, env={"TERM": term})
+    assert code == 0
+    assert "findings" in shown
+    assert "looking again" not in shown
+    assert "\x1b[K" not in shown
+
+
 def test_a_pipe_that_is_waited_for_is_named(tmp_path: Path) -> None:
     """A file of offsets may be a pipe that nobody writes to yet: which one, and for how long, is told."""
     pipe = tmp_path / "pipe"

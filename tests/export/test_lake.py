@@ -105,6 +105,16 @@ def test_documents_that_cannot_be_read_are_named(data: bytes) -> None:
             read("THIS", data)
 
 
+def test_a_pointer_that_nobody_wrote_is_to_be_deleted() -> None:
+    """Of a node there is no copy, and --settle cannot end what it cannot read."""
+    with pytest.raises(ZkgroupError) as raised:
+        decode_pointer("/consumers/g/zkgroup/export", b"garbage")
+    assert raised.value.message.startswith("znode /consumers/g/zkgroup/export cannot be read")
+    assert (
+        raised.value.remedy == "use the release that wrote it; if none did, delete it, then look with export --verify"
+    )
+
+
 def test_the_account_is_offsets_against_rows_and_gaps() -> None:
     """A part is balanced when every offset is a row or a gap, and its files hold the rows."""
     (part,) = MANIFEST.parts

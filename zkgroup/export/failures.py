@@ -93,6 +93,11 @@ def job_failure(text: str, log: str, keep: Callable[[], str]) -> ZkgroupError:
         return UsageError(
             f"Spark's executors have no Python at {match[1]}", "name theirs with --conf spark.pyspark.python=PATH"
         )
+    if "pyspark.daemon's stdout" in text:
+        return UsageError(
+            "the Python that Spark's executors run is none, or does not start",
+            f"name one with --conf spark.pyspark.python=PATH, or PYSPARK_PYTHON; Spark's log: {keep()}",
+        )
     if "Master removed our application" in text + log:
         return ZkgroupError(
             "Spark's master gave up this export: its executors failed again and again",
