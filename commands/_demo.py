@@ -217,7 +217,7 @@ class Demo:
         self._read_back({"archive": everything, GROUP: rest})
 
     def _read_back(self, expected: dict[str, Ranges]) -> None:
-        from zkgroup.export.readback import read_back  # brings Spark
+        from zkgroup.export.spark.readback import read_back  # brings Spark
 
         self._tell.step("Spark reads the Parquet back")
         for line in (

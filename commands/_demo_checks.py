@@ -14,7 +14,7 @@ Ranges: TypeAlias = Mapping[TopicPartition, tuple[int, int]]
 
 
 class Counted(Protocol):
-    """What was found of one partition, as ``zkgroup.export.readback.Found``."""
+    """What was found of one partition, as ``zkgroup.export.spark.readback.Found``."""
 
     @property
     def rows(self) -> int: ...

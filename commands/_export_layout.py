@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 import typer
 
 if TYPE_CHECKING:
-    from zkgroup.export.layout import LayoutWish
+    from zkgroup.export.model.layout import LayoutWish
 
 _PANEL = "Files and folders"
-# As in zkgroup.export.layout, which --help does without.
+# As in zkgroup.export.model.layout, which --help does without.
 _Format: TypeAlias = Literal["bytes", "text", "json"]
 
 PartitionBy: TypeAlias = Annotated[
@@ -77,7 +77,7 @@ def layout_wish(
     by: str | None, zone: str | None, key: _Format | None, value: _Format | None, compression: str
 ) -> LayoutWish:
     """What is asked for. Raises ``UsageError``, also for a compression that there is not."""
-    from zkgroup.export.layout import LayoutWish, parse_compression, parse_parts, parse_zone
+    from zkgroup.export.model.layout import LayoutWish, parse_compression, parse_parts, parse_zone
 
     parse_compression(compression)
     return LayoutWish(None if by is None else parse_parts(by), None if zone is None else parse_zone(zone), key, value)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import typer
 
     from zkgroup.config import ConnectionSettings
-    from zkgroup.export.lake import Lake
+    from zkgroup.export.lake.lake import Lake
 
 STATUS = ("group", "run", "state", "step", "host", "pid", time_column("since"), "output", "advice")
 HISTORY = (
@@ -28,9 +28,9 @@ def show_status(
     ctx: typer.Context, settings: ConnectionSettings, group: str | None, to: str | None, output: Output
 ) -> None:
     """What is under way or unfinished, of one destination if ``to`` names it; how many others there are."""
-    from zkgroup.export.history import status
-    from zkgroup.export.lake import Lake
-    from zkgroup.export.store import open_store, parse_destination
+    from zkgroup.export.checks.history import status
+    from zkgroup.export.lake.lake import Lake
+    from zkgroup.export.stores.store import open_store, parse_destination
     from zkgroup.words import are, counted, listed
 
     lake = None if to is None else Lake(open_store(parse_destination(to)))
@@ -45,9 +45,9 @@ def show_status(
 
 def show_lake(ctx: typer.Context, to: str, group: str | None, output: Output, *, verify: bool) -> None:
     """The runs of a folder; or whether they are all there, also against the group's offsets if it is named."""
-    from zkgroup.export.history import history, status
-    from zkgroup.export.lake import Lake
-    from zkgroup.export.store import open_store, parse_destination
+    from zkgroup.export.checks.history import history, status
+    from zkgroup.export.lake.lake import Lake
+    from zkgroup.export.stores.store import open_store, parse_destination
 
     lake = Lake(open_store(parse_destination(to)))
     root = lake.store.uri
@@ -60,15 +60,15 @@ def show_lake(ctx: typer.Context, to: str, group: str | None, output: Output, *,
         print_rows(history(lake, None if group is None else [group], unreadable.append), HISTORY, output)
         warn(ctx, unreadable)
         return
-    from zkgroup.export.packages import require
+    from zkgroup.export.stores.packages import require
 
     require("pyarrow")
-    from zkgroup.export.advice import remedy_for
-    from zkgroup.export.documents import DamagedDocumentError
-    from zkgroup.export.group import ExportGroup, read_committed
-    from zkgroup.export.leftovers import has_garbage
-    from zkgroup.export.refusals import refuse_offsets_of_another_cluster
-    from zkgroup.export.verify import verify as check
+    from zkgroup.export.checks.advice import remedy_for
+    from zkgroup.export.checks.verify import verify as check
+    from zkgroup.export.lake.clusters import refuse_offsets_of_another_cluster
+    from zkgroup.export.lake.leftovers import has_garbage
+    from zkgroup.export.model.documents import DamagedDocumentError
+    from zkgroup.export.planning.group import ExportGroup, read_committed
 
     committed, unfinished = None, False
     notes: list[str] = []

@@ -37,7 +37,7 @@ COLUMNS = ("topic", "partition", "start", "end", "rows", "bytes", "files", "unde
 TROUBLE = "What to do with partitions in trouble"
 LOOKING = "Looking at exports"
 SPARK = "Spark"
-# As in zkgroup.export.words, which --help does without.
+# As in zkgroup.export.model.words, which --help does without.
 Policy: TypeAlias = Literal["fail", "earliest", "latest", "skip"]
 RecreatedPolicy: TypeAlias = Literal["fail", "earliest", "latest", "skip", "committed", "same"]
 Disagreement: TypeAlias = Literal["fail", "lake", "group", "skip"]
@@ -270,11 +270,11 @@ def export(
         return
     group = _required(group, "--group")
     # kazoo, librdkafka: not for --help. pyspark and pyarrow wait until there is something to export.
-    from zkgroup.export.bounds import parse_bound
-    from zkgroup.export.packages import require
-    from zkgroup.export.run import ExportRequest, run_export
-    from zkgroup.export.store import parse_destination
-    from zkgroup.export.words import Policies
+    from zkgroup.export.model.words import Policies
+    from zkgroup.export.planning.bounds import parse_bound
+    from zkgroup.export.runs.run import ExportRequest, run_export
+    from zkgroup.export.stores.packages import require
+    from zkgroup.export.stores.store import parse_destination
     from zkgroup.protocol.filters import TopicFilter
     from zkgroup.protocol.names import validate_group_id
     from zkgroup.servers.brokers import Brokers
@@ -355,7 +355,7 @@ def _required(value: str | None, option: str) -> str:
 
 
 def _spark_properties(file: Path | None, given: Sequence[str]) -> dict[str, str]:
-    from zkgroup.export.master import read_spark_properties
+    from zkgroup.export.spark.master import read_spark_properties
 
     return {**({} if file is None else read_spark_properties(file)), **dict(map(_key_value, given))}
 

@@ -16,14 +16,14 @@ from cli import run
 from support import wait_until
 
 from zkgroup.config import ConsumerConfig
-from zkgroup.export.bounds import Bound
-from zkgroup.export.lake import Lake
-from zkgroup.export.run import PartitionSummary
-from zkgroup.export.store import FolderStore
-from zkgroup.export.task import run_task
-from zkgroup.export.taskdata import DoneAnswer, TaskSettings, done_or_raise
-from zkgroup.export.verify import verify
-from zkgroup.export.words import OffsetRange
+from zkgroup.export.checks.verify import verify
+from zkgroup.export.lake.lake import Lake
+from zkgroup.export.model.words import OffsetRange
+from zkgroup.export.planning.bounds import Bound
+from zkgroup.export.runs.run import PartitionSummary
+from zkgroup.export.stores.store import FolderStore
+from zkgroup.export.tasks.task import run_task
+from zkgroup.export.tasks.taskdata import DoneAnswer, TaskSettings, done_or_raise
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Ensure, SetData

@@ -18,9 +18,9 @@ from zkgroup.config.profiles import read_profiles
 from zkgroup.config.properties import parse_properties
 from zkgroup.connector.start import parse_start
 from zkgroup.errors import ZkgroupError
-from zkgroup.export import documents
-from zkgroup.export.layout import Layout, read_name
-from zkgroup.export.rundata import (
+from zkgroup.export.model import documents
+from zkgroup.export.model.layout import Layout, read_name
+from zkgroup.export.model.rundata import (
     Manifest,
     ManifestFile,
     ManifestPart,
@@ -31,7 +31,7 @@ from zkgroup.export.rundata import (
     TopicIdentity,
     shares,
 )
-from zkgroup.export.words import PartitionPlan, Skipped, Slice
+from zkgroup.export.model.words import PartitionPlan, Skipped, Slice
 from zkgroup.groups.backup import Backup, Cluster, SavedNode, SavedOffset
 from zkgroup.groups.backup import read as read_backup
 from zkgroup.groups.backup_json import encode as encode_backup

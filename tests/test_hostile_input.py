@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 from zkgroup.config.profiles import read_profiles
 from zkgroup.config.properties import read_properties
 from zkgroup.errors import ZkgroupError
-from zkgroup.export import documents
-from zkgroup.export.rundata import (
+from zkgroup.export.model import documents
+from zkgroup.export.model.rundata import (
     Pointer,
 )
 from zkgroup.groups.backup_json import encode as encode_backup

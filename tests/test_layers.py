@@ -33,11 +33,23 @@ ALLOWED = {
     "sandbox": {"sandbox", *BELOW_EXPORT},
 }
 
+#: The layers within the export, each with those that it may import from besides its own.
+EXPORT = {
+    "model": set[str](),
+    "stores": {"model"},
+    "tasks": {"model", "stores"},
+    "spark": {"model", "stores", "tasks"},
+    "lake": {"model", "stores"},
+    "planning": {"model", "stores", "lake"},
+    "runs": {"model", "stores", "tasks", "spark", "lake", "planning"},
+    "checks": {"model", "stores", "lake", "planning", "runs"},
+}
+
 #: Foreign package → where alone it may be imported.
 AT_HOME = {
     "kazoo": ("zkgroup/servers/zookeeper/",),
     "confluent_kafka": ("zkgroup/servers/kafka.py",),
-    "pyspark": ("zkgroup/export/",),
+    "pyspark": ("zkgroup/export/spark/", "zkgroup/export/tasks/answers.py"),
     "pyarrow": ("zkgroup/export/",),
     "typer": ("commands/",),
     "rich": ("commands/",),
@@ -113,6 +125,18 @@ def wrong_layers(imports: list[Import]) -> list[Import]:
     return wrong
 
 
+def wrong_layers_of_the_export(imports: list[Import]) -> list[Import]:
+    """Imports among the export's folders that point to the right."""
+    wrong = []
+    for entry in imports:
+        here, there = entry.file.split("/"), entry.module.split(".")
+        if here[:2] != ["zkgroup", "export"] or there[:2] != ["zkgroup", "export"] or len(there) < 3:
+            continue
+        if len(here) < 4 or there[2] not in {here[2], *EXPORT[here[2]]}:
+            wrong.append(entry)
+    return wrong
+
+
 def away_from_home(imports: list[Import]) -> list[Import]:
     """Imports of a foreign package outside of the only place it may be imported in."""
     return [
@@ -150,6 +174,11 @@ def test_layers_point_one_way() -> None:
     assert [str(entry) for entry in wrong_layers(all_imports())] == []
 
 
+def test_layers_of_the_export_point_one_way() -> None:
+    """model ← stores ← {tasks ← spark, lake ← planning} ← runs ← checks."""
+    assert [str(entry) for entry in wrong_layers_of_the_export(all_imports())] == []
+
+
 def test_foreign_packages_stay_at_home() -> None:
     """kazoo, confluent_kafka, pyspark, typer and rich are each imported in one place only."""
     assert [str(entry) for entry in away_from_home(all_imports())] == []
@@ -175,6 +204,10 @@ def test_commands_import_each_other_relatively() -> None:
         ("zkgroup/errors.py", "from zkgroup import config", wrong_layers),
         ("zkgroup/export/x.py", "from zkgroup.sandbox import state", wrong_layers),
         ("zkgroup/config/x.py", "import commands", wrong_layers),
+        ("zkgroup/export/lake/x.py", "from zkgroup.export.planning import plan", wrong_layers_of_the_export),
+        ("zkgroup/export/tasks/x.py", "def f():\n    from ..lake.lake import Lake", wrong_layers_of_the_export),
+        ("zkgroup/export/x.py", "from zkgroup.export.model import words", wrong_layers_of_the_export),
+        ("zkgroup/export/runs/x.py", "import pyspark", away_from_home),
         ("zkgroup/groups/x.py", "def f():\n    from kazoo.client import KazooClient", away_from_home),
         ("zkgroup/servers/fetch.py", "import confluent_kafka", away_from_home),
         ("zkgroup/sandbox/x.py", "from pyspark import SparkContext", away_from_home),

@@ -343,7 +343,7 @@ class Kill(logging.Handler):
         if record.getMessage() == f"passed: {point}":
             os.kill(os.getpid(), signal.SIGKILL)
 
-logger = logging.getLogger("zkgroup.export.run")
+logger = logging.getLogger("zkgroup.export.runs.run")
 logger.addHandler(Kill())
 logger.setLevel(logging.INFO)
 main()

@@ -15,9 +15,9 @@ from exports import InProcess, at, commit_offsets, files_in, messages_in, publis
 from object_store import CREDENTIALS, filesystem, object_server
 from pyspark.sql import SparkSession
 
-from zkgroup.export.lake import Lake
-from zkgroup.export.run import ExportRequest, PartitionSummary, run_export
-from zkgroup.export.store import FolderStore
+from zkgroup.export.lake.lake import Lake
+from zkgroup.export.runs.run import ExportRequest, PartitionSummary, run_export
+from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Children, Get, Node

@@ -18,8 +18,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from exports import InProcess, joining
 
 from zkgroup.errors import ZkgroupError
-from zkgroup.export.destination import parse_destination
-from zkgroup.export.run import ExportRequest, run_export
+from zkgroup.export.model.destination import parse_destination
+from zkgroup.export.runs.run import ExportRequest, run_export
 from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry
 from zkgroup.servers.zookeeper import ZooKeeperSettings

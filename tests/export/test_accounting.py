@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkgroup.export.accounting import LOOKS, MARKERS, Missing, explain
+from zkgroup.export.model.accounting import LOOKS, MARKERS, Missing, explain
 
 
 @given(st.sets(st.integers(5, 60)), st.integers(1, 7))

@@ -15,15 +15,15 @@ from cli import run
 from exports import made_again, messages_in, published_in, retell, root_of
 
 from zkgroup.errors import NotFoundError, RefusedError
-from zkgroup.export.adopting import adopt
-from zkgroup.export.bounds import EARLIEST, LATEST, Bound
-from zkgroup.export.group import read_committed
-from zkgroup.export.lake import Lake
-from zkgroup.export.layout import LayoutWish
-from zkgroup.export.run import PartitionSummary
-from zkgroup.export.store import FolderStore
-from zkgroup.export.verify import verify
-from zkgroup.export.words import Policies
+from zkgroup.export.checks.verify import verify
+from zkgroup.export.lake.adopting import adopt
+from zkgroup.export.lake.lake import Lake
+from zkgroup.export.model.layout import LayoutWish
+from zkgroup.export.model.words import Policies
+from zkgroup.export.planning.bounds import EARLIEST, LATEST, Bound
+from zkgroup.export.planning.group import read_committed
+from zkgroup.export.runs.run import PartitionSummary
+from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Exists

@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 from resets import drop_messages
 
 from zkgroup.errors import RefusedError
-from zkgroup.export.ahead import around, spared
-from zkgroup.export.bounds import COMMITTED, EARLIEST, LATEST
-from zkgroup.export.history import history
-from zkgroup.export.intervals import subtract, union
-from zkgroup.export.lake import Lake
-from zkgroup.export.layout import LayoutWish
-from zkgroup.export.plan import make_plan
-from zkgroup.export.run import PartitionSummary
-from zkgroup.export.rundata import TopicCoverage, TopicIdentity
-from zkgroup.export.verify import verify
-from zkgroup.export.words import Disagreement, PartitionFacts, PartitionPlan, Policies
+from zkgroup.export.checks.history import history
+from zkgroup.export.checks.verify import verify
+from zkgroup.export.lake.ahead import around, spared
+from zkgroup.export.lake.lake import Lake
+from zkgroup.export.model.intervals import subtract, union
+from zkgroup.export.model.layout import LayoutWish
+from zkgroup.export.model.rundata import TopicCoverage, TopicIdentity
+from zkgroup.export.model.words import Disagreement, PartitionFacts, PartitionPlan, Policies
+from zkgroup.export.planning.bounds import COMMITTED, EARLIEST, LATEST
+from zkgroup.export.planning.plan import make_plan
+from zkgroup.export.runs.run import PartitionSummary
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.servers.kafka import KafkaSettings

@@ -11,9 +11,9 @@ import pytest
 from cli import run
 from exports import at, looked, offsets, problems, published_in, read, root_of
 
-from zkgroup.export.lake import Lake
-from zkgroup.export.run import PartitionSummary
-from zkgroup.export.verify import verify
+from zkgroup.export.checks.verify import verify
+from zkgroup.export.lake.lake import Lake
+from zkgroup.export.runs.run import PartitionSummary
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.sandbox import Sandbox
 

@@ -13,11 +13,11 @@ from support import wait_until
 from tcp_proxy import TcpProxy
 
 from zkgroup.errors import RefusedError, UnreachableError
-from zkgroup.export.claim import ExportClaim, Moved, TakenOver
-from zkgroup.export.documents import encode_pointer
-from zkgroup.export.rundata import ManifestPart, Pointer
-from zkgroup.export.transactions import pieces_of
-from zkgroup.export.words import PartitionPlan
+from zkgroup.export.model.documents import encode_pointer
+from zkgroup.export.model.rundata import ManifestPart, Pointer
+from zkgroup.export.model.words import PartitionPlan
+from zkgroup.export.runs.claim import ExportClaim, Moved, TakenOver
+from zkgroup.export.runs.transactions import pieces_of
 from zkgroup.groups.permissions import refuse_unwritable
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition

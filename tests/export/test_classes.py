@@ -15,14 +15,14 @@ import pytest
 from support import wait_until
 
 from zkgroup.config.folders import CACHE_VARIABLE, cache_dir
-from zkgroup.export.classes import ClassArchive
+from zkgroup.export.spark.classes import ClassArchive
 from zkgroup.java import find_java
 
 _START = """
 import os, sys
 from contextlib import suppress
 from pathlib import Path
-from zkgroup.export.spark import SparkJobs
+from zkgroup.export.spark.context import SparkJobs
 with SparkJobs("local[1]", {}) as spark:
     if sys.argv[1:] == ["fail"]:
         raise SystemExit("interrupted")

@@ -11,12 +11,12 @@ import pytest
 from cli import run
 
 from zkgroup.errors import RefusedError
-from zkgroup.export.bounds import EARLIEST
-from zkgroup.export.group import ExportGroup
-from zkgroup.export.lake import Lake
-from zkgroup.export.run import PartitionSummary
-from zkgroup.export.store import FolderStore
-from zkgroup.export.words import Policies
+from zkgroup.export.lake.lake import Lake
+from zkgroup.export.model.words import Policies
+from zkgroup.export.planning.bounds import EARLIEST
+from zkgroup.export.planning.group import ExportGroup
+from zkgroup.export.runs.run import PartitionSummary
+from zkgroup.export.stores.store import FolderStore
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.servers.registry import Registry
 

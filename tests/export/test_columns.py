@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkgroup.export.columns import Columns
-from zkgroup.export.layout import END_OF_TIME, FORMATS, Format, Layout
+from zkgroup.export.model.layout import END_OF_TIME, FORMATS, Format, Layout
+from zkgroup.export.tasks.columns import Columns
 from zkgroup.servers.kafka import Message
 from zkgroup.servers.ranges import held_by
 
@@ -74,8 +74,8 @@ def test_the_common_batch_has_no_null_bitmaps(count: int) -> None:
 
 _WITHOUT_PANDAS = """
 import sys
-from zkgroup.export.columns import Columns
-from zkgroup.export.layout import Layout
+from zkgroup.export.tasks.columns import Columns
+from zkgroup.export.model.layout import Layout
 from zkgroup.servers.kafka import Message
 given = [
     Message(topic="t", partition=0, offset=i, timestamp=(1, i), key=key, value=b"v", headers=[("a", b"b"), ("c", None)])

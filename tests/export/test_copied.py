@@ -13,11 +13,11 @@ from exports import InProcess as Runner
 from exports import offsets, problems
 
 from zkgroup.errors import RefusedError
-from zkgroup.export.bounds import COMMITTED, EARLIEST
-from zkgroup.export.lake import Lake
-from zkgroup.export.request import ExportRequest
-from zkgroup.export.run import run_export
-from zkgroup.export.words import Policies
+from zkgroup.export.lake.lake import Lake
+from zkgroup.export.model.words import Policies
+from zkgroup.export.planning.bounds import COMMITTED, EARLIEST
+from zkgroup.export.planning.request import ExportRequest
+from zkgroup.export.runs.run import run_export
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Create, Ensure, Get, Node, SetData, Stat

@@ -7,12 +7,12 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkgroup.export.ahead import spared
-from zkgroup.export.coverage import extended
-from zkgroup.export.intervals import Interval, overlaps, subtract, union
-from zkgroup.export.plan import make_backfill, make_plan
-from zkgroup.export.rundata import ManifestPart, TopicCoverage, TopicIdentity
-from zkgroup.export.words import ExportPlan, PartitionFacts
+from zkgroup.export.lake.ahead import spared
+from zkgroup.export.lake.coverage import extended
+from zkgroup.export.model.intervals import Interval, overlaps, subtract, union
+from zkgroup.export.model.rundata import ManifestPart, TopicCoverage, TopicIdentity
+from zkgroup.export.model.words import ExportPlan, PartitionFacts
+from zkgroup.export.planning.plan import make_backfill, make_plan
 from zkgroup.protocol.names import TopicPartition
 
 T0 = TopicPartition("t", 0)

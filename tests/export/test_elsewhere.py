@@ -12,12 +12,12 @@ from exports import abort, at, offsets, problems, published_in, root_of
 from resets import drop_messages
 
 from zkgroup.errors import RefusedError
-from zkgroup.export.bounds import COMMITTED, EARLIEST
-from zkgroup.export.lake import Lake
-from zkgroup.export.layout import LayoutWish
-from zkgroup.export.run import PartitionSummary
-from zkgroup.export.verify import verify
-from zkgroup.export.words import Policies
+from zkgroup.export.checks.verify import verify
+from zkgroup.export.lake.lake import Lake
+from zkgroup.export.model.layout import LayoutWish
+from zkgroup.export.model.words import Policies
+from zkgroup.export.planning.bounds import COMMITTED, EARLIEST
+from zkgroup.export.runs.run import PartitionSummary
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.topics import Record, produce
 from zkgroup.servers.kafka import KafkaSettings

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from zkgroup.export.footer import UnreadableFileError, offsets_held
-from zkgroup.export.holdings import held_again, offsets_of
-from zkgroup.export.intervals import Interval, difference, hulls, union
-from zkgroup.export.lake import Lake
-from zkgroup.export.rundata import ManifestPart
-from zkgroup.export.store import FolderStore
-from zkgroup.export.words import Lost, PartitionPlan, Slice
+from zkgroup.export.lake.footer import UnreadableFileError, offsets_held
+from zkgroup.export.lake.holdings import held_again, offsets_of
+from zkgroup.export.lake.lake import Lake
+from zkgroup.export.model.intervals import Interval, difference, hulls, union
+from zkgroup.export.model.rundata import ManifestPart
+from zkgroup.export.model.words import Lost, PartitionPlan, Slice
+from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol.names import TopicPartition
 
 DAY, OTHER = "topic=t/date=2024-05-01/0.0-9.parquet", "topic=t/date=2024-05-02/0.0-9.parquet"

@@ -17,15 +17,15 @@ from pyspark.sql import SparkSession
 from support import wait_until
 
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
-from zkgroup.export import run as run_module
-from zkgroup.export.assembling import assemble
-from zkgroup.export.layout import Layout
-from zkgroup.export.run import PartitionSummary
-from zkgroup.export.rundata import ManifestFile, ManifestPart, RunPlan, TopicIdentity
-from zkgroup.export.spark import pack_code
-from zkgroup.export.task import run_task
-from zkgroup.export.taskdata import DoneAnswer, FileAnswer, FileOptions, RangeAnswer, TaskSettings
-from zkgroup.export.words import PartitionPlan, Slice
+from zkgroup.export.model.layout import Layout
+from zkgroup.export.model.rundata import ManifestFile, ManifestPart, RunPlan, TopicIdentity
+from zkgroup.export.model.words import PartitionPlan, Slice
+from zkgroup.export.runs import run as run_module
+from zkgroup.export.runs.assembling import assemble
+from zkgroup.export.runs.run import PartitionSummary
+from zkgroup.export.spark.context import pack_code
+from zkgroup.export.tasks.task import run_task
+from zkgroup.export.tasks.taskdata import DoneAnswer, FileAnswer, FileOptions, RangeAnswer, TaskSettings
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import Record, produce

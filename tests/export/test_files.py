@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zkgroup.export import files as files_module
-from zkgroup.export.files import TaskFiles, Told
-from zkgroup.export.intervals import overlaps
-from zkgroup.export.layout import Layout, read_name
-from zkgroup.export.taskdata import FileAnswer, FileOptions
-from zkgroup.export.words import OffsetRange
+from zkgroup.export.model.intervals import overlaps
+from zkgroup.export.model.layout import Layout, read_name
+from zkgroup.export.model.words import OffsetRange
+from zkgroup.export.tasks import files as files_module
+from zkgroup.export.tasks.files import TaskFiles, Told
+from zkgroup.export.tasks.taskdata import FileAnswer, FileOptions
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.servers.kafka import Message
 

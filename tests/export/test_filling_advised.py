@@ -16,15 +16,15 @@ from exports import abort, at, messages_in, published_in
 from resets import drop_messages
 
 from zkgroup.errors import NotFoundError, RefusedError
-from zkgroup.export.advice import remedy_for
-from zkgroup.export.bounds import COMMITTED, EARLIEST, LATEST, Bound
-from zkgroup.export.destination import parse_destination
-from zkgroup.export.lake import Lake
-from zkgroup.export.run import PartitionSummary
-from zkgroup.export.shell import export_command, filling
-from zkgroup.export.store import FolderStore
-from zkgroup.export.verify import VerifyRow, verify
-from zkgroup.export.words import Policies
+from zkgroup.export.checks.advice import remedy_for
+from zkgroup.export.checks.verify import VerifyRow, verify
+from zkgroup.export.lake.lake import Lake
+from zkgroup.export.model.destination import parse_destination
+from zkgroup.export.model.shell import export_command, filling
+from zkgroup.export.model.words import Policies
+from zkgroup.export.planning.bounds import COMMITTED, EARLIEST, LATEST, Bound
+from zkgroup.export.runs.run import PartitionSummary
+from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import create_topic, delete_topic

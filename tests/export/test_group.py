@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from zkgroup.errors import MalformedZnodeError, NotFoundError, RefusedError
-from zkgroup.export.group import ExportGroup
-from zkgroup.export.plan import ExportPlan, make_plan
+from zkgroup.export.planning.group import ExportGroup
+from zkgroup.export.planning.plan import ExportPlan, make_plan
 from zkgroup.protocol import znodes
 from zkgroup.protocol.filters import TopicFilter
 from zkgroup.protocol.names import TopicPartition
@@ -81,7 +81,7 @@ def test_an_offset_that_is_no_number_stops_the_export(
 def test_unreadable_zookeeper_is_no_empty_group(group: ExportGroup) -> None:
     """A node that cannot be read is an error, and is not taken for a node that is not there."""
     from zkgroup.errors import ZkgroupError
-    from zkgroup.export import group as module
+    from zkgroup.export.planning import group as module
     from zkgroup.protocol.ops import Code
 
     for code in Code:

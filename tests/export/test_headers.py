@@ -10,10 +10,10 @@ from cli import run
 from exports import messages_in, root_of
 from raw_batches import send_raw
 
-from zkgroup.export.lake import Lake
-from zkgroup.export.layout import LayoutWish
-from zkgroup.export.run import PartitionSummary
-from zkgroup.export.verify import verify
+from zkgroup.export.checks.verify import verify
+from zkgroup.export.lake.lake import Lake
+from zkgroup.export.model.layout import LayoutWish
+from zkgroup.export.runs.run import PartitionSummary
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.servers.kafka import KafkaSettings
 

@@ -12,10 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkgroup.errors import RefusedError, ZkgroupError
-from zkgroup.export.assembling import refuse_shared
-from zkgroup.export.book import Book
-from zkgroup.export.coverage import extended
-from zkgroup.export.documents import (
+from zkgroup.export.lake.book import Book
+from zkgroup.export.lake.coverage import extended
+from zkgroup.export.lake.lake import Lake, LastRun
+from zkgroup.export.lake.leftovers import has_garbage, remove_garbage
+from zkgroup.export.lake.overlap import refuse_overlap
+from zkgroup.export.model.documents import (
     decode_manifest,
     decode_plan,
     decode_pointer,
@@ -25,12 +27,9 @@ from zkgroup.export.documents import (
     encode_pointer,
     encode_settled,
 )
-from zkgroup.export.intervals import holes, overlaps, subtract, union
-from zkgroup.export.lake import Lake, LastRun
-from zkgroup.export.layout import Layout
-from zkgroup.export.leftovers import has_garbage, remove_garbage
-from zkgroup.export.overlap import refuse_overlap
-from zkgroup.export.rundata import (
+from zkgroup.export.model.intervals import holes, overlaps, subtract, union
+from zkgroup.export.model.layout import Layout
+from zkgroup.export.model.rundata import (
     Manifest,
     ManifestFile,
     ManifestPart,
@@ -42,8 +41,9 @@ from zkgroup.export.rundata import (
     TopicIdentity,
     rows_held,
 )
-from zkgroup.export.store import FolderStore
-from zkgroup.export.words import Lost, OffsetRange, PartitionPlan, Skipped, Slice
+from zkgroup.export.model.words import Lost, OffsetRange, PartitionPlan, Skipped, Slice
+from zkgroup.export.runs.assembling import refuse_shared
+from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol.names import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -12,8 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from zkgroup.errors import RefusedError, UsageError
-from zkgroup.export.json_text import is_json, is_walked_json
-from zkgroup.export.layout import (
+from zkgroup.export.model.layout import (
     NO_DATE,
     NO_HOUR,
     NULL,
@@ -28,8 +27,9 @@ from zkgroup.export.layout import (
     read_layout,
     read_name,
 )
-from zkgroup.export.punctuality import Found, Punctuality, late_of
-from zkgroup.export.words import Slice
+from zkgroup.export.model.words import Slice
+from zkgroup.export.tasks.json_text import is_json, is_walked_json
+from zkgroup.export.tasks.punctuality import Found, Punctuality, late_of
 
 # Whole, half and quarter hours; a change at a minute past midnight (St. John's until 2011), by half an hour (Lord
 # Howe), of a whole day (Apia skipped one), and times before zones, which are seconds off.

@@ -15,13 +15,13 @@ import pytest
 from exports import files_in, published_in, retell
 
 from zkgroup.errors import RefusedError
-from zkgroup.export.documents import DamagedDocumentError, decode_layout, encode_layout
-from zkgroup.export.lake import Lake
-from zkgroup.export.layout import Layout, LayoutWish
-from zkgroup.export.layout_of_files import layout_of_files
-from zkgroup.export.run import PartitionSummary
-from zkgroup.export.store import FolderStore
-from zkgroup.export.words import StoredFile
+from zkgroup.export.lake.lake import Lake
+from zkgroup.export.lake.layout_of_files import layout_of_files
+from zkgroup.export.model.documents import DamagedDocumentError, decode_layout, encode_layout
+from zkgroup.export.model.layout import Layout, LayoutWish
+from zkgroup.export.model.words import StoredFile
+from zkgroup.export.runs.run import PartitionSummary
+from zkgroup.export.stores.store import FolderStore
 from zkgroup.sandbox.topics import Record, produce
 from zkgroup.servers.kafka import KafkaSettings
 

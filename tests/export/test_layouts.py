@@ -21,12 +21,12 @@ from exports import files_in, published_in
 from pyspark.sql import SparkSession
 
 from zkgroup.errors import RefusedError
-from zkgroup.export.history import history
-from zkgroup.export.lake import Lake
-from zkgroup.export.layout import NO_DATE, LayoutWish
-from zkgroup.export.run import PartitionSummary
-from zkgroup.export.store import FolderStore
-from zkgroup.export.verify import verify
+from zkgroup.export.checks.history import history
+from zkgroup.export.checks.verify import verify
+from zkgroup.export.lake.lake import Lake
+from zkgroup.export.model.layout import NO_DATE, LayoutWish
+from zkgroup.export.runs.run import PartitionSummary
+from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.topics import Record, create_topic, produce
 from zkgroup.servers.kafka import KafkaSettings

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from exports import as_nobody, at, lake_for_all, offsets, root_of
 
-from zkgroup.export.lake import MANIFEST, Lake
-from zkgroup.export.leftovers import remove_garbage
-from zkgroup.export.run import PartitionSummary
-from zkgroup.export.store import FolderStore, UnlistableError
+from zkgroup.export.lake.lake import MANIFEST, Lake
+from zkgroup.export.lake.leftovers import remove_garbage
+from zkgroup.export.runs.run import PartitionSummary
+from zkgroup.export.stores.store import FolderStore, UnlistableError
 
 Export = Callable[..., list[PartitionSummary]]
 

@@ -12,15 +12,15 @@ import pytest
 from exports import made_again, published_in, root_of
 
 from zkgroup.errors import RefusedError
-from zkgroup.export.book import Book
-from zkgroup.export.documents import decode_log, encode_log
-from zkgroup.export.group import ExportGroup
-from zkgroup.export.lake import Lake
-from zkgroup.export.run import PartitionSummary
-from zkgroup.export.rundata import TopicIdentity
-from zkgroup.export.store import FolderStore
-from zkgroup.export.verify import verify
-from zkgroup.export.words import Policies
+from zkgroup.export.checks.verify import verify
+from zkgroup.export.lake.book import Book
+from zkgroup.export.lake.lake import Lake
+from zkgroup.export.model.documents import decode_log, encode_log
+from zkgroup.export.model.rundata import TopicIdentity
+from zkgroup.export.model.words import Policies
+from zkgroup.export.planning.group import ExportGroup
+from zkgroup.export.runs.run import PartitionSummary
+from zkgroup.export.stores.store import FolderStore
 from zkgroup.servers.registry import Registry
 
 Export = Callable[..., list[PartitionSummary]]

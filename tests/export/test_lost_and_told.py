@@ -14,14 +14,14 @@ from cli import run
 from exports import looked, made_again, messages_in, offsets, problems, published_in, root_of
 
 from zkgroup.errors import RefusedError, ZkgroupError
-from zkgroup.export.bounds import COMMITTED, EARLIEST, Bound
-from zkgroup.export.group import read_committed
-from zkgroup.export.history import history
-from zkgroup.export.lake import Lake
-from zkgroup.export.layout import LayoutWish
-from zkgroup.export.run import PartitionSummary
-from zkgroup.export.verify import VerifyRow, verify
-from zkgroup.export.words import Policies
+from zkgroup.export.checks.history import history
+from zkgroup.export.checks.verify import VerifyRow, verify
+from zkgroup.export.lake.lake import Lake
+from zkgroup.export.model.layout import LayoutWish
+from zkgroup.export.model.words import Policies
+from zkgroup.export.planning.bounds import COMMITTED, EARLIEST, Bound
+from zkgroup.export.planning.group import read_committed
+from zkgroup.export.runs.run import PartitionSummary
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import Record, add_partitions, produce

@@ -13,12 +13,12 @@ from exports import looked, made_again, messages_in, offsets, problems, publishe
 from resets import drop_messages
 
 from zkgroup.errors import RefusedError
-from zkgroup.export.bounds import EARLIEST, LATEST, Bound
-from zkgroup.export.lake import Lake
-from zkgroup.export.layout import LayoutWish
-from zkgroup.export.run import PartitionSummary
-from zkgroup.export.verify import verify
-from zkgroup.export.words import Policies
+from zkgroup.export.checks.verify import verify
+from zkgroup.export.lake.lake import Lake
+from zkgroup.export.model.layout import LayoutWish
+from zkgroup.export.model.words import Policies
+from zkgroup.export.planning.bounds import EARLIEST, LATEST, Bound
+from zkgroup.export.runs.run import PartitionSummary
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import Record, delete_topic, produce

@@ -14,13 +14,13 @@ from cli import run
 from exports import at, looked, made_again, offsets, problems, published_in, root_of
 
 from zkgroup.errors import NotFoundError, RefusedError
-from zkgroup.export.assembling import refuse_fewer
-from zkgroup.export.bounds import EARLIEST, LATEST
-from zkgroup.export.lake import Lake
-from zkgroup.export.layout import LayoutWish
-from zkgroup.export.run import PartitionSummary
-from zkgroup.export.rundata import ManifestPart
-from zkgroup.export.words import Lost, PartitionPlan, Policies, RecreatedPolicy, Skipped
+from zkgroup.export.lake.lake import Lake
+from zkgroup.export.model.layout import LayoutWish
+from zkgroup.export.model.rundata import ManifestPart
+from zkgroup.export.model.words import Lost, PartitionPlan, Policies, RecreatedPolicy, Skipped
+from zkgroup.export.planning.bounds import EARLIEST, LATEST
+from zkgroup.export.runs.assembling import refuse_fewer
+from zkgroup.export.runs.run import PartitionSummary
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import Record, add_partitions, produce

@@ -12,12 +12,12 @@ from exports import abort, offsets, problems, published_in, root_of
 from resets import drop_messages
 
 from zkgroup.errors import RefusedError
-from zkgroup.export.advice import remedy_for
-from zkgroup.export.bounds import Bound
-from zkgroup.export.lake import Lake
-from zkgroup.export.layout import LayoutWish
-from zkgroup.export.run import PartitionSummary
-from zkgroup.export.verify import VerifyRow, verify
+from zkgroup.export.checks.advice import remedy_for
+from zkgroup.export.checks.verify import VerifyRow, verify
+from zkgroup.export.lake.lake import Lake
+from zkgroup.export.model.layout import LayoutWish
+from zkgroup.export.planning.bounds import Bound
+from zkgroup.export.runs.run import PartitionSummary
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.topics import Record, produce
 from zkgroup.servers.kafka import KafkaSettings

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from zkgroup.config.properties import parse_properties
 from zkgroup.errors import UnreachableError, UsageError, ZkgroupError
-from zkgroup.export.failures import job_failure, silent_master, start_failure
-from zkgroup.export.master import (
+from zkgroup.export.spark.failures import job_failure, silent_master, start_failure
+from zkgroup.export.spark.master import (
     choose_master,
     encode_properties,
     is_cluster,

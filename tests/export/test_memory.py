@@ -14,9 +14,9 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from support import fresh_name
 
-from zkgroup.export.layout import Layout
-from zkgroup.export.properties import default_properties
-from zkgroup.export.taskdata import FileOptions, TaskSettings
+from zkgroup.export.model.layout import Layout
+from zkgroup.export.spark.properties import default_properties
+from zkgroup.export.tasks.taskdata import FileOptions, TaskSettings
 from zkgroup.sandbox.topics import Record, produce
 from zkgroup.servers.kafka import KafkaSettings
 
@@ -26,7 +26,7 @@ LIMIT = 250 << 10  # KiB
 
 _TASK = """
 import pickle, re, sys
-from zkgroup.export.task import run_task
+from zkgroup.export.tasks.task import run_task
 settings, topic, end = pickle.load(sys.stdin.buffer)
 answers = list(run_task(settings, [(topic, 0, 0, end)]))
 assert [answer[0] for answer in answers if answer[0] != "file"] == ["done"], answers

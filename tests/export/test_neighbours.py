@@ -15,11 +15,11 @@ from object_store import uri_of
 from support import wait_until
 
 from zkgroup.errors import RefusedError
-from zkgroup.export.destination import parse_destination
-from zkgroup.export.history import status
-from zkgroup.export.lake import Lake
-from zkgroup.export.store import open_store
-from zkgroup.export.verify import verify
+from zkgroup.export.checks.history import status
+from zkgroup.export.checks.verify import verify
+from zkgroup.export.lake.lake import Lake
+from zkgroup.export.model.destination import parse_destination
+from zkgroup.export.stores.store import open_store
 from zkgroup.protocol import znodes
 from zkgroup.protocol.ops import Acl, Create, Delete, Exists, Get, Node, Stat
 from zkgroup.sandbox.sandbox import Sandbox

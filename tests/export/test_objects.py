@@ -19,18 +19,18 @@ from exports import FOLDERS, InProcess
 from object_store import KEY, SECRET, Harm, HarmfulProxy, Request, filesystem, uri_of
 
 from zkgroup.errors import RefusedError, UnreachableError, UsageError, ZkgroupError
-from zkgroup.export import filesystems
-from zkgroup.export.bounds import COMMITTED, EARLIEST
-from zkgroup.export.destination import ObjectAddress, parse_destination
-from zkgroup.export.filesystems import cleaned, told_failure, uri_with_defaults
-from zkgroup.export.footer import UnopenedFileError
-from zkgroup.export.history import history
-from zkgroup.export.lake import Lake
-from zkgroup.export.layout import Layout, LayoutWish
-from zkgroup.export.objects import ObjectStore
-from zkgroup.export.store import Store, open_store
-from zkgroup.export.verify import verify
-from zkgroup.export.workplace import Workplace
+from zkgroup.export.checks.history import history
+from zkgroup.export.checks.verify import verify
+from zkgroup.export.lake.footer import UnopenedFileError
+from zkgroup.export.lake.lake import Lake
+from zkgroup.export.model.destination import ObjectAddress, parse_destination
+from zkgroup.export.model.layout import Layout, LayoutWish
+from zkgroup.export.planning.bounds import COMMITTED, EARLIEST
+from zkgroup.export.stores import filesystems
+from zkgroup.export.stores.filesystems import cleaned, told_failure, uri_with_defaults
+from zkgroup.export.stores.objects import ObjectStore
+from zkgroup.export.stores.store import Store, open_store
+from zkgroup.export.tasks.workplace import Workplace
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Exists, Get, Node
@@ -63,7 +63,7 @@ def test_a_bucket_that_is_not_there_is_named(s3_server: int) -> None:
 @pytest.fixture
 def to_store(registry: Registry, kafka: KafkaSettings, s3_server: int, bucket: str) -> Export:
     """``to_store(group, topic, port=…)``: one export into the bucket's ``out``, without Spark."""
-    from zkgroup.export.run import ExportRequest, run_export
+    from zkgroup.export.runs.run import ExportRequest, run_export
 
     def run(group: str, *topics: str, port: int = s3_server, **options: Any) -> Any:
         passed = options.pop("passed", lambda _: None)
@@ -116,7 +116,7 @@ def test_killed_at_its_points_and_run_again(
     bucket: str, short: ZooKeeperSettings, kafka: KafkaSettings, registry: Registry,
 ) -> None:  # fmt: skip
     """SIGKILL as each point is passed: the next export ends it all, and nobody sees a file before the decision."""
-    from zkgroup.export.run import ExportRequest, run_export
+    from zkgroup.export.runs.run import ExportRequest, run_export
 
     points: Points = []
     group = unique("group")
@@ -299,7 +299,7 @@ def test_secrets_are_nowhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """Keys that stand in the URI are used, and are in no document, footer, node or error."""
-    from zkgroup.export.run import ExportRequest, run_export
+    from zkgroup.export.runs.run import ExportRequest, run_export
 
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)

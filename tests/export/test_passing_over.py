@@ -14,12 +14,12 @@ from exports import joining, messages_in, published_in
 from resets import drop_messages
 
 from zkgroup.errors import RefusedError
-from zkgroup.export.bounds import Bound
-from zkgroup.export.lake import Lake
-from zkgroup.export.run import PartitionSummary
-from zkgroup.export.store import FolderStore
-from zkgroup.export.verify import VerifyRow, verify
-from zkgroup.export.words import Policies
+from zkgroup.export.checks.verify import VerifyRow, verify
+from zkgroup.export.lake.lake import Lake
+from zkgroup.export.model.words import Policies
+from zkgroup.export.planning.bounds import Bound
+from zkgroup.export.runs.run import PartitionSummary
+from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import add_partitions, create_topic, delete_topic

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkgroup.errors import RefusedError
-from zkgroup.export.beginnings import NoOffsetError
-from zkgroup.export.intervals import subtract
-from zkgroup.export.passing_over import passed_over
-from zkgroup.export.plan import make_backfill, make_plan, share_out
-from zkgroup.export.words import PartitionFacts, Policies, Skipped
+from zkgroup.export.model.intervals import subtract
+from zkgroup.export.model.words import PartitionFacts, Policies, Skipped
+from zkgroup.export.planning.beginnings import NoOffsetError
+from zkgroup.export.planning.passing_over import passed_over
+from zkgroup.export.planning.plan import make_backfill, make_plan, share_out
 from zkgroup.protocol.names import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -13,8 +13,8 @@ from exports import files_in, messages_in, published_in
 from hiding import CLOSED
 
 from zkgroup.errors import NotFoundError, RefusedError, ZkgroupError
-from zkgroup.export.bounds import Bound
-from zkgroup.export.words import Policies
+from zkgroup.export.model.words import Policies
+from zkgroup.export.planning.bounds import Bound
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Acl, Check, Children, Create, Delete, Ensure, Exists, Get, Node, Op, Stat

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from zkgroup.errors import ZkgroupError
-from zkgroup.export.readback import Found, read_back
+from zkgroup.export.spark.readback import Found, read_back
 from zkgroup.protocol.names import TopicPartition
 
 

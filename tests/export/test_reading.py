@@ -14,15 +14,15 @@ from resets import drop_messages
 from support import wait_until
 
 from zkgroup.errors import RefusedError, UsageError
-from zkgroup.export.bounds import LATEST, Bound, parse_bound
-from zkgroup.export.group import ExportGroup
-from zkgroup.export.lake import Lake
-from zkgroup.export.run import PartitionSummary
-from zkgroup.export.rundata import Manifest
-from zkgroup.export.store import FolderStore
-from zkgroup.export.verify import verify
-from zkgroup.export.words import PartitionPlan, Policies
-from zkgroup.export.writing import overtaken
+from zkgroup.export.checks.verify import verify
+from zkgroup.export.lake.lake import Lake
+from zkgroup.export.model.rundata import Manifest
+from zkgroup.export.model.words import PartitionPlan, Policies
+from zkgroup.export.planning.bounds import LATEST, Bound, parse_bound
+from zkgroup.export.planning.group import ExportGroup
+from zkgroup.export.runs.run import PartitionSummary
+from zkgroup.export.runs.writing import overtaken
+from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Create, Ensure
 from zkgroup.sandbox.topics import Record, add_partitions, produce
@@ -158,11 +158,11 @@ def test_what_nothing_explains_is_refused(
     committed: Committed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """Offsets missing from the middle of a topic that is not compacted: exit 5 with the stretch; recorded if told."""
-    from zkgroup.export import group as module
+    from zkgroup.export.planning import group as module
 
     # The one thing that is not real here: what the brokers say of this topic's policy.
     monkeypatch.setattr(module, "cleanup_policies", lambda _, topics, __: dict.fromkeys(topics, "delete"))
-    monkeypatch.setattr("zkgroup.export.accounting.MARKERS", 3)
+    monkeypatch.setattr("zkgroup.export.model.accounting.MARKERS", 3)
     group = unique("group")
     with pytest.raises(RefusedError, match=r"neither transactions nor compaction explain it \(compacted-0: \d+ of"):
         export(group, compacted)

@@ -16,14 +16,14 @@ from exports import as_nobody, at, lake_for_all, looked, messages_in, problems, 
 from resets import drop_messages
 
 from zkgroup.errors import RefusedError
-from zkgroup.export.advice import remedy_for
-from zkgroup.export.bounds import COMMITTED, EARLIEST
-from zkgroup.export.footer import UnopenedFileError
-from zkgroup.export.lake import Lake
-from zkgroup.export.layout import LayoutWish
-from zkgroup.export.run import PartitionSummary
-from zkgroup.export.verify import verify
-from zkgroup.export.words import Policies
+from zkgroup.export.checks.advice import remedy_for
+from zkgroup.export.checks.verify import verify
+from zkgroup.export.lake.footer import UnopenedFileError
+from zkgroup.export.lake.lake import Lake
+from zkgroup.export.model.layout import LayoutWish
+from zkgroup.export.model.words import Policies
+from zkgroup.export.planning.bounds import COMMITTED, EARLIEST
+from zkgroup.export.runs.run import PartitionSummary
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import Record, produce

@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from resets import drop_messages
 
 from zkgroup.errors import NotFoundError, RefusedError
-from zkgroup.export import holdings
-from zkgroup.export.bounds import EARLIEST, LATEST
-from zkgroup.export.lake import Lake
-from zkgroup.export.layout import LayoutWish
-from zkgroup.export.replacing import replaced
-from zkgroup.export.run import PartitionSummary
-from zkgroup.export.verify import verify
-from zkgroup.export.words import Lost, Slice
+from zkgroup.export.checks.verify import verify
+from zkgroup.export.lake import holdings
+from zkgroup.export.lake.lake import Lake
+from zkgroup.export.lake.replacing import replaced
+from zkgroup.export.model.layout import LayoutWish
+from zkgroup.export.model.words import Lost, Slice
+from zkgroup.export.planning.bounds import EARLIEST, LATEST
+from zkgroup.export.runs.run import PartitionSummary
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import Record, produce

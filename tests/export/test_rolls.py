@@ -16,14 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkgroup.errors import RefusedError
-from zkgroup.export.coverage import Accounted, extended, merged
-from zkgroup.export.documents import encode_manifest
-from zkgroup.export.lake import Lake
-from zkgroup.export.layout import LayoutWish
-from zkgroup.export.run import PartitionSummary
-from zkgroup.export.rundata import Manifest, ManifestPart, TopicCoverage, TopicIdentity
-from zkgroup.export.store import FolderStore
-from zkgroup.export.words import PartitionPlan
+from zkgroup.export.lake.coverage import Accounted, extended, merged
+from zkgroup.export.lake.lake import Lake
+from zkgroup.export.model.documents import encode_manifest
+from zkgroup.export.model.layout import LayoutWish
+from zkgroup.export.model.rundata import Manifest, ManifestPart, TopicCoverage, TopicIdentity
+from zkgroup.export.model.words import PartitionPlan
+from zkgroup.export.runs.run import PartitionSummary
+from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Get, Node

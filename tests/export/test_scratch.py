@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from zkgroup.export.scratch import PREFIX, ScratchFolder
+from zkgroup.export.spark.scratch import PREFIX, ScratchFolder
 
 OWNER = """
 import sys
-from zkgroup.export.scratch import ScratchFolder
+from zkgroup.export.spark.scratch import ScratchFolder
 folder = ScratchFolder.make()
 (folder.path / "local").mkdir()
 (folder.path / "local" / "block").write_bytes(b"x" * 1000)

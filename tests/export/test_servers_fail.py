@@ -12,9 +12,9 @@ from exports import InProcess, files_in, messages_in
 from support import wait_until
 
 from zkgroup.errors import UnreachableError
-from zkgroup.export import task
-from zkgroup.export.files import TaskFiles
-from zkgroup.export.run import ExportRequest, PartitionSummary, run_export
+from zkgroup.export.runs.run import ExportRequest, PartitionSummary, run_export
+from zkgroup.export.tasks import task
+from zkgroup.export.tasks.files import TaskFiles
 from zkgroup.protocol import znodes
 from zkgroup.protocol.brokers import decode_partition_state
 from zkgroup.protocol.names import TopicPartition

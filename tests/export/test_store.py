@@ -11,9 +11,9 @@ import pytest
 from exports import as_nobody, files_in
 
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
-from zkgroup.export.destination import ObjectAddress
-from zkgroup.export.lake import Lake
-from zkgroup.export.store import FolderStore, UnlistableError, parse_destination, remedy_of
+from zkgroup.export.lake.lake import Lake
+from zkgroup.export.model.destination import ObjectAddress
+from zkgroup.export.stores.store import FolderStore, UnlistableError, parse_destination, remedy_of
 
 
 @pytest.mark.parametrize(

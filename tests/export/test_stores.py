@@ -19,15 +19,15 @@ from object_store import Harm, HarmfulProxy, uri_of
 from other_stores import azure_server, azure_uri, google_server, google_uri
 
 from zkgroup.errors import RefusedError, ZkgroupError
-from zkgroup.export.bounds import COMMITTED, EARLIEST
-from zkgroup.export.destination import parse_destination
-from zkgroup.export.footer import UnopenedFileError, UnreadableFileError, offsets_held, read_footer
-from zkgroup.export.history import history
-from zkgroup.export.lake import Lake
-from zkgroup.export.objects import ObjectStore
-from zkgroup.export.store import Store, open_store
-from zkgroup.export.verify import verify
-from zkgroup.export.workplace import Workplace
+from zkgroup.export.checks.history import history
+from zkgroup.export.checks.verify import verify
+from zkgroup.export.lake.footer import UnopenedFileError, UnreadableFileError, offsets_held, read_footer
+from zkgroup.export.lake.lake import Lake
+from zkgroup.export.model.destination import parse_destination
+from zkgroup.export.planning.bounds import COMMITTED, EARLIEST
+from zkgroup.export.stores.objects import ObjectStore
+from zkgroup.export.stores.store import Store, open_store
+from zkgroup.export.tasks.workplace import Workplace
 from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.zookeeper import ZooKeeperSettings
 
@@ -244,8 +244,8 @@ def test_a_bucket_that_may_not_be_looked_at_itself_is_taken(gs: Uri, unique: Cal
 
 WRITE = """
 import sys
-from zkgroup.export.destination import parse_destination
-from zkgroup.export.store import open_store
+from zkgroup.export.model.destination import parse_destination
+from zkgroup.export.stores.store import open_store
 open_store(parse_destination(sys.argv[1])).write(sys.argv[2], b"new")
 """
 

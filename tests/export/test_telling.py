@@ -9,16 +9,16 @@ import pytest
 from export_points import Export, at, points_of
 
 from zkgroup.errors import RefusedError, ZkgroupError
-from zkgroup.export.bounds import LATEST, Bound
-from zkgroup.export.claim import ExportClaim
-from zkgroup.export.history import status
-from zkgroup.export.lake import Lake
-from zkgroup.export.layout import LayoutWish
-from zkgroup.export.run import PartitionSummary
-from zkgroup.export.rundata import Pointer
-from zkgroup.export.store import FolderStore
-from zkgroup.export.verify import verify
-from zkgroup.export.words import Policies
+from zkgroup.export.checks.history import status
+from zkgroup.export.checks.verify import verify
+from zkgroup.export.lake.lake import Lake
+from zkgroup.export.model.layout import LayoutWish
+from zkgroup.export.model.rundata import Pointer
+from zkgroup.export.model.words import Policies
+from zkgroup.export.planning.bounds import LATEST, Bound
+from zkgroup.export.runs.claim import ExportClaim
+from zkgroup.export.runs.run import PartitionSummary
+from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Create, Delete, Ensure

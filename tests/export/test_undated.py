@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from zkgroup.export.lake import Lake
-from zkgroup.export.layout import NULL, LayoutWish
-from zkgroup.export.run import PartitionSummary
-from zkgroup.export.store import FolderStore
-from zkgroup.export.verify import verify
+from zkgroup.export.checks.verify import verify
+from zkgroup.export.lake.lake import Lake
+from zkgroup.export.model.layout import NULL, LayoutWish
+from zkgroup.export.runs.run import PartitionSummary
+from zkgroup.export.stores.store import FolderStore
 from zkgroup.sandbox.topics import Record, produce
 from zkgroup.servers.kafka import KafkaSettings
 

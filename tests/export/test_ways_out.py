@@ -16,13 +16,13 @@ from exports import joining, messages_in, published_in
 from support import wait_until
 
 from zkgroup.errors import RefusedError, UsageError
-from zkgroup.export.bounds import COMMITTED, Bound, parse_bound
-from zkgroup.export.lake import Lake
-from zkgroup.export.layout import LayoutWish
-from zkgroup.export.run import PartitionSummary
-from zkgroup.export.store import FolderStore
-from zkgroup.export.verify import verify
-from zkgroup.export.words import Policies
+from zkgroup.export.checks.verify import verify
+from zkgroup.export.lake.lake import Lake
+from zkgroup.export.model.layout import LayoutWish
+from zkgroup.export.model.words import Policies
+from zkgroup.export.planning.bounds import COMMITTED, Bound, parse_bound
+from zkgroup.export.runs.run import PartitionSummary
+from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Exists

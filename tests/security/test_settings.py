@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from zkgroup.config import ConnectionSettings, ConsumerConfig, Flags, load_consumer_config, resolve_connection
 from zkgroup.config.security import SETTINGS, TlsSettings
 from zkgroup.errors import UsageError
-from zkgroup.export.taskdata import TaskSettings
+from zkgroup.export.tasks.taskdata import TaskSettings
 from zkgroup.protocol.acls import CREATOR_READ_WORLD, parse_acl
 from zkgroup.protocol.brokers import BrokerRegistration, Endpoint
 from zkgroup.protocol.ops import OPEN, Acl

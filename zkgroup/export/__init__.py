@@ -61,18 +61,7 @@ withdrawn   the same; some unpublished again         the same, marked           
 Each step is also a *point*: ``run_export(passed=…)`` is told of each as it is passed, which is how tests find and hurt
 all of them.
 
-Modules: ``bounds`` (where to begin and end), ``plan`` with ``beginnings`` and ``passing_over`` (pure: facts → plan, and
-its words), ``rundata`` (plan, manifest, pointer) with ``documents`` (the same as JSON), ``accounting`` (what became of
-every offset), ``intervals``, ``words``; ``group`` (what ZooKeeper and the brokers tell), ``claim`` (lock, pointer,
-commit), ``destination`` (``--to``), ``store`` (files in a folder), ``objects`` (in a store), ``layout`` (folders and
-names), ``lake``, ``coverage``, ``book`` (what all groups' runs account for), ``layout_of_files`` and ``adopting``
-(where manifests are gone), ``neighbours`` (other groups' runs there), ``holdings`` (pure: what all runs hold, and what
-of it is lost), ``renamed`` (what is not lost, but elsewhere), ``footer``; ``run`` (the whole), ``steps`` (the table
-above, in code), ``filling`` (backfills), ``settling`` (its end by hand) with ``assembling`` (pure: what tasks tell →
-what became of the plan); ``spark`` and ``task`` with ``files``, ``workplace``, ``columns``, ``json_text`` and
-``punctuality`` (what is done on executors); ``gateway`` (Spark's JVM), ``master`` (which Spark), ``failures`` (its
-words as errors), ``answers`` (told meanwhile); ``membership`` (the export as a member), ``transactions`` (how much they
-hold), ``surroundings``, ``summaries``;
-``history``, ``verify`` with ``judging`` (one file) and ``advice`` (looking at runs), ``readback``
-(counting with Spark).
+The folders are layers; each one's docstring names its modules:
+
+    model ← stores ← {tasks ← spark, lake ← planning} ← runs ← checks
 """

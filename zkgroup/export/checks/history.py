@@ -1,0 +1,212 @@
+"""Looking at runs: what was exported, what is under way, what is unfinished and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from zkgroup.errors import MalformedZnodeError, RefusedError, ZkgroupError
+from zkgroup.export.lake.holdings import is_taken_back
+from zkgroup.export.lake.lake import Lake
+from zkgroup.export.model.accounting import total
+from zkgroup.export.model.documents import DamagedDocumentError, decode_pointer
+from zkgroup.export.model.rundata import Pointer
+from zkgroup.export.planning.group import ExportGroup, names_of
+from zkgroup.export.runs.claim import ExportClaim, read_holder
+from zkgroup.export.stores.store import FolderStore
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import Children, Code, Failure, Get, Node
+from zkgroup.servers.registry import Registry
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """A run. ``state``: ``exported``; ``undecided`` (nothing of it counts); ``kept`` and ``withdrawn``: settled by
+    hand; ``unreadable``: its documents are damaged. ``gaps``: offsets that are no messages, ``skipped``: offsets that
+    were left out knowingly, and were not read. ``planned`` and ``decided`` are milliseconds since 1970."""
+
+    run: str
+    group: str
+    kind: str | None
+    state: Literal["exported", "undecided", "kept", "withdrawn", "unreadable"]
+    planned: int | None
+    decided: int | None
+    partitions: int
+    rows: int
+    bytes: int
+    files: int
+    gaps: int
+    skipped: int
+    undecodable: int = 0
+    late: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StatusRow:
+    """What is under way for a group. ``state``: ``running``, or ``unfinished``: nobody is at work on it. ``step``: the
+    pointer's. ``since``: when the work began, milliseconds since 1970. ``elsewhere``: whether it is known to be for
+    another destination than the one that was asked about."""
+
+    group: str
+    run: str | None
+    state: Literal["running", "unfinished"]
+    step: str
+    host: str | None
+    pid: int | None
+    since: int | None
+    output: str | None
+    advice: str
+    elsewhere: bool = False
+
+
+_ADVICE = {
+    "planned": "run the same command again: it reads the planned ranges again; or --settle withdraw",
+    "decided": "run the same command again: it publishes and commits what was read; or --settle keep or withdraw",
+    "committed": "run the same command again: it publishes what was read; the offsets are committed",
+    "withdrawn": "run the same command again: it finishes taking the files back",
+}
+
+
+def history(
+    lake: Lake, groups: Sequence[str] | None = None, warn: Callable[[str], None] = lambda _: None
+) -> Iterator[RunRow]:
+    """The runs that a lake keeps, of all groups or of these, the oldest first. ``warn`` is told of what cannot be
+    read."""
+    for group in lake.groups() if groups is None else groups:
+        for run in lake.runs(group):
+            try:
+                yield _run_row(lake, group, run)
+            except DamagedDocumentError as error:
+                warn(error.message)
+                yield RunRow(run, group, None, "unreadable", None, None, 0, 0, 0, 0, 0, 0)
+
+
+def _run_row(lake: Lake, group: str, run: str) -> RunRow:
+    found = lake.manifest(group, run)
+    if found is None:
+        try:
+            plan = lake.plan(group, run)
+        except ZkgroupError:
+            plan = None
+        if plan is None:
+            return RunRow(run, group, "export", "undecided", None, None, 0, 0, 0, 0, 0, 0)
+        partitions = len({part.partition for part in plan[0].partitions})
+        return RunRow(run, group, plan[0].kind, "undecided", plan[0].planned, None, partitions, 0, 0, 0, 0, 0)
+    manifest = found[0]
+    settled = lake.settled(group, run)
+    withdrawn: set[TopicPartition] = set()
+    if settled is not None and settled.how == "withdraw":
+        withdrawn = set(settled.left)
+    counted = [part for part in manifest.parts if part.plan.partition not in withdrawn]
+    files = [file for file in manifest.files if not is_taken_back(file, withdrawn)]
+    state: Literal["exported", "kept", "withdrawn"] = "exported"
+    if settled is not None:
+        state = "kept" if settled.how == "keep" else "withdrawn"
+    return RunRow(
+        run,
+        group,
+        manifest.kind,
+        state,
+        manifest.planned,
+        manifest.decided,
+        len({part.plan.partition for part in counted}),
+        sum(part.rows for part in counted),
+        sum(file.bytes for file in files),
+        len(files),
+        sum(total(part.gaps for part in counted).values()),
+        sum(part.plan.lost for part in counted),
+        sum(part.undecodable for part in counted),
+        sum(part.late for part in counted),
+    )
+
+
+def status(registry: Registry, group: str | None = None, lake: Lake | None = None) -> list[StatusRow]:
+    """What is under way for a group, or for any. ``lake``: where a decided run's manifest is looked for, to tell
+    whether it can still be committed; without it in the run's own folder, if that is here."""
+    groups = [group] if group is not None else sorted(names_of(registry.read([Children(znodes.consumers())])[0]))
+    nodes = registry.read([Get(znodes.export_state(name)) for name in groups])
+    rows: list[StatusRow] = []
+    for name, node in zip(groups, nodes, strict=True):
+        path = znodes.export_state(name)
+        if isinstance(node, Failure) and node.code is Code.NO_NODE:
+            continue
+        holder = read_holder(registry, name)
+        pointer: Pointer | None = None
+        advice = "wait until it is done" if holder else ""
+        step = "planning"
+        if isinstance(node, Node):
+            try:
+                pointer = decode_pointer(path, node.data)
+            except (MalformedZnodeError, ZkgroupError) as error:
+                step, advice = "unreadable", str(error)
+        elif isinstance(node, Failure):
+            why = node.code.value
+            step, advice = "unreadable", f"znode {path} cannot be read: {why}: connect as one whom its list admits"
+        if pointer is not None:
+            step = pointer.state
+            if not advice and pointer.state == "decided":
+                advice = _in_the_way(registry, name, pointer, lake)
+            advice = advice or _ADVICE[pointer.state]
+        if holder or pointer or step == "unreadable":
+            rows.append(
+                StatusRow(
+                    name,
+                    pointer.run if pointer else None,
+                    "running" if holder else "unfinished",
+                    step,
+                    str(holder["host"]) if holder else None,
+                    _number(holder.get("pid")) if holder else None,
+                    _number(holder.get("since")) if holder else None,
+                    pointer.output if pointer else None,
+                    advice,
+                    lake is not None and pointer is not None and not _lies_in(lake, name, pointer),
+                )
+            )
+    return rows
+
+
+def _lies_in(lake: Lake, group: str, pointer: Pointer) -> bool:
+    """Whether a run is for this lake: by its plan, since one place has many names, or by the name."""
+    if pointer.output == lake.store.uri:
+        return True
+    try:
+        found = lake.plan(group, pointer.run)
+    except DamagedDocumentError:
+        return True  # no other run has its name
+    return found is not None and found[1] == pointer.plan
+
+
+def _in_the_way(registry: Registry, group: str, pointer: Pointer, lake: Lake | None) -> str:
+    """Why a decided run cannot be committed as it stands, and what to do; nothing where it can, or nobody tells."""
+    if lake is None:
+        if "://" in pointer.output:  # reached with what --to says beside the place
+            return ""
+        lake = Lake(FolderStore(Path(pointer.output)))
+    try:
+        manifest = lake.named(group, pointer)
+    except ZkgroupError:
+        return ""
+    if manifest is None:
+        return ""
+    look = ExportGroup(registry, group, lambda _: None)
+    identities = look.identities({part.plan.partition.topic for part in manifest.parts})
+    remade = [name for name, now in identities.items() if not manifest.coverage[name].identity.same(now)]
+    moved = ExportClaim(registry, group, pointer.attempt, lambda _: None).conflicts(manifest.parts)
+    if remade or moved:
+        what = f"topic {remade[0]} was made again" if remade else f"{moved[0][0].plan.partition} was moved"
+        return (
+            f"{what} since, so it cannot be committed: --settle keep leaves the files and that offset as they are, "
+            "--settle withdraw takes the files back"
+        )
+    try:
+        look.refuse_if_live()
+    except RefusedError as error:
+        return f"{error.message}: stop the members, then run the same command again"
+    return ""
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) else None

@@ -1,0 +1,330 @@
+"""How a destination is laid out: folders, time zone, columns. One layout holds for all of a lake, from its first run
+on.
+
+Folders are Hive's: ``topic=T``, then as chosen ``partition=P``, ``date=YYYY-MM-DD``, ``hour=H``. Date and hour are
+those of a message's timestamp on a clock in the layout's time zone, as SQL's ``date()`` and ``hour()`` tell them there:
+a day may have 23 or 25 hours, and the hour that a clock strikes twice is one folder with two hours of messages. Hours
+have no leading zero, or DuckDB would read them as text. A message without a timestamp, or with one that no calendar
+has, goes to ``date=0001-01-01``, ``hour=-1``: values that no message has otherwise, of the types that readers guess for
+the other folders. (Hive's null, which lakes of version 1 have, makes pyarrow 25 and pandas 3 fail: on a column of
+nothing else, "No non-null segments were available", and beside dates, "Cannot yet unify dictionaries with nulls".)
+
+A file's name tells offsets: ``START-END.parquet``, with the partition before it (``P.START-END``) where that is no
+folder. Where a file holds more than one range, ``+N.RUN`` follows: so many more, which the run's manifest and the
+file's footer list. ``.gTAG`` marks a later incarnation of a topic. Offsets of a name are those of the range, or, in
+folders of times, from the first row on to behind the last one.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final, Literal, NamedTuple, TypeAlias, cast
+from zoneinfo import ZoneInfo
+
+from zkgroup.errors import RefusedError, UsageError
+from zkgroup.export.model.words import Slice
+
+Part = Literal["partition", "date", "hour"]
+Format = Literal["bytes", "text", "json"]
+PARTS: Final[tuple[Part, ...]] = ("partition", "date", "hour")
+FORMATS: Final[tuple[Format, ...]] = ("bytes", "text", "json")
+
+#: What Hive, Spark, pyarrow and DuckDB call a folder for null.
+NULL: Final = "__HIVE_DEFAULT_PARTITION__"
+#: Date and hour of messages without a usable time, from version 2 on.
+NO_DATE: Final = "0001-01-01"
+NO_HOUR: Final = "-1"
+#: Of lakes that are begun now. 1: such messages are in folders of ``NULL``, and what no calendar has is lost.
+VERSION: Final = 2
+#: Days or hours since 1970 on the zone's clock; None: no usable timestamp.
+Period: TypeAlias = int | None
+
+_DAY, _HOUR, _QUARTER = 86_400, 3_600, 900
+# 9999-12-30: behind it local times leave the calendar.
+_LAST: Final = 253_402_128_000
+#: Milliseconds since 1970: timestamps from here on are in no calendar, and readers cannot read, or show them. None of
+#: Kafka's is below 0.
+END_OF_TIME: Final = _LAST * 1000
+_CACHED: Final = 100_000
+_NUMBER = re.compile(r"[0-9]{1,10}", re.ASCII)
+_NAME = re.compile(
+    r"(?:([0-9]{1,10})\.)?([0-9]{1,19})-([0-9]{1,19})(?:\+([0-9]{1,19})\.([0-9]{8,}-[0-9a-f]{8}))?"
+    r"(?:\.g([0-9a-f]+))?\.parquet",
+    re.ASCII,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """``by``: what is a folder besides the topic, in the order of ``PARTS``. ``zone``: an IANA name. ``version``: see
+    ``VERSION``; it is that of the lake's first run."""
+
+    by: tuple[Part, ...] = ("partition",)
+    zone: str = "UTC"
+    key: Format = "bytes"
+    value: Format = "bytes"
+    version: int = VERSION
+
+    @property
+    def timed(self) -> bool:
+        """Whether messages are dealt out by their times."""
+        return "date" in self.by
+
+    def calendar(self) -> Calendar:
+        """For ``timed`` layouts."""
+        return Calendar(self.zone, hours="hour" in self.by)
+
+    def folder(self, topic: str, partition: int, period: Period) -> str:
+        """Where a message goes."""
+        parts = [f"topic={topic}"]
+        if "partition" in self.by:
+            parts.append(f"partition={partition}")
+        if self.timed:
+            day = period if period is None or "hour" not in self.by else period // 24
+            parts.append(f"date={self._nowhere[0] if day is None else day_name(day)}")
+        if "hour" in self.by:
+            parts.append(f"hour={self._nowhere[1] if period is None else period % 24}")
+        return "/".join(parts)
+
+    @property
+    def _nowhere(self) -> tuple[str, str]:
+        """Date and hour of what has none."""
+        return (NULL, NULL) if self.version < 2 else (NO_DATE, NO_HOUR)
+
+    def name(self, slices: Sequence[Slice], run: str, tag: str | None) -> str:
+        """Of a file with these slices, in its folder."""
+        first = slices[0]
+        head = f"{first.start}-{first.end}"
+        if "partition" not in self.by:
+            head = f"{first.partition}.{head}"
+        more = f"+{len(slices) - 1}.{run}" if len(slices) > 1 else ""
+        return f"{head}{more}{f'.g{tag}' if tag else ''}.parquet"
+
+    def period_of_folder(self, name: str) -> Period:
+        """That of a file's folder, by its name. Raises ``ValueError`` where the name has none."""
+        found = dict(part.split("=", 1) for part in name.split("/")[:-1] if "=" in part)
+        if found.get("date", self._nowhere[0]) == self._nowhere[0]:
+            return None
+        day = (datetime.date.fromisoformat(found["date"]) - _EPOCH).days
+        return day * 24 + int(found.get("hour", "")) if "hour" in self.by else day
+
+    def told(self) -> str:
+        """In the words of the command's options."""
+        words = [f"--partition-by {','.join(self.by) or 'none'}"]
+        words += [f"--time-zone {self.zone}"] if self.timed else []
+        return " ".join([*words, f"--key-format {self.key} --value-format {self.value}"])
+
+
+class FileName(NamedTuple):
+    """What a published file's name tells. ``more``: further ranges, which only footer and manifest list."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    more: int
+    run: str | None
+    tag: str | None
+
+
+def read_name(name: str) -> FileName | None:
+    """Read a file's name, with its folders; None for what no export has named so."""
+    *folders, last = name.split("/")
+    keys = dict(folder.split("=", 1) for folder in folders if "=" in folder)
+    match = _NAME.fullmatch(last)
+    if match is None or "topic" not in keys or len(keys) != len(folders):
+        return None
+    partition = keys.get("partition", match[1])
+    if partition is None or not _NUMBER.fullmatch(partition) or ("partition" in keys) == (match[1] is not None):
+        return None
+    return FileName(keys["topic"], int(partition), int(match[2]), int(match[3]), int(match[4] or 0), match[5], match[6])
+
+
+def is_read(name: str) -> bool:
+    """Whether a reader of the lake takes a file for data: Spark and pyarrow whatever begins neither with ``_`` nor with
+    ``.``, folders included, and a pattern such as ``**/*.parquet`` whatever ends so."""
+    return name.endswith(".parquet") or not any(part.startswith(("_", ".")) for part in name.split("/"))
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutWish:
+    """What is asked for; None: as the lake has it, or else the default."""
+
+    by: tuple[Part, ...] | None = None
+    zone: str | None = None
+    key: Format | None = None
+    value: Format | None = None
+
+    def resolve(self, found: Layout | None, where: str) -> Layout:
+        """The layout to write in. Raises ``RefusedError`` where the lake has another one, ``UsageError`` for a zone
+        without a use for it."""
+        base = found or Layout()
+        wanted = Layout(
+            base.by if self.by is None else self.by,
+            base.zone if self.zone is None else self.zone,
+            base.key if self.key is None else self.key,
+            base.value if self.value is None else self.value,
+            base.version,
+        )
+        if not wanted.timed and self.zone is not None:
+            raise UsageError("--time-zone is for folders of times", "add --partition-by date, or hour")
+        if not wanted.timed:
+            wanted = replace(wanted, zone="UTC")
+        if found is not None and wanted != found:
+            raise RefusedError(
+                f"{where} was begun with {found.told()}, and readers need one layout and one schema",
+                "leave these options out to go on in that way, or choose another --to",
+            )
+        return wanted
+
+
+def parse_parts(text: str) -> tuple[Part, ...]:
+    """Read ``--partition-by``: names of ``PARTS`` with commas, or ``none``. ``hour`` implies ``date``."""
+    words = [word.strip().lower() for word in text.split(",")]
+    if words == ["none"]:
+        return ()
+    unknown = [word for word in words if word not in PARTS]
+    if unknown or len(set(words)) != len(words):
+        raise UsageError(
+            f"--partition-by {text[:60]!r} is no list of {', '.join(PARTS)}", "such as partition, or date,hour, or none"
+        )
+    if "hour" in words:
+        words.append("date")
+    return tuple(part for part in PARTS if part in words)
+
+
+# Of the files beside IANA's zones those that mean another zone on each machine, or that count seconds otherwise.
+_NOT_IANA = re.compile(r"(?:localtime|posixrules|Factory)$|(?:posix|right)/")
+
+
+def parse_zone(text: str) -> str:
+    """An IANA time zone's name, checked. Raises ``UsageError``."""
+    try:
+        if text != text.strip() or not text or _NOT_IANA.match(text):
+            raise ValueError(text)
+        ZoneInfo(text)
+    except (OSError, ValueError, KeyError):  # ZoneInfoNotFoundError is a KeyError
+        raise UsageError(f"there is no time zone {text[:60]!r}", "an IANA name, such as Europe/Berlin or UTC") from None
+    return text
+
+
+_EPOCH = datetime.date(1970, 1, 1)
+
+
+@lru_cache(4096)
+def day_name(day: int) -> str:
+    """Of the day so many days behind 1970-01-01: ``2024-05-01``."""
+    return (_EPOCH + datetime.timedelta(days=day)).isoformat()
+
+
+class Calendar:
+    """Times → periods, in one zone: days, or hours. Reads the zone's rules once for each quarter of an hour it meets.
+
+    Two clock changes within a quarter of an hour are the one thing that it would not see; no zone ever had them.
+    """
+
+    def __init__(self, zone: str, *, hours: bool) -> None:
+        self._zone = ZoneInfo(parse_zone(zone))
+        self._unit = _HOUR if hours else _DAY
+        self._quarters: dict[int, int | list[tuple[int, int]] | None] = {}
+
+    def period(self, ms: int | None) -> Period:
+        """Of a timestamp in milliseconds since 1970."""
+        if ms is None or ms < 0:
+            return None
+        found = self._quarter(ms // (_QUARTER * 1000))
+        if isinstance(found, list):
+            second = ms // 1000
+            return next(period for start, period in reversed(found) if second >= start)
+        return found
+
+    def period_of_all(self, first: int, last: int) -> tuple[bool, Period]:
+        """Whether all times from ``first`` to ``last`` have surely the same period; and which."""
+        quarter = first // (_QUARTER * 1000)
+        if first < 0 or quarter != last // (_QUARTER * 1000):
+            return False, None
+        found = self._quarter(quarter)
+        return (False, None) if isinstance(found, list) else (True, found)
+
+    def _quarter(self, quarter: int) -> int | list[tuple[int, int]] | None:
+        try:
+            return self._quarters[quarter]
+        except KeyError:
+            pass
+        if len(self._quarters) >= _CACHED:
+            self._quarters.clear()
+        self._quarters[quarter] = found = self._look(quarter * _QUARTER)
+        return found
+
+    def _look(self, start: int) -> int | list[tuple[int, int]] | None:
+        """The period of a quarter of an hour; where it has several, each with the second that it begins at."""
+        if start >= _LAST:
+            return None
+        end = start + _QUARTER
+        changes = [start]
+        if self._offset(start) != self._offset(end - 1):
+            low, high = start, end - 1
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (middle, high) if self._offset(middle) == self._offset(start) else (low, middle)
+            changes.append(high)
+        found: list[tuple[int, int]] = []
+        for begin, stop in zip(changes, [*changes[1:], end], strict=True):
+            offset = self._offset(begin)
+            period = (begin + offset) // self._unit
+            while (begin_of := max(begin, period * self._unit - offset)) < stop:
+                found.append((begin_of, period))
+                period += 1
+        periods = {period for _, period in found}
+        return periods.pop() if len(periods) == 1 else found
+
+    def _offset(self, second: int) -> int:
+        """Of the zone's clock, in seconds east of Greenwich."""
+        local = datetime.datetime.fromtimestamp(second, self._zone).utcoffset()
+        assert local is not None
+        return int(local.total_seconds())
+
+
+def layout_document(layout: Layout) -> dict[str, object]:
+    """For JSON."""
+    return {"by": list(layout.by), "zone": layout.zone, "key": layout.key, "value": layout.value} | (
+        {"version": layout.version} if layout.version > 1 else {}
+    )
+
+
+def read_layout(found: object) -> Layout:
+    """From JSON. What was written before there was a choice has the default, of version 1. Raises ``ValueError``."""
+    if found is None:
+        return Layout(version=1)
+    if not isinstance(found, dict):
+        raise ValueError(found)
+    by = tuple(part for part in PARTS if part in found["by"])
+    key, value, version = found["key"], found["value"], found.get("version", 1)
+    if version not in range(1, VERSION + 1):
+        raise ValueError(f"layout version {version}")
+    if len(by) != len(found["by"]) or key not in FORMATS or value not in FORMATS:
+        raise ValueError(f"layout {found}")
+    return Layout(by, str(found["zone"]), cast("Format", key), cast("Format", value), version)
+
+
+# The lowest level of zstd is the fastest and loses little; the highest of gzip, pyarrow's default, takes ages.
+_LEVELS: Final = {"zstd": (1, 22, 1), "gzip": (1, 9, 6), "lz4": (1, 12, None), "snappy": None, "none": None}
+
+
+def parse_compression(text: str) -> tuple[str, int | None]:
+    """Read ``CODEC`` or ``CODEC:LEVEL``: the codec and its level. Raises ``UsageError``."""
+    codec, separator, level = text.strip().lower().partition(":")
+    if codec not in _LEVELS:
+        raise UsageError(f"there is no compression {text[:40]!r}", f"one of {', '.join(_LEVELS)}")
+    known = _LEVELS[codec]
+    if not separator:
+        return codec, None if known is None else known[2]
+    if known is None:
+        raise UsageError(f"{codec} has no levels", f"--compression {codec}")
+    if not (level.isascii() and level.isdecimal() and known[0] <= int(level) <= known[1]):
+        raise UsageError(f"{codec} has no level {level[:20]!r}", f"{known[0]} to {known[1]}")
+    return codec, int(level)

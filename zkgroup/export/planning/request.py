@@ -1,0 +1,74 @@
+"""What an export is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+from zkgroup.export.model.destination import Destination
+from zkgroup.export.model.layout import LayoutWish
+from zkgroup.export.model.words import Begin, Policies
+from zkgroup.export.planning.bounds import COMMITTED, EARLIEST, LATEST, Bound
+from zkgroup.export.planning.plan import RANGE_MESSAGES
+from zkgroup.protocol.filters import TopicFilter
+
+if TYPE_CHECKING:
+    from zkgroup.config import ConsumerConfig
+
+DEFAULT_TARGET_BYTES: Final = 512 << 20
+Settle = Literal["keep", "withdraw", "forget"]
+
+
+@dataclass(frozen=True, slots=True)
+class ExportRequest:
+    """What to export, and how. Without ``topics`` and ``whitelist``: all topics that the group has offsets for.
+
+    ``begin``: where partitions without a committed offset begin, or, in a ``backfill``, all. ``until``: where to stop.
+    ``max_messages`` and ``max_bytes`` (of keys and values): what a run takes at most; shared by the partitions.
+    ``policies``, ``skip_lost``: see ``make_plan``; ``record_unexplained``: see ``accounting``. ``settle``: end an
+    unfinished run that way, and do nothing else; ``adopt``: write manifests for files that none names, as ``adopt``
+    does. ``join``: be a member of the group with these settings, and
+    export what it is given of the topics. ``master`` None: that of ``conf``, else all cores of this machine.
+    ``conf``: Spark's properties; ``spark_timeout``, ``log``: see ``SparkJobs``. ``patience``: seconds
+    without a message after which a task asks what is wrong. ``range_messages``: about how many one task reads.
+    """
+
+    group: str
+    root: Destination
+    topics: tuple[str, ...] = ()
+    whitelist: TopicFilter | None = None
+    begin: Bound | Begin | None = None
+    until: Bound = LATEST
+    backfill: bool = False
+    max_messages: int | None = None
+    max_bytes: int | None = None
+    policies: Policies = field(default_factory=Policies)
+    skip_lost: bool = False
+    record_unexplained: bool = False
+    settle: Settle | None = None
+    adopt: bool = False
+    join: ConsumerConfig | None = None
+    master: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+    spark_timeout: float = 120.0
+    log: Path | None = None
+    compression: str = "zstd"
+    layout: LayoutWish = field(default_factory=LayoutWish)
+    target_bytes: int = DEFAULT_TARGET_BYTES
+    patience: float = 30.0
+    range_messages: int = RANGE_MESSAGES
+
+    @property
+    def start(self) -> Bound:
+        """``begin`` as a bound."""
+        match self.begin:
+            case None:
+                return COMMITTED
+            case "earliest":
+                return EARLIEST
+            case "latest":
+                return LATEST
+            case Bound():
+                return self.begin

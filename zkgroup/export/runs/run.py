@@ -1,0 +1,403 @@
+"""An export, from the first look to the commit.
+
+The order of looks: a first one without any lock, so that an export with nothing to do changes nothing and needs no
+Spark; then the group's claim, and a look again, which is the one that counts. What is found unfinished is finished
+before anything else, and then that is all, unless topics were asked for that are none of its: the next export takes
+what is new.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from zkgroup.errors import NotFoundError, RefusedError, UsageError
+from zkgroup.export.lake.book import Book
+from zkgroup.export.lake.clusters import refuse_other_cluster
+from zkgroup.export.lake.lake import Lake
+from zkgroup.export.lake.leftovers import has_garbage, remove_garbage
+from zkgroup.export.lake.overlap import refuse_overlap
+from zkgroup.export.model.documents import decode_pointer
+from zkgroup.export.model.layout import LayoutWish, parse_compression
+from zkgroup.export.model.rundata import Pointer, RunPlan, TopicIdentity
+from zkgroup.export.model.words import ExportPlan, OffsetRange, PartitionFacts
+from zkgroup.export.planning.beginnings import NoOffsetError
+from zkgroup.export.planning.bounds import notes_on, refuse_backwards, refuse_unknown
+from zkgroup.export.planning.filling import ISOLATION, as_exported, plan_backfill, refuse_to_finish
+from zkgroup.export.planning.group import ExportGroup
+from zkgroup.export.planning.passing_over import beginning, fewer_again, passed_over, words_on
+from zkgroup.export.planning.plan import in_no_file, make_plan
+from zkgroup.export.planning.renamed import refuse_renamed_in_place
+from zkgroup.export.planning.request import DEFAULT_TARGET_BYTES, ExportRequest, Settle
+from zkgroup.export.planning.run_plan import run_plan_of
+from zkgroup.export.runs.claim import ExportClaim
+from zkgroup.export.runs.neighbours import binding_layout
+from zkgroup.export.runs.settling import forget
+from zkgroup.export.runs.steps import ExportRun
+from zkgroup.export.runs.summaries import PartitionSummary, summaries_of
+from zkgroup.export.runs.surroundings import Progress, Runner, Surroundings
+from zkgroup.export.runs.transactions import holdable
+from zkgroup.export.spark.master import choose_master, refuse_if_silent, refuse_log_elsewhere
+from zkgroup.export.stores.packages import require
+from zkgroup.export.stores.store import open_store
+from zkgroup.groups.permissions import refuse_unwritable
+from zkgroup.groups.strangers import look_for_strangers
+from zkgroup.java import find_java
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition, validate_group_id, validate_topic
+from zkgroup.protocol.ops import Get, Node
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
+from zkgroup.servers.times import has_no_time_index
+from zkgroup.words import listed
+
+if TYPE_CHECKING:
+    from zkgroup.config import ConsumerConfig
+    from zkgroup.export.runs.membership import Membership
+    from zkgroup.export.spark.context import SparkJobs
+
+__all__ = ["DEFAULT_TARGET_BYTES", "ExportRequest", "PartitionSummary", "Progress", "Settle", "run_export"]
+
+log = logging.getLogger(__name__)
+
+
+def run_export(
+    request: ExportRequest,
+    registry: Registry,
+    kafka: Callable[[], KafkaSettings],
+    *,
+    progress: Callable[[Progress], None] = lambda _: None,
+    warn: Callable[[str], None] = lambda _: None,
+    passed: Callable[[str], None] = lambda _: None,
+    runner: Callable[[], AbstractContextManager[Runner]] | None = None,
+) -> list[PartitionSummary]:
+    """Export a group's messages from its committed offsets to the present ends, and commit these.
+
+    A run that was left unfinished is finished instead, with the ranges that were planned then; topics that were asked
+    for and are not among its come after it. A backfill finishes none that moves the group. One summary for each
+    partition, also where there was nothing new. ``passed`` is told of every point of the protocol that is passed;
+    ``runner`` runs the tasks, Spark if it is not given.
+
+    Raises ``UsageError`` for a destination or a Spark that cannot be used, ``NotFoundError``, ``RefusedError`` where
+    the group is live, was moved meanwhile, stands elsewhere than the lake ends, or would lose data,
+    ``UnreachableError``, and ``ZkgroupError`` for the rest. What is raised before the decision leaves nothing behind;
+    after it, the same command goes on where this one stopped.
+    """
+    first = _Export(request, registry, kafka, progress, warn, passed, runner)
+    rows = first.run()
+    if first.besides:
+        rest = replace(request, topics=first.besides)
+        rows += _Export(rest, registry, kafka, progress, warn, passed, runner).run()
+    return rows
+
+
+class _Export:
+    """One call of ``run_export``."""
+
+    def __init__(
+        self,
+        request: ExportRequest,
+        registry: Registry,
+        kafka: Callable[[], KafkaSettings],
+        progress: Callable[[Progress], None],
+        warn: Callable[[str], None],
+        passed: Callable[[str], None],
+        runner: Callable[[], AbstractContextManager[Runner]] | None,
+    ) -> None:
+        validate_group_id(request.group)
+        if request.join is not None and request.backfill:
+            raise UsageError("--backfill never moves the group: it needs no --join", "leave --join out")
+        refuse_backwards(request.start, request.until)
+        parse_compression(request.compression)
+        for topic in request.topics:
+            validate_topic(topic)
+        self._request = request
+        self._registry = registry
+        self._lake = Lake(open_store(request.root))
+        self._kafka = kafka
+        self._warn = warn
+        self._told: set[str] = set()
+        self.besides: tuple[str, ...] = ()  # topics that are still to be exported
+        self._own_runner = runner is None
+
+        def tell(point: str) -> None:
+            log.info("passed: %s", point)
+            passed(point)
+
+        self._with = Surroundings(kafka, runner or self._spark, request.patience, progress, warn, tell)
+
+    def run(self) -> list[PartitionSummary]:
+        request, tell = self._request, self._with.passed
+        self._lake.store.check()
+        self._with.progress(Progress("planning", 0, 0))
+        plan: ExportPlan | None = None
+        if request.settle is None and not request.adopt and not self._unfinished():
+            try:
+                plan, _ = self._plan(self._registry)
+            except NoOffsetError:
+                if request.join is None:
+                    raise
+                self._require_spark()  # what the others have read they commit as they give it up
+            else:
+                if not self._has_work(plan) and not has_garbage(self._lake, request.group):
+                    self._tell(words_on(plan))
+                    return summaries_of(plan, None)
+                if plan.ranges:
+                    self._require_spark()
+        attempt = uuid.uuid4().hex
+        with ExportClaim(self._registry, request.group, attempt, self._warn) as claim, ExitStack() as stack:
+            tell("locked")
+            pointer, _ = claim.persist(claim.pointer)
+            if request.settle is not None:
+                return self._settle(claim, request.settle)
+            if request.adopt:
+                return self._adopt(claim, pointer, attempt)
+            if request.join is not None and (pointer is None or pointer.state == "planned"):
+                self._join(stack, claim.registry, request.join)
+            if pointer is not None:
+                return self._finish(ExportRun.found(claim, self._lake, pointer, self._with), pointer.state)
+            cluster = claim.persist(lambda: ExportGroup(claim.registry, request.group, self._warn).cluster())
+            if removed := remove_garbage(self._lake, request.group, cluster):
+                log.info("removed what %d killed exports left in %s", removed, self._lake.store.uri)
+            plan, run_plan = claim.persist(lambda: self._plan(claim.registry, cluster), asks_brokers=True)
+            self._tell(words_on(plan) if run_plan is None else [*words_on(plan), *passed_over(plan.partitions)])
+            if run_plan is None:
+                return summaries_of(plan, None)
+            log.info("run %s: %d ranges of %d partitions", run_plan.run, len(plan.ranges), len(plan.partitions))
+            run = ExportRun.planned(claim, self._lake, run_plan, self._with)
+            manifest = run.carry_out(resumed=False)
+            self._tell(fewer_again(manifest.parts if manifest is not None else ()))
+            summaries = summaries_of(plan, manifest)
+        tell("unlocked")
+        return summaries
+
+    def _finish(self, run: ExportRun, state: str) -> list[PartitionSummary]:
+        """Finish what was left, whatever it is of, but for a run that moves the group where that is to stay."""
+        left, request = run.plan, self._request
+        if request.backfill:
+            refuse_to_finish(self._lake, left, state)
+        besides = tuple(topic for topic in request.topics if topic not in left.topics)
+        self._warn(
+            f"going on with run {left.run} of group {request.group}, which was left {state}: its ranges are exported, "
+            f"{f'then {listed(besides)}' if besides else 'and the next export takes what is new'}"
+        )
+        if state == "planned":
+            self._require_spark()
+            self._tell(passed_over(left.partitions))  # whoever planned it may have told nobody any more
+        rows = summaries_of(None, run.carry_out(resumed=True))
+        self.besides = besides
+        return rows
+
+    def _tell(self, words: Iterable[str]) -> None:
+        for line in words:
+            self._once(line)
+
+    def _once(self, line: str) -> None:
+        """A warning of the planning, which looks twice and more: told by the first look."""
+        if line not in self._told:
+            self._told.add(line)
+            self._warn(line)
+
+    def _has_work(self, plan: ExportPlan) -> bool:
+        """Whether there is anything to read, to commit, or to record. What other members have read is recorded when
+        there is something else: for that alone nobody joins them."""
+        return plan.moves or (plan.passes_over and self._request.join is None)
+
+    def _unfinished(self) -> bool:
+        """Whether a run of the group is under way, or was left."""
+        path = znodes.export_state(self._request.group)
+        (node,) = self._registry.read([Get(path)])
+        return isinstance(node, Node) and decode_pointer(path, node.data) is not None
+
+    def _settle(self, claim: ExportClaim, how: Settle) -> list[PartitionSummary]:
+        pointer, _ = claim.persist(claim.pointer)
+        if pointer is None:
+            raise NotFoundError(f"no export of group {self._request.group} is unfinished", "there is nothing to settle")
+        if how == "forget":
+            forget(claim, self._lake, pointer, self._with)
+            return []
+        run = ExportRun.found(claim, self._lake, pointer, self._with)
+        manifest = run.settle(how)
+        return [] if manifest is None or how == "withdraw" else summaries_of(None, manifest)
+
+    def _adopt(self, claim: ExportClaim, pointer: Pointer | None, attempt: str) -> list[PartitionSummary]:
+        from zkgroup.export.lake.adopting import adopt  # pyarrow
+
+        request = self._request
+        if pointer is not None:
+            raise RefusedError(
+                f"an export of group {request.group} is unfinished, and its files may be in no manifest yet",
+                "finish it first: run its command again, or end it with --settle (forget, if its folder is lost); "
+                "--status tells of it",
+            )
+        here = claim.persist(lambda: ExportGroup(claim.registry, request.group, self._warn).clusters())
+        refuse_other_cluster(self._lake, request.group, here, (), Book(self._lake, request.group), adopts=True)
+        made = adopt(
+            self._lake, request.group, here[0], attempt, request.topics, skip_lost=request.skip_lost, warn=self._warn
+        )
+        self._with.passed("adopted")
+        return [row for manifest in made for row in summaries_of(None, manifest)]
+
+    # --- the plan ---------------------------------------------------------------------------------------------------
+
+    def _plan(self, registry: Registry, cluster: str | None = None) -> tuple[ExportPlan, RunPlan | None]:
+        """What there is to do now; with ``cluster`` also as the plan of a run, if there is anything."""
+        request, kafka = self._request, self._kafka()
+        group = ExportGroup(registry, request.group, self._once)
+        if request.backfill:
+            kafka = as_exported(self._lake, request.group, kafka, self._once)
+        isolation = kafka.properties.get(ISOLATION, "read_committed")
+        topics = group.select_topics(request.topics, request.whitelist)
+        refuse_unknown(request.start, request.until, topics)
+        if self._with.member is not None:
+            topics = self._share(self._with.member, registry, topics)
+        elif request.join is None and not request.backfill:
+            group.refuse_if_live()
+        book = Book(self._lake, request.group)
+        last = book.last
+        here = group.clusters()
+        same = request.policies.recreated == "same"
+        identities = book.as_known(group.identities(topics), same=same)
+        if not same:
+            refuse_other_cluster(self._lake, request.group, here, identities, book)
+        facts = group.facts(
+            topics,
+            kafka,
+            registry.timeout,
+            begin=request.start,
+            until=request.until,
+            identities=identities,
+            coverage=last.coverage,
+        )
+        logs = book.logs(identities, here)
+        tags = {topic: found.tag for topic, found in logs.items()}
+        facts = book.made_again(facts, identities, logs, joins=request.join is not None)
+        if same:
+            facts = book.copied(facts, identities)
+        plan = self._decide(facts, identities, tags, book, isolation)
+        fills = request.backfill
+        notes = notes_on(request.start, request.until, facts, plan, fills=fills, by_segments=has_no_time_index(kafka))
+        plan = replace(plan, notes=tuple(notes))
+        refuse_overlap(self._lake, in_no_file(plan.partitions, fills=fills), tags, request.group, fills=fills)
+        if not request.backfill:
+            book.refuse_others(plan.partitions, identities)
+        unasked = request.layout == LayoutWish()
+        if not self._has_work(plan) and unasked:
+            return plan, None
+        # The default is for lakes that are empty: beside files in another layout it would keep readers from all.
+        binding = binding_layout(registry, self._lake, request.group, cluster, must_tell=unasked)
+        layout = request.layout.resolve(binding, self._lake.store.uri)
+        if cluster is None or not self._has_work(plan):
+            return plan, None
+        refuse_renamed_in_place(self._lake, request, book, plan.partitions, identities)
+        # Rather than when all is read, and decided.
+        moved = [part for part in plan.partitions if part.moves]
+        stored, unstored = ([p.partition for p in moved if (p.version is None) == new] for new in (False, True))
+        refuse_unwritable(registry, request.group, stored, unstored)
+        self._tell(book.warnings(plan.partitions, identities, tags))
+        seen = (name for name in self._lake.strangers() if not name.startswith(("_", ".")))
+        if last.run is None and (strangers := list(seen)):
+            self._once(
+                f"{self._lake.store.uri} holds {listed(strangers)}, which no export has written: readers may take that "
+                "for data of the lake, and --verify will name it"
+            )
+        if not (request.backfill or self._lake.groups()):
+            self._tell(beginning(self._lake.store.uri, request.group, plan.partitions, facts))
+        cleanup = group.cleanup(identities, kafka, registry.timeout) if plan.ranges else {}
+        known = {
+            topic: replace(identity, cleanup=cleanup.get(topic), tag=tags[topic])
+            for topic, identity in identities.items()
+        }
+        run = self._lake.new_run(request.group)
+        return plan, run_plan_of(run, request, plan, known, last, cluster, isolation, layout)
+
+    def _join(self, stack: ExitStack, registry: Registry, config: ConsumerConfig) -> None:
+        from zkgroup.export.runs.membership import Membership
+
+        topics = ExportGroup(registry, self._request.group, self._once).select_topics(
+            self._request.topics, self._request.whitelist
+        )
+        config = replace(config, group_id=self._request.group, auto_commit_enable=False)
+        if (told := look_for_strangers(registry, config.group_id)) is not None:
+            self._with.warn(told)
+        member = stack.enter_context(Membership(config, registry, self._kafka(), list(topics)))
+        self._with.passed("joined")
+        self._with = replace(self._with, member=member)
+
+    def _share(
+        self, member: Membership, registry: Registry, topics: Mapping[str, tuple[int, ...]]
+    ) -> dict[str, tuple[int, ...]]:
+        """Of these partitions those that are ours, as many as can be committed at once."""
+        held = member.held(registry)
+        wanted = [TopicPartition(topic, number) for topic, numbers in topics.items() for number in numbers]
+        ours = [partition for partition in wanted if partition in held]
+        taken = holdable(self._request.group, ours, registry.settings)
+        if not taken:
+            self._once(f"other members of group {self._request.group} own all partitions: there is nothing to export")
+        if len(taken) < len(ours):
+            left = len(ours) - len(taken)
+            self._once(f"{left} partitions are left to the next export: one transaction holds no more")
+        grouped: dict[str, tuple[int, ...]] = {}
+        for topic, number in taken:
+            grouped[topic] = (*grouped.get(topic, ()), number)
+        return grouped
+
+    def _decide(
+        self,
+        facts: list[PartitionFacts],
+        identities: Mapping[str, TopicIdentity],
+        tags: Mapping[str, str | None],
+        book: Book,
+        isolation: str,
+    ) -> ExportPlan:
+        request = self._request
+        policies = request.policies
+        if request.skip_lost and policies.expired == "fail":
+            policies = replace(policies, expired="earliest")
+        if request.join is not None and policies.disagreement == "fail":
+            # What other members read in the meantime is in no export of ours: that is how it is meant.
+            policies = replace(policies, disagreement="group")
+        if not request.backfill:
+            facts = book.complete(facts, identities, tags, policies.disagreement)
+            facts = book.around_backfills(facts, identities)
+            if policies.disagreement == "fail":
+                # What is refused anyway is refused by the name of the file that is in the way, if there is one.
+                again = [
+                    OffsetRange(fact.partition, fact.committed, fact.committed + 1)
+                    for fact in facts
+                    if fact.committed is not None and any(low <= fact.committed < high for low, high in fact.coverage)
+                ]
+                refuse_overlap(self._lake, again, tags, request.group)
+            return make_plan(
+                request.group,
+                facts,
+                policies=policies,
+                max_messages=request.max_messages,
+                range_messages=request.range_messages,
+                whole=request.max_bytes is None,
+                joined=book.last.joined,
+            )
+        return plan_backfill(self._lake, request, facts, identities, tags, book, policies, isolation, self._once)
+
+    # --- Spark ------------------------------------------------------------------------------------------------------
+
+    def _require_spark(self) -> None:
+        """Raise ``UsageError`` where Spark cannot run: found out without importing it."""
+        if not self._own_runner:
+            return
+        require("pyspark", "pyarrow")
+        find_java()
+        refuse_log_elsewhere(self._request.log, os.environ)
+        refuse_if_silent(choose_master(self._request.master, self._request.conf))
+
+    def _spark(self) -> SparkJobs:
+        # pyspark takes 0.1 s, and an export that finds nothing new does without.
+        from zkgroup.export.spark.context import SparkJobs
+
+        request = self._request
+        return SparkJobs(request.master, request.conf, timeout=request.spark_timeout, log=request.log)

@@ -1,0 +1,118 @@
+"""How a decided run that cannot be committed is ended by hand. Each step may be repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from zkgroup.errors import RefusedError, ZkgroupError
+from zkgroup.export.lake.coverage import extended
+from zkgroup.export.lake.lake import MANIFEST, SETTLED, Lake
+from zkgroup.export.model.documents import encode_manifest, encode_settled
+from zkgroup.export.model.rundata import Manifest, ManifestFile, Pointer, RunPlan, Settled, TopicCoverage, now_ms
+from zkgroup.export.model.shell import export_command
+from zkgroup.export.planning.group import ExportGroup
+from zkgroup.export.runs.assembling import refuse_shared
+from zkgroup.export.runs.claim import ExportClaim
+from zkgroup.export.runs.surroundings import Surroundings
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.words import are, counted, listed
+
+
+def keep(
+    claim: ExportClaim, lake: Lake, plan: RunPlan, pointer: Pointer, manifest: Manifest, surroundings: Surroundings
+) -> None:
+    """End a published run: offsets that somebody else moved stay as they are, all others are committed."""
+    left = claim.persist(lambda: _left(claim, plan, manifest, surroundings))
+    _file(lake, plan, Settled("keep", now_ms(), tuple(sorted(left)), manifest.coverage, manifest.roll), surroundings)
+    claim.commit(pointer, manifest.parts, leave=frozenset(left), passed=surroundings.passed)
+
+
+def _left(claim: ExportClaim, plan: RunPlan, manifest: Manifest, surroundings: Surroundings) -> set[TopicPartition]:
+    """The partitions whose offset is not ours to move any more."""
+    found = ExportGroup(claim.registry, plan.group, surroundings.warn).identities(plan.topics)
+    remade = {topic for topic, planned in plan.topics.items() if topic in found and not found[topic].same(planned)}
+    moved = {part.plan.partition for part, _ in claim.conflicts(manifest.parts)}
+    return moved | {p.plan.partition for p in manifest.parts if p.moves and p.plan.partition.topic in remade}
+
+
+def withdraw(
+    claim: ExportClaim, lake: Lake, plan: RunPlan, pointer: Pointer, manifest: Manifest, surroundings: Surroundings
+) -> None:
+    """decided → withdrawn → (none): take back the files of what is not committed."""
+    if pointer.state == "decided" and plan.kind == "export":
+        refuse_shared(manifest, claim.persist(lambda: claim.unmoved(manifest.parts)))
+    withdrawn = replace(pointer, state="withdrawn")
+    claim.point(pointer, withdrawn)
+    settled = lake.settled(plan.group, plan.run)
+    if settled is None or settled.how != "withdraw":
+        open_parts = claim.persist(lambda: claim.unmoved(manifest.parts))
+        if plan.kind == "backfill":
+            open_parts = {part.plan.partition for part in manifest.parts}
+        kept = [part for part in manifest.parts if part.plan.partition not in open_parts]
+        before = lake.last(plan.group, but=plan.run)
+        coverage: Mapping[str, TopicCoverage] = (
+            extended(before.coverage, plan.topics, kept, fills=plan.kind == "backfill") if kept else before.coverage
+        )
+        settled = Settled("withdraw", now_ms(), tuple(sorted(open_parts)), coverage, before.roll(plan.run))
+        _file(lake, plan, settled, surroundings)
+    for file in manifest.files:
+        if any(TopicPartition(file.topic, one.partition) in settled.left for one in file.slices):
+            _take_back(lake, file, surroundings)
+    surroundings.passed("files taken back")
+    lake.store.write(f"{lake.folder(plan.group, plan.run)}/{MANIFEST}", encode_manifest(manifest))
+    claim.drop(withdrawn)
+
+
+def forget(claim: ExportClaim, lake: Lake, pointer: Pointer, surroundings: Surroundings) -> None:
+    """End what the pointer says, and nothing else: for a lake that is lost. Where it is not, tell what stays there, and
+    what that means for the next export. Raises ``RefusedError`` where messages would be in no file."""
+    group, run = claim.group, pointer.run
+    try:
+        manifest = lake.named(group, pointer) if pointer.manifest is not None else None
+        published = [file for file in manifest.files if lake.store.size(file.name) == file.bytes] if manifest else []
+        filed = MANIFEST in lake.store.names(lake.folder(group, run))
+    except ZkgroupError:
+        manifest, published, filed = None, [], False  # lost
+    if manifest is not None and pointer.state == "committed":
+        raise RefusedError(
+            f"the offsets of run {run} are committed, and its files are in {lake.store.uri}: forgotten, their messages "
+            "would be lost",
+            "--settle keep publishes them, as the same command without --settle does",
+        )
+    if not claim.drop(pointer):
+        return
+    if filed and pointer.state == "decided":
+        surroundings.warn(
+            f"run {run} of group {group} stays among the exports in {lake.store.uri}, and the group stands behind it: "
+            "--on-disagreement lake goes on where it ends"
+        )
+    elif published:
+        surroundings.warn(
+            f"run {run} of group {group} is forgotten, and {counted(len(published), 'file')} of it "
+            f"{are(len(published))} published in {lake.store.uri} ({listed([file.name for file in published])}): "
+            f"the next export is refused until {export_command(lake.store.destination, '--adopt', group)} enters what "
+            "is there, or it is moved away"
+        )
+
+
+def _take_back(lake: Lake, file: ManifestFile, surroundings: Surroundings) -> None:
+    """Where two runs have a file of one name, only the one that wrote what is there takes it back."""
+    from zkgroup.export.lake.footer import UnreadableFileError, read_footer  # pyarrow: most exports do without
+
+    if lake.store.size(file.name) is None:
+        return
+    try:
+        written = read_footer(lake.store, file.name).told.get("file")
+    except UnreadableFileError as error:
+        surroundings.warn(f"{error.message}: it is left where it is")
+        return
+    if written == file.work.rpartition("/")[2].removesuffix(".tmp"):
+        lake.store.unpublish(file.name)
+    else:
+        surroundings.warn(f"{lake.store.uri}/{file.name} was written by another run: it stays")
+
+
+def _file(lake: Lake, plan: RunPlan, settled: Settled, surroundings: Surroundings) -> None:
+    lake.store.write(f"{lake.folder(plan.group, plan.run)}/{SETTLED}", encode_settled(settled))
+    surroundings.passed("settlement filed")

@@ -1,0 +1,128 @@
+"""A run's ranges, read and written: what tasks are told, and what became of it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import cast
+
+from zkgroup import __version__
+from zkgroup.errors import OffsetOutOfRangeError, RefusedError, UnreachableError, ZkgroupError
+from zkgroup.export.lake.lake import Lake
+from zkgroup.export.model.documents import encode_log
+from zkgroup.export.model.layout import parse_compression
+from zkgroup.export.model.rundata import RunPlan
+from zkgroup.export.model.words import PartitionPlan
+from zkgroup.export.planning.plan import pack, task_size
+from zkgroup.export.runs.assembling import Written, assemble, ranges_of
+from zkgroup.export.runs.surroundings import Progress, Surroundings
+from zkgroup.export.tasks.taskdata import DoneAnswer, FileAnswer, FileOptions, RangeAnswer, TaskSettings
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.logs import LogRange, log_offsets
+from zkgroup.servers.ranges import what_is_gone
+from zkgroup.words import listed
+
+_SHOWN = 3  # partitions that a message tells of
+
+
+def write_ranges(plan: RunPlan, lake: Lake, folder: str, having: Surroundings) -> Written:
+    """Have a plan's ranges read and written, to files in ``folder`` of the lake."""
+    total = sum(part.end - part.start for part in plan.partitions)
+    known = lake.last(plan.group).coverage
+    newest = {
+        TopicPartition(topic, number): period
+        for topic, identity in plan.topics.items()
+        if topic in known and known[topic].identity.same(identity)
+        for number, period in known[topic].newest.items()
+    }
+    if not total:
+        return assemble(plan, [], newest)
+    metadata = {"zkgroup.run": f"{plan.group}@{plan.run}", "zkgroup.group": plan.group}
+    metadata["zkgroup.version"] = __version__
+    lake.store.prepare(folder)
+    having.passed("folder made")
+    options = FileOptions(
+        lake.store.destination,
+        folder,
+        parse_compression(plan.compression),
+        plan.target_bytes,
+        metadata,
+        plan.layout,
+        plan.planned,
+        shared=having.member is None,  # a member may lose one partition, and keep another
+        only=_only(plan),
+        cuts=_cuts(plan),
+        logs={topic: encode_log(plan.cluster, identity) for topic, identity in plan.topics.items()},
+    )
+    kafka = having.kafka()
+    kafka = replace(kafka, properties={**kafka.properties, "isolation.level": plan.isolation})
+    ranges = ranges_of(plan)
+    share = None if plan.max_bytes is None else max(1, plan.max_bytes // max(1, len(ranges)))
+    cleanup = {topic: identity.cleanup for topic, identity in plan.topics.items()}
+    settings = TaskSettings(kafka.portable(), options, having.patience, cleanup, share, plan.skip_deleted)
+    done = size = 0
+
+    def tell(answer: DoneAnswer) -> None:
+        nonlocal done, size
+        if answer.kind == "file":
+            size += cast("FileAnswer", answer).bytes
+        else:
+            told = cast("RangeAnswer", answer)
+            # An executor that is lost after its task makes Spark repeat it, and tell of it twice.
+            done = min(total, done + told.end - told.start)
+        having.progress(Progress("exporting", done, total, size))
+
+    having.progress(Progress("starting Spark", 0, total))
+    with having.runner() as runner:
+        having.passed("runner started")
+        having.progress(Progress("exporting", 0, total))
+        tasks = pack(ranges, task_size(total, plan.range_messages), runner.cores)
+        try:
+            answers = runner.run(settings, tasks, tell)
+        except OffsetOutOfRangeError as error:
+            raise _refusal(plan, kafka, having.patience, error) from None
+    having.passed("files written")
+    return assemble(plan, answers, newest)
+
+
+def _refusal(plan: RunPlan, kafka: KafkaSettings, timeout: float, met: OffsetOutOfRangeError) -> RefusedError:
+    """The refusal where retention overtook the plan. A task met it in one of its ranges, and more may be gone, also of
+    other partitions; where the brokers do not tell, what it ``met`` is all that is known."""
+    parts = [part for part in plan.partitions if part.start < part.end]
+    logs: Mapping[TopicPartition, LogRange | ZkgroupError] = {}
+    with contextlib.suppress(UnreachableError):
+        logs = log_offsets(kafka, [part.partition for part in parts], timeout)
+    starts = {partition: found.start for partition, found in logs.items() if isinstance(found, LogRange)}
+    return RefusedError(
+        overtaken(parts, starts) or met.message,
+        "--on-expired earliest (or --skip-lost) goes on where the log starts, and records what is gone",
+    )
+
+
+def overtaken(parts: Iterable[PartitionPlan], starts: Mapping[TopicPartition, int]) -> str:
+    """What logs that begin at ``starts`` have no more of what was planned, in words; none where it is all there."""
+    gone = [
+        what_is_gone(part.partition, part.start, part.end, low)
+        for part in parts
+        if part.start < min(low := starts.get(part.partition, 0), part.end)
+    ]
+    return listed(gone, "; ", most=_SHOWN)
+
+
+def _cuts(plan: RunPlan) -> dict[TopicPartition, list[int]]:
+    """Where the parts of partitions that have several begin."""
+    found: dict[TopicPartition, list[int]] = {}
+    for part in plan.partitions:
+        found.setdefault(part.partition, []).append(part.start)
+    return {partition: starts for partition, starts in found.items() if len(starts) > 1}
+
+
+def _only(plan: RunPlan) -> dict[TopicPartition, list[tuple[str, int, int]]]:
+    """What is to be written where only what was lost is; in folders without times that is all that is read."""
+    found: dict[TopicPartition, list[tuple[str, int, int]]] = {}
+    for part in plan.partitions if plan.layout.timed else ():
+        for lost in part.again:
+            found.setdefault(part.partition, []).append((lost.folder, lost.start, lost.end))
+    return found

@@ -1,0 +1,326 @@
+"""Where an export writes: the few things it asks of a place for files, and how a folder does them (``objects``:
+others).
+
+Names are relative to the destination, with ``/`` between their parts. The protocol needs no more than this of a store,
+and in particular no conditional write: what decides is in ZooKeeper.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import stat
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+from zkgroup.errors import UsageError, ZkgroupError
+from zkgroup.export.model.destination import Destination, parse_destination
+from zkgroup.export.model.words import StoredFile
+from zkgroup.export.stores.taken import taken_name
+
+__all__ = ["FolderStore", "Store", "open_store", "parse_destination"]
+
+
+class Store(Protocol):
+    """A place for files."""
+
+    @property
+    def destination(self) -> Destination:
+        """What ``open_store`` makes the same store from."""
+        ...
+
+    @property
+    def uri(self) -> str:
+        """The destination, for people, without secrets."""
+        ...
+
+    def check(self) -> None:
+        """Raise ``UsageError`` unless one can write here. Changes nothing."""
+        ...
+
+    def exists(self) -> bool:
+        """Whether anything is here."""
+        ...
+
+    def read(self, name: str) -> bytes | None:
+        """A whole file; None where there is none."""
+        ...
+
+    def write(self, name: str, data: bytes) -> None:
+        """A whole file, at once and lasting; what was there is replaced."""
+        ...
+
+    def names(self, folder: str) -> list[str]:
+        """The names in a folder, sorted; none where there is no folder."""
+        ...
+
+    def walk(self, folder: str, unlisted: Callable[[str], None] | None = None) -> Iterator[StoredFile]:
+        """All files below a folder. What may not be looked into is passed over, and ``unlisted`` told; without that it
+        raises ``UnlistableError``."""
+        ...
+
+    def size(self, name: str) -> int | None:
+        """Of a file, in bytes; None where there is none."""
+        ...
+
+    def open(self, name: str) -> Any:
+        """A file, for pyarrow to read; a context manager. Raises ``OSError``."""
+        ...
+
+    def prepare(self, folder: str) -> None:
+        """Make a folder for tasks to write to."""
+        ...
+
+    def publish(self, works: Iterable[tuple[str, str, int]]) -> Iterator[None]:
+        """Let finished files have their final names: each is its working name, its final one, its size. Yields once
+        for each file that is in place, in their order. May be repeated; never replaces another file."""
+        ...
+
+    def unpublish(self, final: str) -> None:
+        """Take a final name back, if it is there."""
+        ...
+
+    def settle(self, finals: Iterable[str]) -> None:
+        """Make final names last."""
+        ...
+
+    def remove(self, folder: str) -> None:
+        """A folder with all that is in it, and those above it that are then empty (the destination itself included)."""
+        ...
+
+
+def open_store(destination: Destination) -> Store:
+    """The store for ``destination``. Does no I/O; pyarrow is imported for what is no folder."""
+    if isinstance(destination, Path):
+        return FolderStore(destination)
+    from zkgroup.export.stores.packages import require
+
+    require("pyarrow")
+    from zkgroup.export.stores.objects import ObjectStore
+
+    return ObjectStore(destination)
+
+
+class UnlistableError(ZkgroupError):
+    """A folder that may not be looked into, or entered, or a link that leads to itself."""
+
+
+_UNLISTABLE = frozenset({errno.EACCES, errno.EPERM, errno.ELOOP})
+
+# What the kernel tells there is no place for files, whatever the permissions say.
+_NO_FOLDERS = frozenset({Path("/proc"), Path("/sys")})
+
+
+def remedy_of(error: OSError, what: str = "write", *, decided: bool = False) -> str:
+    """What helps where a file cannot be written, or read; ``decided``: of a run that has its destination."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "make room, then run it again"
+    other = "then run it again" if decided else "or choose another --to"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"let this user {what} there, {other}"
+    return f"mend the folder, {other}"
+
+
+class FolderStore:
+    """A folder, on a file system that the tasks share."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @property
+    def destination(self) -> Destination:
+        return self.root
+
+    @property
+    def uri(self) -> str:
+        return str(self.root)
+
+    def check(self) -> None:
+        there = self.root
+        while not there.exists() and there != there.parent:
+            if there.is_symlink():
+                raise UsageError(
+                    f"cannot write to {self.root}: {there} is a link to {there.readlink()}, which is not there",
+                    "make that folder, or choose another --to",
+                )
+            there = there.parent
+        if not there.is_dir():
+            raise UsageError(f"cannot write to {self.root}: {there} is no folder", "choose another --to")
+        if not os.access(there, os.W_OK | os.X_OK):
+            why = f"{there} is read-only" if os.statvfs(there).f_flag & os.ST_RDONLY else f"no permission in {there}"
+            raise UsageError(f"cannot write to {self.root}: {why}", "choose another --to")
+        if there in _NO_FOLDERS or not _NO_FOLDERS.isdisjoint(there.parents):
+            raise UsageError(f"cannot write to {self.root}: {there} takes no files", "choose another --to")
+
+    def exists(self) -> bool:
+        return self.root.is_dir()
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return (self.root / name).read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise _unread(f"cannot read {self.root / name}", error) from None
+
+    def write(self, name: str, data: bytes) -> None:
+        path = self.root / name
+        part = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with part.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(path)
+            _sync_folder(path.parent)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
+            raise ZkgroupError(f"cannot write {path}: {error.strerror}", remedy_of(error)) from None
+
+    def names(self, folder: str) -> list[str]:
+        try:
+            return sorted(path.name for path in (self.root / folder).iterdir())
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise _unread(f"cannot list {self.root / folder}", error) from None
+
+    def walk(self, folder: str, unlisted: Callable[[str], None] | None = None) -> Iterator[StoredFile]:
+        def tell(error: ZkgroupError) -> None:
+            if unlisted is None or not isinstance(error, UnlistableError):
+                raise error
+            unlisted(error.message)
+
+        def fail(error: OSError) -> None:
+            if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
+                tell(_unread(f"cannot list {error.filename}", error))
+
+        for path, folders, names in os.walk(self.root / folder, onerror=fail):
+            folders.sort()
+            below = Path(path).relative_to(self.root)
+            for name in sorted(names):
+                found, size = str(below / name), None
+                try:
+                    size = self.size(found)
+                except ZkgroupError as error:
+                    tell(error)
+                if size is not None:  # else gone since, or a link that leads nowhere
+                    yield StoredFile(found, size)
+
+    def size(self, name: str) -> int | None:
+        try:
+            found = (self.root / name).stat()
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                return None
+            raise _unread(f"cannot look at {self.root / name}", error) from None
+        return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+    def open(self, name: str) -> Any:
+        return (self.root / name).open("rb")
+
+    def prepare(self, folder: str) -> None:
+        try:
+            (self.root / folder).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"cannot write to {self.root}: {error.strerror}", "choose another --to") from None
+
+    def publish(self, works: Iterable[tuple[str, str, int]]) -> Iterator[None]:
+        for work, final, size in works:
+            self._publish(work, final, size)
+            yield
+
+    def _publish(self, work: str, final: str, size: int) -> None:
+        source, target = self.root / work, self.root / final
+        try:
+            found = _size_of(source)
+            if found is None and _size_of(target) == size:
+                return  # renamed already, where there are no hard links
+            if found is None:
+                raise ZkgroupError(
+                    f"{source} was written by a task and is not here",
+                    "the tasks and this process must share the folder",
+                )
+            if found != size:
+                raise ZkgroupError(f"{source} has {found} bytes, not {size} as written")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            _link(source, target)
+        except OSError as error:
+            raise ZkgroupError(f"cannot write {target}: {error.strerror}", remedy_of(error, decided=True)) from None
+
+    def unpublish(self, final: str) -> None:
+        path = self.root / final
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise ZkgroupError(f"cannot remove {path}: {error.strerror}") from None
+        self._remove_empty(path.parent)
+
+    def settle(self, finals: Iterable[str]) -> None:
+        folders: set[Path] = set()
+        for final in finals:
+            path = self.root / final
+            while path != self.root:
+                path = path.parent
+                folders.add(path)
+        for folder in folders:
+            _sync_folder(folder)
+
+    def remove(self, folder: str) -> None:
+        path = self.root / folder
+        for _ in range(20):  # a task that was cancelled may still write its last
+            shutil.rmtree(path, ignore_errors=True)
+            if not path.exists():
+                break
+            time.sleep(0.1)
+        self._remove_empty(path.parent)
+
+    def _remove_empty(self, folder: Path) -> None:
+        with contextlib.suppress(OSError):  # not empty, or not ours to remove
+            while folder != self.root.parent:
+                folder.rmdir()
+                folder = folder.parent
+
+
+def _unread(what: str, error: OSError) -> ZkgroupError:
+    kind = UnlistableError if error.errno in _UNLISTABLE else ZkgroupError
+    return kind(f"{what}: {error.strerror}", remedy_of(error, "read"))
+
+
+def _size_of(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        if not source.samefile(target):
+            raise taken_name(target) from None
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK):
+            raise
+        # A file system without hard links. The look before is not atomic, but the group's lock keeps others away.
+        if target.exists():
+            raise taken_name(target) from None
+        source.rename(target)
+
+
+def _sync_folder(folder: Path) -> None:
+    # Some network file systems know no fsync of folders; they write names through.
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
