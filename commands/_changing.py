@@ -25,8 +25,8 @@ from ._errors import say
 from ._text import one_line
 
 if TYPE_CHECKING:
-    from zkgroup.groups.backup import Backup
-    from zkgroup.groups.permissions import Need
+    from zkgroup.groups.changing.backup import Backup
+    from zkgroup.groups.changing.permissions import Need
     from zkgroup.servers.registry import Registry
 
 CHANGE: Final = "The change"
@@ -137,7 +137,7 @@ class Change:
         """Beside a plan say which permissions are missing for it, in ZooKeeper; what ``--execute`` lacks ZooKeeper
         itself refuses."""
         if registry is not None and needs and not self.execute:
-            from zkgroup.groups.permissions import refusal
+            from zkgroup.groups.changing.permissions import refusal
 
             if missing := refusal(registry, group, needs):
                 self.refuse(missing)
@@ -150,8 +150,8 @@ class Change:
     def backed_up(self, backup: Backup) -> Iterator[Path]:
         """Write a backup, say where it is, which ``--quiet`` does not hide, and let the change be done. Where that ends
         such that nobody can tell what is changed, the backup is named again."""
-        from zkgroup.groups import backup as backups
-        from zkgroup.groups.reports import both
+        from zkgroup.groups.changing import backup as backups
+        from zkgroup.groups.changing.reports import both
 
         path = backups.write(backup, self.backup)
         say(f"backup: {path}")

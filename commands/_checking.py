@@ -20,8 +20,8 @@ from ._render import Output, print_object
 from ._text import one_line
 
 if TYPE_CHECKING:
-    from zkgroup.groups.checking import GroupCheck
-    from zkgroup.groups.inspection import Inspection
+    from zkgroup.groups.judging.checking import GroupCheck
+    from zkgroup.groups.judging.inspection import Inspection
 
 MONITORING = "For monitoring"
 #: What a plugin for Nagios ends with where it could not judge.
@@ -120,8 +120,8 @@ def check(
     history: Path | None,
 ) -> Mapping[str, GroupCheck]:
     """Judge each group over its last looks, and keep this one."""
-    from zkgroup.groups.checking import Thresholds, check_group
-    from zkgroup.groups.history import History, samples_of
+    from zkgroup.groups.judging.checking import Thresholds, check_group
+    from zkgroup.groups.judging.history import History, samples_of
 
     if warn_lag is not None and crit_lag is not None and warn_lag > crit_lag:
         raise UsageError("--warn-lag is above --crit-lag", "a warning comes first")
@@ -143,7 +143,7 @@ def show_checks(
     checks: Sequence[GroupCheck], output: Output, *, every: bool, warn_lag: int | None, crit_lag: int | None
 ) -> int:
     """Print the verdict; the exit code."""
-    from zkgroup.groups.checking import EXIT_CODES, worst_state
+    from zkgroup.groups.judging.checking import EXIT_CODES, worst_state
 
     state = worst_state(one.state for one in checks)
     if output == "json":
@@ -239,9 +239,9 @@ def _object(one: GroupCheck) -> dict[str, Any]:
 
 def write_metrics(path: str, found: Sequence[Inspection], checks: Mapping[str, GroupCheck] | None) -> None:
     """Write the file, or standard output."""
-    from zkgroup.groups.files import STDIO
-    from zkgroup.groups.metrics import format_metrics
-    from zkgroup.groups.whole_file import write_whole
+    from zkgroup.groups.files.files import STDIO
+    from zkgroup.groups.files.whole_file import write_whole
+    from zkgroup.groups.judging.metrics import format_metrics
 
     text = format_metrics(found, checks)
     if path == STDIO:

@@ -50,7 +50,7 @@ def complete_partitions(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def complete_finding(incomplete: str) -> list[str]:
     """Codes of findings."""
-    from zkgroup.groups.findings_kinds import KINDS
+    from zkgroup.groups.judging.kinds import KINDS
 
     return _safe(KINDS, incomplete)
 

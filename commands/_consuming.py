@@ -163,7 +163,7 @@ def _look_around(
     """Before joining, so that nothing is registered in vain: do the topics exist, do the brokers answer? Returns where
     the logs end, if that matters."""
     from zkgroup.connector.start import log_ends
-    from zkgroup.groups.strangers import look_for_strangers
+    from zkgroup.groups.changing.strangers import look_for_strangers
     from zkgroup.protocol import znodes
     from zkgroup.protocol.brokers import decode_topic, partitions_to_read
     from zkgroup.protocol.names import TopicPartition

@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from typing import Final
 
 from zkgroup.errors import MissingExtraError, NotFoundError, VerificationError, ZkgroupError
-from zkgroup.groups.snapshot import ownership_defects, read_group
+from zkgroup.groups.looking.snapshot import ownership_defects, read_group
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.jars import DEFAULT_RELEASE
 from zkgroup.sandbox.processes import spawn

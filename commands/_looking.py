@@ -62,7 +62,7 @@ def open_stores(
 
 def look_at(ctx: typer.Context, group: str, *, store: Store = "both", logs: bool = True) -> GroupSnapshot:
     """One group, in ZooKeeper and in Kafka. Raises ``ZkgroupError`` where there is none, or ZooKeeper is away."""
-    from zkgroup.groups.snapshot import read_group  # brings kazoo, which --help must not
+    from zkgroup.groups.looking.snapshot import read_group  # brings kazoo, which --help must not
 
     keep_everything()
     settings = connection(ctx)
@@ -82,7 +82,7 @@ def look_at_all(
 ) -> Sequence[GroupSnapshot]:
     """All groups, in the order of their names; ``warned`` gets what concerns all of them, even if there is none. Raises
     ``ZkgroupError`` where ZooKeeper is away."""
-    from zkgroup.groups.snapshot import read_groups  # as above
+    from zkgroup.groups.looking.snapshot import read_groups  # as above
 
     keep_everything()
     settings = connection(ctx)

@@ -16,9 +16,9 @@ from ._looking import StoreChoice, brokers_of, open_stores
 from ._render import Output, print_rows, time_column
 
 if TYPE_CHECKING:
-    from zkgroup.groups.manage import CopyRow, DeleteRow
-    from zkgroup.groups.managing import Found, Manager
-    from zkgroup.groups.permissions import Need
+    from zkgroup.groups.changing.permissions import Need
+    from zkgroup.groups.managing.manage import CopyRow, DeleteRow
+    from zkgroup.groups.managing.manager import Found, Manager
     from zkgroup.protocol.ops import Acl
 
 StoreOption: TypeAlias = Annotated[
@@ -51,7 +51,7 @@ def open_manager(
 ) -> Iterator[tuple[Manager, StoreChoice]]:
     """A manager, and the store that is meant. Names that no group can have in ZooKeeper are refused before anything is
     opened."""
-    from zkgroup.groups.managing import Manager
+    from zkgroup.groups.managing.manager import Manager
 
     with open_stores(settings, store, groups) as (registry, store):
         yield Manager(registry, brokers_of(settings, registry), settings.timeout), store
@@ -110,7 +110,7 @@ def check_lists(
 
 def needs_of_copy(to: str, rows: Iterable[CopyRow]) -> list[Need]:
     """The permissions in ZooKeeper that it takes to write these rows."""
-    from zkgroup.groups.permissions import needs_of_writes
+    from zkgroup.groups.changing.permissions import needs_of_writes
 
     moving = [row.key for row in rows if row.store == "zookeeper" and row.moves]
     return needs_of_writes(to, moving) if moving else []

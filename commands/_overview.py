@@ -14,9 +14,9 @@ from ._render import AtLeast, iso_utc, print_marked, print_rows
 from ._text import escape, one_line, shortened, shown_name
 
 if TYPE_CHECKING:
-    from zkgroup.groups.findings_kinds import Finding, Severity
-    from zkgroup.groups.inspection import Inspection
-    from zkgroup.groups.listing import GroupRow
+    from zkgroup.groups.judging.inspection import Inspection
+    from zkgroup.groups.judging.kinds import Finding, Severity
+    from zkgroup.groups.looking.listing import GroupRow
 
 HEAD = ("group", "store", "state", "strategy", "members", "topics", "partitions", "lag", "taken_at")
 MEMBERS = ("owned", "streams", "subscription", "host", "member")

@@ -19,11 +19,11 @@ from ._render import Output, format_rows, print_object, print_rows
 from ._text import escape
 
 if TYPE_CHECKING:
-    from zkgroup.groups.beside import Row, Share
-    from zkgroup.groups.explain import Explanation, Variant
     from zkgroup.groups.model import GroupSnapshot
-    from zkgroup.groups.nudge import Rebalanced
-    from zkgroup.groups.whatif import Choice, Conflict, Outcome, Plan
+    from zkgroup.groups.planning.beside import Row, Share
+    from zkgroup.groups.planning.explain import Explanation, Variant
+    from zkgroup.groups.planning.nudge import Rebalanced
+    from zkgroup.groups.planning.whatif import Choice, Conflict, Outcome, Plan
     from zkgroup.protocol.names import TopicPartition
 
 COLUMNS = ("topic", "partition", "owner", "member", "current", "change")
@@ -55,34 +55,34 @@ class View:
     @cached_property
     def outcome(self) -> Outcome:
         """The one that is shown."""
-        from zkgroup.groups.planning import nearest
+        from zkgroup.groups.planning.plan import nearest
 
         return nearest(self.plan, self.snapshot)[0]
 
     @cached_property
     def matches(self) -> bool:
         """Whether the live owners are what the plan comes to."""
-        from zkgroup.groups.planning import nearest
+        from zkgroup.groups.planning.plan import nearest
 
         return nearest(self.plan, self.snapshot)[1] and (bool(self.outcome.holders) or not self.plan.wanted)
 
     @cached_property
     def rows(self) -> list[Row]:
-        from zkgroup.groups.beside import hidden_owners, owned_now, rows_of
+        from zkgroup.groups.planning.beside import hidden_owners, owned_now, rows_of
 
         live, hidden = owned_now(self.snapshot), hidden_owners(self.snapshot)
         return rows_of(self.plan.assignment(self.outcome), self.plan.wanted, live, hidden)
 
     @cached_property
     def shares(self) -> list[Share]:
-        from zkgroup.groups.beside import hidden_owners, owned_now, shares_of
+        from zkgroup.groups.planning.beside import hidden_owners, owned_now, shares_of
 
         hidden, plan = hidden_owners(self.snapshot), self.plan
         return shares_of(self.rows, owned_now(self.snapshot), plan.streams, hidden, plan.filtering)
 
     @cached_property
     def conflicts(self) -> list[Conflict]:
-        from zkgroup.groups.beside import standing_conflicts
+        from zkgroup.groups.planning.beside import standing_conflicts
 
         return [*standing_conflicts(self.snapshot), *self.plan.conflicts]
 
@@ -171,7 +171,7 @@ def summary(view: View) -> list[str]:
 
 
 def _headline(view: View) -> list[str]:
-    from zkgroup.groups.whatif import brief
+    from zkgroup.groups.planning.whatif import brief
 
     changes = ", ".join(f"{count} {CHANGES[change]}" for change, count in view.changes.items() if count)
     members = sum(1 for streams in view.plan.streams.values() if streams)
@@ -200,7 +200,7 @@ def _headline(view: View) -> list[str]:
 
 
 def _explained(explanation: Explanation) -> str:
-    from zkgroup.groups.explain import VARIANTS
+    from zkgroup.groups.planning.explain import VARIANTS
 
     if explanation.best is None:
         return "nothing is owned"

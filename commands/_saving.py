@@ -16,8 +16,8 @@ from ._looking import brokers_of, open_stores
 
 if TYPE_CHECKING:
     from zkgroup.groups.model import GroupSnapshot, Store
+    from zkgroup.groups.resets.standing import Standing
     from zkgroup.groups.scope import Scope
-    from zkgroup.groups.standing import Standing
 
 SaveOption: TypeAlias = Annotated[
     str | None,
@@ -65,11 +65,11 @@ def save(
 
     Raises ``ZkgroupError`` where an offset, or the group in a store, cannot be read: then nothing is written.
     """
-    from zkgroup.groups.checkpoint import checkpoint_of
-    from zkgroup.groups.checkpoint_series import Series
-    from zkgroup.groups.files import STDIO, format_for, format_offsets
+    from zkgroup.groups.files.checkpoint_series import Series
+    from zkgroup.groups.files.files import STDIO, format_for, format_offsets
+    from zkgroup.groups.files.whole_file import write_whole
     from zkgroup.groups.model import GroupSnapshot
-    from zkgroup.groups.whole_file import write_whole
+    from zkgroup.groups.resets.checkpoint import checkpoint_of
 
     series = Series.of(path, group, form)
     if keep is not None and series is None:
@@ -92,7 +92,7 @@ def save(
 
 
 def _look(settings: ConnectionSettings, group: str, store: Store | None) -> Standing:
-    from zkgroup.groups.standing import Selection, Surveyor
+    from zkgroup.groups.resets.standing import Selection, Surveyor
 
     with open_stores(settings, store) as (registry, store):
         surveyor = Surveyor(registry, brokers_of(settings, registry), group, settings.timeout)

@@ -19,8 +19,8 @@ from ._working import rewrites
 
 if TYPE_CHECKING:
     from zkgroup.config import ConnectionSettings
-    from zkgroup.groups.recording import Entry, Recorder, Recording
-    from zkgroup.groups.watching import GroupWatch, Observation
+    from zkgroup.groups.watching.recording import Entry, Recorder, Recording
+    from zkgroup.groups.watching.watch import GroupWatch, Observation
     from zkgroup.servers.kafka import KafkaSettings
     from zkgroup.servers.registry import Registry
     from zkgroup.servers.watches import WatchingRegistry
@@ -109,7 +109,7 @@ def watch_group(
     picture: Path | None,
 ) -> int:
     """Watch until a key, a signal or a closed pipe ends it; the exit code."""
-    from zkgroup.groups.recording import Entry, Header, Recorder, check_folder, check_target
+    from zkgroup.groups.watching.recording import Entry, Header, Recorder, check_folder, check_target
 
     if record is not None:
         check_target(record)
@@ -179,7 +179,7 @@ def _opened(
     settings: ConnectionSettings, group: str, store: StoreChoice, topics: Sequence[str], interval: float
 ) -> Iterator[GroupWatch]:
     with nothing_begun():
-        from zkgroup.groups.watching import GroupWatch
+        from zkgroup.groups.watching.watch import GroupWatch
         from zkgroup.servers.watches import WatchingRegistry
 
     def opener(on_change: Callable[[str], None]) -> WatchingRegistry:
@@ -208,7 +208,7 @@ def _opened(
 
 def replay_recording(ctx: typer.Context, path: Path, output: Output, *, picture: Path | None) -> int:
     """Show a recording, or draw it; the exit code."""
-    from zkgroup.groups.recording import Recording
+    from zkgroup.groups.watching.recording import Recording
 
     with StopRequest() as stop, Recording(path) as recording:
         if picture is not None:
@@ -232,14 +232,14 @@ def replay_recording(ctx: typer.Context, path: Path, output: Output, *, picture:
 
 def draw(recording: Recording, target: Path) -> None:
     """Draw a recording. The picture appears whole, or not at all. Raises ``ZkgroupError``."""
-    from zkgroup.groups.picture import picture
-    from zkgroup.groups.whole_file import write_whole
+    from zkgroup.groups.files.whole_file import write_whole
+    from zkgroup.groups.watching.picture import picture
 
     write_whole(str(target), picture(recording.entries(offsets=False), *recording.times, recording.header.group))
 
 
 def _draw_at_end(ctx: typer.Context, record: Path, target: Path, recorder: Recorder) -> None:
-    from zkgroup.groups.recording import Recording
+    from zkgroup.groups.watching.recording import Recording
 
     recorder.close()
     try:

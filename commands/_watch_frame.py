@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import Final
 
-from zkgroup.groups.happenings import waiting_for
-from zkgroup.groups.timeline import Event, Look, WatchedPartition, told_lag
-from zkgroup.groups.trends import Rates, spark
+from zkgroup.groups.watching.happenings import waiting_for
+from zkgroup.groups.watching.timeline import Event, Look, WatchedPartition, told_lag
+from zkgroup.groups.watching.trends import Rates, spark
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.words import counted
 

@@ -12,7 +12,7 @@ from ._render import Output, format_rows, iso_utc, json_text
 from ._text import json_escape, one_line
 
 if TYPE_CHECKING:
-    from zkgroup.groups.timeline import Event
+    from zkgroup.groups.watching.timeline import Event
 
 COLUMNS: Final = ("time", "event", "member", "topic", "partition", "from", "to", "seconds", "message")
 # What a pipe takes at once as soon as it takes anything: no write blocks where nobody would hear a signal.

@@ -19,7 +19,7 @@ from ._watch_terminal import Key, Terminal
 from ._watch_view import View
 
 if TYPE_CHECKING:
-    from zkgroup.groups.recording import Entry, Recording
+    from zkgroup.groups.watching.recording import Entry, Recording
 
     from ._signals import StopRequest
 

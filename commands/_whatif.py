@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from zkgroup.errors import UsageError
 
 if TYPE_CHECKING:
-    from zkgroup.groups.whatif import Choice, Scenario
+    from zkgroup.groups.planning.whatif import Choice, Scenario
     from zkgroup.protocol.znodes import Registration
 
 T = TypeVar("T")
@@ -89,7 +89,7 @@ def _with_streams(where: str, text: str) -> tuple[str, int]:
 
 
 def _parse_choice(where: str, text: str) -> Choice:
-    from zkgroup.groups.planning import choice_of
+    from zkgroup.groups.planning.plan import choice_of
 
     strategy, at, release = text.partition("@")
     if strategy not in ("range", "roundrobin") or (at and not release):
@@ -99,7 +99,7 @@ def _parse_choice(where: str, text: str) -> Choice:
 
 def change_members(scenario: Scenario, changes: Changes, group: str) -> Scenario:
     """Take members away, add some, change streams: in this order. NotFoundError for a member that is not there."""
-    from zkgroup.groups.whatif import find_member, with_member, with_streams, without_member
+    from zkgroup.groups.planning.whatif import find_member, with_member, with_streams, without_member
 
     for name in changes.without:
         scenario = without_member(scenario, find_member(name, group, scenario.registrations))
@@ -114,7 +114,7 @@ def change_members(scenario: Scenario, changes: Changes, group: str) -> Scenario
 
 def change_partitions(scenario: Scenario, changes: Changes) -> Scenario:
     """Add partitions; the topics' own must be known by now."""
-    from zkgroup.groups.whatif import with_partitions
+    from zkgroup.groups.planning.whatif import with_partitions
     from zkgroup.protocol.names import validate_topic
 
     for topic, count in changes.partitions.items():

@@ -21,10 +21,10 @@ from ._whatif import change_members, change_partitions, parse_changes
 from ._working import working
 
 if TYPE_CHECKING:
-    from zkgroup.groups.explain import Explanation
-    from zkgroup.groups.nudge import Rebalanced
-    from zkgroup.groups.planning import Ground
-    from zkgroup.groups.whatif import Choice
+    from zkgroup.groups.planning.explain import Explanation
+    from zkgroup.groups.planning.nudge import Rebalanced
+    from zkgroup.groups.planning.plan import Ground
+    from zkgroup.groups.planning.whatif import Choice
     from zkgroup.protocol.assignors import Strategy
     from zkgroup.servers.registry import Registry
 
@@ -144,9 +144,9 @@ def assign(
     if execute and (changes or dry_run):
         what = "--dry-run" if dry_run else "an option that says what would be"
         raise UsageError(f"--execute beside {what}", "a group can only be made to rebalance as it is")
-    from zkgroup.groups.findings import judge
-    from zkgroup.groups.planning import choice_of, choose, read_ground, with_topics_read  # these bring kazoo
-    from zkgroup.groups.whatif import check_size, find_member, plan_all
+    from zkgroup.groups.judging.findings import judge
+    from zkgroup.groups.planning.plan import choice_of, choose, read_ground, with_topics_read  # these bring kazoo
+    from zkgroup.groups.planning.whatif import check_size, find_member, plan_all
 
     choice_of(strategy or "range", compat)  # wrong ones are refused before anything is opened
     change = change_of(ctx, group, execute=execute, dry_run=dry_run, confirm=confirm)
@@ -224,8 +224,8 @@ def _strange_ids(group: str, ground: Ground, added: Iterable[str]) -> list[str]:
 def _check_harmless(ground: Ground, base: Choice) -> None:
     """Raise ``RefusedError`` where a rebalance would cost the group what it owns, or come to nothing; ``ZkgroupError``
     where what would come of it cannot be told."""
-    from zkgroup.groups.nudge import objection
-    from zkgroup.groups.whatif import plan_all
+    from zkgroup.groups.planning.nudge import objection
+    from zkgroup.groups.planning.whatif import plan_all
 
     assert ground.snapshot is not None
     plan = plan_all(ground.scenario, base)
@@ -248,10 +248,10 @@ def _execute(
     output: Output,
 ) -> None:
     """Make the group rebalance, show how it is then, and judge that."""
-    from zkgroup.groups.explain import explain
-    from zkgroup.groups.nudge import departures, rebalance
-    from zkgroup.groups.planning import accepted, misfits
-    from zkgroup.groups.whatif import plan_all, scenario_of
+    from zkgroup.groups.planning.explain import explain
+    from zkgroup.groups.planning.nudge import departures, rebalance
+    from zkgroup.groups.planning.plan import accepted, misfits
+    from zkgroup.groups.planning.whatif import plan_all, scenario_of
 
     assert ground.snapshot is not None
     group = ground.snapshot.group

@@ -61,7 +61,7 @@ def _own_shell() -> Shell:
 
 
 def _install(ctx: typer.Context, shell: Shell, place: Place) -> None:
-    from zkgroup.groups.whole_file import write_whole
+    from zkgroup.groups.files.whole_file import write_whole
 
     path, text = place.path.resolve(), script(shell)  # a link of somebody who keeps these files elsewhere stays
     if _content(path) == text:

@@ -31,7 +31,7 @@ from ._managing import (
 from ._options import GroupArgument, OutputOption
 
 if TYPE_CHECKING:
-    from zkgroup.groups.managing import Found
+    from zkgroup.groups.managing.manager import Found
 
 
 def copy_group(
@@ -68,7 +68,7 @@ def copy_group(
     change = change_of(
         ctx, to, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup, vouched=no_zookeeper_members
     )
-    from zkgroup.groups.managing import conflict, told_apart
+    from zkgroup.groups.managing.manager import conflict, told_apart
     from zkgroup.groups.scope import parse_scope
     from zkgroup.protocol.names import validate_group_id
 
@@ -106,7 +106,7 @@ _OTHERWISE = "copy to another group, or give --overwrite"
 
 
 def _of_life(source: Found) -> list[str]:
-    from zkgroup.groups.unfinished import told_of_export
+    from zkgroup.groups.changing.unfinished import told_of_export
 
     alive = source.tree is not None and bool(source.tree.members or source.tree.held)
     alive = alive or (source.side is not None and source.side.group is not None and bool(source.side.group.members))

@@ -39,7 +39,7 @@ from ._options import OutputOption
 from ._render import Output, print_rows, time_column
 
 if TYPE_CHECKING:
-    from zkgroup.groups.managing import Found
+    from zkgroup.groups.managing.manager import Found
     from zkgroup.servers.registry import Registry
 
 DEBRIS_COLUMNS = (
@@ -147,7 +147,7 @@ def delete_group(
 
 
 def _delete_one(change: Change, group: str, store: StoreChoice, output: Output) -> None:
-    from zkgroup.groups.manage import foreign_nodes, plan_delete
+    from zkgroup.groups.managing.manage import foreign_nodes, plan_delete
 
     with open_manager(change.settings, [group], store) as (manager, store):
         found = manager.find(group, store)
@@ -171,11 +171,11 @@ def _delete_one(change: Change, group: str, store: StoreChoice, output: Output) 
 
 
 def _delete_topics(change: Change, group: str, topics: Sequence[str], store: StoreChoice, output: Output) -> None:
-    from zkgroup.groups.manage import plan_delete
-    from zkgroup.groups.managing import Found
-    from zkgroup.groups.removing import remove_tree
+    from zkgroup.groups.changing.removing import remove_tree
+    from zkgroup.groups.managing.manage import plan_delete
+    from zkgroup.groups.managing.manager import Found
+    from zkgroup.groups.managing.some_topics import check_has, read_scope, staying_in_kafka
     from zkgroup.groups.scope import parse_scope
-    from zkgroup.groups.some_topics import check_has, read_scope, staying_in_kafka
 
     scope = parse_scope(topics)
     with open_manager(change.settings, [group], "zookeeper") as (manager, _):
@@ -199,8 +199,8 @@ def _delete_topics(change: Change, group: str, topics: Sequence[str], store: Sto
 def _delete_debris(
     change: Change, patterns: Sequence[str], older_than: str | None, store: StoreChoice, output: Output
 ) -> None:
-    from zkgroup.groups.debris import backup_of_debris, check_access, delete_debris, look_for_debris
-    from zkgroup.groups.manage import parse_age
+    from zkgroup.groups.managing.debris import backup_of_debris, check_access, delete_debris, look_for_debris
+    from zkgroup.groups.managing.manage import parse_age
 
     age = 0 if older_than is None else parse_age(older_than)
     with open_registry(change.settings) as registry:
@@ -226,9 +226,9 @@ def _delete_debris(
 
 
 def _undo(change: Change, group: str | None, path: Path, store: StoreChoice, output: Output) -> None:
-    from zkgroup.groups import backup as backups
-    from zkgroup.groups.reports import after
-    from zkgroup.groups.restoring import beside, left_out, lost_groups, plan_restore, restore
+    from zkgroup.groups.changing import backup as backups
+    from zkgroup.groups.changing.reports import after
+    from zkgroup.groups.managing.restoring import beside, left_out, lost_groups, plan_restore, restore
 
     saved = backups.read(path)
     backups.check_nodes(saved, path)
@@ -259,7 +259,7 @@ class _InKafka:
     """The half of an undone deletion that is in Kafka: offsets of one group."""
 
     def __init__(self, change: Change, registry: Registry, group: str, path: Path) -> None:
-        from zkgroup.groups.resetting import Resetter
+        from zkgroup.groups.resets.resetting import Resetter
 
         self._change = change
         settings = change.settings

@@ -43,7 +43,7 @@ from ._watch import (
 from ._working import working
 
 if TYPE_CHECKING:
-    from zkgroup.groups.inspection import Inspection
+    from zkgroup.groups.judging.inspection import Inspection
     from zkgroup.groups.model import Store
 
 Section: TypeAlias = Literal["members", "partitions", "findings"]
@@ -179,8 +179,8 @@ def inspect_group(
         raise UsageError(
             "--topic beside --all", "inspect one group, or list the partitions: --all --section partitions"
         )
-    from zkgroup.groups.inspection import inspect, worst_first  # brings kazoo, which --help must not
-    from zkgroup.groups.listing import shared_warnings
+    from zkgroup.groups.judging.inspection import inspect, worst_first  # brings kazoo, which --help must not
+    from zkgroup.groups.looking.listing import shared_warnings
 
     def look() -> dict[str, Any]:
         asked: Store = store or "both"
@@ -216,7 +216,7 @@ def inspect_group(
 
 
 def _explain(code: str, output: Output) -> None:
-    from zkgroup.groups.findings_kinds import KINDS, page_text
+    from zkgroup.groups.judging.kinds import KINDS, page_text
 
     text = page_text(code)
     if output == "table":

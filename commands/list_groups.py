@@ -43,7 +43,11 @@ def list_groups(
     zkgroup list-groups
     zkgroup list-groups --state broken --output json
     """
-    from zkgroup.groups.listing import group_row, half_seen, shared_warnings  # brings kazoo, which --help must not
+    from zkgroup.groups.looking.listing import (  # brings kazoo, which --help must not
+        group_row,
+        half_seen,
+        shared_warnings,
+    )
 
     warned: list[str] = []
     snapshots = look_at_all(ctx, warned=warned)

@@ -26,7 +26,7 @@ from ._render import print_rows
 from .offsets import ScopeOption
 
 if TYPE_CHECKING:
-    from zkgroup.groups.migrating import MigrationPlan, Migrator, Take
+    from zkgroup.groups.resets.migrating import MigrationPlan, Migrator, Take
 
 COLUMNS = ("topic", "partition", "source", "current", "target", "change", "log_start", "log_end", "note")
 
@@ -78,7 +78,7 @@ def migrate_group(
         raise UsageError("--verify only compares", "leave out --execute, --take and --backup")
     change = change_of(ctx, group, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup)
     keep_everything()
-    from zkgroup.groups.migrating import Migrator
+    from zkgroup.groups.resets.migrating import Migrator
     from zkgroup.groups.scope import parse_scope
 
     scope = parse_scope(topic) if topic else None

@@ -17,7 +17,7 @@ from ._render import print_rows, time_column
 from ._saving import FileFormatOption, KeepOption, SaveOption, save
 
 if TYPE_CHECKING:
-    from zkgroup.groups.listing import PartitionRow
+    from zkgroup.groups.looking.listing import PartitionRow
     from zkgroup.groups.model import GroupSnapshot
     from zkgroup.groups.scope import Scope
 
@@ -67,7 +67,7 @@ def offsets(
         raise UsageError("--file-format and --keep are about --save", "give --save FILE")
     if save_to == metrics == "-":
         raise UsageError("both --save and --metrics to standard output", "give one of them a file")
-    from zkgroup.groups.listing import notes, partition_rows  # brings kazoo, which --help must not
+    from zkgroup.groups.looking.listing import notes, partition_rows  # brings kazoo, which --help must not
     from zkgroup.groups.scope import parse_scope
 
     scope = parse_scope(topic or ())
@@ -77,7 +77,7 @@ def offsets(
         snapshot = look_at(ctx, group, store=store or "both")
         shown = store or snapshot.store
     if metrics is not None:
-        from zkgroup.groups.inspection import inspect
+        from zkgroup.groups.judging.inspection import inspect
 
         whole = look_at(ctx, group, store=store or "both") if save_to is not None else snapshot
         write_metrics(metrics, [inspect(whole, store=store)], None)

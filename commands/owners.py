@@ -48,8 +48,8 @@ def owners(
     zkgroup owners billing --topic orders
     zkgroup owners billing --verify
     """
-    from zkgroup.groups.listing import notes, only_topics, owner_rows  # brings kazoo, which --help must not
-    from zkgroup.groups.ownership import not_judged, ownership_defects
+    from zkgroup.groups.looking.listing import notes, only_topics, owner_rows  # brings kazoo, which --help must not
+    from zkgroup.groups.looking.ownership import not_judged, ownership_defects
 
     snapshot = _look(connection(ctx), group, store, verify=verify)
     if topic:
@@ -74,7 +74,7 @@ def owners(
 
 def _look(settings: ConnectionSettings, group: str, store: Store | None, *, verify: bool) -> GroupSnapshot:
     """The group's owners, from ZooKeeper alone where that tells them; who may also read in Kafka, to ``verify``."""
-    from zkgroup.groups.snapshot import read_group  # brings kazoo, as above
+    from zkgroup.groups.looking.snapshot import read_group  # brings kazoo, as above
 
     keep_everything()
     timeout = settings.timeout

@@ -33,7 +33,7 @@ from ._managing import (
 from ._options import GroupArgument, OutputOption
 
 if TYPE_CHECKING:
-    from zkgroup.groups.manage import CopyRow
+    from zkgroup.groups.managing.manage import CopyRow
 
 #: Of the backups of earlier runs so many are named, the newest.
 SHOWN = 5
@@ -71,9 +71,9 @@ def rename_group(
     change = change_of(
         ctx, group, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup, vouched=no_zookeeper_members
     )
-    from zkgroup.groups.manage import foreign_nodes
-    from zkgroup.groups.managing import conflict, told_apart
-    from zkgroup.groups.reports import GO_ON, after
+    from zkgroup.groups.changing.reports import GO_ON, after
+    from zkgroup.groups.managing.manage import foreign_nodes
+    from zkgroup.groups.managing.manager import conflict, told_apart
     from zkgroup.protocol.names import validate_group_id
 
     with open_manager(change.settings, [group, to], store) as (manager, store):
@@ -148,7 +148,7 @@ def _copied(rows: Sequence[CopyRow]) -> str:
 
 def _of_earlier(command: str, group: str, backup_file: Path) -> str:
     """Where the backups of earlier runs are, which were interrupted: what they had removed is in them alone."""
-    from zkgroup.groups.backup import earlier
+    from zkgroup.groups.changing.backup import earlier
 
     found = [str(path) for path in earlier(command, group) if path.resolve() != backup_file.resolve()]
     told = f"in {', '.join(found[-SHOWN:])}" if found else "where --backup had them written"

@@ -33,8 +33,8 @@ from ._render import print_rows
 from ._working import working
 
 if TYPE_CHECKING:
-    from zkgroup.groups.reset import Target
-    from zkgroup.groups.resetting import ResetPlan, Resetter
+    from zkgroup.groups.resets.reset import Target
+    from zkgroup.groups.resets.resetting import ResetPlan, Resetter
     from zkgroup.groups.scope import Scope
     from zkgroup.servers.registry import Registry
 
@@ -189,7 +189,7 @@ def reset_offsets(
         ctx, group, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup, vouched=no_zookeeper_members
     )
     keep_everything()
-    from zkgroup.groups.files import read_offsets
+    from zkgroup.groups.files.files import read_offsets
     from zkgroup.groups.scope import parse_scope
 
     scope = parse_scope(topic) if topic else None
@@ -232,8 +232,8 @@ def _check_scope(topics: bool, all_topics: bool, *, files: bool) -> None:
 
 def _read_target(kind: str, value: Any) -> Target:
     """Where to, of the option that was given and its value; of a file its offsets."""
-    from zkgroup.groups.reset import Target, check_bounds
-    from zkgroup.groups.targets import parse_duration, parse_time
+    from zkgroup.groups.resets.reset import Target, check_bounds
+    from zkgroup.groups.resets.targets import parse_duration, parse_time
 
     match kind:
         case "--to-offset":
@@ -259,7 +259,7 @@ def _resetter(
     settings: ConnectionSettings, group: str, store: StoreChoice
 ) -> Iterator[tuple[Resetter, StoreChoice, Registry | None]]:
     """Through ZooKeeper, or without it where only brokers are named."""
-    from zkgroup.groups.resetting import Resetter
+    from zkgroup.groups.resets.resetting import Resetter
 
     with open_stores(settings, store, [group]) as (registry, store):
         yield Resetter(registry, brokers_of(settings, registry), group, settings.timeout), store, registry
@@ -272,7 +272,7 @@ def _plan(
     store: StoreChoice,
     undo: Path | None,
 ) -> ResetPlan:
-    from zkgroup.groups.standing import Selection
+    from zkgroup.groups.resets.standing import Selection
 
     if target is None:
         assert undo is not None, "either of the two"
@@ -285,7 +285,7 @@ def _show(plan: ResetPlan, output: Literal["table", "json", "csv"], *, export: b
     if not export:
         print_rows(plan.rows, BOTH_COLUMNS if plan.store == "both" else COLUMNS, output)
         return
-    from zkgroup.groups.files import format_offsets
+    from zkgroup.groups.files.files import format_offsets
 
     targets = {row.key: row.target for row in reversed(plan.rows) if row.target is not None}
     sys.stdout.write(format_offsets("csv", plan.group, targets))

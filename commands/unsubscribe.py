@@ -46,12 +46,12 @@ def unsubscribe(
     zkgroup unsubscribe billing --topic old-orders --topic orders:7 --execute
     """
     change = change_of(ctx, group, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup)
-    from zkgroup.groups.manage import plan_delete
-    from zkgroup.groups.managing import Found
-    from zkgroup.groups.removing import remove_tree
+    from zkgroup.groups.changing.removing import remove_tree
+    from zkgroup.groups.managing.manage import plan_delete
+    from zkgroup.groups.managing.manager import Found
+    from zkgroup.groups.managing.some_topics import check_has, read_scope, staying_in_kafka
+    from zkgroup.groups.managing.unsubscribing import unsubscribe_guard
     from zkgroup.groups.scope import parse_scope
-    from zkgroup.groups.some_topics import check_has, read_scope, staying_in_kafka
-    from zkgroup.groups.unsubscribing import unsubscribe_guard
 
     scope = parse_scope(topic)
     with open_manager(change.settings, [group], "zookeeper") as (manager, _):

@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 
 from support import numbered
 
-from zkgroup.groups.findings import Severity
+from zkgroup.groups.judging.findings import Severity
+from zkgroup.groups.looking.snapshot import read_group
 from zkgroup.groups.model import GroupSnapshot
-from zkgroup.groups.snapshot import read_group
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Create, Delete, Ensure, Failure

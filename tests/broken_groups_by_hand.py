@@ -25,7 +25,7 @@ from judged import (
     topic,
 )
 
-from zkgroup.groups.findings import Finding
+from zkgroup.groups.judging.findings import Finding
 from zkgroup.groups.model import CoordinatorGroup, CoordinatorMember, GroupMember, GroupSnapshot
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.znodes import Registration

@@ -32,17 +32,17 @@ from zkgroup.export.model.rundata import (
     shares,
 )
 from zkgroup.export.model.words import PartitionPlan, Skipped, Slice
-from zkgroup.groups.backup import Backup, Cluster, SavedNode, SavedOffset
-from zkgroup.groups.backup import read as read_backup
-from zkgroup.groups.backup_json import encode as encode_backup
-from zkgroup.groups.files import FORMATS, parse_offsets
-from zkgroup.groups.guard import decode_exporter
-from zkgroup.groups.history import History
-from zkgroup.groups.progress import Sample
+from zkgroup.groups.changing.backup import Backup, Cluster, SavedNode, SavedOffset
+from zkgroup.groups.changing.backup import read as read_backup
+from zkgroup.groups.changing.backup_json import encode as encode_backup
+from zkgroup.groups.changing.guard import decode_exporter
+from zkgroup.groups.changing.unfinished import UnfinishedExportError, told_of_export
+from zkgroup.groups.files.files import FORMATS, parse_offsets
+from zkgroup.groups.judging.history import History
+from zkgroup.groups.judging.progress import Sample
+from zkgroup.groups.looking.stored import stored_offset
+from zkgroup.groups.resets.targets import parse_duration, parse_time
 from zkgroup.groups.scope import parse_scope
-from zkgroup.groups.stored import stored_offset
-from zkgroup.groups.targets import parse_duration, parse_time
-from zkgroup.groups.unfinished import UnfinishedExportError, told_of_export
 from zkgroup.protocol import brokers, znodes
 from zkgroup.protocol.filters import TopicFilter
 from zkgroup.protocol.names import TopicPartition

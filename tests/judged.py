@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from zkgroup.groups.explain import explain
-from zkgroup.groups.findings import Finding, judge
+from zkgroup.groups.judging.findings import Finding, judge
 from zkgroup.groups.model import (
     GroupMember,
     GroupPartition,
@@ -16,6 +15,7 @@ from zkgroup.groups.model import (
     KafkaOffset,
     StoredOffset,
 )
+from zkgroup.groups.planning.explain import explain
 from zkgroup.protocol.znodes import (
     Pattern,
     Registration,

@@ -9,10 +9,10 @@ from typing import Literal
 
 from support import wait_until
 
-from zkgroup.groups import backup
-from zkgroup.groups.resetting import ResetPlan, Resetter
+from zkgroup.groups.changing import backup
+from zkgroup.groups.resets.resetting import ResetPlan, Resetter
+from zkgroup.groups.resets.standing import Selection
 from zkgroup.groups.scope import parse_scope
-from zkgroup.groups.standing import Selection
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Create, Delete, Ensure, Failure, Get, Node, SetData

@@ -27,7 +27,7 @@ from zkgroup.export.model import documents
 from zkgroup.export.model.rundata import (
     Pointer,
 )
-from zkgroup.groups.backup_json import encode as encode_backup
+from zkgroup.groups.changing.backup_json import encode as encode_backup
 
 
 def tame(name: str, data: bytes) -> None:

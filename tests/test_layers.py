@@ -33,16 +33,28 @@ ALLOWED = {
     "sandbox": {"sandbox", *BELOW_EXPORT},
 }
 
-#: The layers within the export, each with those that it may import from besides its own.
-EXPORT = {
-    "model": set[str](),
-    "stores": {"model"},
-    "tasks": {"model", "stores"},
-    "spark": {"model", "stores", "tasks"},
-    "lake": {"model", "stores"},
-    "planning": {"model", "stores", "lake"},
-    "runs": {"model", "stores", "tasks", "spark", "lake", "planning"},
-    "checks": {"model", "stores", "lake", "planning", "runs"},
+#: The folders within a layer, each with those that it may import from besides its own. Modules beside them: below all.
+WITHIN = {
+    "export": {
+        "model": set[str](),
+        "stores": {"model"},
+        "tasks": {"model", "stores"},
+        "spark": {"model", "stores", "tasks"},
+        "lake": {"model", "stores"},
+        "planning": {"model", "stores", "lake"},
+        "runs": {"model", "stores", "tasks", "spark", "lake", "planning"},
+        "checks": {"model", "stores", "lake", "planning", "runs"},
+    },
+    "groups": {
+        "looking": set[str](),
+        "files": {"looking"},
+        "watching": {"looking"},
+        "changing": {"looking"},
+        "resets": {"looking", "files", "changing"},
+        "managing": {"looking", "files", "changing", "resets"},
+        "planning": {"looking", "changing"},
+        "judging": {"looking", "changing", "planning"},
+    },
 }
 
 #: Foreign package → where alone it may be imported.
@@ -125,14 +137,15 @@ def wrong_layers(imports: list[Import]) -> list[Import]:
     return wrong
 
 
-def wrong_layers_of_the_export(imports: list[Import]) -> list[Import]:
-    """Imports among the export's folders that point to the right."""
+def wrong_folders(imports: list[Import]) -> list[Import]:
+    """Imports among the folders of a layer that point to the right."""
     wrong = []
     for entry in imports:
         here, there = entry.file.split("/"), entry.module.split(".")
-        if here[:2] != ["zkgroup", "export"] or there[:2] != ["zkgroup", "export"] or len(there) < 3:
+        folders = WITHIN.get(here[1]) if here[0] == "zkgroup" else None
+        if folders is None or there[:2] != here[:2] or len(there) < 3 or there[2] not in folders:
             continue
-        if len(here) < 4 or there[2] not in {here[2], *EXPORT[here[2]]}:
+        if len(here) < 4 or there[2] not in {here[2], *folders[here[2]]}:
             wrong.append(entry)
     return wrong
 
@@ -174,9 +187,14 @@ def test_layers_point_one_way() -> None:
     assert [str(entry) for entry in wrong_layers(all_imports())] == []
 
 
-def test_layers_of_the_export_point_one_way() -> None:
-    """model ← stores ← {tasks ← spark, lake ← planning} ← runs ← checks."""
-    assert [str(entry) for entry in wrong_layers_of_the_export(all_imports())] == []
+def test_folders_within_a_layer_point_one_way() -> None:
+    """As the docstrings of ``zkgroup.export`` and ``zkgroup.groups`` draw it; no module has come to stand beside them."""
+    assert [str(entry) for entry in wrong_folders(all_imports())] == []
+    beside = {path.stem for layer in WITHIN for path in (ROOT / "zkgroup" / layer).glob("*.py")}
+    assert beside == {"__init__", "model", "scope", "shell"}
+    assert {layer: {path.parent.name for path in (ROOT / "zkgroup" / layer).glob("*/*.py")} for layer in WITHIN} == {
+        layer: set(folders) for layer, folders in WITHIN.items()
+    }
 
 
 def test_foreign_packages_stay_at_home() -> None:
@@ -204,9 +222,10 @@ def test_commands_import_each_other_relatively() -> None:
         ("zkgroup/errors.py", "from zkgroup import config", wrong_layers),
         ("zkgroup/export/x.py", "from zkgroup.sandbox import state", wrong_layers),
         ("zkgroup/config/x.py", "import commands", wrong_layers),
-        ("zkgroup/export/lake/x.py", "from zkgroup.export.planning import plan", wrong_layers_of_the_export),
-        ("zkgroup/export/tasks/x.py", "def f():\n    from ..lake.lake import Lake", wrong_layers_of_the_export),
-        ("zkgroup/export/x.py", "from zkgroup.export.model import words", wrong_layers_of_the_export),
+        ("zkgroup/export/lake/x.py", "from zkgroup.export.planning import plan", wrong_folders),
+        ("zkgroup/export/tasks/x.py", "def f():\n    from ..lake.lake import Lake", wrong_folders),
+        ("zkgroup/export/x.py", "from zkgroup.export.model import words", wrong_folders),
+        ("zkgroup/groups/looking/x.py", "from zkgroup.groups.judging import findings", wrong_folders),
         ("zkgroup/export/runs/x.py", "import pyspark", away_from_home),
         ("zkgroup/groups/x.py", "def f():\n    from kazoo.client import KazooClient", away_from_home),
         ("zkgroup/servers/fetch.py", "import confluent_kafka", away_from_home),

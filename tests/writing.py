@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from zkgroup.groups.changing.writing import OffsetWrite
 from zkgroup.groups.model import StoredOffset
-from zkgroup.groups.writing import OffsetWrite
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Create, Ensure, Failure, Get, Node

@@ -16,8 +16,8 @@ from cli import ZKGROUP, environment, run
 from members import ReadMember, owners, wait_for_rest
 from support import wait_until
 
-from zkgroup.groups.explain import Variant, explain
-from zkgroup.groups.snapshot import read_group
+from zkgroup.groups.looking.snapshot import read_group
+from zkgroup.groups.planning.explain import Variant, explain
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Create, Delete, Failure, Get, Node

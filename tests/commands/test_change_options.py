@@ -8,11 +8,11 @@ import pytest
 from cli import run
 from writing import P
 
-from zkgroup.groups.reset import Target
-from zkgroup.groups.resetting import Resetter
+from zkgroup.groups.resets.reset import Target
+from zkgroup.groups.resets.resetting import Resetter
+from zkgroup.groups.resets.standing import Selection
+from zkgroup.groups.resets.targets import parse_time
 from zkgroup.groups.scope import parse_scope
-from zkgroup.groups.standing import Selection
-from zkgroup.groups.targets import parse_time
 from zkgroup.protocol import znodes
 from zkgroup.protocol.ops import Acl, Create, Ensure
 from zkgroup.sandbox.sandbox import Sandbox

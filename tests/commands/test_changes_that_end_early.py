@@ -14,7 +14,7 @@ from support import wait_until
 from tcp_proxy import TcpProxy
 from writing import REGISTRATION, Build, P, values
 
-from zkgroup.groups import backup
+from zkgroup.groups.changing import backup
 from zkgroup.protocol import znodes
 from zkgroup.protocol.ops import Create, Delete, Ensure, SetData
 from zkgroup.sandbox.sandbox import Sandbox

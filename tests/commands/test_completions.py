@@ -17,7 +17,7 @@ from shells import home_of, shell
 from support import wait_until
 
 from zkgroup.commands._completing import PATIENCE
-from zkgroup.groups.findings import KINDS
+from zkgroup.groups.judging.findings import KINDS
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Ensure
 from zkgroup.sandbox.paths import STATE_VARIABLE

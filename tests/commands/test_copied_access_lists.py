@@ -13,12 +13,12 @@ from writing import P, values
 
 from zkgroup.config.security import TlsSettings
 from zkgroup.errors import RefusedError
-from zkgroup.groups import access, writing
-from zkgroup.groups.access import copied_lists, is_asked_for
-from zkgroup.groups.permissions import needs_of_removal, refusal, refuse_removal
-from zkgroup.groups.strangers import identities
-from zkgroup.groups.tree import read_tree
-from zkgroup.groups.writing import write_offsets
+from zkgroup.groups.changing import access, writing
+from zkgroup.groups.changing.access import copied_lists, is_asked_for
+from zkgroup.groups.changing.permissions import needs_of_removal, refusal, refuse_removal
+from zkgroup.groups.changing.strangers import identities
+from zkgroup.groups.changing.tree import read_tree
+from zkgroup.groups.changing.writing import write_offsets
 from zkgroup.protocol import znodes
 from zkgroup.protocol.acls import CREATOR_READ_WORLD
 from zkgroup.protocol.ops import OPEN, Acl, Acls, Create, Exists, Failure, GetAcl, Stat

@@ -13,7 +13,7 @@ from cli import run
 from grouping import joined
 from writing import Build, P, register, values
 
-from zkgroup.groups import backup
+from zkgroup.groups.changing import backup
 from zkgroup.protocol import znodes
 from zkgroup.protocol.ops import Exists, SetData
 from zkgroup.sandbox.sandbox import Sandbox

@@ -16,9 +16,9 @@ from resets import Kept
 from support import wait_until
 from writing import Build, P, register, values
 
-from zkgroup.groups import backup
-from zkgroup.groups.debris import look_for_debris
-from zkgroup.groups.tree import read_tree
+from zkgroup.groups.changing import backup
+from zkgroup.groups.changing.tree import read_tree
+from zkgroup.groups.managing.debris import look_for_debris
 from zkgroup.protocol import znodes
 from zkgroup.protocol.ops import Create, Delete, Ensure, Exists, Failure, Stat
 from zkgroup.sandbox.sandbox import Sandbox

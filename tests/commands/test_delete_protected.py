@@ -12,9 +12,9 @@ from cli import run
 from hiding import AUTH, CLOSED
 from writing import P
 
-from zkgroup.groups import backup
-from zkgroup.groups.debris import backup_of_debris, look_for_debris
-from zkgroup.groups.tree import read_tree
+from zkgroup.groups.changing import backup
+from zkgroup.groups.changing.tree import read_tree
+from zkgroup.groups.managing.debris import backup_of_debris, look_for_debris
 from zkgroup.protocol import znodes
 from zkgroup.protocol.ops import OPEN, Acl, Create, Delete, Ensure, Exists, Failure, Stat
 from zkgroup.sandbox.sandbox import Sandbox

@@ -11,7 +11,7 @@ from grouping import Groups, commit_in_kafka, joined, static, tree
 from migrating import Migrate
 
 from zkgroup.errors import RefusedError
-from zkgroup.groups.migrating import Migrator
+from zkgroup.groups.resets.migrating import Migrator
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Get, Node

@@ -12,7 +12,7 @@ from grouping import commit_in_kafka
 from resets import STORES, Kept, OneStore
 from support import wait_until
 
-from zkgroup.groups.files import FORMATS, FileFormat, parse_offsets
+from zkgroup.groups.files.files import FORMATS, FileFormat, parse_offsets
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
 from zkgroup.protocol.ops import Acl, Create, Ensure, Exists, Failure, SetData

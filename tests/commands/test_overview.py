@@ -10,7 +10,7 @@ from broken_groups_by_hand import ALONE
 from judged import having, inactive
 
 from zkgroup.commands._overview import print_overview, print_summary
-from zkgroup.groups.inspection import Inspection, inspect, worst_first
+from zkgroup.groups.judging.inspection import Inspection, inspect, worst_first
 from zkgroup.groups.model import GroupSnapshot
 
 

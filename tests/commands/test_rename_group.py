@@ -13,7 +13,7 @@ from pathlib import Path
 from cli import environment, run
 from writing import Build, P, register, values
 
-from zkgroup.groups import backup
+from zkgroup.groups.changing import backup
 from zkgroup.protocol import znodes
 from zkgroup.protocol.ops import Delete, Ensure, Exists, SetData, Stat
 from zkgroup.sandbox.sandbox import Sandbox
@@ -112,7 +112,7 @@ def test_neither_group_may_be_at_work(
 MEDDLING = """
 import sys
 from zkgroup.__main__ import main
-from zkgroup.groups.managing import Manager
+from zkgroup.groups.managing.manager import Manager
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.servers.group_offsets import GroupOffsets
 

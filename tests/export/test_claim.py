@@ -18,7 +18,7 @@ from zkgroup.export.model.rundata import ManifestPart, Pointer
 from zkgroup.export.model.words import PartitionPlan
 from zkgroup.export.runs.claim import ExportClaim, Moved, TakenOver
 from zkgroup.export.runs.transactions import pieces_of
-from zkgroup.groups.permissions import refuse_unwritable
+from zkgroup.groups.changing.permissions import refuse_unwritable
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Acl, Children, Create, Ensure, Exists, Get, Node, SetData

@@ -8,7 +8,7 @@ import pytest
 from support import wait_until
 
 from zkgroup.errors import NoAnswerError, UnreachableError
-from zkgroup.groups.asking import Asker
+from zkgroup.groups.looking.asking import Asker
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.probe import free_port
 from zkgroup.servers import coordinator, logs

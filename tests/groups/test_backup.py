@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from zkgroup.config.folders import STATE_VARIABLE
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
-from zkgroup.groups import backup
-from zkgroup.groups.backup import Backup, Cluster, SavedNode, SavedOffset
+from zkgroup.groups.changing import backup
+from zkgroup.groups.changing.backup import Backup, Cluster, SavedNode, SavedOffset
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import OPEN, Acl
 from zkgroup.servers.registry import Registry

@@ -13,9 +13,9 @@ from judged import judged
 from support import numbered
 
 from zkgroup.errors import UnreachableError
-from zkgroup.groups.asking import LEAST
-from zkgroup.groups.listing import notes
-from zkgroup.groups.snapshot import read_group, read_groups
+from zkgroup.groups.looking.asking import LEAST
+from zkgroup.groups.looking.listing import notes
+from zkgroup.groups.looking.snapshot import read_group, read_groups
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Create, Ensure

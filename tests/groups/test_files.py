@@ -19,9 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zkgroup.errors import UsageError, ZkgroupError
-from zkgroup.groups import file_entries
-from zkgroup.groups.file_lines import MAX_LINE
-from zkgroup.groups.files import (
+from zkgroup.groups.files import entries as file_entries
+from zkgroup.groups.files.files import (
     FORMATS,
     MAX_BYTES,
     FileFormat,
@@ -31,7 +30,8 @@ from zkgroup.groups.files import (
     parse_offsets,
     read_offsets,
 )
-from zkgroup.groups.whole_file import write_whole
+from zkgroup.groups.files.line_formats import MAX_LINE
+from zkgroup.groups.files.whole_file import write_whole
 from zkgroup.protocol.names import TopicPartition
 
 GROUP = "g"

@@ -28,11 +28,11 @@ from judged import (
     topic,
 )
 
-from zkgroup.groups.explain import explain
-from zkgroup.groups.findings import KINDS, SEVERITIES, judge, worst
+from zkgroup.groups.judging.findings import KINDS, SEVERITIES, judge, worst
 from zkgroup.groups.model import (
     GroupSnapshot,
 )
+from zkgroup.groups.planning.explain import explain
 from zkgroup.protocol.names import TopicPartition
 
 

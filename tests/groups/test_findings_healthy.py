@@ -11,9 +11,9 @@ from judged import judged, serious
 from members import ReadMember, wait_for_rest
 from support import numbered, wait_until
 
-from zkgroup.groups.findings import Finding
+from zkgroup.groups.judging.findings import Finding
+from zkgroup.groups.looking.snapshot import read_group
 from zkgroup.groups.model import GroupSnapshot
-from zkgroup.groups.snapshot import read_group
 from zkgroup.protocol import znodes
 from zkgroup.protocol.ops import Exists, Stat
 from zkgroup.sandbox.sandbox import Sandbox

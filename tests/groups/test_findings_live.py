@@ -14,10 +14,10 @@ from cli import run
 from judged import judged
 from support import numbered, wait_until
 
-from zkgroup.groups.findings import KINDS
-from zkgroup.groups.findings_scene import REST
+from zkgroup.groups.judging.findings import KINDS
+from zkgroup.groups.judging.scene import REST
+from zkgroup.groups.looking.snapshot import read_group, read_groups
 from zkgroup.groups.model import GroupSnapshot
-from zkgroup.groups.snapshot import read_group, read_groups
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Create, Ensure, Failure

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from judged import DAY, NOW, SECOND, THEN
 
-from zkgroup.groups.explain import explain
-from zkgroup.groups.findings import KINDS, SEVERITIES, Finding, judge
+from zkgroup.groups.judging.findings import KINDS, SEVERITIES, Finding, judge
 from zkgroup.groups.model import (
     CoordinatorGroup,
     CoordinatorMember,
@@ -21,6 +20,7 @@ from zkgroup.groups.model import (
     KafkaOffset,
     StoredOffset,
 )
+from zkgroup.groups.planning.explain import explain
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.znodes import Registration
 

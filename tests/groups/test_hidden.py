@@ -14,12 +14,12 @@ from judged import DAY, judged
 from support import numbered
 
 from zkgroup.errors import ZkgroupError
-from zkgroup.groups.debris import look_for_debris
-from zkgroup.groups.listing import half_seen
-from zkgroup.groups.nudge import objection
-from zkgroup.groups.ownership import not_judged, ownership_defects
-from zkgroup.groups.planning import misfits, read_ground
-from zkgroup.groups.snapshot import read_group, read_groups
+from zkgroup.groups.looking.listing import half_seen
+from zkgroup.groups.looking.ownership import not_judged, ownership_defects
+from zkgroup.groups.looking.snapshot import read_group, read_groups
+from zkgroup.groups.managing.debris import look_for_debris
+from zkgroup.groups.planning.nudge import objection
+from zkgroup.groups.planning.plan import misfits, read_ground
 from zkgroup.protocol import znodes
 from zkgroup.protocol.assignors import Assignment
 from zkgroup.protocol.names import TopicPartition

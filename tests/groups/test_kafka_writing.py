@@ -10,9 +10,9 @@ import pytest
 from resets import TIMEOUT, Kept
 
 from zkgroup.errors import UnreachableError
-from zkgroup.groups import kafka_writing
-from zkgroup.groups.kafka_writing import KafkaWrite, write_kafka_offsets
-from zkgroup.groups.writing import WriteFailedError, WriteRefusedError, WriteReport
+from zkgroup.groups.changing import kafka_writing
+from zkgroup.groups.changing.kafka_writing import KafkaWrite, write_kafka_offsets
+from zkgroup.groups.changing.writing import WriteFailedError, WriteRefusedError, WriteReport
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.topics import Record
 from zkgroup.servers.group_offsets import GroupOffsets

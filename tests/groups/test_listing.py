@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkgroup.groups.listing import (
+from zkgroup.groups.looking.listing import (
     group_row,
     member_rows,
     notes,
@@ -17,6 +17,7 @@ from zkgroup.groups.listing import (
     partition_rows,
     shared_warnings,
 )
+from zkgroup.groups.looking.ownership import ownership_defects
 from zkgroup.groups.model import (
     CoordinatorGroup,
     CoordinatorMember,
@@ -26,7 +27,6 @@ from zkgroup.groups.model import (
     KafkaOffset,
     StoredOffset,
 )
-from zkgroup.groups.ownership import ownership_defects
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.znodes import Registration
 from zkgroup.servers.answers import Half, words_of

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkgroup.errors import UsageError
-from zkgroup.groups.manage import find_debris, foreign_nodes, matching, parse_age, plan_copy, plan_delete
+from zkgroup.groups.changing.tree import GroupTree, TreeNode
+from zkgroup.groups.managing.manage import find_debris, foreign_nodes, matching, parse_age, plan_copy, plan_delete
 from zkgroup.groups.model import KafkaOffset, StoredOffset
-from zkgroup.groups.tree import GroupTree, TreeNode
 from zkgroup.protocol.names import TopicPartition as P
 from zkgroup.protocol.ops import Stat
 

@@ -9,9 +9,9 @@ from grouping import joined
 from writing import Build, Meddler, P, register, values
 
 from zkgroup.errors import NotFoundError, RefusedError, UnreachableError, UsageError, VerificationError
-from zkgroup.groups.guard import GroupActiveError
-from zkgroup.groups.managing import Manager
-from zkgroup.groups.writing import WriteRefusedError
+from zkgroup.groups.changing.guard import GroupActiveError
+from zkgroup.groups.changing.writing import WriteRefusedError
+from zkgroup.groups.managing.manager import Manager
 from zkgroup.protocol import znodes
 from zkgroup.protocol.ops import Create, Delete, Ensure, Exists, SetData
 from zkgroup.servers.coordinator import Coordinators

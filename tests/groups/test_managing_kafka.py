@@ -8,9 +8,9 @@ import pytest
 from writing import Build, P, register, values
 
 from zkgroup.errors import RefusedError, VerificationError
-from zkgroup.groups.guard import GroupActiveError
-from zkgroup.groups.managing import Manager, apart, told_apart
-from zkgroup.groups.writing import WriteRefusedError
+from zkgroup.groups.changing.guard import GroupActiveError
+from zkgroup.groups.changing.writing import WriteRefusedError
+from zkgroup.groups.managing.manager import Manager, apart, told_apart
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Delete
@@ -116,7 +116,7 @@ def test_a_member_that_comes_between_both_stores(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Deleted in ZooKeeper, and then somebody registers: the offsets in Kafka stay, and it is told what was done."""
-    from zkgroup.groups import managing
+    from zkgroup.groups.managing import manager as managing
 
     group = make_group({one: 5})
     in_kafka(group, {one: 10})

@@ -10,12 +10,12 @@ from members import ReadMember, wait_for_rest
 from plans import planned, snapshot
 
 from zkgroup.errors import RefusedError, UnreachableError
-from zkgroup.groups.explain import VARIANTS
+from zkgroup.groups.looking.snapshot import read_group
 from zkgroup.groups.model import GroupSnapshot
-from zkgroup.groups.nudge import departures, look_at, objection, rebalance
-from zkgroup.groups.planning import misfits
-from zkgroup.groups.snapshot import read_group
-from zkgroup.groups.whatif import Choice
+from zkgroup.groups.planning.explain import VARIANTS
+from zkgroup.groups.planning.nudge import departures, look_at, objection, rebalance
+from zkgroup.groups.planning.plan import misfits
+from zkgroup.groups.planning.whatif import Choice
 from zkgroup.protocol import znodes
 from zkgroup.protocol.assignors import Assignment
 from zkgroup.protocol.names import TopicPartition

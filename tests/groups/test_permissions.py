@@ -11,7 +11,7 @@ import pytest
 from cli import run
 from writing import P, values
 
-from zkgroup.groups.permissions import CREATE, DELETE, WRITE, lacks
+from zkgroup.groups.changing.permissions import CREATE, DELETE, WRITE, lacks
 from zkgroup.protocol import znodes
 from zkgroup.protocol.ops import OPEN, Acl, Create, Ensure
 from zkgroup.sandbox.sandbox import Sandbox

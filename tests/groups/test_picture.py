@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from timelines import any_look, look
 
-from zkgroup.groups.happenings import begin, tell
-from zkgroup.groups.picture import colour, picture
-from zkgroup.groups.recording import Entry
-from zkgroup.groups.timeline import Look, WatchedMember, WatchedPartition
+from zkgroup.groups.watching.happenings import begin, tell
+from zkgroup.groups.watching.picture import colour, picture
+from zkgroup.groups.watching.recording import Entry
+from zkgroup.groups.watching.timeline import Look, WatchedMember, WatchedPartition
 from zkgroup.protocol.names import TopicPartition
 
 SVG = "{http://www.w3.org/2000/svg}"

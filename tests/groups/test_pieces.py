@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from kazoo.protocol.serialization import Create, Transaction
 from kazoo.security import ACL, Id
 
-from zkgroup.groups.pieces import cost
+from zkgroup.groups.changing.pieces import cost
 from zkgroup.protocol.ops import Acl
 from zkgroup.servers.zookeeper import ZooKeeperSettings
 

@@ -11,12 +11,12 @@ from tcp_proxy import TcpProxy
 from writing import Build, Meddler, P, register, values
 
 from zkgroup.errors import RefusedError, ZkgroupError
-from zkgroup.groups.guard import GroupActiveError
-from zkgroup.groups.removing import remove_groups, remove_tree
+from zkgroup.groups.changing.guard import GroupActiveError
+from zkgroup.groups.changing.removing import remove_groups, remove_tree
+from zkgroup.groups.changing.tree import read_tree, read_trees
+from zkgroup.groups.managing.some_topics import read_scope
+from zkgroup.groups.managing.unsubscribing import unsubscribe_guard
 from zkgroup.groups.scope import parse_scope
-from zkgroup.groups.some_topics import read_scope
-from zkgroup.groups.tree import read_tree, read_trees
-from zkgroup.groups.unsubscribing import unsubscribe_guard
 from zkgroup.protocol import znodes
 from zkgroup.protocol.ops import Acl, Acls, Children, Create, Delete, Ensure, Exists, Failure, GetAcl, SetData, Stat
 from zkgroup.protocol.znodes import Registration, encode_registration

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkgroup.errors import UnreachableError, UsageError
-from zkgroup.groups.backup import SavedOffset
+from zkgroup.groups.changing.backup import SavedOffset
 from zkgroup.groups.model import GroupPartition, KafkaOffset, Store, StoredOffset
-from zkgroup.groups.reset import (
+from zkgroup.groups.resets.reset import (
     Kind,
     OneStore,
     ResetRow,

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkgroup.errors import NotFoundError, UsageError
+from zkgroup.groups.resets.targets import parse_duration, parse_time
 from zkgroup.groups.scope import Scope, parse_scope, whole
-from zkgroup.groups.targets import parse_duration, parse_time
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.times import has_no_time_index

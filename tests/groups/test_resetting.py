@@ -10,13 +10,14 @@ import pytest
 from resets import STORES, TIMEOUT, Kept, carry_out, drop_messages, selection
 
 from zkgroup.errors import NotFoundError, RefusedError, UsageError, VerificationError
-from zkgroup.groups import backup, resetting
+from zkgroup.groups.changing import backup
+from zkgroup.groups.changing.writing import WriteRefusedError, WriteReport, write_offsets
 from zkgroup.groups.model import Store
-from zkgroup.groups.reset import Target
-from zkgroup.groups.resetting import Resetter
+from zkgroup.groups.resets import resetting
+from zkgroup.groups.resets.reset import Target
+from zkgroup.groups.resets.resetting import Resetter
+from zkgroup.groups.resets.standing import Selection
 from zkgroup.groups.scope import parse_scope
-from zkgroup.groups.standing import Selection
-from zkgroup.groups.writing import WriteRefusedError, WriteReport, write_offsets
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Ensure, Exists, Op

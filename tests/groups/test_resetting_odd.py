@@ -11,9 +11,9 @@ from resets import STORES, Kept, carry_out, selection
 
 from zkgroup.errors import NotFoundError, RefusedError, UnreachableError
 from zkgroup.groups.model import STORE_NAMES
-from zkgroup.groups.reset import Target
-from zkgroup.groups.resetting import Resetter
-from zkgroup.groups.standing import Selection
+from zkgroup.groups.resets.reset import Target
+from zkgroup.groups.resets.resetting import Resetter
+from zkgroup.groups.resets.standing import Selection
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Acl, Children, Create, Ensure, Get, Node, SetData

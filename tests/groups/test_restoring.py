@@ -9,14 +9,14 @@ import pytest
 from writing import Build, Meddler, P, register, values
 
 from zkgroup.errors import NotFoundError, UsageError
-from zkgroup.groups import backup as backups
-from zkgroup.groups.backup import Backup, Cluster, SavedNode
-from zkgroup.groups.managing import Found, Manager
-from zkgroup.groups.removing import remove_tree
-from zkgroup.groups.restoring import left_out, lost_groups, plan_restore, restore
+from zkgroup.groups.changing import backup as backups
+from zkgroup.groups.changing.backup import Backup, Cluster, SavedNode
+from zkgroup.groups.changing.removing import remove_tree
+from zkgroup.groups.changing.tree import GroupTree, read_tree
+from zkgroup.groups.managing.manager import Found, Manager
+from zkgroup.groups.managing.restoring import left_out, lost_groups, plan_restore, restore
+from zkgroup.groups.managing.some_topics import read_scope
 from zkgroup.groups.scope import parse_scope
-from zkgroup.groups.some_topics import read_scope
-from zkgroup.groups.tree import GroupTree, read_tree
 from zkgroup.protocol import znodes
 from zkgroup.protocol.ops import Acl, Acls, Create, Ensure, GetAcl
 from zkgroup.servers.kafka import KafkaSettings

@@ -9,7 +9,7 @@ import pytest
 from grouping import HOSTILE, STAMP, Groups, commit_in_kafka, static, tree, white_list
 
 from zkgroup.errors import NotFoundError, UnreachableError, UsageError
-from zkgroup.groups.snapshot import read_group, read_groups
+from zkgroup.groups.looking.snapshot import read_group, read_groups
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
 from zkgroup.protocol.ops import Create, Delete, Ensure, Exists, Failure, Stat

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from grouping import HOSTILE, Groups, static
 
-from zkgroup.groups.snapshot import read_group, read_groups
+from zkgroup.groups.looking.snapshot import read_group, read_groups
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Acl, Create, Delete, Ensure, Failure, Get, Node, Op, Result

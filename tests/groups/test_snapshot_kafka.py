@@ -8,8 +8,8 @@ import pytest
 from grouping import Groups, commit_in_kafka, joined, static
 
 from zkgroup.errors import NotFoundError, UnreachableError
-from zkgroup.groups.ownership import ownership_defects
-from zkgroup.groups.snapshot import read_group, read_groups
+from zkgroup.groups.looking.ownership import ownership_defects
+from zkgroup.groups.looking.snapshot import read_group, read_groups
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.probe import free_port
 from zkgroup.sandbox.topics import add_partitions

@@ -10,9 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from zkgroup.errors import NotFoundError
-from zkgroup.groups.listing import group_row, member_rows, notes, owner_rows, partition_rows
-from zkgroup.groups.ownership import ownership_defects
-from zkgroup.groups.snapshot import GroupSnapshot, read_group, read_groups
+from zkgroup.groups.looking.listing import group_row, member_rows, notes, owner_rows, partition_rows
+from zkgroup.groups.looking.ownership import ownership_defects
+from zkgroup.groups.looking.snapshot import GroupSnapshot, read_group, read_groups
 from zkgroup.protocol.ops import Children, Code, Failure, Get, Node, Op, Result, Stat
 from zkgroup.servers.registry import Registry
 from zkgroup.servers.zookeeper import ZooKeeperSettings

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkgroup.groups import trends
-from zkgroup.groups.timeline import Look, WatchedPartition
-from zkgroup.groups.trends import KEPT, Rates, Trends, spark
+from zkgroup.groups.watching import trends
+from zkgroup.groups.watching.timeline import Look, WatchedPartition
+from zkgroup.groups.watching.trends import KEPT, Rates, Trends, spark
 from zkgroup.protocol.names import TopicPartition
 
 KEY = TopicPartition("t", 0)

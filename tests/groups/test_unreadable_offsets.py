@@ -14,8 +14,8 @@ from judged import judged
 from members import owners
 from support import wait_until
 
-from zkgroup.groups.snapshot import read_group
-from zkgroup.groups.stored import java_long
+from zkgroup.groups.looking.snapshot import read_group
+from zkgroup.groups.looking.stored import java_long
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Create, Ensure, Failure, Get, Node

@@ -15,9 +15,9 @@ from judged import NOW, SECOND, codes, found, having, judged
 from members import ProcessMember, ReadMember, owners, wait_for_rest
 from support import wait_until
 
-from zkgroup.groups.findings_scene import REST
+from zkgroup.groups.judging.scene import REST
+from zkgroup.groups.looking.snapshot import read_group
 from zkgroup.groups.model import GroupSnapshot
-from zkgroup.groups.snapshot import read_group
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Children, Create, Delete, Failure

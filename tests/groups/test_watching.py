@@ -13,8 +13,8 @@ from members import ReadMember, wait_for_rest
 from support import wait_until
 
 from zkgroup.errors import NotFoundError, UnreachableError
-from zkgroup.groups.timeline import Event, Look
-from zkgroup.groups.watching import GroupWatch
+from zkgroup.groups.watching.timeline import Event, Look
+from zkgroup.groups.watching.watch import GroupWatch
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Delete, Ensure, SetData

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from writing import Build, Meddler, P, plan, register, seen, values
 
-from zkgroup.groups.guard import GroupActiveError
-from zkgroup.groups.writing import WriteRefusedError, WriteReport, write_offsets
+from zkgroup.groups.changing.guard import GroupActiveError
+from zkgroup.groups.changing.writing import WriteRefusedError, WriteReport, write_offsets
 from zkgroup.protocol import znodes
 from zkgroup.protocol.ops import Children, Create, Delete, Ensure, SetData
 from zkgroup.servers.registry import Registry

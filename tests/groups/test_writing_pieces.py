@@ -12,7 +12,7 @@ import pytest
 from tcp_proxy import TcpProxy
 from writing import Build, Meddler, P, plan, register, values
 
-from zkgroup.groups.writing import WriteFailedError, WriteRefusedError, write_offsets
+from zkgroup.groups.changing.writing import WriteFailedError, WriteRefusedError, write_offsets
 from zkgroup.protocol import znodes
 from zkgroup.protocol.ops import (
     Acl,

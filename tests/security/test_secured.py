@@ -20,7 +20,7 @@ from tcp_proxy import TcpProxy
 
 from zkgroup.config.security import TlsSettings
 from zkgroup.groups.model import GroupSnapshot
-from zkgroup.groups.nudge import rebalance
+from zkgroup.groups.planning.nudge import rebalance
 from zkgroup.protocol import znodes
 from zkgroup.protocol.acls import CREATOR, CREATOR_READ_WORLD
 from zkgroup.protocol.names import TopicPartition

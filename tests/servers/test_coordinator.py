@@ -9,7 +9,7 @@ from cli import run
 from grouping import commit_in_kafka, joined
 
 from zkgroup.errors import UnreachableError
-from zkgroup.groups.snapshot import read_group
+from zkgroup.groups.looking.snapshot import read_group
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.probe import free_port
 from zkgroup.sandbox.sandbox import Sandbox

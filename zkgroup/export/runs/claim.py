@@ -24,7 +24,7 @@ from zkgroup.export.model.words import PartitionPlan
 from zkgroup.export.planning.group import committed_of, offset_paths
 from zkgroup.export.runs.refusals import LATE, Moved, NotHeld, TakenOver, why_refused
 from zkgroup.export.runs.transactions import OPERATION_BYTES, TRANSACTION_BYTES, pieces_of
-from zkgroup.groups.guard import decode_exporter
+from zkgroup.groups.changing.guard import decode_exporter
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import (

@@ -45,8 +45,8 @@ from zkgroup.export.runs.transactions import holdable
 from zkgroup.export.spark.master import choose_master, refuse_if_silent, refuse_log_elsewhere
 from zkgroup.export.stores.packages import require
 from zkgroup.export.stores.store import open_store
-from zkgroup.groups.permissions import refuse_unwritable
-from zkgroup.groups.strangers import look_for_strangers
+from zkgroup.groups.changing.permissions import refuse_unwritable
+from zkgroup.groups.changing.strangers import look_for_strangers
 from zkgroup.java import find_java
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, validate_group_id, validate_topic

@@ -1,0 +1,82 @@
+"""What a group has of some topics, or of some of their partitions, to be removed: its nodes there, and what stays in
+Kafka, which deletes groups as a whole only."""
+
+from __future__ import annotations
+
+from zkgroup.errors import NotFoundError, RefusedError
+from zkgroup.groups.changing.tree import GroupTree, read_tree
+from zkgroup.groups.managing.manager import CREDENTIALS, Found
+from zkgroup.groups.scope import Scope
+from zkgroup.groups.shell import rid_in_kafka
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition, spans
+from zkgroup.servers.registry import Registry
+from zkgroup.words import counted, listed
+
+
+def read_scope(registry: Registry, group: str, scope: Scope) -> tuple[GroupTree, list[str]]:
+    """A group's nodes for some topics, or for some of their partitions: offsets, and owners that have been left; and
+    the roots that they were read from."""
+    parents = [
+        path for topic in scope.topics for path in (znodes.offset_topic(group, topic), znodes.owner_topic(group, topic))
+    ]
+    whole = read_tree(registry, group, parents)
+    roots = []
+    for parent in parents:
+        topic = parent.rpartition("/")[2]
+        if not scope.topics[topic]:
+            roots.append(parent)
+            continue
+        for node in whole.nodes:
+            above, _, number = node.path.rpartition("/")
+            if above == parent and number.isdecimal() and scope.has(TopicPartition(topic, int(number))):
+                roots.append(node.path)
+    chosen = set(roots)
+    kept = tuple(node for node in whole.nodes if not chosen.isdisjoint(_path_and_above(node.path)))
+    return GroupTree(group, kept, whole.unreadable), roots
+
+
+def check_has(whole: Found, scope: Scope, tree: GroupTree) -> None:
+    """Raise ``NotFoundError`` where the group has nothing of what is meant, ``RefusedError`` where that cannot be read,
+    or is in Kafka alone."""
+    if tree.unreadable:
+        raise RefusedError(f"group {whole.group} cannot be read: {listed(tree.unreadable)}", CREDENTIALS)
+    parents = {
+        topic: (znodes.offset_topic(whole.group, topic), znodes.owner_topic(whole.group, topic))
+        for topic in scope.topics
+    }
+    there = {path for node in tree.nodes for path in _path_and_above(node.path)}
+    for topic, paths in parents.items():
+        if there.isdisjoint(paths):
+            if kept := [key for key in _kept(whole, scope) if key.topic == topic]:
+                raise RefusedError(
+                    f"group {whole.group} keeps its offsets of {spans(kept)} in Kafka, which deletes groups as a whole"
+                    " only: nothing was removed",
+                    rid_in_kafka(whole.group, {topic: ()}),
+                )
+            known = sorted({key.topic for key in (*whole.stored, *whole.kept)})
+            raise NotFoundError(
+                f"group {whole.group} has no offsets of {topic}{' in these partitions' if scope.topics[topic] else ''}",
+                f"its topics: {listed(known) or 'none'}",
+            )
+
+
+def staying_in_kafka(whole: Found, scope: Scope) -> list[str]:
+    """A warning of the offsets that stay in Kafka where those in ZooKeeper are removed."""
+    kept = _kept(whole, scope)
+    if not kept:
+        return []
+    topic = kept[0].topic
+    stay = "stays" if len(kept) == 1 else "stay"
+    what = f"{counted(len(kept), 'offset')} of {spans(kept)} in Kafka {stay}, which deletes groups as a whole only"
+    return [f"{what}: {rid_in_kafka(whole.group, {topic: ()})}"]
+
+
+def _kept(whole: Found, scope: Scope) -> list[TopicPartition]:
+    """What is meant that is in Kafka."""
+    return [key for key in sorted(whole.kept) if scope.has(key)]
+
+
+def _path_and_above(path: str) -> list[str]:
+    parts = path.split("/")
+    return ["/".join(parts[:end]) for end in range(2, len(parts) + 1)]
