@@ -188,7 +188,7 @@ def test_layers_point_one_way() -> None:
 
 
 def test_folders_within_a_layer_point_one_way() -> None:
-    """As the docstrings of ``zkgroup.export`` and ``zkgroup.groups`` draw it; no module has come to stand beside them."""
+    """As the docstrings of ``zkgroup.export`` and ``zkgroup.groups`` draw it, and no module stands beside them."""
     assert [str(entry) for entry in wrong_folders(all_imports())] == []
     beside = {path.stem for layer in WITHIN for path in (ROOT / "zkgroup" / layer).glob("*.py")}
     assert beside == {"__init__", "model", "scope", "shell"}
