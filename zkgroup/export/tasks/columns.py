@@ -118,7 +118,7 @@ class Columns:
         key, bad_keys = _decoded(list(map(Message.key, messages)) if keys else [None] * count, self._layout.key)
         value, bad_values = _decoded(list(map(Message.value, messages)), self._layout.value)
         columns = [
-            _numbers(pa.int64(), "q", list(map(Message.offset, messages))),
+            _numbers(pa.int64(), "q", _offsets(messages)),
             *_times(list(map(Message.timestamp, messages)))[: 3 if self._layout.version > 1 else 2],
             *key,
             *value,
@@ -128,6 +128,13 @@ class Columns:
             columns.insert(0, _numbers(pa.int32(), "i", array("i", [partition]) * count))
         bad = len(bad_keys | bad_values | bad_heads) if bad_keys or bad_values or bad_heads else 0
         return pa.RecordBatch.from_arrays(columns, schema=self.schema), bad
+
+
+def _offsets(messages: Sequence[Message]) -> Sequence[int]:
+    """The messages' offsets, which rise: where none is left out, they are counted instead of asked for."""
+    first, last = cast("int", messages[0].offset()), cast("int", messages[-1].offset())
+    count = range(first, last + 1)
+    return count if len(count) == len(messages) else cast("list[int]", list(map(Message.offset, messages)))
 
 
 def _decoded(values: list[bytes | None], kind: Format) -> tuple[list[Any], set[int]]:
