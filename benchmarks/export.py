@@ -12,7 +12,9 @@ import random
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Self
 
 from benchmarks.consume import Bench
 from benchmarks.measure import ZKGROUP, Row, in_turn, run
@@ -38,12 +40,13 @@ spark = (SparkSession.builder.master(master).config("spark.ui.enabled", "false")
     .config("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MILLIS").getOrCreate())
 spark.sparkContext.setLogLevel("ERROR")
 for number in range(int(jobs)):
+    sys.stdin.readline()  # whole processes get none, and do not wait
     began = time.monotonic()
     read = (spark.read.format("kafka").option("kafka.bootstrap.servers", bootstrap).option("subscribe", topic)
         .option("startingOffsets", "earliest").option("endingOffsets", "latest").load())
     columns = "topic", "partition", "offset", "timestamp", "timestampType", "key", "value"
     read.select(*columns).write.parquet(f"{out}/{number}")
-    print(f"job {time.monotonic() - began:.3f}")
+    print(f"job {time.monotonic() - began:.3f}", flush=True)
 if int(jobs) > 1:
     assert spark.read.parquet(f"{out}/0").count() == int(wanted)
 """
@@ -59,10 +62,11 @@ from zkgroup.servers.zookeeper import ZooKeeperSettings
 bootstrap, connect, topic, out, group, master, jobs, wanted = sys.argv[1:]
 with SparkJobs(master, {}) as spark, Registry(ZooKeeperSettings(connect), 30.0) as registry:
     for number in range(int(jobs)):
+        sys.stdin.readline()
         began = time.monotonic()
         request = ExportRequest(f"{group}-{number}", Path(out, str(number)), (topic,), begin="earliest")
         rows = run_export(request, registry, lambda: KafkaSettings(bootstrap), runner=lambda: nullcontext(spark))
-        print(f"job {time.monotonic() - began:.3f}")
+        print(f"job {time.monotonic() - began:.3f}", flush=True)
         assert sum(row.rows for row in rows) == int(wanted)
 """
 
@@ -96,9 +100,10 @@ def copy(job):
 os.makedirs(out, exist_ok=True)
 with multiprocessing.Pool(int(cores)) as pool:
     for number in range(int(jobs)):
+        sys.stdin.readline()
         began = time.monotonic()
         rows = sum(pool.map(copy, [(number, partition) for partition in range(int(partitions))], chunksize=1))
-        print(f"job {time.monotonic() - began:.3f}")
+        print(f"job {time.monotonic() - began:.3f}", flush=True)
         assert rows == int(wanted)
 """
 
@@ -110,8 +115,8 @@ def limit(bench: Bench, rounds: int, messages: int) -> Row:
 
 def _limit(exports: _Exports, rounds: int, messages: int) -> Row:
     row = Row(f"export {messages:,} × 100 B, warm job", "a bare loop", "s", "less", 0.8)
-    row.theirs, row.ours = exports.bare(rounds), exports.our_warm(rounds)
-    return row
+    with exports.bare(rounds) as theirs, exports.our_warm(rounds) as ours:
+        return in_turn(row, rounds, theirs.job, ours.job)
 
 
 def export(bench: Bench, rounds: int, messages: int) -> list[Row]:
@@ -126,8 +131,8 @@ def export(bench: Bench, rounds: int, messages: int) -> list[Row]:
             in_turn(Row(f"{work}, whole process", f"Spark {PEER}", "s", "less", goal), rounds, peer.whole, peer.ours)
         )
         warm = Row(f"{work}, warm job", f"Spark {PEER}", "s", "less", goal)
-        warm.theirs, warm.ours = peer.warm(rounds), peer.our_warm(rounds)
-        rows.append(warm)
+        with peer.warm(rounds) as theirs, peer.our_warm(rounds) as ours:
+            rows.append(in_turn(warm, rounds, theirs.job, ours.job))
         if size == 100:
             rows += [_limit(peer, rounds, count), *_scaling(bench, peer, topic, count, rounds)]
     return rows
@@ -136,9 +141,11 @@ def export(bench: Bench, rounds: int, messages: int) -> list[Row]:
 def _scaling(bench: Bench, exports: _Exports, topic: str, count: int, rounds: int) -> list[Row]:
     wide = _Exports(bench, fill(bench, count, 100, MANY), count, "", "")
     cores = Row(f"export {count:,} × 100 B, {CORES} cores", "zkgroup on 1 core", "s", "less", 1.5)
-    cores.theirs, cores.ours = exports.our_warm(rounds, "local[1]"), exports.our_warm(rounds)
+    with exports.our_warm(rounds, "local[1]") as one, exports.our_warm(rounds) as all_of_them:
+        in_turn(cores, rounds, one.job, all_of_them.job)
     many = Row(f"export {count:,} × 100 B, {MANY} partitions", f"zkgroup, {PARTITIONS} partitions", "s", "less", 0.5)
-    many.theirs, many.ours = list(cores.ours), wide.our_warm(rounds)
+    with exports.our_warm(rounds) as few, wide.our_warm(rounds) as lots:
+        in_turn(many, rounds, few.job, lots.job)
     nothing = Row(f"export, nothing new, {MANY} partitions", f"{NOTHING_NEW:g} s", "s", "less", 1)
     caught_up = wide.command()
     run(caught_up)
@@ -146,8 +153,45 @@ def _scaling(bench: Bench, exports: _Exports, topic: str, count: int, rounds: in
     return [cores, many, nothing]
 
 
+class _Warm:
+    """A process that stays, and does a job whenever it is asked for one: so that two of them take turns. What it has
+    written to ``out`` goes when it ends."""
+
+    def __init__(self, command: list[str], out: Path, env: Mapping[str, str] | None = None) -> None:
+        self._out = out
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **(env or {})},
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is not None:
+            self._process.kill()
+        self._process.communicate()
+        shutil.rmtree(self._out, ignore_errors=True)
+        if kind is None and self._process.returncode != 0:
+            raise SystemExit(f"a process of warm jobs ended with {self._process.returncode}")
+
+    def job(self) -> float:
+        """Seconds for the next job."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        for line in self._process.stdout:
+            if line.startswith("job "):
+                return float(line.removeprefix("job "))
+        raise SystemExit(f"a process of warm jobs ended with {self._process.wait()}")
+
+
 class _Exports:
-    """Exports of one topic by either; every one into a folder of its own, which goes afterwards."""
+    """Exports of one topic by either; every one into a folder of its own, which goes before the next."""
 
     def __init__(self, bench: Bench, topic: str, count: int, python: str, jars: str) -> None:
         self._bench = bench
@@ -156,10 +200,10 @@ class _Exports:
         self._python = python
         self._jars = jars
         self._master = f"local[{CORES}]"
+        self._outs = 0
 
-    def _job(self, jobs: int) -> list[str]:
-        out = str(self._out())
-        arguments = (self._bench.sandbox.bootstrap, self._topic, out, self._master, str(jobs), self._jars)
+    def _job(self, jobs: int, out: Path) -> list[str]:
+        arguments = (self._bench.sandbox.bootstrap, self._topic, str(out), self._master, str(jobs), self._jars)
         return [self._python, "-c", _PEER_JOB, *arguments, str(self._count)]
 
     def _out(self) -> Path:
@@ -167,13 +211,19 @@ class _Exports:
         shutil.rmtree(out, ignore_errors=True)
         return out
 
+    def _out_beside(self) -> Path:
+        """A folder that stays while others are at work."""
+        self._outs += 1
+        return self._bench.folder / f"warm-{self._topic}-{self._outs}"
+
     def whole(self) -> float:
         """Seconds for the peer's process."""
-        return run(self._job(1), env=_environment(self._python)).seconds
+        return run(self._job(1, self._out()), env=_environment(self._python)).seconds
 
-    def warm(self, rounds: int) -> list[float]:
-        """Seconds for each of the peer's jobs but the first."""
-        return _jobs(run(self._job(rounds + 1), env=_environment(self._python)).output)[1:]
+    def warm(self, rounds: int) -> _Warm:
+        """The peer's jobs, in a Spark that runs; one more than ``rounds``."""
+        out = self._out_beside()
+        return _Warm(self._job(rounds + 1, out), out, _environment(self._python))
 
     def command(self) -> list[str]:
         """``zkgroup export`` of everything, by a group of its own, to a folder of its own."""
@@ -186,20 +236,18 @@ class _Exports:
         """Seconds for ``zkgroup export``."""
         return run(self.command()).seconds
 
-    def our_warm(self, rounds: int, master: str | None = None) -> list[float]:
-        """Seconds for each export but the first in a Spark that runs."""
-        arguments = [self._bench.sandbox.bootstrap, self._bench.sandbox.connect, self._topic, str(self._out())]
+    def our_warm(self, rounds: int, master: str | None = None) -> _Warm:
+        """Our exports, in a Spark that runs."""
+        out = self._out_beside()
+        arguments = [self._bench.sandbox.bootstrap, self._bench.sandbox.connect, self._topic, str(out)]
         arguments += [self._bench.group(), master or self._master, str(rounds + 1), str(self._count)]
-        return _jobs(run([sys.executable, "-c", _OUR_JOB, *arguments]).output)[1:]
+        return _Warm([sys.executable, "-c", _OUR_JOB, *arguments], out)
 
-    def bare(self, rounds: int) -> list[float]:
-        """Seconds for each of the bare loop's jobs but the first."""
-        arguments = [self._bench.sandbox.bootstrap, self._topic, str(self._out()), str(CORES), str(PARTITIONS)]
-        return _jobs(run([sys.executable, "-c", _BARE_JOB, *arguments, str(rounds + 1), str(self._count)]).output)[1:]
-
-
-def _jobs(output: str) -> list[float]:
-    return [float(line.removeprefix("job ")) for line in output.splitlines() if line.startswith("job ")]
+    def bare(self, rounds: int) -> _Warm:
+        """The bare loop's jobs."""
+        out = self._out_beside()
+        arguments = [self._bench.sandbox.bootstrap, self._topic, str(out), str(CORES), str(PARTITIONS)]
+        return _Warm([sys.executable, "-c", _BARE_JOB, *arguments, str(rounds + 1), str(self._count)], out)
 
 
 def _environment(python: str) -> dict[str, str]:

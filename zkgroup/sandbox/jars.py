@@ -158,27 +158,14 @@ def _download_lock(parent: Path, version: str) -> Iterator[None]:
 
 
 def _download(wanted: Release, folder: Path) -> None:
-    java = find_java()
     for left_over in folder.parent.glob("tmp-*"):  # of a process that died: this one holds the lock
         shutil.rmtree(left_over, ignore_errors=True)
     work = Path(tempfile.mkdtemp(prefix="tmp-", dir=folder.parent))
     ivy_cache = folder.parent / "ivy"  # kept after a failure, so that the next try goes on from there
     try:
-        (work / "ivy.xml").write_text(_ivy_file(wanted), encoding="utf-8")
-        command = [
-            str(java),
-            *QUICK,
-            *_proxy_options(os.environ),
-            "-cp",
-            pyspark_class_path("ivy-"),
-            "org.apache.ivy.Main",
-            *("-ivy", str(work / "ivy.xml")),
-            *("-cache", str(ivy_cache)),
-            *_settings_options(),
-            "-warn",
-            *("-retrieve", str(work / "jars" / "[artifact]-[revision](-[classifier]).[ext]")),
-        ]
-        _run_ivy(command, wanted)
+        modules = (("org.apache.kafka", wanted.artifact, wanted.version), *wanted.extra)
+        if why := retrieve(modules, work, ivy_cache):
+            raise _failed(wanted, why)
         if not (work / "jars" / f"{wanted.artifact}-{wanted.version}.jar").is_file():
             raise _failed(wanted, "Ivy ended well but left no broker's jar")
         (work / "jars").rename(folder)
@@ -187,10 +174,42 @@ def _download(wanted: Release, folder: Path) -> None:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _ivy_file(wanted: Release) -> str:
-    modules = (("org.apache.kafka", wanted.artifact, wanted.version), *wanted.extra)
+def retrieve(modules: Sequence[tuple[str, str, str]], work: Path, cache: Path, *, alone: bool = False) -> str | None:
+    """Have Ivy lay the jars of ``modules`` (organisation, name, revision) into ``work/jars``, with all that they need
+    unless they are to be ``alone``; why it failed, if it did."""
+    (work / "ivy.xml").write_text(_ivy_file(modules, alone=alone), encoding="utf-8")
+    command = [
+        str(find_java()),
+        *QUICK,
+        *_proxy_options(os.environ),
+        "-cp",
+        pyspark_class_path("ivy-"),
+        "org.apache.ivy.Main",
+        *("-ivy", str(work / "ivy.xml")),
+        *("-cache", str(cache)),
+        *_settings_options(),
+        "-warn",
+        *("-retrieve", str(work / "jars" / "[artifact]-[revision](-[classifier]).[ext]")),
+    ]
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=DOWNLOAD_TIMEOUT,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            env=childs_environment(),
+        )
+    except subprocess.TimeoutExpired:
+        return f"not done after {DOWNLOAD_TIMEOUT:.0f} s"
+    return ivy_reason(done.stdout + done.stderr) if done.returncode != 0 else None
+
+
+def _ivy_file(modules: Sequence[tuple[str, str, str]], *, alone: bool) -> str:
+    conf = 'conf="default->master" transitive="false"' if alone else 'conf="default->default"'
     dependencies = "\n".join(
-        f'    <dependency org="{org}" name="{name}" rev="{rev}" conf="default->default"/>' for org, name, rev in modules
+        f'    <dependency org="{org}" name="{name}" rev="{rev}" {conf}/>' for org, name, rev in modules
     )
     return f"""<ivy-module version="2.0">
   <info organisation="zkgroup" module="sandbox"/>
@@ -222,23 +241,6 @@ def _proxy_options(environment: os._Environ[str] | dict[str, str]) -> list[str]:
             options.append(f"-D{scheme}.proxyHost={url.hostname}")
             options.append(f"-D{scheme}.proxyPort={url.port or 80}")
     return options
-
-
-def _run_ivy(command: Sequence[str], wanted: Release) -> None:
-    try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            timeout=DOWNLOAD_TIMEOUT,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            env=childs_environment(),
-        )
-    except subprocess.TimeoutExpired:
-        raise _failed(wanted, f"not done after {DOWNLOAD_TIMEOUT:.0f} s") from None
-    if done.returncode != 0:
-        raise _failed(wanted, ivy_reason(done.stdout + done.stderr))
 
 
 def _failed(wanted: Release, why: str) -> ZkgroupError:

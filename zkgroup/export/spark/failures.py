@@ -48,7 +48,7 @@ def start_failure(master: str, log: str, why: str, keep: Callable[[], str]) -> Z
     found = re.search(r"(?:Exception|Error)(?: in thread)?[^:\n]*: (.+)", log)
     raised = [line.partition(": ")[2] for line in _RAISED.findall(why)]
     said = found[1] if found else (raised or why.splitlines() or ["no reason was given"])[0]
-    return UsageError(f"Spark does not start on {master}: {said[:_LINE]}", f"its log: {keep()}")
+    return UsageError(f"Spark does not start on {master}: {said[:_LINE].rstrip('. ')}", f"its log: {keep()}")
 
 
 def silent_master(master: str, timeout: float, kept: str) -> ZkgroupError:
