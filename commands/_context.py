@@ -16,7 +16,7 @@ from zkgroup.config import ConnectionSettings, ConsumerConfig, load_consumer_con
 from zkgroup.errors import UnreachableError, UsageError
 
 from ._errors import say
-from ._options import Given
+from ._given import Given
 from ._pasting import completed
 from ._signals import nothing_begun
 

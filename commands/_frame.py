@@ -20,8 +20,9 @@ from zkgroup.errors import UsageError
 from ._checking import is_check, say_unknown
 from ._completing import COMPLETE_VARIABLE, LINE_VARIABLE, answer
 from ._errors import PROGRAM, exit_code_for
+from ._given import Given
 from ._logging import configure_logging
-from ._options import CONNECTION, LOGGING, Given, connection_parameters, logging_parameters
+from ._options import CONNECTION, LOGGING, connection_parameters, logging_parameters
 from ._pasting import completed
 from ._security_options import SECURITY_TITLES
 from ._shells import answer_to

@@ -7,7 +7,7 @@ import logging
 import sys
 import time
 
-from ._options import Given
+from ._given import Given
 from ._pasting import completed
 from ._text import one_line
 

@@ -1,21 +1,21 @@
-"""Options that many commands share, and what the command line gave of them.
+"""Options that many commands share.
 
 The connection options stand before or after a command's name. They are declared once, here, and added to every command
-that connects; what was given, on either side, is collected in ``Given`` (the context's object).
+that connects; what was given, on either side, is collected in ``Given``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, TypeAlias
 
 import typer
 
-from zkgroup.config.layers import ENV_AUTH_FILE, ENV_CLUSTER, ENV_TIMEOUT, ENV_ZOOKEEPER, Flags
+from zkgroup.config.layers import ENV_AUTH_FILE, ENV_CLUSTER, ENV_TIMEOUT, ENV_ZOOKEEPER
 
 from ._completing import complete_cluster, complete_group, complete_topic
+from ._given import Given
 from ._render import Output
-from ._security_options import SECURITY_FIELDS, security_parameters
+from ._security_options import security_parameters
 
 CONNECTION: Final = "Connection (before or after the command's name)"
 LOGGING: Final = "Messages"
@@ -35,26 +35,6 @@ TopicsOption: TypeAlias = Annotated[
         autocompletion=complete_topic,
     ),
 ]
-
-
-@dataclass
-class Given:
-    """What the command line gave of the shared options, collected while it is parsed."""
-
-    values: dict[str, list[Any]] = field(default_factory=dict)
-    verbosity: int = 0
-    quiet: bool = False
-
-    def add(self, name: str, values: list[Any]) -> None:
-        """Remember values in the order they were written."""
-        self.values.setdefault(name, []).extend(values)
-
-    @property
-    def flags(self) -> Flags:
-        """For the layering of settings."""
-        given = {name: tuple(values) for name, values in self.values.items()}
-        security = {name: tuple(map(str, given.pop(name))) for name in SECURITY_FIELDS if name in given}
-        return Flags(**given, security=security)
 
 
 def _collect(ctx: typer.Context, param: typer.CallbackParam, value: Any) -> Any:

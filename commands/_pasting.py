@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from ._options import Given
+from ._given import Given
 
 #: Options that say where the servers are, as a person would write them. No user, password or key is among them.
 _PLACES: Final = {

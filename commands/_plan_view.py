@@ -14,7 +14,7 @@ import typer
 from zkgroup.words import counted, listed
 
 from ._context import warn
-from ._options import Given
+from ._given import Given
 from ._render import Output, format_rows, print_object, print_rows
 from ._text import escape
 

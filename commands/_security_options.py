@@ -13,7 +13,6 @@ from zkgroup.config.security import BROKERS, SETTINGS, Setting
 from ._completing import offer
 
 _TITLE: Final = "Security of {} (before or after the command's name)"
-SECURITY_FIELDS: Final = tuple(setting.field for setting in SETTINGS)
 #: The sections of help that these options stand in.
 SECURITY_TITLES: Final = tuple(_TITLE.format(whose) for whose in ("brokers", "ZooKeeper"))
 _METAVARS: Final = {"file": "FILE", "secret": "FILE", "text": "TEXT"}

@@ -12,7 +12,7 @@ from typing import TextIO
 
 import typer
 
-from ._options import Given
+from ._given import Given
 from ._text import one_line
 
 #: Work that is done sooner needs no word.

@@ -15,8 +15,9 @@ from zkgroup.errors import NotFoundError, UsageError, VerificationError, Zkgroup
 from zkgroup.words import counted
 
 from ._context import connection, open_registry
+from ._given import Given
 from ._looking import brokers_of
-from ._options import Given, OutputOption
+from ._options import OutputOption
 from ._render import print_rows
 
 if TYPE_CHECKING:

@@ -29,7 +29,8 @@ from ._export_layout import (
 )
 from ._export_looking import show_lake, show_status
 from ._export_progress import ProgressBar
-from ._options import Given, OutputOption
+from ._given import Given
+from ._options import OutputOption
 from ._render import Output, Row, print_rows
 from ._working import rewrites
 

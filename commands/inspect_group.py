@@ -25,8 +25,9 @@ from ._checking import (
 )
 from ._completing import complete_finding, complete_group
 from ._context import warn
+from ._given import Given
 from ._looking import StoreOption, check_topics, look_at, look_at_all
-from ._options import Given, OutputOption, TopicsOption
+from ._options import OutputOption, TopicsOption
 from ._overview import print_overview, print_summary
 from ._pasting import completed
 from ._render import Column, Output, as_objects, iso_utc, print_object, print_rows, time_column

@@ -13,7 +13,8 @@ from zkgroup.errors import UnreachableError, UsageError
 
 from ._completing import complete_release, complete_sandbox
 from ._errors import say
-from ._options import Given, OutputOption
+from ._given import Given
+from ._options import OutputOption
 from ._render import print_rows
 from ._sandbox_member import check_filter, run_in_foreground
 from ._signals import StopRequest, nothing_begun

@@ -192,7 +192,8 @@ def test_settings_for_another_machine(tmp_path: Path) -> None:
 
 def test_every_setting_is_an_option(tmp_path: Path) -> None:
     """The table is what the command line offers, and each reaches the settings."""
-    from zkgroup.commands._options import Given, connection_parameters
+    from zkgroup.commands._given import Given
+    from zkgroup.commands._options import connection_parameters
 
     offered = {option for parameter in connection_parameters() for option in parameter.opts}
     assert {setting.option for setting in SETTINGS} <= offered
