@@ -125,17 +125,18 @@ def joining(group: str) -> ConsumerConfig:
     return ConsumerConfig(group_id=group, auto_commit_enable=False, rebalance_backoff_ms=300, rebalance_max_retries=20)
 
 
-def abort(kafka: KafkaSettings, topic: str, count: int) -> None:
-    """A transaction that is not committed: so many messages in partition 0, and its marker, which the coordinator
-    writes after it has answered."""
+def committed_end(kafka: KafkaSettings, topic: str) -> int:
+    """Where partition 0 ends for those who read what is committed: a marker moves it, and coordinators write that after
+    they have answered."""
     partition = TopicPartition(topic, 0)
+    found = log_offsets(kafka, [partition], 10, read_committed=True)[partition]
+    assert isinstance(found, LogRange), found
+    return found.end
 
-    def end() -> object:
-        found = log_offsets(kafka, [partition], 10, read_committed=True)[partition]
-        return found.end if isinstance(found, LogRange) else found
 
-    before = end()
-    assert isinstance(before, int)
+def abort(kafka: KafkaSettings, topic: str, count: int) -> None:
+    """A transaction that is not committed: so many messages in partition 0, and its marker."""
+    before = committed_end(kafka, topic)
     client = producer(kafka, transactional_id=f"aborting-{topic}")
     client.init_transactions(30)
     client.begin_transaction()
@@ -143,7 +144,7 @@ def abort(kafka: KafkaSettings, topic: str, count: int) -> None:
         client.produce(topic, b"aborted", partition=0)
     client.flush(30)
     client.abort_transaction(30)
-    wait_until(lambda: end() == before + count + 1, 20, "the marker is written")
+    wait_until(lambda: committed_end(kafka, topic) == before + count + 1, 20, "the marker is written")
 
 
 class InProcess:

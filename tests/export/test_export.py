@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from exports import files_in, messages_in, published_in
+from exports import committed_end, files_in, messages_in, published_in
 from pyspark.sql import SparkSession
 from support import wait_until
 
@@ -30,7 +30,6 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import Record, produce
 from zkgroup.servers.kafka import KafkaSettings, producer
-from zkgroup.servers.logs import LogRange, log_offsets
 
 Export = Callable[..., list[PartitionSummary]]
 Committed = Callable[..., int | None]
@@ -68,12 +67,6 @@ def test_every_message_is_there_once_across_two_exports(
     rows = rows_of(spark, tmp_path / "out")
     assert len(messages_in(tmp_path / "out")) == 3000
     assert rows == {(topic, i % 3, i // 3, record.key, record.value) for i, record in enumerate(sent)}
-
-
-def committed_end(kafka: KafkaSettings, topic: str) -> int | None:
-    """Where a reader of committed messages sees the end of partition 0: a commit is answered before it is written."""
-    found = log_offsets(kafka, [TopicPartition(topic, 0)], 10, read_committed=True)[TopicPartition(topic, 0)]
-    return found.end if isinstance(found, LogRange) else None
 
 
 def test_transactions_are_exported_as_committed_readers_see_them(

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from cli import run
-from exports import at, looked, made_again, offsets, problems, published_in, root_of
+from exports import at, committed_end, looked, made_again, offsets, problems, published_in, root_of
+from support import wait_until
 
 from zkgroup.errors import NotFoundError, RefusedError
 from zkgroup.export.lake.lake import Lake
@@ -276,6 +277,7 @@ def _three_transactions(in_process: Export, topic: str, group: str, kafka: Kafka
             client.produce(topic, b"%d" % n, partition=0, timestamp=NOON + n)
         client.flush(30)
         client.commit_transaction(30)
+        wait_until(lambda end=first + 10: committed_end(kafka, topic) == end, 20, "the marker is written")
         in_process(group, topic, layout=layout, until=at(topic, first + 10))
 
 

@@ -106,6 +106,22 @@ def test_a_job_that_fails_is_told_in_one_line(text: str, kind: type[ZkgroupError
     assert "\n" not in error.message
 
 
+def test_a_client_whose_reason_stands_behind_its_error_is_told_by_that() -> None:
+    """As that of Kubernetes, where its server cannot be reached."""
+    log = (
+        "io.fabric8.kubernetes.client.KubernetesClientException: An error has occurred.\n"
+        "\tat io.fabric8.kubernetes.client.KubernetesClientException.launderThrowable(KubernetesClientException.java)\n"
+        "Caused by: java.io.IOException: Connection refused: /127.0.0.1:1\n"
+        "Caused by: java.net.ConnectException: Connection refused\n"
+    )
+    error = start_failure("k8s://https://127.0.0.1:1", log, "it ended", lambda: "/tmp/log")
+    assert error.exit_code == 3
+    assert error.message == (
+        "the Spark master k8s://https://127.0.0.1:1 does not answer as one: IOException: Connection refused: "
+        "/127.0.0.1:1"
+    )
+
+
 def test_a_spark_that_has_no_log_is_told_by_what_it_raised() -> None:
     """That of spark-submit writes where it was told to."""
     why = (
@@ -115,7 +131,7 @@ def test_a_spark_that_has_no_log_is_told_by_what_it_raised() -> None:
     )
     error = start_failure("spark://a:1", "", why, lambda: "elsewhere")
     assert (
-        error.message == "Spark does not start on spark://a:1: [INVALID_EXECUTOR_MEMORY] Executor memory is too small."
+        error.message == "Spark does not start on spark://a:1: [INVALID_EXECUTOR_MEMORY] Executor memory is too small"
     )
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cli import run
 from export_points import driven
-from exports import joining, messages_in, published_in
+from exports import committed_end, joining, messages_in, published_in
 from resets import drop_messages
+from support import wait_until
 
 from zkgroup.errors import RefusedError
 from zkgroup.export.checks.verify import VerifyRow, verify
@@ -23,7 +26,7 @@ from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import add_partitions, create_topic, delete_topic
-from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.kafka import KafkaSettings, producer
 from zkgroup.servers.registry import Registry
 from zkgroup.servers.zookeeper import ZooKeeperSettings
 
@@ -281,3 +284,67 @@ def test_an_offset_behind_the_logs_end_keeps_no_other_partition_waiting(scene: S
     assert [row.problem for row in verify(scene.lake) if row.problem] == []
     found = [(row["partition"], row["offset"]) for row in messages_in(scene.out)]
     assert sorted(found) == [(number, offset) for number in range(2) for offset in range(12)]
+
+
+def killed(scene: Scene, short: ZooKeeperSettings, point: str, **wish: Any) -> None:
+    """The first export of the group is SIGKILLed there."""
+    wish = {"group": scene.group, "topics": [scene.topic], "out": scene.out, "begin": "earliest", **wish}
+    assert driven(short, scene.kafka, kill_at=point, **wish)[0] == -9
+
+
+def test_who_goes_on_may_accept_what_was_not_accepted_before(scene: Scene, short: ZooKeeperSettings) -> None:
+    """Retention has taken planned messages since a kill: the same command with the answer goes on, and records it."""
+    killed(scene, short, "plan in place")
+    drop_messages(scene.kafka, scene.first, 5)
+    (*_, gap), rows = scene.told(begin="earliest", skip_lost=True)
+    gone = "5 offsets of 0 to 9 were deleted while they were read"
+    assert gap == f"{scene.first}: {gone} and are not exported (retention)"
+    assert sorted(rows) == [0, 1]
+    found, _ = [row for row in verify(scene.lake) if row.problem is None]
+    assert (found.start, found.end, found.rows, found.gaps) == (0, 10, 5, 5)
+
+
+def test_what_is_advised_of_planned_messages_that_are_gone_records_them(scene: Scene, short: ZooKeeperSettings) -> None:
+    """Also where no offset of the group's tells where its export was to begin: the run that knew it is dropped."""
+    killed(scene, short, "plan in place")
+    drop_messages(scene.kafka, scene.first, 5)
+    with pytest.raises(RefusedError) as raised:
+        scene.told(begin="earliest")
+    second = TopicPartition(scene.topic, 1)
+    assert f"with --from {scene.topic}:0=0,{scene.topic}:1=0: no offset" in str(raised.value.remedy)
+    places = Bound("offsets", offsets={scene.first: 0, second: 0})
+    lines, _ = scene.told(begin=places, skip_lost=True)
+    assert lines == [f"{scene.first}: offsets 0 to 4 are not exported (retention)"]
+    assert scene.skipped() == [("retention", 0, 5)]
+
+
+def test_a_lake_whose_only_run_was_withdrawn_is_empty(scene: Scene, short: ZooKeeperSettings) -> None:
+    """Its documents are no messages: what a group that was moved meanwhile passes over is told as in a new folder."""
+    killed(scene, short, "decided")
+    scene.commit(scene.group, {scene.first: 5})
+    with pytest.raises(RefusedError, match="was moved by somebody else"):
+        scene.told(begin="earliest")
+    scene.told(settle="withdraw")
+    lines, _ = scene.told(begin="earliest")
+    assert [line.partition(": what group")[0] for line in lines] == [f"{scene.out} is empty"]
+
+
+@pytest.mark.parametrize(("minutes", "lines"), [(20, 1), (1, 0)])
+def test_a_transaction_that_nobody_ends_is_told(scene: Scene, minutes: int, lines: int) -> None:
+    """Behind it nothing is exported, which looks as if there were nothing; others end by themselves in time."""
+    up_to(scene, 10)
+    client = producer(scene.kafka, transactional_id=scene.topic)
+    client.init_transactions(30)
+    client.begin_transaction()
+    since = (int(time.time()) - 60 * minutes) * 1000
+    for _ in range(3):
+        client.produce(scene.topic, b"open", partition=0, timestamp=since)
+    client.flush(30)
+    told, _ = scene.told()
+    assert len(told) == lines
+    for line in told:
+        at = datetime.fromtimestamp(since / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        assert line.startswith(f"{scene.first}: 3 offsets from 10 on wait for a transaction that is open since {at}: ")
+    client.abort_transaction(30)
+    wait_until(lambda: committed_end(scene.kafka, scene.topic) == 14, 20, "the marker is written")
+    assert scene.told()[0] == []

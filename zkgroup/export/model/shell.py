@@ -31,11 +31,13 @@ def export_command(destination: Destination, options: str, group: str | None = N
 
 def filling(ranges: Mapping[TopicPartition, Interval]) -> str:
     """The options of a backfill of these offsets."""
-    begin, end = (
-        ",".join(f"{topic}:{number}={edges[side]}" for (topic, number), edges in sorted(ranges.items()))
-        for side in (0, 1)
-    )
-    return f"--backfill --from {quoted(begin)} --until {quoted(end)}"
+    begin, end = (places({key: edges[side] for key, edges in ranges.items()}) for side in (0, 1))
+    return f"--backfill --from {begin} --until {end}"
+
+
+def places(offsets: Mapping[TopicPartition, int]) -> str:
+    """Offsets, as ``--from`` and ``--until`` take them."""
+    return quoted(",".join(f"{topic}:{number}={offset}" for (topic, number), offset in sorted(offsets.items())))
 
 
 def _named(destination: Destination) -> str:

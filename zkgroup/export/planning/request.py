@@ -61,6 +61,11 @@ class ExportRequest:
     range_messages: int = RANGE_MESSAGES
 
     @property
+    def skip_deleted(self) -> bool:
+        """Whether what retention takes away while it is read is a recorded gap."""
+        return self.skip_lost or self.policies.expired == "earliest"
+
+    @property
     def start(self) -> Bound:
         """``begin`` as a bound."""
         match self.begin:

@@ -42,7 +42,7 @@ def run_plan_of(
         target_bytes=request.target_bytes,
         range_messages=request.range_messages,
         max_bytes=request.max_bytes,
-        skip_deleted=request.skip_lost or request.policies.expired == "earliest",
+        skip_deleted=request.skip_deleted,
         record_unexplained=request.record_unexplained,
         topics={topic: identity for topic, identity in known.items() if any(p.partition.topic == topic for p in parts)},
         partitions=parts,

@@ -24,7 +24,7 @@ from zkgroup.export.lake.leftovers import has_garbage, remove_garbage
 from zkgroup.export.lake.overlap import refuse_overlap
 from zkgroup.export.model.documents import decode_pointer
 from zkgroup.export.model.layout import LayoutWish, parse_compression
-from zkgroup.export.model.rundata import Pointer, RunPlan, TopicIdentity
+from zkgroup.export.model.rundata import Pointer, RunPlan, TopicIdentity, now_ms
 from zkgroup.export.model.words import ExportPlan, OffsetRange, PartitionFacts
 from zkgroup.export.planning.beginnings import NoOffsetError
 from zkgroup.export.planning.bounds import notes_on, refuse_backwards, refuse_unknown
@@ -35,6 +35,7 @@ from zkgroup.export.planning.plan import in_no_file, make_plan
 from zkgroup.export.planning.renamed import refuse_renamed_in_place
 from zkgroup.export.planning.request import DEFAULT_TARGET_BYTES, ExportRequest, Settle
 from zkgroup.export.planning.run_plan import run_plan_of
+from zkgroup.export.planning.waiting import standing_still
 from zkgroup.export.runs.claim import ExportClaim
 from zkgroup.export.runs.neighbours import binding_layout
 from zkgroup.export.runs.settling import forget
@@ -188,6 +189,7 @@ class _Export:
         )
         if state == "planned":
             self._require_spark()
+            run.accept(deleted=request.skip_deleted, unexplained=request.record_unexplained)
             self._tell(passed_over(left.partitions))  # whoever planned it may have told nobody any more
         rows = summaries_of(None, run.carry_out(resumed=True))
         self.besides = besides
@@ -282,6 +284,8 @@ class _Export:
         plan = self._decide(facts, identities, tags, book, isolation)
         fills = request.backfill
         notes = notes_on(request.start, request.until, facts, plan, fills=fills, by_segments=has_no_time_index(kafka))
+        if isolation == "read_committed" and not fills:
+            notes += standing_still(kafka, facts, registry.timeout, now_ms())
         plan = replace(plan, notes=tuple(notes))
         refuse_overlap(self._lake, in_no_file(plan.partitions, fills=fills), tags, request.group, fills=fills)
         if not request.backfill:
@@ -306,7 +310,7 @@ class _Export:
                 f"{self._lake.store.uri} holds {listed(strangers)}, which no export has written: readers may take that "
                 "for data of the lake, and --verify will name it"
             )
-        if not (request.backfill or self._lake.groups()):
+        if not (request.backfill or last.coverage or any(one.coverage for one in book.others.values())):
             self._tell(beginning(self._lake.store.uri, request.group, plan.partitions, facts))
         cleanup = group.cleanup(identities, kafka, registry.timeout) if plan.ranges else {}
         known = {

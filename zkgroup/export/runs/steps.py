@@ -86,6 +86,15 @@ class ExportRun:
             )
         return cls(claim, lake, plan, pointer, surroundings)
 
+    def accept(self, *, deleted: bool, unexplained: bool) -> None:
+        """Take along what whoever goes on with the run accepts, beside what was accepted as it was planned."""
+        plan = self.plan
+        self.plan = replace(
+            plan,
+            skip_deleted=plan.skip_deleted or deleted,
+            record_unexplained=plan.record_unexplained or unexplained,
+        )
+
     # --- going forward ----------------------------------------------------------------------------------------------
 
     def carry_out(self, *, resumed: bool) -> Manifest:

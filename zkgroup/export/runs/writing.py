@@ -13,6 +13,7 @@ from zkgroup.export.lake.lake import Lake
 from zkgroup.export.model.documents import encode_log
 from zkgroup.export.model.layout import parse_compression
 from zkgroup.export.model.rundata import RunPlan
+from zkgroup.export.model.shell import PARTITIONS, places
 from zkgroup.export.model.words import PartitionPlan
 from zkgroup.export.planning.plan import pack, task_size
 from zkgroup.export.runs.assembling import Written, assemble, ranges_of
@@ -95,10 +96,14 @@ def _refusal(plan: RunPlan, kafka: KafkaSettings, timeout: float, met: OffsetOut
     with contextlib.suppress(UnreachableError):
         logs = log_offsets(kafka, [part.partition for part in parts], timeout)
     starts = {partition: found.start for partition, found in logs.items() if isinstance(found, LogRange)}
-    return RefusedError(
-        overtaken(parts, starts) or met.message,
-        "--on-expired earliest (or --skip-lost) goes on where the log starts, and records what is gone",
-    )
+    remedy = "--on-expired earliest (or --skip-lost) goes on where the log starts, and records what is gone"
+    # Where no offset tells of it, the next plan would begin behind that, and say nothing.
+    untold = [part for part in plan.partitions if plan.kind == "backfill" or part.committed is None]
+    if any(part.start < starts.get(part.partition, 0) for part in untold):
+        begins = {part.partition: part.start for part in reversed(untold)}
+        if len(begins) <= PARTITIONS:
+            remedy += f", with --from {places(begins)}: no offset of the group's tells where that began"
+    return RefusedError(overtaken(parts, starts) or met.message, remedy)
 
 
 def overtaken(parts: Iterable[PartitionPlan], starts: Mapping[TopicPartition, int]) -> str:

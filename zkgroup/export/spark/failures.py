@@ -26,6 +26,9 @@ _NO_JVM = re.compile(
 )
 _RAISED = re.compile(r"^(?:: |Caused by: )?((?:\w+\.)*\w+(?:Error|Exception): .+)$", re.MULTILINE)
 _OF_SPARK: Final = ("org.apache.spark", "py4j.", "java.", "pyspark.")
+#: Of a client whose reasons stand behind it (Kubernetes').
+_NOTHING_SAID: Final = "An error has occurred"
+_CAUSE: Final = re.compile(r"^Caused by: [\w.$]*?(\w+: .+)$", re.MULTILINE)
 #: Module → the package to install.
 _PACKAGES: Final = {"confluent_kafka": "confluent-kafka", "pyarrow": "pyarrow", "zkgroup": "zkgroup"}
 
@@ -47,6 +50,11 @@ def start_failure(master: str, log: str, why: str, keep: Callable[[], str]) -> Z
         )
     found = re.search(r"(?:Exception|Error)(?: in thread)?[^:\n]*: (.+)", log)
     raised = [line.partition(": ")[2] for line in _RAISED.findall(why)]
+    if found and found[1].rstrip(". ") == _NOTHING_SAID and (cause := _CAUSE.search(log)):
+        return UnreachableError(
+            f"the Spark master {master} does not answer as one: {cause[1][:_LINE]}",
+            f"check its address, and that it runs; Spark's log: {keep()}",
+        )
     said = found[1] if found else (raised or why.splitlines() or ["no reason was given"])[0]
     return UsageError(f"Spark does not start on {master}: {said[:_LINE].rstrip('. ')}", f"its log: {keep()}")
 
