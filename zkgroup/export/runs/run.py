@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -21,45 +21,36 @@ from zkgroup.export.lake.book import Book
 from zkgroup.export.lake.clusters import refuse_other_cluster
 from zkgroup.export.lake.lake import Lake
 from zkgroup.export.lake.leftovers import has_garbage, remove_garbage
-from zkgroup.export.lake.overlap import refuse_overlap
 from zkgroup.export.model.documents import decode_pointer
-from zkgroup.export.model.layout import LayoutWish, parse_compression
-from zkgroup.export.model.rundata import Pointer, RunPlan, TopicIdentity, now_ms
-from zkgroup.export.model.words import ExportPlan, OffsetRange, PartitionFacts
+from zkgroup.export.model.layout import parse_compression
+from zkgroup.export.model.rundata import Pointer
+from zkgroup.export.model.words import ExportPlan
 from zkgroup.export.planning.beginnings import NoOffsetError
-from zkgroup.export.planning.bounds import notes_on, refuse_backwards, refuse_unknown
-from zkgroup.export.planning.filling import ISOLATION, as_exported, plan_backfill, refuse_to_finish
+from zkgroup.export.planning.bounds import refuse_backwards
+from zkgroup.export.planning.filling import refuse_to_finish
 from zkgroup.export.planning.group import ExportGroup
-from zkgroup.export.planning.passing_over import beginning, fewer_again, passed_over, words_on
-from zkgroup.export.planning.plan import in_no_file, make_plan
-from zkgroup.export.planning.renamed import refuse_renamed_in_place
+from zkgroup.export.planning.passing_over import fewer_again, passed_over, words_on
 from zkgroup.export.planning.request import DEFAULT_TARGET_BYTES, ExportRequest, Settle
-from zkgroup.export.planning.run_plan import run_plan_of
-from zkgroup.export.planning.waiting import standing_still
 from zkgroup.export.runs.claim import ExportClaim
-from zkgroup.export.runs.neighbours import binding_layout
+from zkgroup.export.runs.planner import Planner
 from zkgroup.export.runs.settling import forget
 from zkgroup.export.runs.steps import ExportRun
 from zkgroup.export.runs.summaries import PartitionSummary, summaries_of
 from zkgroup.export.runs.surroundings import Progress, Runner, Surroundings
-from zkgroup.export.runs.transactions import holdable
 from zkgroup.export.spark.master import choose_master, refuse_if_silent, refuse_log_elsewhere
 from zkgroup.export.stores.packages import require
 from zkgroup.export.stores.store import open_store
-from zkgroup.groups.changing.permissions import refuse_unwritable
 from zkgroup.groups.changing.strangers import look_for_strangers
 from zkgroup.java import find_java
 from zkgroup.protocol import znodes
-from zkgroup.protocol.names import TopicPartition, validate_group_id, validate_topic
+from zkgroup.protocol.names import validate_group_id, validate_topic
 from zkgroup.protocol.ops import Get, Node
 from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry
-from zkgroup.servers.times import has_no_time_index
 from zkgroup.words import listed
 
 if TYPE_CHECKING:
     from zkgroup.config import ConsumerConfig
-    from zkgroup.export.runs.membership import Membership
     from zkgroup.export.spark.context import SparkJobs
 
 __all__ = ["DEFAULT_TARGET_BYTES", "ExportRequest", "PartitionSummary", "Progress", "Settle", "run_export"]
@@ -122,7 +113,7 @@ class _Export:
         self._lake = Lake(open_store(request.root))
         self._kafka = kafka
         self._warn = warn
-        self._told: set[str] = set()
+        self._planner = Planner(request, self._lake, kafka, warn)
         self.besides: tuple[str, ...] = ()  # topics that are still to be exported
         self._own_runner = runner is None
 
@@ -139,14 +130,14 @@ class _Export:
         plan: ExportPlan | None = None
         if request.settle is None and not request.adopt and not self._unfinished():
             try:
-                plan, _ = self._plan(self._registry)
+                plan, _ = self._planner.plan(self._registry)
             except NoOffsetError:
                 if request.join is None:
                     raise
                 self._require_spark()  # what the others have read they commit as they give it up
             else:
-                if not self._has_work(plan) and not has_garbage(self._lake, request.group):
-                    self._tell(words_on(plan))
+                if not self._planner.has_work(plan) and not has_garbage(self._lake, request.group):
+                    self._planner.tell(words_on(plan))
                     return summaries_of(plan, None)
                 if plan.ranges:
                     self._require_spark()
@@ -165,14 +156,16 @@ class _Export:
             cluster = claim.persist(lambda: ExportGroup(claim.registry, request.group, self._warn).cluster())
             if removed := remove_garbage(self._lake, request.group, cluster):
                 log.info("removed what %d killed exports left in %s", removed, self._lake.store.uri)
-            plan, run_plan = claim.persist(lambda: self._plan(claim.registry, cluster), asks_brokers=True)
-            self._tell(words_on(plan) if run_plan is None else [*words_on(plan), *passed_over(plan.partitions)])
+            plan, run_plan = claim.persist(
+                lambda: self._planner.plan(claim.registry, cluster, self._with.member), asks_brokers=True
+            )
+            self._planner.tell(words_on(plan) if run_plan is None else [*words_on(plan), *passed_over(plan.partitions)])
             if run_plan is None:
                 return summaries_of(plan, None)
             log.info("run %s: %d ranges of %d partitions", run_plan.run, len(plan.ranges), len(plan.partitions))
             run = ExportRun.planned(claim, self._lake, run_plan, self._with)
             manifest = run.carry_out(resumed=False)
-            self._tell(fewer_again(manifest.parts if manifest is not None else ()))
+            self._planner.tell(fewer_again(manifest.parts if manifest is not None else ()))
             summaries = summaries_of(plan, manifest)
         tell("unlocked")
         return summaries
@@ -190,25 +183,10 @@ class _Export:
         if state == "planned":
             self._require_spark()
             run.accept(deleted=request.skip_deleted, unexplained=request.record_unexplained)
-            self._tell(passed_over(left.partitions))  # whoever planned it may have told nobody any more
+            self._planner.tell(passed_over(left.partitions))  # whoever planned it may have told nobody any more
         rows = summaries_of(None, run.carry_out(resumed=True))
         self.besides = besides
         return rows
-
-    def _tell(self, words: Iterable[str]) -> None:
-        for line in words:
-            self._once(line)
-
-    def _once(self, line: str) -> None:
-        """A warning of the planning, which looks twice and more: told by the first look."""
-        if line not in self._told:
-            self._told.add(line)
-            self._warn(line)
-
-    def _has_work(self, plan: ExportPlan) -> bool:
-        """Whether there is anything to read, to commit, or to record. What other members have read is recorded when
-        there is something else: for that alone nobody joins them."""
-        return plan.moves or (plan.passes_over and self._request.join is None)
 
     def _unfinished(self) -> bool:
         """Whether a run of the group is under way, or was left."""
@@ -245,85 +223,10 @@ class _Export:
         self._with.passed("adopted")
         return [row for manifest in made for row in summaries_of(None, manifest)]
 
-    # --- the plan ---------------------------------------------------------------------------------------------------
-
-    def _plan(self, registry: Registry, cluster: str | None = None) -> tuple[ExportPlan, RunPlan | None]:
-        """What there is to do now; with ``cluster`` also as the plan of a run, if there is anything."""
-        request, kafka = self._request, self._kafka()
-        group = ExportGroup(registry, request.group, self._once)
-        if request.backfill:
-            kafka = as_exported(self._lake, request.group, kafka, self._once)
-        isolation = kafka.properties.get(ISOLATION, "read_committed")
-        topics = group.select_topics(request.topics, request.whitelist)
-        refuse_unknown(request.start, request.until, topics)
-        if self._with.member is not None:
-            topics = self._share(self._with.member, registry, topics)
-        elif request.join is None and not request.backfill:
-            group.refuse_if_live()
-        book = Book(self._lake, request.group)
-        last = book.last
-        here = group.clusters()
-        same = request.policies.recreated == "same"
-        identities = book.as_known(group.identities(topics), same=same)
-        if not same:
-            refuse_other_cluster(self._lake, request.group, here, identities, book)
-        facts = group.facts(
-            topics,
-            kafka,
-            registry.timeout,
-            begin=request.start,
-            until=request.until,
-            identities=identities,
-            coverage=last.coverage,
-        )
-        logs = book.logs(identities, here)
-        tags = {topic: found.tag for topic, found in logs.items()}
-        facts = book.made_again(facts, identities, logs, joins=request.join is not None)
-        if same:
-            facts = book.copied(facts, identities)
-        plan = self._decide(facts, identities, tags, book, isolation)
-        fills = request.backfill
-        notes = notes_on(request.start, request.until, facts, plan, fills=fills, by_segments=has_no_time_index(kafka))
-        if isolation == "read_committed" and not fills:
-            notes += standing_still(kafka, facts, registry.timeout, now_ms())
-        plan = replace(plan, notes=tuple(notes))
-        refuse_overlap(self._lake, in_no_file(plan.partitions, fills=fills), tags, request.group, fills=fills)
-        if not request.backfill:
-            book.refuse_others(plan.partitions, identities)
-        unasked = request.layout == LayoutWish()
-        if not self._has_work(plan) and unasked:
-            return plan, None
-        # The default is for lakes that are empty: beside files in another layout it would keep readers from all.
-        binding = binding_layout(registry, self._lake, request.group, cluster, must_tell=unasked)
-        layout = request.layout.resolve(binding, self._lake.store.uri)
-        if cluster is None or not self._has_work(plan):
-            return plan, None
-        refuse_renamed_in_place(self._lake, request, book, plan.partitions, identities)
-        # Rather than when all is read, and decided.
-        moved = [part for part in plan.partitions if part.moves]
-        stored, unstored = ([p.partition for p in moved if (p.version is None) == new] for new in (False, True))
-        refuse_unwritable(registry, request.group, stored, unstored)
-        self._tell(book.warnings(plan.partitions, identities, tags))
-        seen = (name for name in self._lake.strangers() if not name.startswith(("_", ".")))
-        if last.run is None and (strangers := list(seen)):
-            self._once(
-                f"{self._lake.store.uri} holds {listed(strangers)}, which no export has written: readers may take that "
-                "for data of the lake, and --verify will name it"
-            )
-        if not (request.backfill or last.coverage or any(one.coverage for one in book.others.values())):
-            self._tell(beginning(self._lake.store.uri, request.group, plan.partitions, facts))
-        cleanup = group.cleanup(identities, kafka, registry.timeout) if plan.ranges else {}
-        known = {
-            topic: replace(identity, cleanup=cleanup.get(topic), tag=tags[topic])
-            for topic, identity in identities.items()
-        }
-        run = self._lake.new_run(request.group)
-        return plan, run_plan_of(run, request, plan, known, last, cluster, isolation, layout)
-
     def _join(self, stack: ExitStack, registry: Registry, config: ConsumerConfig) -> None:
         from zkgroup.export.runs.membership import Membership
 
-        topics = ExportGroup(registry, self._request.group, self._once).select_topics(
+        topics = ExportGroup(registry, self._request.group, self._planner.once).select_topics(
             self._request.topics, self._request.whitelist
         )
         config = replace(config, group_id=self._request.group, auto_commit_enable=False)
@@ -332,61 +235,6 @@ class _Export:
         member = stack.enter_context(Membership(config, registry, self._kafka(), list(topics)))
         self._with.passed("joined")
         self._with = replace(self._with, member=member)
-
-    def _share(
-        self, member: Membership, registry: Registry, topics: Mapping[str, tuple[int, ...]]
-    ) -> dict[str, tuple[int, ...]]:
-        """Of these partitions those that are ours, as many as can be committed at once."""
-        held = member.held(registry)
-        wanted = [TopicPartition(topic, number) for topic, numbers in topics.items() for number in numbers]
-        ours = [partition for partition in wanted if partition in held]
-        taken = holdable(self._request.group, ours, registry.settings)
-        if not taken:
-            self._once(f"other members of group {self._request.group} own all partitions: there is nothing to export")
-        if len(taken) < len(ours):
-            left = len(ours) - len(taken)
-            self._once(f"{left} partitions are left to the next export: one transaction holds no more")
-        grouped: dict[str, tuple[int, ...]] = {}
-        for topic, number in taken:
-            grouped[topic] = (*grouped.get(topic, ()), number)
-        return grouped
-
-    def _decide(
-        self,
-        facts: list[PartitionFacts],
-        identities: Mapping[str, TopicIdentity],
-        tags: Mapping[str, str | None],
-        book: Book,
-        isolation: str,
-    ) -> ExportPlan:
-        request = self._request
-        policies = request.policies
-        if request.skip_lost and policies.expired == "fail":
-            policies = replace(policies, expired="earliest")
-        if request.join is not None and policies.disagreement == "fail":
-            # What other members read in the meantime is in no export of ours: that is how it is meant.
-            policies = replace(policies, disagreement="group")
-        if not request.backfill:
-            facts = book.complete(facts, identities, tags, policies.disagreement)
-            facts = book.around_backfills(facts, identities)
-            if policies.disagreement == "fail":
-                # What is refused anyway is refused by the name of the file that is in the way, if there is one.
-                again = [
-                    OffsetRange(fact.partition, fact.committed, fact.committed + 1)
-                    for fact in facts
-                    if fact.committed is not None and any(low <= fact.committed < high for low, high in fact.coverage)
-                ]
-                refuse_overlap(self._lake, again, tags, request.group)
-            return make_plan(
-                request.group,
-                facts,
-                policies=policies,
-                max_messages=request.max_messages,
-                range_messages=request.range_messages,
-                whole=request.max_bytes is None,
-                joined=book.last.joined,
-            )
-        return plan_backfill(self._lake, request, facts, identities, tags, book, policies, isolation, self._once)
 
     # --- Spark ------------------------------------------------------------------------------------------------------
 
