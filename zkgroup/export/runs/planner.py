@@ -218,9 +218,10 @@ class Planner:
                 f"{store.uri} holds {listed(strangers)}, which no export has written: readers may take that for data "
                 "of the lake, and --verify will name it"
             )
-        if self._request.backfill or book.last.coverage or any(one.coverage for one in book.others.values()):
-            return
-        self.tell(beginning(store.uri, self._request.group, plan.partitions, look.facts))
+        told = (one.coverage for one in (book.last, *book.others.values()))
+        there = (next(self._lake.published(topic), None) for topic in look.identities)
+        if not (self._request.backfill or any(told) or any(there)):
+            self.tell(beginning(store.uri, self._request.group, plan.partitions, look.facts))
 
     def _run_plan(self, look: _Look, plan: ExportPlan, cluster: str, layout: Layout, timeout: float) -> RunPlan:
         cleanup = look.group.cleanup(look.identities, look.kafka, timeout) if plan.ranges else {}
