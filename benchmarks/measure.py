@@ -89,9 +89,15 @@ class Row:
 
 
 def in_turn(row: Row, rounds: int, theirs: Callable[[], float], ours: Callable[[], float]) -> Row:
-    """Measure the two alternately, so that a machine that slows down slows both. One round before is not counted."""
+    """Measure the two alternately, so that a machine that slows down slows both. One round before is not counted. What
+    one has written is on the disk before the other begins."""
+
+    def alone(work: Callable[[], float]) -> float:
+        os.sync()
+        return work()
+
     for number in range(-1, rounds):
-        one, other = theirs(), ours()
+        one, other = alone(theirs), alone(ours)
         if number >= 0:
             row.theirs.append(one)
             row.ours.append(other)

@@ -19,13 +19,14 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.logs import LogRange, log_offsets
 from zkgroup.servers.ranges import RangeReader, range_consumer
-from zkgroup.words import counted
+from zkgroup.words import counted, listed
 
 log = logging.getLogger(__name__)
 
 #: Milliseconds: ``transaction.max.timeout.ms``, where nobody has set it.
 _LONG: Final = 15 * 60 * 1000
 _PATIENCE: Final = 3.0  # seconds without a message
+_SHOWN: Final = 3
 
 
 def standing_still(kafka: KafkaSettings, facts: Iterable[PartitionFacts], timeout: float, now: int) -> Iterator[str]:
@@ -41,21 +42,22 @@ def standing_still(kafka: KafkaSettings, facts: Iterable[PartitionFacts], timeou
     behind = _beyond(ends, log_offsets(kafka, list(ends), timeout))
     for partition, count in behind.items():
         log.info("%s: %d offsets wait behind an open transaction", partition, count)
-    since = {
-        partition: time
-        for partition, count in behind.items()
-        if (time := _time_at(kafka, partition, ends[partition], count)) is not None and now - time > _LONG
-    }
-    if since:  # Ended by now, it was none: all came between two questions.
-        again = log_offsets(kafka, list(since), timeout, read_committed=True)
-        ended = _beyond(ends, again)
-        for partition, time in since.items():
-            if partition not in ended:
-                yield (
-                    f"{partition}: {counted(behind[partition], 'offset')} from {ends[partition]} on wait for a "
-                    f"transaction that is open since {_told(time)}: nothing of them is exported until it is ended "
-                    "(kafka-transactions.sh finds and aborts it)"
-                )
+    times = _times(kafka, ends, behind)
+    since = {partition: time for partition, time in times.items() if time is not None and now - time > _LONG}
+    if not since:
+        return
+    # Ended by now, it was none: all came between two questions.
+    ended = _beyond(ends, log_offsets(kafka, list(since), timeout, read_committed=True))
+    open_ones = [
+        f"{partition}, {counted(behind[partition], 'offset')} from {ends[partition]} on, since {_told(time)}"
+        for partition, time in sorted(since.items())
+        if partition not in ended
+    ]
+    if open_ones:
+        yield (
+            "what lies behind open transactions is not exported until they end, and these are old (Kafka 3's "
+            f"kafka-transactions.sh finds and aborts them): {listed(open_ones, '; ', most=_SHOWN)}"
+        )
 
 
 def _beyond(
@@ -69,15 +71,23 @@ def _beyond(
     }
 
 
-def _time_at(kafka: KafkaSettings, partition: TopicPartition, offset: int, count: int) -> int | None:
-    """The time of the first message from ``offset`` on, whatever its transaction is; None where it has none, or nobody
-    tells."""
+def _times(
+    kafka: KafkaSettings, ends: Mapping[TopicPartition, int], behind: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int | None]:
+    """The times of the first messages behind these ends, whatever their transactions are; None where one has none, or
+    nobody tells."""
+    found: dict[TopicPartition, int | None] = {}
+    if not behind:
+        return found
     asked = replace(kafka, properties={**kafka.properties, "isolation.level": "read_uncommitted"})
     with suppress(ZkgroupError), closing(range_consumer(asked)) as source:
-        for batch in RangeReader(source, _PATIENCE).batches(partition, offset, offset + count):
-            kind, millis = batch[0].timestamp()
-            return millis if kind > 0 and millis > 0 else None
-    return None
+        for partition, count in behind.items():
+            reader = RangeReader(source, _PATIENCE)
+            for batch in reader.batches(partition, ends[partition], ends[partition] + count):
+                kind, millis = batch[0].timestamp()
+                found[partition] = millis if kind > 0 and millis > 0 else None
+                break
+    return found
 
 
 def _told(millis: int) -> str:

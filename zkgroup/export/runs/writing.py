@@ -96,14 +96,25 @@ def _refusal(plan: RunPlan, kafka: KafkaSettings, timeout: float, met: OffsetOut
     with contextlib.suppress(UnreachableError):
         logs = log_offsets(kafka, [part.partition for part in parts], timeout)
     starts = {partition: found.start for partition, found in logs.items() if isinstance(found, LogRange)}
-    remedy = "--on-expired earliest (or --skip-lost) goes on where the log starts, and records what is gone"
-    # Where no offset tells of it, the next plan would begin behind that, and say nothing.
-    untold = [part for part in plan.partitions if plan.kind == "backfill" or part.committed is None]
-    if any(part.start < starts.get(part.partition, 0) for part in untold):
-        begins = {part.partition: part.start for part in reversed(untold)}
-        if len(begins) <= PARTITIONS:
-            remedy += f", with --from {places(begins)}: no offset of the group's tells where that began"
-    return RefusedError(overtaken(parts, starts) or met.message, remedy)
+    message = overtaken(parts, starts) or met.message
+    # Where no offset tells where it was to begin, the next plan would begin behind what is gone, and say nothing.
+    untold = {
+        part.partition: part.start
+        for part in reversed(parts)
+        if (plan.kind == "backfill" or part.committed is None) and part.start < starts.get(part.partition, 0)
+    }
+    if not untold:
+        return RefusedError(
+            message, "--on-expired earliest (or --skip-lost) goes on where the log starts, and records what is gone"
+        )
+    named = dict(sorted(untold.items())[:PARTITIONS])
+    few = "" if len(named) == len(untold) else f" (the first {len(named)} of {len(untold)} partitions)"
+    others = "" if plan.kind == "backfill" else " --on-no-offset earliest"
+    return RefusedError(
+        message,
+        f"--on-expired earliest (or --skip-lost) with --from {places(named)}{others}, in place of another --from, goes "
+        f"on where the log starts, and records what is gone{few}: nothing else tells of it",
+    )
 
 
 def overtaken(parts: Iterable[PartitionPlan], starts: Mapping[TopicPartition, int]) -> str:
