@@ -19,9 +19,10 @@ from support import wait_until
 from zkgroup.errors import RefusedError
 from zkgroup.export.checks.verify import VerifyRow, verify
 from zkgroup.export.lake.lake import Lake
-from zkgroup.export.model.words import Policies
+from zkgroup.export.model.words import PartitionPlan, Policies
 from zkgroup.export.planning.bounds import Bound
 from zkgroup.export.runs.run import PartitionSummary
+from zkgroup.export.runs.writing import advice
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.sandbox import Sandbox
@@ -304,18 +305,47 @@ def test_who_goes_on_may_accept_what_was_not_accepted_before(scene: Scene, short
     assert (found.start, found.end, found.rows, found.gaps) == (0, 10, 5, 5)
 
 
-def test_what_is_advised_of_planned_messages_that_are_gone_records_them(scene: Scene, short: ZooKeeperSettings) -> None:
-    """Also where no offset of the group's tells where its export was to begin: the run that knew it is dropped."""
-    killed(scene, short, "plan in place")
-    drop_messages(scene.kafka, scene.first, 5)
+@pytest.mark.parametrize(
+    ("begin", "starts", "backfill"), [("earliest", (0, 0), False), ((2, 4), (2, 4), False), ("earliest", (0, 0), True)]
+)
+def test_what_is_advised_of_planned_messages_that_are_gone_records_them(
+    scene: Scene, short: ZooKeeperSettings, begin: str | tuple[int, int], starts: tuple[int, int], backfill: bool
+) -> None:
+    """Where no offset of the group's tells where its export was to begin, the run that knew it is dropped: the command
+    that is named begins there, in all partitions, and nowhere before."""
+    second = TopicPartition(scene.topic, 1)
+    if backfill:
+        scene.commit(scene.group, {scene.first: 10, second: 10})
+    places = Bound("offsets", offsets=dict(zip((scene.first, second), starts, strict=True)))
+    wish = {"begin": begin if isinstance(begin, str) else places, "backfill": backfill}
+
+    def overtake(point: str) -> None:
+        if point == "plan in place":
+            drop_messages(scene.kafka, scene.first, 5)
+
     with pytest.raises(RefusedError) as raised:
-        scene.told(begin="earliest")
-    assert f"with --from {scene.topic}:0=0 --on-no-offset earliest, in place of" in str(raised.value.remedy)
-    places = Bound("offsets", offsets={scene.first: 0})
-    lines, rows = scene.told(begin=places, policies=Policies(no_offset="earliest"), skip_lost=True)
+        scene.told(passed=overtake, **wish)
+    named = ",".join(f"{scene.topic}:{number}={start}" for number, start in enumerate(starts))
+    assert f"with --from {named}, in place of" in str(raised.value.remedy)
+    lines, rows = scene.told(begin=places, skip_lost=True, backfill=backfill)
     assert sorted(rows) == [0, 1]
-    assert lines == [f"{scene.first}: offsets 0 to 4 are not exported (retention)"]
-    assert scene.skipped() == [("retention", 0, 5)]
+    assert lines == [f"{scene.first}: offsets {starts[0]} to 4 are not exported (retention)"]
+    assert scene.skipped() == [("retention", starts[0], 5)]
+    found = sorted((row["partition"], row["offset"]) for row in messages_in(scene.out))
+    assert found == [(0, n) for n in range(5, 10)] + [(1, n) for n in range(starts[1], 10)]
+
+
+def test_advice_for_very_many_partitions_names_those_that_are_hurt() -> None:
+    """A command holds so many; of the others it says what becomes of them."""
+    parts = tuple(PartitionPlan(TopicPartition("t", n), None, None, 3, 9, commits=True) for n in range(120))
+    gone = {part.partition: 5 for part in parts[:2]}
+    export = advice(parts, gone, fills=False)
+    assert "with --from t:0=3,t:1=3 --on-no-offset earliest --on-new-partition earliest, in place of" in export
+    assert export.endswith("records what is gone; the others begin where their logs start")
+    backfill = advice(parts, gone, fills=True)
+    assert "with --from t:0=3,t:1=3, in place of" in backfill
+    assert backfill.endswith("records what is gone; run the same command again then, for the others")
+    assert "gone of 50 of these 120 partitions;" in advice(parts, {part.partition: 5 for part in parts}, fills=True)
 
 
 def test_a_lake_whose_only_run_was_withdrawn_is_empty(scene: Scene, short: ZooKeeperSettings) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -96,25 +96,30 @@ def _refusal(plan: RunPlan, kafka: KafkaSettings, timeout: float, met: OffsetOut
     with contextlib.suppress(UnreachableError):
         logs = log_offsets(kafka, [part.partition for part in parts], timeout)
     starts = {partition: found.start for partition, found in logs.items() if isinstance(found, LogRange)}
-    message = overtaken(parts, starts) or met.message
-    # Where no offset tells where it was to begin, the next plan would begin behind what is gone, and say nothing.
-    untold = {
-        part.partition: part.start
-        for part in reversed(parts)
-        if (plan.kind == "backfill" or part.committed is None) and part.start < starts.get(part.partition, 0)
-    }
-    if not untold:
-        return RefusedError(
-            message, "--on-expired earliest (or --skip-lost) goes on where the log starts, and records what is gone"
-        )
-    named = dict(sorted(untold.items())[:PARTITIONS])
-    few = "" if len(named) == len(untold) else f" (the first {len(named)} of {len(untold)} partitions)"
-    others = "" if plan.kind == "backfill" else " --on-no-offset earliest"
-    return RefusedError(
-        message,
-        f"--on-expired earliest (or --skip-lost) with --from {places(named)}{others}, in place of another --from, goes "
-        f"on where the log starts, and records what is gone{few}: nothing else tells of it",
-    )
+    return RefusedError(overtaken(parts, starts) or met.message, advice(parts, starts, fills=plan.kind == "backfill"))
+
+
+def advice(parts: Sequence[PartitionPlan], starts: Mapping[TopicPartition, int], *, fills: bool) -> str:
+    """What exports the rest of these parts of a plan, and records what logs that begin at ``starts`` have no more of;
+    ``fills``: it is a backfill's. Pure.
+
+    Where no offset of the group's tells where a part was to begin, the next plan would begin behind what is gone, and
+    say nothing: the command has to say it.
+    """
+    untold = {part.partition: part.start for part in reversed(parts) if fills or part.committed is None}
+    gone = {partition: start for partition, start in untold.items() if start < starts.get(partition, 0)}
+    on, recorded = "--on-expired earliest (or --skip-lost)", "goes on where the log starts, and records what is gone"
+    if not gone:
+        return f"{on} {recorded}"
+    instead = "in place of another --from,"
+    if len(untold) <= PARTITIONS:
+        return f"{on} with --from {places(untold)}, {instead} {recorded}: nothing else tells of it"
+    named = dict(sorted(gone.items())[:PARTITIONS])
+    few = "" if len(named) == len(gone) else f" of {len(named)} of these {len(gone)} partitions"
+    others, then = " --on-no-offset earliest --on-new-partition earliest", "the others begin where their logs start"
+    if fills:
+        others, then = "", "run the same command again then, for the others"
+    return f"{on} with --from {places(named)}{others}, {instead} {recorded}{few}; {then}"
 
 
 def overtaken(parts: Iterable[PartitionPlan], starts: Mapping[TopicPartition, int]) -> str:
