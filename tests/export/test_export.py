@@ -20,7 +20,7 @@ from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 from zkgroup.export.model.layout import Layout
 from zkgroup.export.model.rundata import ManifestFile, ManifestPart, RunPlan, TopicIdentity
 from zkgroup.export.model.words import PartitionPlan, Slice
-from zkgroup.export.runs import run as run_module
+from zkgroup.export.runs import planner
 from zkgroup.export.runs.assembling import assemble
 from zkgroup.export.runs.run import PartitionSummary
 from zkgroup.export.spark.context import pack_code
@@ -186,8 +186,8 @@ def test_a_task_that_fails_fails_the_export_with_its_own_words(
         (part,) = plan.partitions
         return replace(plan, partitions=(replace(part, end=60),))
 
-    original = run_module.make_plan
-    monkeypatch.setattr(run_module, "make_plan", longer)
+    original = planner.make_plan
+    monkeypatch.setattr(planner, "make_plan", longer)
     with pytest.raises(ZkgroupError, match="the log ends at 10, below 60"):
         export(group, topic)
     assert files_in(tmp_path / "out") == []
