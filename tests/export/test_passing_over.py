@@ -313,10 +313,14 @@ def test_what_is_advised_of_planned_messages_that_are_gone_records_them(
 ) -> None:
     """Where no offset of the group's tells where its export was to begin, the run that knew it is dropped: the command
     that is named begins there, in all partitions, and nowhere before."""
-    second = TopicPartition(scene.topic, 1)
+    second, empty = TopicPartition(scene.topic, 1), TopicPartition(scene.topic, 2)
+    offsets = dict(zip((scene.first, second), starts, strict=True))
     if backfill:
         scene.commit(scene.group, {scene.first: 10, second: 10})
-    places = Bound("offsets", offsets=dict(zip((scene.first, second), starts, strict=True)))
+    else:
+        add_partitions(scene.registry, scene.topic, 3)  # one that has nothing to read has no offset either
+        offsets[empty] = 0
+    places = Bound("offsets", offsets=offsets)
     wish = {"begin": begin if isinstance(begin, str) else places, "backfill": backfill}
 
     def overtake(point: str) -> None:
@@ -325,10 +329,10 @@ def test_what_is_advised_of_planned_messages_that_are_gone_records_them(
 
     with pytest.raises(RefusedError) as raised:
         scene.told(passed=overtake, **wish)
-    named = ",".join(f"{scene.topic}:{number}={start}" for number, start in enumerate(starts))
+    named = ",".join(f"{scene.topic}:{partition.partition}={start}" for partition, start in offsets.items())
     assert f"with --from {named}, in place of" in str(raised.value.remedy)
     lines, rows = scene.told(begin=places, skip_lost=True, backfill=backfill)
-    assert sorted(rows) == [0, 1]
+    assert sorted(rows) == [partition.partition for partition in offsets]
     assert lines == [f"{scene.first}: offsets {starts[0]} to 4 are not exported (retention)"]
     assert scene.skipped() == [("retention", starts[0], 5)]
     found = sorted((row["partition"], row["offset"]) for row in messages_in(scene.out))

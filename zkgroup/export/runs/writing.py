@@ -96,7 +96,9 @@ def _refusal(plan: RunPlan, kafka: KafkaSettings, timeout: float, met: OffsetOut
     with contextlib.suppress(UnreachableError):
         logs = log_offsets(kafka, [part.partition for part in parts], timeout)
     starts = {partition: found.start for partition, found in logs.items() if isinstance(found, LogRange)}
-    return RefusedError(overtaken(parts, starts) or met.message, advice(parts, starts, fills=plan.kind == "backfill"))
+    return RefusedError(
+        overtaken(parts, starts) or met.message, advice(plan.partitions, starts, fills=plan.kind == "backfill")
+    )
 
 
 def advice(parts: Sequence[PartitionPlan], starts: Mapping[TopicPartition, int], *, fills: bool) -> str:
