@@ -160,21 +160,19 @@ class _Writing(Reporter):
     def _put(self, writes: Sequence[KafkaWrite]) -> None:
         if not writes:
             return
-        self._under_way = {write.partition for write in writes}
+        values = {write.partition: write.offset for write in writes}
+        metadata = {write.partition: write.metadata for write in writes}
         try:
-            self._offsets.commit(
-                {write.partition: write.offset for write in writes},
-                self._timeout,
-                {write.partition: write.metadata for write in writes},
-            )
+            self._under_way = values.keys()
+            self._offsets.commit(values, self._timeout, metadata)
+            self._done(values, self._written)  # in here: a signal may come between any two steps
+            self._under_way = ()
         except ZkgroupError as error:
             self._find_out(writes, error, self._timeout)
             raise
         except BaseException as stop:  # interrupted: what the answer was decides what is told
             self._find_out(writes, stop, 0.0)
             raise
-        self._done([write.partition for write in writes], self._written)
-        self._under_way = ()
 
     def _find_out(self, writes: Sequence[KafkaWrite], error: BaseException, patience: float) -> None:
         """What became of a commit that was answered with an error, or not at all; if that cannot be found out it

@@ -263,9 +263,10 @@ class _Removal:
         # With the whole group goes ids itself, and the group's node, below which nothing may have come.
         guard = [] if whole and znodes.group(self._group) in nodes else self._guard
         going = [nodes[deletion.path] for deletion in deletions]
-        self._under_way = going
         try:
+            self._under_way = going
             self._steady.registry.transaction([*guard, *deletions])
+            self._settle(going)  # in here: a signal may come between any two steps
         except TransactionRefused as refused:
             self._under_way = ()
             if refused.failure.code not in CHANGED:
@@ -278,20 +279,23 @@ class _Removal:
                 self._limit = max(1, self._limit // 2)
                 self._count(lost)
                 return False
+            self._settle(going)
         except ZkgroupError:
             raise
         except BaseException:  # interrupted: the answer is on its way, and what it is decides what is told
             with suppress(ZkgroupError):
                 if self._is_gone(going[0], patience=0.0):
-                    self._removed |= {node.path: node for node in going}
+                    self._settle(going)
                 self._under_way = ()
             raise
         self._attempts = 0
         self._made_again |= {operation.path for operation in guard if isinstance(operation, Create)}
-        self._removed |= {node.path: node for node in going}
-        self._under_way = ()
         log.info("group %s: %d nodes removed", self._group, len(self._removed))
         return whole
+
+    def _settle(self, gone: Iterable[TreeNode]) -> None:
+        self._removed |= {node.path: node for node in gone}
+        self._under_way = ()
 
     def _is_gone(self, node: TreeNode, patience: float | None = None) -> bool:
         """Find out whether a transaction that removes ``node``, and whose answer was lost, was applied."""

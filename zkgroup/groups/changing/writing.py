@@ -242,9 +242,10 @@ class _Writing(Reporter):
     def _put(self, piece: Sequence[OffsetWrite], look: _Look) -> None:
         """One transaction. It may have to be tried again: then the piece is still to do."""
         operations = self._operations(piece, look)
-        self._under_way = {write.partition for write in piece}
         try:
+            self._under_way = {write.partition for write in piece}
             self._steady.registry.transaction(operations)
+            self._settle(piece)  # in here: a signal may come between any two steps
         except TransactionRefused as refused:
             self._under_way = ()
             if refused.failure.code not in CHANGED:
@@ -259,6 +260,7 @@ class _Writing(Reporter):
                 self._limit = max(1, self._limit // 2)
                 self._count(lost)
                 return
+            self._settle(piece)
         except ZkgroupError:
             raise
         except BaseException:  # interrupted: the answer is on its way, and what it is decides what is told
@@ -268,7 +270,6 @@ class _Writing(Reporter):
                 self._under_way = ()
             raise
         self._attempts = 0
-        self._settle(piece)
         log.info("group %s: %d offsets written, %d to do", self.group, len(self._written), len(self._todo))
 
     def _settle(self, piece: Sequence[OffsetWrite]) -> None:

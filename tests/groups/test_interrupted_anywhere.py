@@ -1,0 +1,125 @@
+"""A signal that comes between any two lines of whoever changes a group: what is told is what is there. Real servers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from itertools import count
+from types import FrameType, ModuleType
+from typing import Any
+
+from resets import TIMEOUT, Kept
+from writing import Build, P, plan, values
+
+from zkgroup.groups.changing import kafka_writing, removing, writing
+from zkgroup.groups.changing.kafka_writing import KafkaWrite, write_kafka_offsets
+from zkgroup.groups.changing.removing import remove_tree
+from zkgroup.groups.changing.tree import read_tree
+from zkgroup.groups.changing.writing import WriteReport, write_offsets
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
+from zkgroup.words import are, counted
+
+THREE = [P("t", 0), P("t", 1), P("u", 0)]
+
+
+@contextmanager
+def interrupted_before(line: int, module: ModuleType, functions: Collection[str]) -> Iterator[None]:
+    """Raise ``KeyboardInterrupt`` before the ``line``-th line that this thread runs of a module, or of these functions
+    of it: where a signal's handler does."""
+    left = line
+
+    def follow(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal left
+        if frame.f_code.co_filename != module.__file__ or (functions and frame.f_code.co_name not in functions):
+            return None
+        if event == "line":
+            left -= 1
+            if left < 0:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return follow
+
+    before = sys.gettrace()
+    sys.settrace(follow)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
+def at_every_line(change: Callable[[], object], module: ModuleType, *functions: str) -> Iterator[str]:
+    """What ``change`` told when it was interrupted before each of the lines that it runs; nothing before it has begun,
+    and once all is done."""
+    for line in count():
+        try:
+            with interrupted_before(line, module, functions):
+                change()
+        except KeyboardInterrupt as stop:
+            yield "; ".join(getattr(stop, "__notes__", []))
+        else:
+            return
+
+
+def words(written: int) -> str:
+    """What is told where this many of ``THREE`` are written, up to how to go on."""
+    told = WriteReport(tuple(THREE[:written]), tuple(THREE[written:])).told()
+    return f"{told}: " if written else told
+
+
+def test_offsets_in_pieces(registry: Registry, make_group: Build) -> None:
+    """Of every offset it is told whether it is written."""
+    group = ""
+
+    def change() -> None:
+        nonlocal group
+        group = make_group(dict.fromkeys(THREE, 5))
+        write_offsets(registry, group, plan(registry, group, dict.fromkeys(THREE, 7)), piece_bytes=250)
+
+    met = set()
+    for line, told in enumerate(at_every_line(change, writing)):
+        met.add(written := values(registry, group, *THREE).count(7))
+        assert told.startswith(words(written)) or (not told and written in (0, 3)), (line, written, told)
+    assert met == {0, 1, 2, 3}
+
+
+def test_offsets_in_kafka(
+    registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], make_topic: Callable[..., str]
+) -> None:
+    """What is there is told to be; what is not may be told to be in doubt, while it is under way."""
+    topic = make_topic(2)
+    two = [P(topic, number) for number in range(2)]
+    kept = Kept(registry, kafka, unique("kept"), "kafka")
+
+    def change() -> None:
+        kept.put(dict.fromkeys(two, 5))
+        write_kafka_offsets(kafka, kept.group, [KafkaWrite(partition, 7, 5) for partition in two], TIMEOUT)
+
+    met = set()
+    for line, told in enumerate(at_every_line(change, kafka_writing, "_put", "_done")):
+        met.add(written := kept.get(*two).count(7))
+        doubt = f"whether 2 offsets ({topic}-0..1) are written to Kafka is not known"
+        said = WriteReport(tuple(two)).told(" to Kafka") if written else doubt
+        assert told.startswith(said) or (not written and told == "nothing was written to Kafka"), (line, told)
+    assert met == {0, 2}
+
+
+def test_nodes_in_pieces(registry: Registry, make_group: Build) -> None:
+    """Of every node it is told whether it is removed."""
+    group, total = "", 0
+
+    def change() -> None:
+        nonlocal group, total
+        group = make_group(dict.fromkeys(THREE, 5))
+        tree = read_tree(registry, group)
+        total = len(tree.nodes)
+        remove_tree(registry, tree, piece_bytes=450)
+
+    met = set()
+    for line, told in enumerate(at_every_line(change, removing)):
+        met.add(gone := total - len(read_tree(registry, group).nodes))
+        said = f"{counted(gone, 'node')} {are(gone)} removed" if gone else "nothing was removed"
+        assert told.startswith(said) or (not told and gone in (0, total)), (line, gone, told)
+        assert "not known" not in told, (line, told)
+    assert {0, total} < met
