@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from zkgroup.config import ConnectionSettings, ConsumerConfig, load_consumer_config, resolve_connection
+from zkgroup.config import ConnectionSettings, ConsumerConfig, LoadedConfig, load_consumer_config, resolve_connection
 from zkgroup.errors import UnreachableError, UsageError
 
 from ._errors import say
@@ -43,7 +43,7 @@ def connection(
 def consumer_config(ctx: typer.Context, settings: ConnectionSettings, group: str | None = None) -> ConsumerConfig:
     """A member's settings; ``group`` is the one of the command line. Warns on stderr of what is ignored."""
     loaded = load_consumer_config(settings.properties, group=group)
-    warn(ctx, loaded.warnings)
+    warn(ctx, _more(loaded, settings))
     return loaded.config
 
 
@@ -52,8 +52,13 @@ def coordinated_config(
 ) -> tuple[ConsumerConfig, Mapping[str, str]]:
     """The settings of a member of a group in Kafka, and librdkafka's properties for its membership. Warns as above."""
     loaded = load_consumer_config(settings.properties, group=group, coordinated=True)
-    warn(ctx, loaded.warnings)
+    warn(ctx, _more(loaded, settings))
     return loaded.config, loaded.membership
+
+
+def _more(loaded: LoadedConfig, settings: ConnectionSettings) -> list[str]:
+    """Warnings that ``connection`` has not shown."""
+    return [warning for warning in loaded.warnings if warning not in settings.warnings]
 
 
 def warn(ctx: typer.Context, warnings: Iterable[str]) -> None:

@@ -157,6 +157,7 @@ def test_the_files_group_must_be_the_command_lines() -> None:
             "enable.auto.commit=true",
             "unknown key 'enable.auto.commit' is ignored (the name here is auto.commit.enable)",
         ),
+        ("security.protocol=SSL", "'security.protocol' is ignored (is kafka.security.protocol meant?)"),
         ("zk.connect=h", "(the name here is zookeeper.connect)"),
         ("num.consumer.fetchers=4", "num.consumer.fetchers has no effect: librdkafka keeps one connection"),
         ("dual.commit.enabled=true", "dual.commit.enabled has no effect: offsets.storage is zookeeper"),

@@ -151,6 +151,13 @@ def test_a_file_named_by_hand_but_overruled_is_told(environ: dict[str, str], tmp
     assert same.warnings == ()
 
 
+def test_a_mistyped_key_of_the_command_line_is_told(environ: dict[str, str], tmp_path: Path) -> None:
+    """It was typed for this command, whether that reads a member's settings or not; a file is for others, too."""
+    path = file(tmp_path, "of.another.tool=1")
+    settings = resolve(environ, consumer_config=(path,), property=("fetch.min.byte=1", "group.id=g", "kafka.any=1"))
+    assert settings.warnings == ("--property: unknown key 'fetch.min.byte' is ignored (is fetch.min.bytes meant?)",)
+
+
 def test_the_time_out(environ: dict[str, str], tmp_path: Path) -> None:
     """Flag, environment, profile, the reference's key, 5 seconds."""
     path = file(tmp_path, "zookeeper.connection.timeout.ms=2500")

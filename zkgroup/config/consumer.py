@@ -167,7 +167,7 @@ class _Reader:
             return
         key = BY_NAME.get(prop.key)
         if key is None:
-            self.warnings.append(f"{prop.origin}: unknown key {prop.key[:80]!r} is ignored{_suggestion(prop.key)}")
+            self.warnings += unknown_keys([prop])
             return
         earlier = self.given.get(key.name)
         if earlier is not None and earlier.value != prop.value and _same_file(earlier, prop):
@@ -339,8 +339,22 @@ def _same_file(first: Property, second: Property) -> bool:
     return first.origin.rpartition(", line ")[0] == second.origin.rpartition(", line ")[0] != ""
 
 
+_OF_BROKERS: Final = frozenset({"isolation", "sasl", "security", "ssl"})  # how keys begin that librdkafka has alone
+
+
+def unknown_keys(properties: Iterable[Property]) -> list[str]:
+    """Warnings of those that nobody reads."""
+    return [
+        f"{prop.origin}: unknown key {prop.key[:80]!r} is ignored{_suggestion(prop.key)}"
+        for prop in properties
+        if prop.key not in BY_NAME and not prop.key.startswith(KAFKA_PREFIX)
+    ]
+
+
 def _suggestion(name: str) -> str:
     if name in LATER_NAMES:
         return f" (the name here is {LATER_NAMES[name]})"
+    if name.partition(".")[0] in _OF_BROKERS:
+        return f" (is {KAFKA_PREFIX}{name} meant?)"
     near = difflib.get_close_matches(name, BY_NAME, n=1, cutoff=0.8)
     return f" (is {near[0]} meant?)" if near else ""

@@ -18,7 +18,7 @@ from zkgroup.config.connection import (
     parse_bootstrap,
     parse_connect_string,
 )
-from zkgroup.config.consumer import KAFKA_PREFIX
+from zkgroup.config.consumer import KAFKA_PREFIX, unknown_keys
 from zkgroup.config.credentials import read_credentials
 from zkgroup.config.profiles import Profile, config_file, read_profiles
 from zkgroup.config.properties import Property, read_properties
@@ -137,7 +137,8 @@ def resolve_connection(
         labels=profile.labels,
         properties=tuple(properties),
         origins=origins,
-        warnings=(*warnings, *auth_warnings, *securing.warnings, *exposed),
+        # Of a file's keys a command reads what concerns it; what was typed for this one is meant for it.
+        warnings=(*warnings, *auth_warnings, *securing.warnings, *exposed, *unknown_keys(own)),
     )
 
 
