@@ -48,7 +48,7 @@ TROUBLES = [
         "recreated",
         "made again since group g read them (t-0, committed: 7, the log is 2 to 9)",
         {
-            "earliest": (2, (Skipped("recreated", 2, 2),)),
+            "earliest": (2, (Skipped("recreated", 2, 2), Skipped("retention", 0, 2))),
             "latest": (9, (Skipped("recreated", 9, 9), Skipped("latest", 2, 9))),
             "committed": (7, (Skipped("recreated", 7, 7),)),
             "skip": None,

@@ -63,7 +63,10 @@ class StatusRow:
 
 
 _ADVICE = {
-    "planned": "run the same command again: it reads the planned ranges again; or --settle withdraw",
+    "planned": (
+        "run the same command again: it reads the planned ranges again (with --skip-lost where messages of them are "
+        "gone); or --settle withdraw"
+    ),
     "decided": "run the same command again: it publishes and commits what was read; or --settle keep or withdraw",
     "committed": "run the same command again: it publishes what was read; the offsets are committed",
     "withdrawn": "run the same command again: it finishes taking the files back",

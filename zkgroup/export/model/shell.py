@@ -31,11 +31,11 @@ def export_command(destination: Destination, options: str, group: str | None = N
 
 def filling(ranges: Mapping[TopicPartition, Interval]) -> str:
     """The options of a backfill of these offsets."""
-    begin, end = (places({key: edges[side] for key, edges in ranges.items()}) for side in (0, 1))
+    begin, end = (_places({key: edges[side] for key, edges in ranges.items()}) for side in (0, 1))
     return f"--backfill --from {begin} --until {end}"
 
 
-def places(offsets: Mapping[TopicPartition, int]) -> str:
+def _places(offsets: Mapping[TopicPartition, int]) -> str:
     """Offsets, as ``--from`` and ``--until`` take them."""
     return quoted(",".join(f"{topic}:{number}={offset}" for (topic, number), offset in sorted(offsets.items())))
 

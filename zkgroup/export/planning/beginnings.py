@@ -125,7 +125,8 @@ def begin_at(fact: PartitionFacts, begin: Begin | None, policies: Policies, trou
     """Where to begin with a partition and what is passed over; None where it cannot be said or is left out."""
     name = str(fact.partition)
     if fact.remade and not (policies.recreated == "committed" and fact.committed is None):
-        return _begin_remade(fact, policies.recreated, troubles)
+        place = _begin_remade(fact, policies.recreated, troubles)
+        return None if place is None else _readable(fact, *place, policies.expired, troubles)
     if fact.committed is None:
         return _begin_without_offset(fact, begin, policies, troubles)
     if fact.exact and fact.begin is not None and fact.begin != fact.committed:
@@ -149,10 +150,14 @@ def _begin_remade(fact: PartitionFacts, policy: RecreatedPolicy, troubles: Troub
         troubles.leave_out(fact.partition, "its topic was made again")
         return None
     start = {"earliest": fact.log_start, "latest": fact.log_end}.get(policy, fact.committed)
-    if start is None or not fact.log_start <= start <= fact.log_end:
+    if start is None or start > fact.log_end:
         troubles.add("beyond", f"{fact.partition} is at {was}, its log is {fact.log_start} to {fact.log_end}")
         return None
     skipped = [Skipped("recreated", start, start)]
+    if policy == "earliest":
+        # The new log began at 0: what it has none of any more was the group's to read.
+        gone = subtract((0, fact.log_start), (*fact.filled, *fact.coverage))
+        skipped += [Skipped("retention", low, high) for low, high in gone]
     if policy == "latest" and fact.log_start < start:
         skipped.append(Skipped("latest", fact.log_start, start))
     return start, tuple(skipped)

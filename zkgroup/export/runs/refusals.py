@@ -25,6 +25,25 @@ class Moved(RefusedError):
         self.partition = plan.partition
 
 
+class Overtaken(RefusedError):
+    """Retention took planned messages before they were read: the run waits for an answer. ``told``: the group's offsets
+    tell the next plan what is gone, too."""
+
+    dropped = "run it again, which does as --on-expired says"
+
+    def __init__(self, message: str, *, told: bool) -> None:
+        super().__init__(
+            message,
+            "run it again with --on-expired earliest (or --skip-lost), which exports what is left and records what is "
+            "gone; the run waits for that, or for --settle withdraw, which gives it up",
+        )
+        self.told = told
+
+
+class Unexplained(RefusedError):
+    """Offsets are missing from the middle of a log, and nobody knows why."""
+
+
 class NotHeld(RefusedError):
     """A partition is not this member's any more, or its offset was moved: decide without it."""
 

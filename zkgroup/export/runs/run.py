@@ -77,8 +77,9 @@ def run_export(
 
     Raises ``UsageError`` for a destination or a Spark that cannot be used, ``NotFoundError``, ``RefusedError`` where
     the group is live, was moved meanwhile, stands elsewhere than the lake ends, or would lose data,
-    ``UnreachableError``, and ``ZkgroupError`` for the rest. What is raised before the decision leaves nothing behind;
-    after it, the same command goes on where this one stopped.
+    ``UnreachableError``, and ``ZkgroupError`` for the rest. What is raised before the decision leaves nothing behind,
+    but for a run that was found, and one whose messages retention took (``Overtaken``); after it, the same command goes
+    on where this one stopped.
     """
     first = _Export(request, registry, kafka, progress, warn, passed, runner)
     rows = first.run()
@@ -164,6 +165,7 @@ class _Export:
                 return summaries_of(plan, None)
             log.info("run %s: %d ranges of %d partitions", run_plan.run, len(plan.ranges), len(plan.partitions))
             run = ExportRun.planned(claim, self._lake, run_plan, self._with)
+            run.decide_anew(self._request.leaves_expired)
             manifest = run.carry_out(resumed=False)
             self._planner.tell(fewer_again(manifest.parts if manifest is not None else ()))
             summaries = summaries_of(plan, manifest)
@@ -182,6 +184,7 @@ class _Export:
         )
         if state == "planned":
             self._require_spark()
+            run.decide_anew(request.leaves_expired)
             run.accept(deleted=request.skip_deleted, unexplained=request.record_unexplained)
             self._planner.tell(passed_over(left.partitions))  # whoever planned it may have told nobody any more
         rows = summaries_of(None, run.carry_out(resumed=True))

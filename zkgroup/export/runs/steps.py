@@ -32,7 +32,7 @@ from zkgroup.export.planning.plan import in_no_file
 from zkgroup.export.runs.assembling import Written, refuse_fewer, refuse_unexplained, words_on_gaps
 from zkgroup.export.runs.claim import ExportClaim
 from zkgroup.export.runs.neighbours import binding_layout, give_way, refuse_layout
-from zkgroup.export.runs.refusals import Live, Moved, NotHeld, Remade
+from zkgroup.export.runs.refusals import Live, Moved, NotHeld, Overtaken, Remade, Unexplained
 from zkgroup.export.runs.settling import keep, withdraw
 from zkgroup.export.runs.surroundings import Progress, Surroundings
 from zkgroup.export.runs.writing import write_ranges
@@ -60,6 +60,7 @@ class ExportRun:
         self.pointer = pointer
         self._with = surroundings
         self._folder = lake.folder(plan.group, plan.run)
+        self._decides_anew = False
 
     @classmethod
     def planned(cls, claim: ExportClaim, lake: Lake, plan: RunPlan, surroundings: Surroundings) -> Self:
@@ -86,6 +87,10 @@ class ExportRun:
             )
         return cls(claim, lake, plan, pointer, surroundings)
 
+    def decide_anew(self, wanted: bool) -> None:
+        """Whether the next plan has an answer of its own where retention overtakes this one: then that may go."""
+        self._decides_anew = wanted
+
     def accept(self, *, deleted: bool, unexplained: bool) -> None:
         """Take along what whoever goes on with the run accepts, beside what was accepted as it was planned."""
         plan = self.plan
@@ -98,7 +103,8 @@ class ExportRun:
     # --- going forward ----------------------------------------------------------------------------------------------
 
     def carry_out(self, *, resumed: bool) -> Manifest:
-        """To the commit, from whatever state it is in. An orderly failure before the decision drops the run."""
+        """To the commit, from whatever state it is in. An orderly failure before the decision drops the run, unless
+        nothing but its plan tells what is to be accounted for."""
         if self.pointer.state == "withdrawn":
             self.settle("withdraw")
             raise RefusedError(f"run {self.plan.run} of group {self.plan.group} was being taken back, and now is")
@@ -113,7 +119,10 @@ class ExportRun:
                 # What keeps it from being dropped matters less than what went wrong; then it waits for the next export.
                 dropped = False
                 with contextlib.suppress(ZkgroupError):
-                    dropped = self.abandon()
+                    if self._waits(error, resumed=resumed):
+                        self._store.remove(f"{self._folder}/{self._claim.attempt}")
+                    else:
+                        dropped = self.abandon()
                 if not dropped:
                     self._tell_of_end(error)
                 raise
@@ -131,6 +140,16 @@ class ExportRun:
             raise
         self._tidy()
         return manifest
+
+    def _waits(self, error: BaseException, *, resumed: bool) -> bool:
+        """Whether the run stays as it is planned: messages of its plan are gone, which the next plan would not know; or
+        that may be why it was found, and nothing says that it cannot be carried out any more."""
+        if isinstance(error, Overtaken):
+            if error.told and self._decides_anew:
+                error.remedy = error.dropped
+                return False
+            return True
+        return resumed and (isinstance(error, Unexplained | Live) or not isinstance(error, RefusedError))
 
     def _tell_of_end(self, error: BaseException) -> None:
         """An error tells for itself what is to be done; a signal does not."""

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import cast
 
 from zkgroup import __version__
-from zkgroup.errors import OffsetOutOfRangeError, RefusedError, UnreachableError, ZkgroupError
+from zkgroup.errors import OffsetOutOfRangeError, UnreachableError, ZkgroupError
 from zkgroup.export.lake.lake import Lake
 from zkgroup.export.model.documents import encode_log
 from zkgroup.export.model.layout import parse_compression
 from zkgroup.export.model.rundata import RunPlan
-from zkgroup.export.model.shell import PARTITIONS, places
 from zkgroup.export.model.words import PartitionPlan
 from zkgroup.export.planning.plan import pack, task_size
 from zkgroup.export.runs.assembling import Written, assemble, ranges_of
+from zkgroup.export.runs.refusals import Overtaken
 from zkgroup.export.runs.surroundings import Progress, Surroundings
 from zkgroup.export.tasks.taskdata import DoneAnswer, FileAnswer, FileOptions, RangeAnswer, TaskSettings
 from zkgroup.protocol.names import TopicPartition
@@ -88,7 +88,7 @@ def write_ranges(plan: RunPlan, lake: Lake, folder: str, having: Surroundings) -
     return assemble(plan, answers, newest)
 
 
-def _refusal(plan: RunPlan, kafka: KafkaSettings, timeout: float, met: OffsetOutOfRangeError) -> RefusedError:
+def _refusal(plan: RunPlan, kafka: KafkaSettings, timeout: float, met: OffsetOutOfRangeError) -> Overtaken:
     """The refusal where retention overtook the plan. A task met it in one of its ranges, and more may be gone, also of
     other partitions; where the brokers do not tell, what it ``met`` is all that is known."""
     parts = [part for part in plan.partitions if part.start < part.end]
@@ -96,32 +96,11 @@ def _refusal(plan: RunPlan, kafka: KafkaSettings, timeout: float, met: OffsetOut
     with contextlib.suppress(UnreachableError):
         logs = log_offsets(kafka, [part.partition for part in parts], timeout)
     starts = {partition: found.start for partition, found in logs.items() if isinstance(found, LogRange)}
-    return RefusedError(
-        overtaken(parts, starts) or met.message, advice(plan.partitions, starts, fills=plan.kind == "backfill")
-    )
-
-
-def advice(parts: Sequence[PartitionPlan], starts: Mapping[TopicPartition, int], *, fills: bool) -> str:
-    """What exports the rest of these parts of a plan, and records what logs that begin at ``starts`` have no more of;
-    ``fills``: it is a backfill's. Pure.
-
-    Where no offset of the group's tells where a part was to begin, the next plan would begin behind what is gone, and
-    say nothing: the command has to say it.
-    """
-    untold = {part.partition: part.start for part in reversed(parts) if fills or part.committed is None}
-    gone = {partition: start for partition, start in untold.items() if start < starts.get(partition, 0)}
-    on, recorded = "--on-expired earliest (or --skip-lost)", "goes on where the log starts, and records what is gone"
-    if not gone:
-        return f"{on} {recorded}"
-    instead = "in place of another --from,"
-    if len(untold) <= PARTITIONS:
-        return f"{on} with --from {places(untold)}, {instead} {recorded}: nothing else tells of it"
-    named = dict(sorted(gone.items())[:PARTITIONS])
-    few = "" if len(named) == len(gone) else f" of {len(named)} of these {len(gone)} partitions"
-    others, then = " --on-no-offset earliest --on-new-partition earliest", "the others begin where their logs start"
-    if fills:
-        others, then = "", "run the same command again then, for the others"
-    return f"{on} with --from {places(named)}{others}, {instead} {recorded}{few}; {then}"
+    gone = overtaken(parts, starts)
+    first = {part.partition: part for part in reversed(parts)}.values()
+    hurt = [part for part in first if part.start < starts.get(part.partition, 0)]
+    told = bool(gone) and plan.kind == "export" and all(part.start == part.committed for part in hurt)
+    return Overtaken(gone or met.message, told=told)
 
 
 def overtaken(parts: Iterable[PartitionPlan], starts: Mapping[TopicPartition, int]) -> str:
