@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Collection, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal, Self
@@ -17,26 +16,23 @@ from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.export.lake.book import Book
 from zkgroup.export.lake.coverage import extended
 from zkgroup.export.lake.lake import MANIFEST, PLAN, SETTLED, Lake
-from zkgroup.export.lake.overlap import refuse_overlap
 from zkgroup.export.model.documents import digest, encode_manifest, encode_plan
 from zkgroup.export.model.rundata import (
     Manifest,
-    ManifestPart,
     Pointer,
     RunPlan,
     now_ms,
 )
-from zkgroup.export.model.words import OffsetRange
 from zkgroup.export.planning.group import ExportGroup
 from zkgroup.export.planning.plan import in_no_file
 from zkgroup.export.runs.assembling import Written, refuse_fewer, refuse_unexplained, words_on_gaps
 from zkgroup.export.runs.claim import ExportClaim
 from zkgroup.export.runs.neighbours import binding_layout, give_way, refuse_layout
+from zkgroup.export.runs.publishing import first_time, publish, refuse_beside
 from zkgroup.export.runs.refusals import Live, Moved, NotHeld, Overtaken, Remade, Unexplained
 from zkgroup.export.runs.settling import keep, withdraw
 from zkgroup.export.runs.surroundings import Progress, Surroundings
-from zkgroup.export.runs.writing import write_ranges
-from zkgroup.export.stores.taken import TAKEN_REMEDY
+from zkgroup.export.runs.writing import refuse_overtaken, write_ranges
 from zkgroup.protocol.names import TopicPartition
 
 if TYPE_CHECKING:
@@ -193,6 +189,8 @@ class ExportRun:
         self._remove_attempts(but=self._claim.attempt)
         self._give_way()
         self._refuse_if_changed()
+        if not self.plan.skip_deleted:
+            refuse_overtaken(self.plan, self._with)
 
     def _give_way(self) -> None:
         """Raise where another group's run came first, or has ended since this one was planned. From here on whoever
@@ -200,14 +198,10 @@ class ExportRun:
         plan, claim = self.plan, self._claim
         claim.persist(lambda: give_way(claim.registry, self._lake, plan, claim.attempt, self._with.warn))
         refuse_layout(self._lake, plan.layout, self._lake.layout())
-        self._refuse_overlap(in_no_file(plan.partitions, fills=plan.kind == "backfill"))
+        refuse_beside(self._lake, plan, in_no_file(plan.partitions, fills=plan.kind == "backfill"))
         if plan.kind == "export":
             Book(self._lake, plan.group).refuse_others(plan.partitions, plan.topics)
         self._with.passed("first in place")
-
-    def _refuse_overlap(self, ranges: Iterable[OffsetRange], but: Collection[str] = ()) -> None:
-        tags = {topic: identity.tag for topic, identity in self.plan.topics.items()}
-        refuse_overlap(self._lake, ranges, tags, self.plan.group, but, fills=self.plan.kind == "backfill")
 
     def _write(self) -> Written:
         """Have the ranges read and written. Where that fails because what is read has changed, this is the reason that
@@ -231,7 +225,7 @@ class ExportRun:
         for line in words_on_gaps(parts, "unexplained"):
             self._with.warn(line)
         self._refuse_if_changed()
-        self._refuse_overlap(_first_time(parts))
+        refuse_beside(self._lake, plan, first_time(parts))
         self._refuse_if_found()
         self._with.passed("checked")
         if self._with.member is not None:
@@ -321,9 +315,9 @@ class ExportRun:
         )
 
     def _publish_as_ours(self, manifest: Manifest) -> None:
-        """As ``_publish``. What goes wrong after somebody else has ended the run tells nothing of the folder."""
+        """As ``publish``. What goes wrong after somebody else has ended the run tells nothing of the folder."""
         try:
-            self._publish(manifest)
+            publish(self._lake, self.plan, self.pointer, manifest, self._with)
         except ZkgroupError as error:
             try:
                 found, _ = self._claim.persist(self._claim.pointer)
@@ -335,32 +329,6 @@ class ExportRun:
                 f"run {self.plan.run} of group {self.plan.group} was ended by another process while this one stood "
                 "still",
                 "--history tells how; the next export takes what is new",
-            ) from None
-
-    def _publish(self, manifest: Manifest) -> None:
-        """Give the files their final names, and the manifest its own."""
-        files = manifest.files
-        self._refuse_if_taken(manifest)
-        works = [(f"{self._folder}/{file.work}", file.name, file.bytes) for file in files]
-        for number, _ in enumerate(self._store.publish(works), 1):
-            self._with.passed(f"published {number} of {len(files)}")
-        self._store.settle(file.name for file in files)
-        self._with.passed("published for good")
-        self._store.write(f"{self._folder}/{MANIFEST}", encode_manifest(manifest))
-        self._with.passed("manifest filed")
-
-    def _refuse_if_taken(self, manifest: Manifest) -> None:
-        """Raise where files that are not this run's hold what it is to publish: nobody who heeds its pointer has put
-        them there. What is committed is published beside them, as nobody can export it again."""
-        try:
-            self._refuse_overlap(_first_time(manifest.parts), {file.name for file in manifest.files})
-        except RefusedError as error:
-            if self.pointer.state == "committed":
-                self._with.warn(f"{error.message}; they are committed, and published once more")
-                return
-            raise RefusedError(
-                f"run {self.plan.run} of group {self.plan.group} is decided and cannot be published: {error.message}",
-                TAKEN_REMEDY,
             ) from None
 
     def _commit(self, manifest: Manifest) -> None:
@@ -435,18 +403,9 @@ class ExportRun:
                 )
             return self.carry_out(resumed=True)
         if how == "keep" and self.pointer.state == "decided":
-            self._publish(manifest)
+            publish(self._lake, self.plan, self.pointer, manifest, self._with)
             keep(self._claim, self._lake, self.plan, self.pointer, manifest, self._with)
         else:
             withdraw(self._claim, self._lake, self.plan, self.pointer, manifest, self._with)
         self._tidy()
         return manifest
-
-
-def _first_time(parts: Iterable[ManifestPart]) -> list[OffsetRange]:
-    """What was not exported before."""
-    return [
-        OffsetRange(part.plan.partition, part.plan.start, part.end)
-        for part in parts
-        if not part.plan.again and part.plan.start < part.end
-    ]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import cast
 
 from zkgroup import __version__
-from zkgroup.errors import OffsetOutOfRangeError, UnreachableError, ZkgroupError
+from zkgroup.errors import OffsetOutOfRangeError, UnreachableError
 from zkgroup.export.lake.lake import Lake
 from zkgroup.export.model.documents import encode_log
 from zkgroup.export.model.layout import parse_compression
@@ -88,19 +88,36 @@ def write_ranges(plan: RunPlan, lake: Lake, folder: str, having: Surroundings) -
     return assemble(plan, answers, newest)
 
 
+def refuse_overtaken(plan: RunPlan, having: Surroundings) -> None:
+    """Raise ``Overtaken`` where planned messages are gone by now, so that nothing is read in vain; ``UnreachableError``
+    where brokers do not tell."""
+    parts = [part for part in plan.partitions if part.start < part.end]
+    starts = _log_starts(having.kafka(), parts, having.patience)
+    if gone := overtaken(parts, starts):
+        raise Overtaken(gone, told=_is_told(plan, starts))
+
+
 def _refusal(plan: RunPlan, kafka: KafkaSettings, timeout: float, met: OffsetOutOfRangeError) -> Overtaken:
     """The refusal where retention overtook the plan. A task met it in one of its ranges, and more may be gone, also of
     other partitions; where the brokers do not tell, what it ``met`` is all that is known."""
     parts = [part for part in plan.partitions if part.start < part.end]
-    logs: Mapping[TopicPartition, LogRange | ZkgroupError] = {}
+    starts: Mapping[TopicPartition, int] = {}
     with contextlib.suppress(UnreachableError):
-        logs = log_offsets(kafka, [part.partition for part in parts], timeout)
-    starts = {partition: found.start for partition, found in logs.items() if isinstance(found, LogRange)}
+        starts = _log_starts(kafka, parts, timeout)
     gone = overtaken(parts, starts)
-    first = {part.partition: part for part in reversed(parts)}.values()
+    return Overtaken(gone or met.message, told=bool(gone) and _is_told(plan, starts))
+
+
+def _log_starts(kafka: KafkaSettings, parts: Iterable[PartitionPlan], timeout: float) -> dict[TopicPartition, int]:
+    logs = log_offsets(kafka, sorted({part.partition for part in parts}), timeout)
+    return {partition: found.start for partition, found in logs.items() if isinstance(found, LogRange)}
+
+
+def _is_told(plan: RunPlan, starts: Mapping[TopicPartition, int]) -> bool:
+    """Whether the group's offsets tell the next plan what logs that begin at ``starts`` have no more of."""
+    first = {part.partition: part for part in reversed(plan.partitions) if part.start < part.end}.values()
     hurt = [part for part in first if part.start < starts.get(part.partition, 0)]
-    told = bool(gone) and plan.kind == "export" and all(part.start == part.committed for part in hurt)
-    return Overtaken(gone or met.message, told=told)
+    return plan.kind == "export" and all(part.start == part.committed for part in hurt)
 
 
 def overtaken(parts: Iterable[PartitionPlan], starts: Mapping[TopicPartition, int]) -> str:
