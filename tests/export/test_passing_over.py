@@ -348,7 +348,7 @@ def test_a_plan_that_retention_overtook_waits_for_an_answer(scene: Scene, kind: 
     (*_, gap), rows = scene.told(skip_lost=True, **wish)
     count = 5 - places[scene.first]
     assert gap == (
-        f"{scene.first}: {count} offsets of {places[scene.first]} to 9 were deleted while they were read and are not "
+        f"{scene.first}: {count} offsets of {places[scene.first]} to 9 were deleted before they were read and are not "
         "exported (retention)"
     )
     assert sorted(rows) == [0, 1]

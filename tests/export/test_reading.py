@@ -210,7 +210,7 @@ def test_retention_that_overtakes_the_plan_is_refused_or_recorded(
     (row,) = export(group, topic, passed=again, skip_lost=True, warn=told.append)
     assert (row.start, row.end, row.rows) == (0, 100, 40)
     assert told[1:] == [
-        f"{topic}-0: 60 offsets of 0 to 99 were deleted while they were read and are not exported (retention)"
+        f"{topic}-0: 60 offsets of 0 to 99 were deleted before they were read and are not exported (retention)"
     ]
     assert manifest(group).parts[0].gaps == {"retention": 60}
     assert [message["value"] for message in messages_in(tmp_path / "out")] == [b"%d" % i for i in range(60, 100)]

@@ -131,7 +131,7 @@ def _refuse_unbalanced(plan: RunPlan, parts: Sequence[ManifestPart], files: Sequ
 
 
 _GAPS: Mapping[str, str] = {
-    "retention": "were deleted while they were read and are not exported (retention)",
+    "retention": "were deleted before they were read and are not exported (retention)",
     "unexplained": "are missing from the log, and nothing explains it: that is recorded (unexplained)",
 }
 
