@@ -301,7 +301,7 @@ def test_who_goes_on_may_accept_what_was_not_accepted_before(scene: Scene, short
     killed(scene, short, "plan in place")
     drop_messages(scene.kafka, scene.first, 5)
     (*_, gap), rows = scene.told(begin="earliest", skip_lost=True)
-    gone = "5 offsets of 0 to 9 were deleted while they were read"
+    gone = "5 offsets of 0 to 9 were deleted before they were read"
     assert gap == f"{scene.first}: {gone} and are not exported (retention)"
     assert sorted(rows) == [0, 1]
     found, _ = [row for row in verify(scene.lake) if row.problem is None]
