@@ -16,6 +16,7 @@ from typing import TextIO
 import typer
 
 from zkgroup.errors import ZkgroupError, behind
+from zkgroup.words import said_by
 
 from ._signals import Terminated, exit_code_of
 from ._text import one_line
@@ -92,7 +93,8 @@ def _settle(error: BaseException, verbosity: Callable[[], int]) -> int:
         case Exception():
             if verbosity() >= 2:
                 traceback.print_exception(error)
-            say(f"unexpected {type(error).__name__}: {error}: run it with -vv to see where")
+            what = ": ".join(filter(None, (type(error).__name__, said_by(error))))
+            say(f"unexpected {what}: run it with -vv to see where")
             return 1
         case _:
             raise error

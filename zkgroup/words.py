@@ -30,3 +30,11 @@ def counted(count: int, what: str) -> str:
 def are(count: int) -> str:
     """The verb for so many."""
     return "is" if count == 1 else "are"
+
+
+def said_by(error: BaseException) -> str:
+    """What an error says; those of a JVM that has died fail at it, and say nothing."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001  # whatever it is, it is not what went wrong
+        return ""

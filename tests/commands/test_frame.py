@@ -209,6 +209,13 @@ def settled(capsys: pytest.CaptureFixture[str], error: BaseException, verbosity:
     return code, capsys.readouterr().err
 
 
+class MuteError(Exception):
+    """As py4j's are once their JVM has died: asked what they say, they ask it."""
+
+    def __str__(self) -> str:
+        raise ConnectionRefusedError
+
+
 def within_c_code(signalled: BaseException) -> SystemError:
     """What Python makes of a signal that comes while a library's C code runs, which does not look for one."""
     try:
@@ -224,6 +231,7 @@ def within_c_code(signalled: BaseException) -> SystemError:
         (UnreachableError("no\nanswer"), 3, "no answer"),
         (PermissionError(13, "Permission denied", "/x"), 1, "/x: Permission denied"),
         (ValueError("\x1b[1m"), 1, "unexpected ValueError: \\x1b[1m: run it with -vv to see where"),
+        (MuteError(), 1, "unexpected MuteError: run it with -vv to see where"),
         (Terminated(15), 143, ""),
         (KeyboardInterrupt(), 130, ""),
         (SystemExit(7), 7, ""),

@@ -15,7 +15,7 @@ from exports import at, files_in, messages_in, offsets, problems, root_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkgroup.errors import RefusedError
+from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.lake.coverage import Accounted, extended, merged
 from zkgroup.export.lake.lake import Lake
 from zkgroup.export.model.documents import encode_manifest
@@ -164,6 +164,32 @@ def test_one_that_stood_still_before_its_plan_was_in_place_begins_anew(
     assert told.returncode == 0
     with pytest.raises(RefusedError, match="was set back"):
         in_process(group, topic)
+
+
+def test_one_that_stood_still_while_it_wrote_its_plan_blames_no_folder(
+    in_process: Export, brief: Export, make_topic: Make, fill: Fill, unique: Unique, registry: Registry,
+    cluster: Sandbox, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Another export has ended meanwhile, and tidied up what it took for debris: nothing there has to be mended."""
+    topic, other, group = make_topic(), make_topic(), unique("zombie")
+    fill(topic, 20)
+    fill(other, 10)
+    write = FolderStore.write
+    late: list[str] = []
+
+    def stand_still(store: FolderStore, name: str, data: bytes) -> None:
+        if late or not name.endswith("plan.json"):
+            write(store, name, data)
+            return
+        late.append(name)
+        lose_session(registry, cluster, group)
+        in_process(group, other)
+        raise ZkgroupError(f"cannot write {name}: No such file or directory")
+
+    monkeypatch.setattr(FolderStore, "write", stand_still)
+    with pytest.raises(RefusedError, match="have ended since this one was planned"):
+        brief(group, topic, session=6.0)
+    assert [row.rows for row in in_process(group, topic)] == [20]
 
 
 def told(czxid: int, end: int, cluster: str = "a", *, own: bool = True) -> Accounted:

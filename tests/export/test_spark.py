@@ -290,6 +290,21 @@ def test_masters_that_do_not_answer_are_told_in_time(
     wait_until(lambda: not jvms_of(str(tmp_path / "zkgroup-spark-")), 30, "Spark's processes end")
 
 
+def test_a_master_that_takes_no_applications_is_told_when_spark_gives_up(
+    env: dict[str, str], topic: str, unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Spark waits a minute for what listens at a wrong port, and stops by itself, within our own time-out; whoever uses
+    it next is told by a JVM that is about to end, or has ended."""
+    arguments = export(topic, unique("group"), tmp_path / "out")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        master = f"spark://127.0.0.1:{silent.getsockname()[1]}"
+        done = run(*arguments, "--master", master, env=env | {"TMPDIR": str(tmp_path)}, timeout=150)
+    assert done.returncode == 3, done.stderr
+    assert f"the Spark master {master} does not take applications: check its address" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("moment", ["connection", "started"])
 def test_a_jvm_that_is_killed_before_it_has_started_is_no_wrong_usage(
     env: dict[str, str], topic: str, unique: Callable[[str], str], tmp_path: Path, moment: str

@@ -159,7 +159,12 @@ class ExportRun:
 
     def _begin(self) -> None:
         """(none) → planned: the plan in the store first, then the pointer."""
-        self._store.write(f"{self._folder}/{PLAN}", encode_plan(self.plan))
+        try:
+            self._store.write(f"{self._folder}/{PLAN}", encode_plan(self.plan))
+        except ZkgroupError:
+            with contextlib.suppress(UnreachableError):
+                self._refuse_if_others_ended()  # they have tidied up its folder
+            raise
         self._with.passed("plan written")
         plan, claim = self.plan, self._claim
         found = claim.persist(lambda: binding_layout(claim.registry, self._lake, plan.group, plan.cluster))
@@ -173,8 +178,11 @@ class ExportRun:
         """Raise where other exports of the group have been here since this one was planned, as its session ended while
         it stood still, or another cluster has a group of this name. They may have filed runs, and have tidied its plan
         up."""
-        group, run = self.plan.group, self.plan.run
-        if self._lake.last(group).run != self.plan.previous or self._lake.plan(group, run) is None:
+        self._refuse_if_others_ended(or_if=self._lake.plan(self.plan.group, self.plan.run) is None)
+
+    def _refuse_if_others_ended(self, *, or_if: bool = False) -> None:
+        group = self.plan.group
+        if or_if or self._lake.last(group).run != self.plan.previous:
             raise RefusedError(
                 f"other exports of group {group} to {self._store.uri} have ended since this one was planned",
                 "nothing was exported: run it again",

@@ -37,6 +37,7 @@ from zkgroup.export.spark.properties import default_properties, own_properties
 from zkgroup.export.spark.scratch import ScratchFolder
 from zkgroup.export.tasks.answers import Answers
 from zkgroup.export.tasks.taskdata import Answer, DoneAnswer, TaskSettings, done_or_raise
+from zkgroup.words import said_by
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +113,9 @@ class SparkJobs:
             why = f"Spark does not start on {self._master}: Spark's JVM {jvm.end_of_life}"
             raise ZkgroupError(why, f"its log: {self._keep_log()}") from None
         if isinstance(self._failure, _FAILURES):
-            raise failures.start_failure(self._master, self._log_text(), str(self._failure), self._keep_log) from None
+            raise failures.start_failure(
+                self._master, self._log_text(), said_by(self._failure), self._keep_log
+            ) from None
         raise self._failure
 
     def _start_context(self, folder: Path, jvm: SparkJvm) -> None:
@@ -198,7 +201,7 @@ class SparkJobs:
         try:
             return max(1, int(self._context.defaultParallelism))
         except _FAILURES as error:  # of the first look at some properties
-            raise failures.job_failure(str(error), self._log_text(), self._keep_log) from None
+            raise self._told(error) from None
 
     # --- jobs -------------------------------------------------------------------------------------------------------
 
@@ -213,7 +216,11 @@ class SparkJobs:
         The first failure cancels the rest and is raised; so does any exception that interrupts this thread.
         """
         context = self._context
-        told = context.accumulator([], Answers())
+        try:
+            told = context.accumulator([], Answers())
+            self._ship()
+        except _FAILURES as error:  # of a context that Spark has stopped by itself
+            raise self._told(error) from None
         plain = [[(*piece.partition, piece.start, piece.end) for piece in task] for task in tasks]
 
         def work(dealt: Iterator[list[tuple[str, int, int, int]]]) -> Iterator[Answer]:
@@ -226,7 +233,6 @@ class SparkJobs:
                     told.add([answer])
                     yield answer
 
-        self._ship()
         job = Job(context, f"zkgroup-{os.getpid()}-{id(plain)}", plain, work)
         seen: list[Answer] = []
         try:
@@ -241,14 +247,7 @@ class SparkJobs:
                 seen = list(answers)
             answers = job.result()
         except _FAILURES as error:
-            if self._jvm is not None and _has_ended(self._jvm, error):
-                raise ZkgroupError(
-                    f"Spark's JVM {self._jvm.end_of_life}",
-                    f"run the same command again, which goes on from here; its log: {self._keep_log()}",
-                ) from None
-            if isinstance(error, OSError):
-                raise
-            raise failures.job_failure(str(error), self._log_text(), self._keep_log) from None
+            raise self._told(error) from None
         finally:
             job.cancel()
         finished: list[DoneAnswer] = []
@@ -258,6 +257,20 @@ class SparkJobs:
             if repr(answer) not in heard:  # the last ones
                 done(finished[-1])
         return finished
+
+    def _told(self, error: Exception) -> Exception:
+        """What went wrong in a context that had started."""
+        text = self._log_text()
+        if failures.GAVE_UP in text:  # after a minute, without a word to whoever has the context
+            return failures.no_master(self._master, self._keep_log())
+        if self._jvm is not None and _has_ended(self._jvm, error):
+            return ZkgroupError(
+                f"Spark's JVM {self._jvm.end_of_life}",
+                f"run the same command again, which goes on from here; its log: {self._keep_log()}",
+            )
+        if isinstance(error, OSError):
+            return error
+        return failures.job_failure(said_by(error), text, self._keep_log)
 
     @property
     def _is_cluster(self) -> bool:

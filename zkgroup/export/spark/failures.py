@@ -33,15 +33,24 @@ _CAUSE: Final = re.compile(r"^Caused by: [\w.$]*?(\w+: .+)$", re.MULTILINE)
 _PACKAGES: Final = {"confluent_kafka": "confluent-kafka", "pyarrow": "pyarrow", "zkgroup": "zkgroup"}
 
 
+#: What Spark says when a master has not registered it within a minute; it stops the context then.
+GAVE_UP: Final = "All masters are unresponsive"
+
+
+def no_master(master: str, kept: str) -> ZkgroupError:
+    """Something takes connections there, and no applications."""
+    return UnreachableError(
+        f"the Spark master {master} does not take applications",
+        f"check its address, that it runs, and that its release is that of pyspark here; Spark's log: {kept}",
+    )
+
+
 def start_failure(master: str, log: str, why: str, keep: Callable[[], str]) -> ZkgroupError:
     """Why Spark does not start. ``log``: what it wrote; ``why``: all that pyspark raised; ``keep``: as below."""
     if _OLD_JAVA.search(log):
         return UsageError("Java is too old for Spark", "install Java 17 or later, or set JAVA_HOME to it")
-    if "All masters are unresponsive" in log:
-        return UnreachableError(
-            f"the Spark master {master} does not take applications",
-            f"check that it runs, and that its release is that of pyspark here; Spark's log: {keep()}",
-        )
+    if GAVE_UP in log:
+        return no_master(master, keep())
     master = re.sub(r"^local\[([^],]+),.*", r"local[\1]", master)  # as it is written; more is our own
     if match := _NO_JVM.search(log):
         return UsageError(
