@@ -165,8 +165,7 @@ class _Export:
                 return summaries_of(plan, None)
             log.info("run %s: %d ranges of %d partitions", run_plan.run, len(plan.ranges), len(plan.partitions))
             run = ExportRun.planned(claim, self._lake, run_plan, self._with)
-            run.decide_anew(self._request.leaves_expired)
-            manifest = run.carry_out(resumed=False)
+            manifest = run.carry_out(resumed=False, decides_anew=self._request.leaves_expired)
             self._planner.tell(fewer_again(manifest.parts if manifest is not None else ()))
             summaries = summaries_of(plan, manifest)
         tell("unlocked")
@@ -184,10 +183,9 @@ class _Export:
         )
         if state == "planned":
             self._require_spark()
-            run.decide_anew(request.leaves_expired)
             run.accept(deleted=request.skip_deleted, unexplained=request.record_unexplained)
             self._planner.tell(passed_over(left.partitions))  # whoever planned it may have told nobody any more
-        rows = summaries_of(None, run.carry_out(resumed=True))
+        rows = summaries_of(None, run.carry_out(resumed=True, decides_anew=request.leaves_expired))
         self.besides = besides
         return rows
 

@@ -56,7 +56,6 @@ class ExportRun:
         self.pointer = pointer
         self._with = surroundings
         self._folder = lake.folder(plan.group, plan.run)
-        self._decides_anew = False
 
     @classmethod
     def planned(cls, claim: ExportClaim, lake: Lake, plan: RunPlan, surroundings: Surroundings) -> Self:
@@ -83,10 +82,6 @@ class ExportRun:
             )
         return cls(claim, lake, plan, pointer, surroundings)
 
-    def decide_anew(self, wanted: bool) -> None:
-        """Whether the next plan has an answer of its own where retention overtakes this one: then that may go."""
-        self._decides_anew = wanted
-
     def accept(self, *, deleted: bool, unexplained: bool) -> None:
         """Take along what whoever goes on with the run accepts, beside what was accepted as it was planned."""
         plan = self.plan
@@ -98,9 +93,10 @@ class ExportRun:
 
     # --- going forward ----------------------------------------------------------------------------------------------
 
-    def carry_out(self, *, resumed: bool) -> Manifest:
+    def carry_out(self, *, resumed: bool, decides_anew: bool = False) -> Manifest:
         """To the commit, from whatever state it is in. An orderly failure before the decision drops the run, unless
-        nothing but its plan tells what is to be accounted for."""
+        nothing but its plan tells what is to be accounted for. ``decides_anew``: the next plan has an answer of its own
+        to messages that it finds gone."""
         if self.pointer.state == "withdrawn":
             self.settle("withdraw")
             raise RefusedError(f"run {self.plan.run} of group {self.plan.group} was being taken back, and now is")
@@ -114,11 +110,14 @@ class ExportRun:
             except BaseException as error:
                 # What keeps it from being dropped matters less than what went wrong; then it waits for the next export.
                 dropped = False
+                waits = _waits(error, resumed=resumed, decides_anew=decides_anew)
                 with contextlib.suppress(ZkgroupError):
-                    if self._waits(error, resumed=resumed):
+                    if waits:
                         self._store.remove(f"{self._folder}/{self._claim.attempt}")
                     else:
                         dropped = self.abandon()
+                if isinstance(error, Overtaken) and not waits:
+                    error.remedy = error.dropped
                 if not dropped:
                     self._tell_of_end(error)
                 raise
@@ -137,16 +136,6 @@ class ExportRun:
         self._tidy()
         return manifest
 
-    def _waits(self, error: BaseException, *, resumed: bool) -> bool:
-        """Whether the run stays as it is planned: messages of its plan are gone, which the next plan would not know; or
-        that may be why it was found, and nothing says that it cannot be carried out any more."""
-        if isinstance(error, Overtaken):
-            if error.told and self._decides_anew:
-                error.remedy = error.dropped
-                return False
-            return True
-        return resumed and (isinstance(error, Unexplained | Live) or not isinstance(error, RefusedError))
-
     def _tell_of_end(self, error: BaseException) -> None:
         """An error tells for itself what is to be done; a signal does not."""
         if isinstance(error, ZkgroupError):
@@ -161,10 +150,11 @@ class ExportRun:
         """(none) → planned: the plan in the store first, then the pointer."""
         try:
             self._store.write(f"{self._folder}/{PLAN}", encode_plan(self.plan))
-        except ZkgroupError:
-            with contextlib.suppress(UnreachableError):
-                self._refuse_if_others_ended()  # they have tidied up its folder
-            raise
+        except ZkgroupError as error:
+            late = False
+            with contextlib.suppress(ZkgroupError):
+                late = self._others_ended()  # and have tidied up its folder
+            raise self._late() if late else error from None
         self._with.passed("plan written")
         plan, claim = self.plan, self._claim
         found = claim.persist(lambda: binding_layout(claim.registry, self._lake, plan.group, plan.cluster))
@@ -178,15 +168,17 @@ class ExportRun:
         """Raise where other exports of the group have been here since this one was planned, as its session ended while
         it stood still, or another cluster has a group of this name. They may have filed runs, and have tidied its plan
         up."""
-        self._refuse_if_others_ended(or_if=self._lake.plan(self.plan.group, self.plan.run) is None)
+        if self._others_ended() or self._lake.plan(self.plan.group, self.plan.run) is None:
+            raise self._late()
 
-    def _refuse_if_others_ended(self, *, or_if: bool = False) -> None:
-        group = self.plan.group
-        if or_if or self._lake.last(group).run != self.plan.previous:
-            raise RefusedError(
-                f"other exports of group {group} to {self._store.uri} have ended since this one was planned",
-                "nothing was exported: run it again",
-            )
+    def _others_ended(self) -> bool:
+        return self._lake.last(self.plan.group).run != self.plan.previous
+
+    def _late(self) -> RefusedError:
+        return RefusedError(
+            f"other exports of group {self.plan.group} to {self._store.uri} have ended since this one was planned",
+            "nothing was exported: run it again",
+        )
 
     def _take_over(self) -> None:
         """Fence off whoever worked on the run before: only then may its files go."""
@@ -417,3 +409,11 @@ class ExportRun:
             withdraw(self._claim, self._lake, self.plan, self.pointer, manifest, self._with)
         self._tidy()
         return manifest
+
+
+def _waits(error: BaseException, *, resumed: bool, decides_anew: bool) -> bool:
+    """Whether a run stays as it is planned: messages of its plan are gone, which the next plan would not know; or that
+    may be why it was found, and nothing says that it cannot be carried out any more."""
+    if isinstance(error, Overtaken):
+        return not (error.told and decides_anew)
+    return resumed and (isinstance(error, Unexplained | Live) or not isinstance(error, RefusedError))

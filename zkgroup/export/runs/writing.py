@@ -83,7 +83,10 @@ def write_ranges(plan: RunPlan, lake: Lake, folder: str, having: Surroundings) -
         try:
             answers = runner.run(settings, tasks, tell)
         except OffsetOutOfRangeError as error:
-            raise _refusal(plan, kafka, having.patience, error) from None
+            found = None
+            with contextlib.suppress(UnreachableError):  # then what a task has met is all that is known
+                found = _overtaken(plan, kafka, having.patience)
+            raise found or Overtaken(error.message, told=False) from None
     having.passed("files written")
     return assemble(plan, answers, newest)
 
@@ -91,33 +94,21 @@ def write_ranges(plan: RunPlan, lake: Lake, folder: str, having: Surroundings) -
 def refuse_overtaken(plan: RunPlan, having: Surroundings) -> None:
     """Raise ``Overtaken`` where planned messages are gone by now, so that nothing is read in vain; ``UnreachableError``
     where brokers do not tell."""
+    if (found := _overtaken(plan, having.kafka(), having.patience)) is not None:
+        raise found
+
+
+def _overtaken(plan: RunPlan, kafka: KafkaSettings, timeout: float) -> Overtaken | None:
+    """The refusal, if retention overtook the plan: of all its partitions, not only of those that tasks have met."""
     parts = [part for part in plan.partitions if part.start < part.end]
-    starts = _log_starts(having.kafka(), parts, having.patience)
-    if gone := overtaken(parts, starts):
-        raise Overtaken(gone, told=_is_told(plan, starts))
-
-
-def _refusal(plan: RunPlan, kafka: KafkaSettings, timeout: float, met: OffsetOutOfRangeError) -> Overtaken:
-    """The refusal where retention overtook the plan. A task met it in one of its ranges, and more may be gone, also of
-    other partitions; where the brokers do not tell, what it ``met`` is all that is known."""
-    parts = [part for part in plan.partitions if part.start < part.end]
-    starts: Mapping[TopicPartition, int] = {}
-    with contextlib.suppress(UnreachableError):
-        starts = _log_starts(kafka, parts, timeout)
-    gone = overtaken(parts, starts)
-    return Overtaken(gone or met.message, told=bool(gone) and _is_told(plan, starts))
-
-
-def _log_starts(kafka: KafkaSettings, parts: Iterable[PartitionPlan], timeout: float) -> dict[TopicPartition, int]:
     logs = log_offsets(kafka, sorted({part.partition for part in parts}), timeout)
-    return {partition: found.start for partition, found in logs.items() if isinstance(found, LogRange)}
-
-
-def _is_told(plan: RunPlan, starts: Mapping[TopicPartition, int]) -> bool:
-    """Whether the group's offsets tell the next plan what logs that begin at ``starts`` have no more of."""
-    first = {part.partition: part for part in reversed(plan.partitions) if part.start < part.end}.values()
-    hurt = [part for part in first if part.start < starts.get(part.partition, 0)]
-    return plan.kind == "export" and all(part.start == part.committed for part in hurt)
+    starts = {partition: found.start for partition, found in logs.items() if isinstance(found, LogRange)}
+    if not (gone := overtaken(parts, starts)):
+        return None
+    # Where all of them begin at the group's offsets, these tell the next plan what is gone.
+    first = {part.partition: part for part in reversed(parts)}.values()
+    hurt = (part for part in first if part.start < starts.get(part.partition, 0))
+    return Overtaken(gone, told=plan.kind == "export" and all(part.start == part.committed for part in hurt))
 
 
 def overtaken(parts: Iterable[PartitionPlan], starts: Mapping[TopicPartition, int]) -> str:
