@@ -14,6 +14,7 @@ from export_points import MESSAGES, PARTITIONS, Export
 from exports import InProcess, at, commit_offsets, files_in, messages_in, published_in
 from object_store import CREDENTIALS, filesystem, object_server
 from pyspark.sql import SparkSession
+from scenes import Scene
 
 from zkgroup.export.lake.lake import Lake
 from zkgroup.export.runs.run import ExportRequest, PartitionSummary, run_export
@@ -200,3 +201,14 @@ def bucket(s3_server: int, unique: Callable[[str], str]) -> str:
     name = unique("lake")
     filesystem(s3_server, allow_bucket_creation=True).create_dir(name)
     return name
+
+
+@pytest.fixture
+def scene(
+    in_process: InProcess, registry: Registry, kafka: KafkaSettings, commit: Callable[..., None],
+    make_topic: Callable[..., str], fill: Callable[..., object], unique: Callable[[str], str], tmp_path: Path,
+) -> Scene:  # fmt: skip
+    """Nothing is exported yet."""
+    topic = make_topic(2)
+    fill(topic, 20, 2)
+    return Scene(in_process, registry, kafka, commit, fill, tmp_path / "out", topic, unique("group"))

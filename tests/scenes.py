@@ -1,0 +1,66 @@
+"""A topic and a group that has exported some of it, for tests of what exports pass over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from exports import InProcess
+
+from zkgroup.export.lake.lake import Lake
+from zkgroup.export.planning.bounds import Bound
+from zkgroup.export.stores.store import FolderStore
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.sandbox.topics import create_topic, delete_topic
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
+
+
+@dataclass
+class Scene:
+    """A topic of two partitions, each of ten messages, and a group that has exported what is asked for."""
+
+    export: InProcess
+    registry: Registry
+    kafka: KafkaSettings
+    commit: Callable[[str, Mapping[TopicPartition, int]], None]
+    fill: Callable[..., object]
+    out: Path
+    topic: str
+    group: str
+
+    @property
+    def lake(self) -> Lake:
+        """The destination."""
+        return Lake(FolderStore(self.out))
+
+    @property
+    def first(self) -> TopicPartition:
+        """The partition that gets into trouble."""
+        return TopicPartition(self.topic, 0)
+
+    def told(self, **options: Any) -> tuple[list[str], list[int]]:
+        """What an export says, and the partitions of its rows; unless told, it begins nowhere but at offsets."""
+        lines: list[str] = []
+        rows = self.export(self.group, self.topic, warn=lines.append, **{"begin": None, **options})
+        return lines, [row.partition for row in rows]
+
+    def skipped(self) -> list[tuple[str, int, int]]:
+        """What the last run has recorded as passed over."""
+        run = self.lake.last(self.group).run
+        found = None if run is None else self.lake.manifest(self.group, run)
+        return [] if found is None else [tuple(gap) for part in found[0].parts for gap in part.plan.skipped]  # type: ignore[misc]
+
+
+def up_to(scene: Scene, first: int) -> None:
+    """Export partition 0 up to ``first``, and all of the other one."""
+    offsets = {scene.first: first, TopicPartition(scene.topic, 1): 10}
+    scene.export(scene.group, scene.topic, until=Bound("offsets", offsets=offsets))
+
+
+def remake(scene: Scene) -> None:
+    delete_topic(scene.registry, scene.topic)
+    create_topic(scene.registry, scene.topic, 2)
+    scene.fill(scene.topic, 20, 2)
