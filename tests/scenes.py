@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from exports import InProcess
+from export_points import Export
 
 from zkgroup.export.lake.lake import Lake
 from zkgroup.export.planning.bounds import Bound
@@ -22,7 +22,7 @@ from zkgroup.servers.registry import Registry
 class Scene:
     """A topic of two partitions, each of ten messages, and a group that has exported what is asked for."""
 
-    export: InProcess
+    export: Export
     registry: Registry
     kafka: KafkaSettings
     commit: Callable[[str, Mapping[TopicPartition, int]], None]

@@ -205,7 +205,7 @@ def bucket(s3_server: int, unique: Callable[[str], str]) -> str:
 
 @pytest.fixture
 def scene(
-    in_process: InProcess, registry: Registry, kafka: KafkaSettings, commit: Callable[..., None],
+    in_process: Export, registry: Registry, kafka: KafkaSettings, commit: Callable[..., None],
     make_topic: Callable[..., str], fill: Callable[..., object], unique: Callable[[str], str], tmp_path: Path,
 ) -> Scene:  # fmt: skip
     """Nothing is exported yet."""

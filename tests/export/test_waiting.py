@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
+from export_points import Paused
 from exports import joining, messages_in
+from members import connector
 from resets import drop_messages
 from scenes import Scene, remake, up_to
+from support import wait_until
 from writing import register
 
 from zkgroup.errors import RefusedError, UnreachableError
@@ -18,6 +23,7 @@ from zkgroup.export.runs.refusals import Overtaken
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Delete
+from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import add_partitions
 from zkgroup.servers.registry import Registry
 
@@ -142,3 +148,62 @@ def test_an_offset_that_is_right_for_a_new_log_may_have_expired(scene: Scene) ->
     _, rows = scene.told(policies=Policies(recreated="committed"), skip_lost=True)
     assert sorted(rows) == [0, 1]
     assert ("retention", 2, 5) in scene.skipped()
+
+
+@contextmanager
+def all_is_held(scene: Scene, cluster: Sandbox) -> Iterator[None]:
+    """A member holds the whole topic, and reads nothing; it comes before any other."""
+    with closing(connector(cluster.connect, scene.group, consumer_id="0", auto_commit_enable=False)) as member:
+        member.streams({scene.topic: 2})
+        wait_until(lambda: len(member.statistics().owned) == 2, 30, "the member owns both partitions")
+        yield
+
+
+def test_others_that_hold_all_partitions_end_no_run_that_waits(scene: Scene, cluster: Sandbox) -> None:
+    """A joined export has nothing to decide about beside them; the plan is as right as it was."""
+    overtake(scene, begin="earliest")
+    with all_is_held(scene, cluster), pytest.raises(RefusedError, match="another member has taken over all"):
+        scene.told(begin="earliest", skip_lost=True, join=joining(scene.group))
+    scene.told(begin="earliest", skip_lost=True)
+    assert [row.gaps for row in verify(scene.lake) if row.partition == 0] == [5]
+
+
+def test_a_backfill_that_a_joined_export_goes_on_with_is_nobodys_share(scene: Scene, cluster: Sandbox) -> None:
+    """It moves no offset, whoever owns what: all of it is exported, and what is gone is recorded."""
+    scene.commit(scene.group, {scene.first: 10, TopicPartition(scene.topic, 1): 10})
+    overtake(scene, begin="earliest", backfill=True)
+    with all_is_held(scene, cluster):
+        scene.told(skip_lost=True, join=joining(scene.group))
+    assert [(row.rows, row.gaps) for row in verify(scene.lake)] == [(5, 5), (10, 0)]
+
+
+def test_another_group_that_is_exporting_ends_no_run_that_waits(scene: Scene, unique: Callable[[str], str]) -> None:
+    """It may fail yet; then nothing is in the way any more."""
+    overtake(scene, begin="earliest")
+    other = unique("other")
+
+    def fails(passed: Callable[[str], None]) -> None:
+        def at(point: str) -> None:
+            passed(point)
+            if point == "files written":
+                raise UnreachableError("the brokers are away")
+
+        scene.export(other, scene.topic, passed=at)
+
+    with Paused(fails, "files written") as theirs:
+        with pytest.raises(RefusedError, match=f"group {other} is exporting"):
+            scene.told(begin="earliest", skip_lost=True)
+        with pytest.raises(UnreachableError, match="are away"):
+            theirs.finish()
+    scene.told(begin="earliest", skip_lost=True)
+    assert [row.gaps for row in verify(scene.lake) if row.partition == 0] == [5]
+
+
+def test_what_is_not_decided_cannot_be_kept(scene: Scene) -> None:
+    """There is nothing to keep: to give the plan up is asked for by another name."""
+    overtake(scene, begin="earliest")
+    with pytest.raises(RefusedError, match="is not decided") as raised:
+        scene.export(scene.group, settle="keep")
+    assert "--settle withdraw gives it up" in str(raised.value.remedy)
+    scene.told(begin="earliest", skip_lost=True)
+    assert [row.gaps for row in verify(scene.lake) if row.partition == 0] == [5]

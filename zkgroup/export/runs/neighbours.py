@@ -22,6 +22,7 @@ from zkgroup.export.model.layout import Layout
 from zkgroup.export.model.rundata import Pointer, RunPlan
 from zkgroup.export.planning.group import ExportGroup, names_of
 from zkgroup.export.runs.claim import read_holder
+from zkgroup.export.runs.refusals import InTheWay
 from zkgroup.protocol import znodes
 from zkgroup.protocol.ops import CHANGED, Children, Code, Exists, Failure, Get, Node, SetData, Stat, Sync
 from zkgroup.servers.registry import Registry
@@ -73,7 +74,7 @@ def _is_under_way(registry: Registry, plan: RunPlan, hashed: str) -> bool:
 
 
 def give_way(registry: Registry, lake: Lake, plan: RunPlan, attempt: str, warn: Callable[[str], None]) -> None:
-    """Raise ``RefusedError`` if another group's run that came first is to export a partition of ``plan``, whose pointer
+    """Raise ``InTheWay`` if another group's run that came first is to export a partition of ``plan``, whose pointer
     stands, or has another layout. One that nobody works on and that is not decided is fenced off instead: it cannot
     decide any more, and who goes on with it finds this run. May be repeated; raises ``UnreachableError`` where it is to
     be."""
@@ -155,7 +156,7 @@ def _fence(registry: Registry, other: Neighbour, attempt: str) -> bool:
 def _refusal(
     lake: Lake, plan: RunPlan, other: Neighbour, shared: str,
     how: Literal["running", "unfinished", "hidden"], who: str,
-) -> RefusedError:  # fmt: skip
+) -> InTheWay:  # fmt: skip
     theirs, where = other.plan.group, lake.store.uri
     of = shared or "other topics"
     what = {
@@ -170,11 +171,11 @@ def _refusal(
         "hidden": f"finish that run, or let this user read {znodes.export_state(theirs)}",
     }[how]
     if not shared:
-        return RefusedError(
+        return InTheWay(
             f"{what}, with {other.plan.layout.told()}, and readers need one layout and one schema",
             f"give the same options, or {first}, or choose another --to",
         )
-    return RefusedError(
+    return InTheWay(
         f"{what}: group {plan.group} would export the same messages once more",
         f"one group exports a topic to a destination: {first}, or choose another --to",
     )

@@ -9,6 +9,10 @@ from zkgroup.export.model.words import PartitionPlan
 from zkgroup.protocol.ops import Code, Failure
 
 
+class Passing(RefusedError):
+    """What passes by itself, or by an answer: it says nothing against a run's plan."""
+
+
 class Moved(RefusedError):
     """An offset node is not as the plan found it. ``partition`` is the first that was seen. ``again``: the remedy once
     the run is decided."""
@@ -40,12 +44,16 @@ class Overtaken(RefusedError):
         self.told = told
 
 
-class Unexplained(RefusedError):
+class Unexplained(Passing):
     """Offsets are missing from the middle of a log, and nobody knows why."""
 
 
-class NotHeld(RefusedError):
-    """A partition is not this member's any more, or its offset was moved: decide without it."""
+class InTheWay(Passing):
+    """Another group's run is under way in the lake."""
+
+
+class NotHeld(Passing):
+    """A partition is not this member's any more, or its offset was moved: decide without it, if anything is left."""
 
 
 class TakenOver(RefusedError):
@@ -58,7 +66,7 @@ class Remade(RefusedError):
     again = "the files hold what was read: --settle keep leaves them and the offset, --settle withdraw takes them back"
 
 
-class Live(RefusedError):
+class Live(Passing):
     """The group has members."""
 
     again = "stop the members, then run the same command again"

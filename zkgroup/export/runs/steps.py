@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal, Self
@@ -19,6 +20,7 @@ from zkgroup.export.lake.lake import MANIFEST, PLAN, SETTLED, Lake
 from zkgroup.export.model.documents import digest, encode_manifest, encode_plan
 from zkgroup.export.model.rundata import (
     Manifest,
+    ManifestPart,
     Pointer,
     RunPlan,
     now_ms,
@@ -29,7 +31,7 @@ from zkgroup.export.runs.assembling import Written, refuse_fewer, refuse_unexpla
 from zkgroup.export.runs.claim import ExportClaim
 from zkgroup.export.runs.neighbours import binding_layout, give_way, refuse_layout
 from zkgroup.export.runs.publishing import first_time, publish, refuse_beside
-from zkgroup.export.runs.refusals import Live, Moved, NotHeld, Overtaken, Remade, Unexplained
+from zkgroup.export.runs.refusals import Live, Moved, NotHeld, Overtaken, Passing, Remade
 from zkgroup.export.runs.settling import keep, withdraw
 from zkgroup.export.runs.surroundings import Progress, Surroundings
 from zkgroup.export.runs.writing import refuse_overtaken, write_ranges
@@ -54,7 +56,8 @@ class ExportRun:
         self._store = lake.store
         self.plan = plan
         self.pointer = pointer
-        self._with = surroundings
+        # A backfill moves no offset: it is nobody's share.
+        self._with = replace(surroundings, member=None) if plan.kind == "backfill" else surroundings
         self._folder = lake.folder(plan.group, plan.run)
 
     @classmethod
@@ -250,15 +253,17 @@ class ExportRun:
         parts, files = written.parts, written.files
         for _ in range(_DECISIONS):
             held = self._claim.persist(lambda: member.held(self._claim.registry))
-            plans = [part.plan for part in parts]
-            held &= self._claim.persist(partial(self._claim.untouched, plans))
+            untouched = self._claim.persist(partial(self._claim.untouched, [part.plan for part in parts]))
+            held &= untouched
+            left = [part for part in parts if part.plan.partition in untouched]
             for part in parts:
                 if part.plan.partition not in held:
                     self._with.warn(f"{part.plan.partition} was taken over by another member: it is not exported")
             parts = [part for part in parts if part.plan.partition in held]
             files = [file for file in files if TopicPartition(file.topic, file.slices[0].partition) in held]
             if not parts:
-                raise RefusedError(
+                raise _not_held(
+                    left,
                     f"another member has taken over all that was to be exported for group {self.plan.group}",
                     "nothing was committed: export again",
                 )
@@ -274,8 +279,10 @@ class ExportRun:
             self.pointer = committed
             self._with.passed("decided")
             return manifest
-        raise RefusedError(
-            f"group {self.plan.group} rebalances again and again", "nothing was committed: export when it is at rest"
+        raise _not_held(
+            parts,
+            f"group {self.plan.group} rebalances again and again",
+            "nothing was committed: export when it is at rest",
         )
 
     def _write_manifest(self, written: Written) -> tuple[Manifest, bytes]:
@@ -392,6 +399,11 @@ class ExportRun:
         """End a run that cannot be committed. ``keep``: its files stay, offsets that somebody else moved stay, too.
         ``withdraw``: files of what is not committed go. None where it had not been decided: then nothing is left."""
         if self.pointer.state == "planned":
+            if how == "keep":
+                raise RefusedError(
+                    f"run {self.plan.run} of group {self.plan.group} is not decided: there are no files to keep",
+                    "the same command without --settle goes on with it, --settle withdraw gives it up",
+                )
             self.abandon()
             return None
         manifest = self._decided()
@@ -416,4 +428,11 @@ def _waits(error: BaseException, *, resumed: bool, decides_anew: bool) -> bool:
     may be why it was found, and nothing says that it cannot be carried out any more."""
     if isinstance(error, Overtaken):
         return not (error.told and decides_anew)
-    return resumed and (isinstance(error, Unexplained | Live) or not isinstance(error, RefusedError))
+    return resumed and (isinstance(error, Passing) or not isinstance(error, RefusedError))
+
+
+def _not_held(parts: Iterable[ManifestPart], message: str, remedy: str) -> RefusedError:
+    """The refusal where nothing is held of these parts, whose offsets are as planned. What is gone of them only their
+    run knows."""
+    knows = any(part.gaps.get("retention") for part in parts)
+    return (NotHeld if knows else RefusedError)(message, remedy)
