@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from zkgroup.errors import RefusedError
+from zkgroup.export.model.rundata import ManifestPart
 from zkgroup.export.model.words import PartitionPlan
 from zkgroup.protocol.ops import Code, Failure
 
@@ -84,3 +86,18 @@ def why_refused(failure: Failure, remedy: str) -> tuple[str, str]:
     if failure.code is Code.NO_AUTH:
         return "", remedy
     return f" ({failure.detail})" if failure.detail else "", ""
+
+
+def stays_planned(error: BaseException, *, resumed: bool, decides_anew: bool) -> bool:
+    """Whether a run stays as it is planned: messages of its plan are gone, which the next plan would not know; or that
+    may be why it was found, and nothing says that it cannot be carried out any more."""
+    if isinstance(error, Overtaken):
+        return not (error.told and decides_anew)
+    return resumed and (isinstance(error, Passing) or not isinstance(error, RefusedError))
+
+
+def not_held(parts: Iterable[ManifestPart], message: str, remedy: str) -> RefusedError:
+    """The refusal where nothing is held of these parts, whose offsets are as planned. What is gone of them only their
+    run knows."""
+    knows = any(part.gaps.get("retention") for part in parts)
+    return (NotHeld if knows else RefusedError)(message, remedy)

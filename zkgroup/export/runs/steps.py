@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal, Self
@@ -20,7 +19,6 @@ from zkgroup.export.lake.lake import MANIFEST, PLAN, SETTLED, Lake
 from zkgroup.export.model.documents import digest, encode_manifest, encode_plan
 from zkgroup.export.model.rundata import (
     Manifest,
-    ManifestPart,
     Pointer,
     RunPlan,
     now_ms,
@@ -31,7 +29,7 @@ from zkgroup.export.runs.assembling import Written, refuse_fewer, refuse_unexpla
 from zkgroup.export.runs.claim import ExportClaim
 from zkgroup.export.runs.neighbours import binding_layout, give_way, refuse_layout
 from zkgroup.export.runs.publishing import first_time, publish, refuse_beside
-from zkgroup.export.runs.refusals import Live, Moved, NotHeld, Overtaken, Passing, Remade
+from zkgroup.export.runs.refusals import Live, Moved, NotHeld, Overtaken, Remade, not_held, stays_planned
 from zkgroup.export.runs.settling import keep, withdraw
 from zkgroup.export.runs.surroundings import Progress, Surroundings
 from zkgroup.export.runs.writing import refuse_overtaken, write_ranges
@@ -113,7 +111,7 @@ class ExportRun:
             except BaseException as error:
                 # What keeps it from being dropped matters less than what went wrong; then it waits for the next export.
                 dropped = False
-                waits = _waits(error, resumed=resumed, decides_anew=decides_anew)
+                waits = stays_planned(error, resumed=resumed, decides_anew=decides_anew)
                 with contextlib.suppress(ZkgroupError):
                     if waits:
                         self._store.remove(f"{self._folder}/{self._claim.attempt}")
@@ -262,7 +260,7 @@ class ExportRun:
             parts = [part for part in parts if part.plan.partition in held]
             files = [file for file in files if TopicPartition(file.topic, file.slices[0].partition) in held]
             if not parts:
-                raise _not_held(
+                raise not_held(
                     left,
                     f"another member has taken over all that was to be exported for group {self.plan.group}",
                     "nothing was committed: export again",
@@ -279,7 +277,7 @@ class ExportRun:
             self.pointer = committed
             self._with.passed("decided")
             return manifest
-        raise _not_held(
+        raise not_held(
             parts,
             f"group {self.plan.group} rebalances again and again",
             "nothing was committed: export when it is at rest",
@@ -421,18 +419,3 @@ class ExportRun:
             withdraw(self._claim, self._lake, self.plan, self.pointer, manifest, self._with)
         self._tidy()
         return manifest
-
-
-def _waits(error: BaseException, *, resumed: bool, decides_anew: bool) -> bool:
-    """Whether a run stays as it is planned: messages of its plan are gone, which the next plan would not know; or that
-    may be why it was found, and nothing says that it cannot be carried out any more."""
-    if isinstance(error, Overtaken):
-        return not (error.told and decides_anew)
-    return resumed and (isinstance(error, Passing) or not isinstance(error, RefusedError))
-
-
-def _not_held(parts: Iterable[ManifestPart], message: str, remedy: str) -> RefusedError:
-    """The refusal where nothing is held of these parts, whose offsets are as planned. What is gone of them only their
-    run knows."""
-    knows = any(part.gaps.get("retention") for part in parts)
-    return (NotHeld if knows else RefusedError)(message, remedy)
