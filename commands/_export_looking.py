@@ -67,7 +67,7 @@ def show_lake(ctx: typer.Context, to: str, group: str | None, output: Output, *,
     from zkgroup.export.checks.verify import verify as check
     from zkgroup.export.lake.clusters import refuse_offsets_of_another_cluster
     from zkgroup.export.lake.leftovers import has_garbage
-    from zkgroup.export.model.documents import DamagedDocumentError
+    from zkgroup.export.model.encoding import DamagedDocumentError
     from zkgroup.export.planning.group import ExportGroup, read_committed
 
     committed, unfinished = None, False

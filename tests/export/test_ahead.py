@@ -199,7 +199,7 @@ def test_a_backfill_does_not_finish_what_moves_the_group(
     told: list[str] = []
     rows = in_process(group, other, warn=told.append)
     assert [(row.topic, row.rows) for row in rows] == [(topic, 40), (other, 10)]
-    assert [line.endswith(f": its ranges are exported, then {other}") for line in told] == [True]
+    assert [line.endswith(f", and its ranges: then comes {other}") for line in told] == [True]
     assert (committed(group, topic), committed(group, other)) == (40, 10)
     assert problems(lake) == []
 

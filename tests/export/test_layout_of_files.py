@@ -17,7 +17,8 @@ from exports import files_in, published_in, retell
 from zkgroup.errors import RefusedError
 from zkgroup.export.lake.lake import Lake
 from zkgroup.export.lake.layout_of_files import layout_of_files
-from zkgroup.export.model.documents import DamagedDocumentError, decode_layout, encode_layout
+from zkgroup.export.model.documents import decode_layout, encode_layout
+from zkgroup.export.model.encoding import DamagedDocumentError
 from zkgroup.export.model.layout import Layout, LayoutWish
 from zkgroup.export.model.words import StoredFile
 from zkgroup.export.runs.run import PartitionSummary

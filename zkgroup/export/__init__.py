@@ -33,9 +33,8 @@ withdrawn   the same; some unpublished again         the same, marked           
   or declared dead cannot decide any more once another has taken over, and its files can be removed without fear. (The
   manifest alone, as a file, would be no such point: no store has both a fence and a conditional write.)
 - **Until then** nothing is visible, and the run can be dropped: an export that fails in order drops it, one that finds
-  an offset moved or a topic made again drops it and says so. Where retention overtook the plan, that may be all that
-  tells what is gone: the run stays planned, for whoever accepts that (``Overtaken``), and whatever else goes wrong
-  with a run that was found leaves it as it was, unless that says that it cannot be carried out any more.
+  an offset moved or a topic made again drops it and says so. What only its plan tells is where it was to begin:
+  that is noted (``lake.begun``) before the plan goes.
 - **From then on** it only goes forward. Publishing is repeatable: final names carry start and end, no file is replaced,
   and a final name that is taken is only right if it is this very file.
 - **decided → none** is the commit: the offsets, each only from its planned version, and in the last transaction the

@@ -11,7 +11,8 @@ from zkgroup.errors import MalformedZnodeError, RefusedError, ZkgroupError
 from zkgroup.export.lake.holdings import is_taken_back
 from zkgroup.export.lake.lake import Lake
 from zkgroup.export.model.accounting import total
-from zkgroup.export.model.documents import DamagedDocumentError, decode_pointer
+from zkgroup.export.model.documents import decode_pointer
+from zkgroup.export.model.encoding import DamagedDocumentError
 from zkgroup.export.model.rundata import Pointer
 from zkgroup.export.planning.group import ExportGroup, names_of
 from zkgroup.export.runs.claim import ExportClaim, read_holder

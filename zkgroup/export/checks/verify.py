@@ -31,7 +31,8 @@ from zkgroup.export.lake.holdings import (
 from zkgroup.export.lake.judging import LOOKS, Look, judge_times, look_at, wrong_with
 from zkgroup.export.lake.lake import Lake, LastRun, Published, of_log
 from zkgroup.export.lake.replacing import follow
-from zkgroup.export.model.documents import DamagedDocumentError, decode_log
+from zkgroup.export.model.documents import decode_log
+from zkgroup.export.model.encoding import DamagedDocumentError
 from zkgroup.export.model.intervals import Interval, subtract, union
 from zkgroup.export.model.layout import Calendar, Layout, is_read, read_name
 from zkgroup.export.model.rundata import Manifest, ManifestPart, TopicCoverage, TopicIdentity, slices_held

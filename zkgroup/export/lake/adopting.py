@@ -24,7 +24,8 @@ from zkgroup.export.lake.judging import LOOKS, look_at, wrong_with
 from zkgroup.export.lake.lake import MANIFEST, Lake
 from zkgroup.export.lake.replacing import Place, follow, missing_from, replaced
 from zkgroup.export.lake.strays import stray_files
-from zkgroup.export.model.documents import DamagedDocumentError, decode_layout, decode_log, encode_manifest
+from zkgroup.export.model.documents import decode_layout, decode_log, encode_manifest
+from zkgroup.export.model.encoding import DamagedDocumentError
 from zkgroup.export.model.intervals import Interval, holes, overlaps, subtract, union
 from zkgroup.export.model.layout import Layout
 from zkgroup.export.model.rundata import Manifest, ManifestFile, ManifestPart, TopicCoverage, TopicIdentity, now_ms

@@ -37,7 +37,8 @@ from typing import NamedTuple
 from zkgroup.export.lake.coverage import Accounted, accounted_by, merged
 from zkgroup.export.lake.holdings import is_of_times, offsets_of
 from zkgroup.export.lake.layout_of_files import layout_of_files
-from zkgroup.export.model.documents import decode_manifest, decode_plan, decode_settled, digest
+from zkgroup.export.model.documents import decode_manifest, decode_plan, decode_settled
+from zkgroup.export.model.encoding import digest
 from zkgroup.export.model.intervals import Interval
 from zkgroup.export.model.layout import FileName, Layout, read_name
 from zkgroup.export.model.rundata import Manifest, Pointer, Roll, RunPlan, Settled, TopicCoverage, TopicIdentity

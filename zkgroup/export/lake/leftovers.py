@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from zkgroup.errors import ZkgroupError
+from zkgroup.export.lake.begun import remember
 from zkgroup.export.lake.lake import MANIFEST, PLAN, SETTLED, Lake
 from zkgroup.export.model.rundata import RunPlan
 
@@ -49,6 +50,8 @@ def remove_garbage(lake: Lake, group: str, cluster: str) -> int:
                 plan = None  # half of a plan, from before plans were written at once: nobody can go on with it
             if plan is not None and plan[0].cluster != cluster:
                 continue
+            if plan is not None:
+                remember(lake, plan[0])
             lake.store.remove(folder)
             removed += 1
         elif run == newest:  # of which a folder without a file is left behind, too

@@ -7,13 +7,20 @@ their end. Unknown keys are ignored, so that a later release may add some; ``for
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import orjson
 
-from zkgroup.errors import ZkgroupError
+from zkgroup.export.model.encoding import (
+    FORMAT,
+    dump,
+    identity_document,
+    load,
+    read_identity,
+    unreadable,
+    why_unreadable,
+)
 from zkgroup.export.model.layout import Layout, layout_document, read_layout
 from zkgroup.export.model.rundata import (
     Manifest,
@@ -35,7 +42,6 @@ from zkgroup.shapes import require
 #: Plans and manifests are of format 2, since files may hold ranges of several partitions; 1 is still read. They are of
 #: format 3 where a run writes again what was lost, and of format 4 where the layout has a version: a release that does
 #: not know of that must not go on with it.
-FORMAT: Final = 1
 RUN_FORMAT: Final = 2
 AGAIN_FORMAT: Final = 3
 LAYOUT_FORMAT: Final = 4
@@ -45,55 +51,6 @@ def _format(layout: Layout, parts: Iterable[PartitionPlan]) -> int:
     if layout.version > 1:
         return LAYOUT_FORMAT
     return AGAIN_FORMAT if any(part.again for part in parts) else RUN_FORMAT
-
-
-def digest(data: bytes) -> str:
-    """The hash by which a document is named."""
-    return hashlib.sha256(data).hexdigest()
-
-
-def _dump(document: Mapping[str, Any]) -> bytes:
-    return orjson.dumps(document, option=orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS)
-
-
-def _load(data: bytes, name: str, newest: int = FORMAT) -> dict[str, Any]:
-    try:
-        document = orjson.loads(data)
-    except orjson.JSONDecodeError as error:
-        raise _unreadable(name, f"it is no JSON ({error})") from None
-    found = document.get("format") if isinstance(document, dict) else None
-    if not isinstance(document, dict) or found not in range(FORMAT, newest + 1):
-        raise _unreadable(name, f"its format is {excerpt(found)}, this release knows {newest}")
-    return document
-
-
-class DamagedDocumentError(ZkgroupError):
-    """A plan, a manifest or a settlement that cannot be read, by this release or at all."""
-
-
-def _unreadable(name: str, why: str) -> DamagedDocumentError:
-    if name.startswith("znode "):  # a few bytes of one run: nobody has copies
-        return DamagedDocumentError(
-            f"{name} cannot be read: {why}",
-            "use the release that wrote it; if none did, delete it, then look with export --verify",
-        )
-    anew = "; or move it away, and export --adopt enters its files anew" if name.endswith("/manifest.json") else ""
-    return DamagedDocumentError(
-        f"{name} cannot be read: {why}", f"restore it from a copy, or use the release that wrote it{anew}"
-    )
-
-
-def _why(error: Exception) -> str:
-    """What is wrong with a document, in a line that quotes little of it."""
-    told = error.args[0] if error.args else ""
-    if isinstance(error, KeyError):
-        return f"{excerpt(told)} is missing"
-    if isinstance(error, TypeError | AttributeError):
-        if isinstance(told, str) and told.endswith("is of the wrong type"):  # as ``require`` says it
-            return told
-        return "something in it is not of the type that it should be"
-    shown = told if isinstance(told, str) and told.isprintable() and len(told) <= 120 else excerpt(told)
-    return f"{type(error).__name__}: {shown}"
 
 
 # --- pointer --------------------------------------------------------------------------------------------------------
@@ -119,7 +76,7 @@ def decode_pointer(path: str, data: bytes) -> Pointer | None:
     """None where the node holds no data: nothing is under way."""
     if not data:
         return None
-    found = _load(data, f"znode {path}")
+    found = load(data, f"znode {path}")
     try:
         state: State = found["state"]
         run, output, plan, attempt = (str(found[key]) for key in ("run", "output", "plan", "attempt"))
@@ -127,7 +84,7 @@ def decode_pointer(path: str, data: bytes) -> Pointer | None:
         if state not in ("planned", "decided", "committed", "withdrawn") or not isinstance(manifest, str | None):
             raise ValueError(state)
     except (KeyError, ValueError) as error:
-        raise _unreadable(f"znode {path}", f"what is {excerpt(error.args[0])}?") from None
+        raise unreadable(f"znode {path}", f"what is {excerpt(error.args[0])}?") from None
     return Pointer(state, run, output, plan, attempt, manifest)
 
 
@@ -136,7 +93,7 @@ def decode_pointer(path: str, data: bytes) -> Pointer | None:
 
 def encode_plan(plan: RunPlan) -> bytes:
     """The bytes of ``plan.json``."""
-    return _dump(
+    return dump(
         {
             "format": _format(plan.layout, plan.partitions),
             "run": plan.run,
@@ -151,7 +108,7 @@ def encode_plan(plan: RunPlan) -> bytes:
             "max_bytes": plan.max_bytes,
             "skip_deleted": plan.skip_deleted,
             "record_unexplained": plan.record_unexplained,
-            "topics": {name: _identity(topic) for name, topic in plan.topics.items()},
+            "topics": {name: identity_document(topic) for name, topic in plan.topics.items()},
             "partitions": [_part(part) for part in plan.partitions],
             "previous": plan.previous,
             "host": plan.host,
@@ -163,21 +120,21 @@ def encode_plan(plan: RunPlan) -> bytes:
 
 def decode_plan(name: str, data: bytes) -> RunPlan:
     """Read ``plan.json``; ``name`` is for messages. Raises ``ZkgroupError``."""
-    found = _load(data, name, LAYOUT_FORMAT)
+    found = load(data, name, LAYOUT_FORMAT)
     try:
         layout = read_layout(found.pop("layout", None))
-        topics = {topic: _read_identity(identity) for topic, identity in found.pop("topics").items()}
+        topics = {topic: read_identity(identity) for topic, identity in found.pop("topics").items()}
         parts = tuple(_read_part(part) for part in found.pop("partitions"))
         known = {key: found[key] for key in RunPlan.__dataclass_fields__ if key in found}
         plan = RunPlan(topics=topics, partitions=parts, layout=layout, **known)
         require(plan, RunPlan)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _unreadable(name, _why(error)) from None
+        raise unreadable(name, why_unreadable(error)) from None
     return plan
 
 
 def _part(part: PartitionPlan) -> dict[str, Any]:
-    return {
+    told = {
         "topic": part.partition.topic,
         "partition": part.partition.partition,
         "committed": part.committed,
@@ -186,7 +143,12 @@ def _part(part: PartitionPlan) -> dict[str, Any]:
         "end": part.end,
         "skipped": [{"kind": gap.kind, "start": gap.start, "end": gap.end} for gap in part.skipped],
         "commits": part.commits,
-    } | ({"again": [lost._asdict() for lost in part.again]} if part.again else {})
+    }
+    return (
+        told
+        | ({"again": [lost._asdict() for lost in part.again]} if part.again else {})
+        | ({"asked": part.asked} if part.asked else {})
+    )
 
 
 def _read_part(found: Mapping[str, Any]) -> PartitionPlan:
@@ -199,17 +161,8 @@ def _read_part(found: Mapping[str, Any]) -> PartitionPlan:
         tuple(Skipped(gap["kind"], gap["start"], gap["end"]) for gap in found["skipped"]),
         found["commits"],
         tuple(Lost(*(lost[key] for key in Lost._fields)) for lost in found.get("again", ())),
+        found.get("asked"),
     )
-
-
-def _identity(topic: TopicIdentity) -> dict[str, Any]:
-    told = {"czxid": topic.czxid, "topic_id": topic.topic_id, "cleanup": topic.cleanup, "tag": topic.tag}
-    return told | ({"before": topic.before} if topic.before else {})
-
-
-def _read_identity(found: Mapping[str, Any]) -> TopicIdentity:
-    before = tuple(map(int, found.get("before", ())))
-    return TopicIdentity(int(found["czxid"]), found["topic_id"], found["cleanup"], found["tag"], before)
 
 
 def encode_log(cluster: str, topic: TopicIdentity) -> str:
@@ -247,7 +200,7 @@ def decode_layout(name: str, text: str) -> Layout:
             raise TypeError  # a plan may have none, a footer has an object
         return read_layout(found)
     except (KeyError, TypeError, ValueError) as error:
-        raise _unreadable(name, _why(error)) from None
+        raise unreadable(name, why_unreadable(error)) from None
 
 
 # --- manifest -------------------------------------------------------------------------------------------------------
@@ -255,7 +208,7 @@ def decode_layout(name: str, text: str) -> Layout:
 
 def encode_manifest(manifest: Manifest) -> bytes:
     """The bytes of ``manifest.json``."""
-    return _dump(
+    return dump(
         {
             "format": _format(manifest.layout, [part.plan for part in manifest.parts]),
             "run": manifest.run,
@@ -297,13 +250,17 @@ def encode_manifest(manifest: Manifest) -> bytes:
             "coverage": _coverage(manifest.coverage),
             "roll": _roll(manifest.roll),
         }
-        | ({"topics": {name: _identity(topic) for name, topic in manifest.topics.items()}} if manifest.topics else {})
+        | (
+            {"topics": {name: identity_document(topic) for name, topic in manifest.topics.items()}}
+            if manifest.topics
+            else {}
+        )
     )
 
 
 def decode_manifest(name: str, data: bytes) -> Manifest:
     """Read ``manifest.json``. Raises ``ZkgroupError``."""
-    found = _load(data, name, LAYOUT_FORMAT)
+    found = load(data, name, LAYOUT_FORMAT)
     try:
         parts = tuple(_read_manifest_part(part) for part in found["partitions"])
         if found["format"] == FORMAT:
@@ -312,7 +269,7 @@ def decode_manifest(name: str, data: bytes) -> Manifest:
             files = tuple(_read_file(file) for file in found["files"])
         coverage = _read_coverage(found["coverage"])
         layout = read_layout(found.get("layout"))
-        topics = {topic: _read_identity(identity) for topic, identity in found.get("topics", {}).items()}
+        topics = {topic: read_identity(identity) for topic, identity in found.get("topics", {}).items()}
         made = ("parts", "files", "coverage", "layout", "topics", "roll")
         known = {key: found[key] for key in Manifest.__dataclass_fields__ if key in found and key not in made}
         roll = _read_roll(found.get("roll"))
@@ -321,7 +278,7 @@ def decode_manifest(name: str, data: bytes) -> Manifest:
         )
         require(manifest, Manifest)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _unreadable(name, _why(error)) from None
+        raise unreadable(name, why_unreadable(error)) from None
     return manifest
 
 
@@ -344,7 +301,7 @@ def _read_old_file(part: dict[str, Any], found: dict[str, Any]) -> ManifestFile:
 
 def _coverage(coverage: Mapping[str, TopicCoverage]) -> dict[str, Any]:
     return {
-        topic: _identity(found.identity)
+        topic: identity_document(found.identity)
         | {
             "partitions": {str(p): list(found.partitions[p]) for p in found.partitions},
             "newest": {str(p): period for p, period in found.newest.items()},
@@ -357,7 +314,7 @@ def _coverage(coverage: Mapping[str, TopicCoverage]) -> dict[str, Any]:
 def _read_coverage(found: Mapping[str, Any]) -> dict[str, TopicCoverage]:
     return {
         topic: TopicCoverage(
-            _read_identity(entry),
+            read_identity(entry),
             {int(p): tuple((low, high) for low, high in pairs) for p, pairs in entry["partitions"].items()},
             {int(p): int(period) for p, period in entry.get("newest", {}).items()},
             {int(p): int(end) for p, end in entry.get("ends", _all_exported(entry)).items()},
@@ -382,7 +339,7 @@ def _all_exported(entry: Mapping[str, Any]) -> dict[str, int]:
 def encode_settled(settled: Settled) -> bytes:
     """The bytes of ``settled.json``."""
     left: Sequence[TopicPartition] = settled.left
-    return _dump(
+    return dump(
         {
             "format": FORMAT,
             "how": settled.how,
@@ -396,12 +353,12 @@ def encode_settled(settled: Settled) -> bytes:
 
 def decode_settled(name: str, data: bytes) -> Settled:
     """Read ``settled.json``. Raises ``ZkgroupError``."""
-    found = _load(data, name)
+    found = load(data, name)
     try:
         left = tuple(TopicPartition(topic, number) for topic, number in found["left"])
         coverage, roll = _read_coverage(found["coverage"]), _read_roll(found.get("roll"))
         settled = Settled(found["how"], found["when"], left, coverage, roll)
         require(settled, Settled)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _unreadable(name, _why(error)) from None
+        raise unreadable(name, why_unreadable(error)) from None
     return settled

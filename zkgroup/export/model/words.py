@@ -41,6 +41,9 @@ class PartitionFacts:
     knows the topic, and not this partition. ``remade``: the topic is not the one that was committed or exported.
     ``filled``: what backfills hold of what the group has yet to export, which is not in ``coverage``. ``copied``: the
     topic is said to be that one all the same, in a copy of its ZooKeeper.
+
+    ``asked``: what says where to begin, where no offset does and that may be another place later on. ``begun``: where a
+    run that came to nothing was to begin, as the same was asked.
     """
 
     partition: TopicPartition
@@ -56,6 +59,8 @@ class PartitionFacts:
     remade: bool = False
     copied: bool = False
     filled: tuple[Interval, ...] = ()
+    asked: str | None = None
+    begun: int | None = None
 
 
 class OffsetRange(NamedTuple):
@@ -113,7 +118,7 @@ class PartitionPlan:
 
     ``commits``: whether the group is to be moved at all (a backfill moves nothing, and of several parts of a partition
     the last one does). ``again``: what is written once more, since it was lost: of what is read only that, if there is
-    any.
+    any. ``asked``: as of its facts.
     """
 
     partition: TopicPartition
@@ -124,6 +129,7 @@ class PartitionPlan:
     skipped: tuple[Skipped, ...] = ()
     commits: bool = True
     again: tuple[Lost, ...] = ()
+    asked: str | None = None
 
     @property
     def moves(self) -> bool:

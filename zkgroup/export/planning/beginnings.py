@@ -194,6 +194,8 @@ def _begin_without_offset(
         return None
     if fact.filled and start == fact.log_start and not fact.exact:
         start = min(start, fact.filled[0][1])  # what retention took behind the first backfill is told of
+    if fact.begun is not None and fact.begun < fact.log_start:
+        start = fact.begun  # so is what it took since a run was to begin there
     place = _agreed(fact, start, policies.disagreement, troubles)
     if not fact.coverage and not fact.exact and fact.log_start < start == fact.log_end:
         place = start, (Skipped("latest", fact.log_start, start),)  # else what is passed over has been agreed on
@@ -262,7 +264,8 @@ def _readable(
     if not missing:
         return max(start, fact.log_start), skipped
     if policy == "fail":
-        text = f"{fact.partition} is at {start}, its log starts at {fact.log_start}: {missing} offsets are lost"
+        stands = f"is at {start}" if start == fact.committed else f"was to begin at {start}"
+        text = f"{fact.partition} {stands}, its log starts at {fact.log_start}: {missing} offsets are lost"
         troubles.add("lost", text)
         troubles.lost += missing
         return None

@@ -89,7 +89,7 @@ def make_plan(
             continue
         start, skipped = place
         end = fact.log_end if fact.until is None else max(start, min(fact.until, fact.log_end))
-        part = PartitionPlan(fact.partition, fact.committed, fact.version, start, end, skipped)
+        part = PartitionPlan(fact.partition, fact.committed, fact.version, start, end, skipped, asked=fact.asked)
         parts.append(list(around(part, fact.filled, whole=whole)))
     troubles.refuse()
     if max_messages is not None:
@@ -114,7 +114,7 @@ def make_backfill(
     policies = policies or Policies()
     troubles = Troubles(group)
     partitions: list[PartitionPlan] = []
-    facts = sorted(facts, key=lambda fact: fact.partition)
+    facts = sorted(map(_as_begun, facts), key=lambda fact: fact.partition)
     for fact in facts:
         if fact.begin is None:
             continue
@@ -180,7 +180,16 @@ def _filling(fact: PartitionFacts, lacking: Interval, policies: Policies, troubl
         skipped = (Skipped("retention", low, start),)
     if start >= high and not skipped:
         return None
-    return PartitionPlan(fact.partition, fact.committed, fact.version, start, high, skipped, commits=False)
+    return PartitionPlan(
+        fact.partition, fact.committed, fact.version, start, high, skipped, commits=False, asked=fact.asked
+    )
+
+
+def _as_begun(fact: PartitionFacts) -> PartitionFacts:
+    """Where the same backfill was to begin before, if the log has none of that any more."""
+    if fact.begin is None or fact.begun is None or fact.begun >= fact.log_start:
+        return fact
+    return replace(fact, begin=fact.begun)
 
 
 def _dealt(parts: Iterable[PartitionPlan], most: int) -> Iterator[PartitionPlan]:

@@ -13,7 +13,8 @@ from zkgroup.export.lake.book import Book
 from zkgroup.export.lake.decided import decided
 from zkgroup.export.lake.lake import WORK, Lake, Published, of_log
 from zkgroup.export.lake.strays import stray_files
-from zkgroup.export.model.documents import DamagedDocumentError, decode_log
+from zkgroup.export.model.documents import decode_log
+from zkgroup.export.model.encoding import DamagedDocumentError
 from zkgroup.export.model.layout import is_read, read_name
 from zkgroup.export.model.rundata import TopicCoverage, TopicIdentity
 from zkgroup.export.model.words import OffsetRange, PartitionPlan

@@ -66,11 +66,6 @@ class ExportRequest:
         return self.skip_lost or self.policies.expired == "earliest"
 
     @property
-    def leaves_expired(self) -> bool:
-        """Whether partitions of which messages are gone are left out, or go on at their ends, when that is seen."""
-        return self.policies.expired in ("latest", "skip")
-
-    @property
     def start(self) -> Bound:
         """``begin`` as a bound."""
         match self.begin:

@@ -14,7 +14,6 @@ from zkgroup.export.model.layout import Period
 from zkgroup.export.model.rundata import Manifest, ManifestFile, ManifestPart, RunPlan, rows_held
 from zkgroup.export.model.words import OffsetRange, PartitionPlan
 from zkgroup.export.planning.plan import cut
-from zkgroup.export.runs.refusals import Unexplained
 from zkgroup.export.tasks.punctuality import Found, late_of
 from zkgroup.export.tasks.taskdata import DoneAnswer, FileAnswer, RangeAnswer
 from zkgroup.protocol.names import TopicPartition
@@ -145,14 +144,14 @@ def words_on_gaps(parts: Iterable[ManifestPart], kind: Literal["retention", "une
 
 
 def refuse_unexplained(parts: Iterable[ManifestPart]) -> None:
-    """Raise ``Unexplained`` where offsets are missing and nobody knows why."""
+    """Raise ``RefusedError`` where offsets are missing and nobody knows why."""
     bad = [part for part in parts if part.gaps.get("unexplained")]
     if bad:
         texts = [
             f"{part.plan.partition}: {part.gaps['unexplained']} of {part.plan.start} to {part.end - 1}" for part in bad
         ]
         few = listed(texts, most=3)
-        raise Unexplained(
+        raise RefusedError(
             f"offsets are missing from the log, and neither transactions nor compaction explain it ({few})",
             "look at the brokers' logs; --on-unexplained record exports what is there and notes the gaps",
         )

@@ -16,9 +16,8 @@ from typing import Final, Self
 
 from zkgroup.config import ConsumerConfig
 from zkgroup.connector import Connector
-from zkgroup.errors import ZkgroupError
+from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.runs.claim import HELD_VERSION
-from zkgroup.export.runs.refusals import NotHeld
 from zkgroup.protocol import znodes
 from zkgroup.protocol.member import Phase
 from zkgroup.protocol.names import TopicPartition
@@ -60,13 +59,13 @@ class Membership:
     def held(self, registry: Registry) -> set[TopicPartition]:
         """The partitions that are this member's now, marked so that ``HELD_VERSION`` proves it from here on.
 
-        Waits for a rebalance that is under way. Raises ``NotHeld`` where the member has left the group.
+        Waits for a rebalance that is under way. Raises ``RefusedError`` where the member has left the group.
         """
         deadline = time.monotonic() + _REBALANCE
         while (found := self._connector.statistics()).phase != Phase.OWNING.value:
             if self._connector.error is not None or time.monotonic() > deadline:
                 why = self._connector.error or f"it rebalances for more than {_REBALANCE:g} s"
-                raise NotHeld(
+                raise RefusedError(
                     f"{self.consumer_id} does not get its share of group {self._connector.config.group_id}: {why}",
                     "nothing was committed: export again",
                 )

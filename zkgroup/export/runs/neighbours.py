@@ -17,12 +17,12 @@ from typing import Literal, NamedTuple
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.export.lake.lake import MANIFEST, Lake
 from zkgroup.export.lake.leftovers import undecided
-from zkgroup.export.model.documents import DamagedDocumentError, decode_pointer, encode_pointer
+from zkgroup.export.model.documents import decode_pointer, encode_pointer
+from zkgroup.export.model.encoding import DamagedDocumentError
 from zkgroup.export.model.layout import Layout
 from zkgroup.export.model.rundata import Pointer, RunPlan
 from zkgroup.export.planning.group import ExportGroup, names_of
 from zkgroup.export.runs.claim import read_holder
-from zkgroup.export.runs.refusals import InTheWay
 from zkgroup.protocol import znodes
 from zkgroup.protocol.ops import CHANGED, Children, Code, Exists, Failure, Get, Node, SetData, Stat, Sync
 from zkgroup.servers.registry import Registry
@@ -74,7 +74,7 @@ def _is_under_way(registry: Registry, plan: RunPlan, hashed: str) -> bool:
 
 
 def give_way(registry: Registry, lake: Lake, plan: RunPlan, attempt: str, warn: Callable[[str], None]) -> None:
-    """Raise ``InTheWay`` if another group's run that came first is to export a partition of ``plan``, whose pointer
+    """Raise ``RefusedError`` if another group's run that came first is to export a partition of ``plan``, whose pointer
     stands, or has another layout. One that nobody works on and that is not decided is fenced off instead: it cannot
     decide any more, and who goes on with it finds this run. May be repeated; raises ``UnreachableError`` where it is to
     be."""
@@ -156,7 +156,7 @@ def _fence(registry: Registry, other: Neighbour, attempt: str) -> bool:
 def _refusal(
     lake: Lake, plan: RunPlan, other: Neighbour, shared: str,
     how: Literal["running", "unfinished", "hidden"], who: str,
-) -> InTheWay:  # fmt: skip
+) -> RefusedError:  # fmt: skip
     theirs, where = other.plan.group, lake.store.uri
     of = shared or "other topics"
     what = {
@@ -171,11 +171,11 @@ def _refusal(
         "hidden": f"finish that run, or let this user read {znodes.export_state(theirs)}",
     }[how]
     if not shared:
-        return InTheWay(
+        return RefusedError(
             f"{what}, with {other.plan.layout.told()}, and readers need one layout and one schema",
             f"give the same options, or {first}, or choose another --to",
         )
-    return InTheWay(
+    return RefusedError(
         f"{what}: group {plan.group} would export the same messages once more",
         f"one group exports a topic to a destination: {first}, or choose another --to",
     )

@@ -9,13 +9,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from zkgroup.export.lake.begun import read_begun
 from zkgroup.export.lake.book import Book
 from zkgroup.export.lake.clusters import refuse_other_cluster
 from zkgroup.export.lake.lake import Lake
 from zkgroup.export.lake.overlap import refuse_overlap
 from zkgroup.export.model.layout import Layout, LayoutWish
-from zkgroup.export.model.rundata import RunPlan, TopicIdentity, now_ms
+from zkgroup.export.model.rundata import Kind, RunPlan, TopicIdentity, now_ms
 from zkgroup.export.model.words import ExportPlan, OffsetRange, PartitionFacts
+from zkgroup.export.planning.begun import with_begun
 from zkgroup.export.planning.bounds import notes_on, refuse_unknown
 from zkgroup.export.planning.filling import ISOLATION, as_exported, plan_backfill
 from zkgroup.export.planning.group import ExportGroup
@@ -171,7 +173,7 @@ class Planner:
             return plan_backfill(
                 self._lake,
                 request,
-                look.facts,
+                self._with_begun(look, look.facts),
                 look.identities,
                 look.tags,
                 book,
@@ -180,7 +182,7 @@ class Planner:
                 self.once,
             )
         facts = book.complete(look.facts, look.identities, look.tags, policies.disagreement)
-        facts = book.around_backfills(facts, look.identities)
+        facts = self._with_begun(look, book.around_backfills(facts, look.identities))
         if policies.disagreement == "fail":
             # What is refused anyway is refused by the name of the file that is in the way, if there is one.
             again = [
@@ -198,6 +200,14 @@ class Planner:
             whole=request.max_bytes is None,
             joined=book.last.joined,
         )
+
+    def _with_begun(self, look: _Look, facts: list[PartitionFacts]) -> list[PartitionFacts]:
+        request = self._request
+        if not request.backfill and all(fact.committed is not None for fact in facts):
+            return facts  # cron's: nothing is asked of the store
+        begun = read_begun(self._lake, request.group)
+        kind: Kind = "backfill" if request.backfill else "export"
+        return with_begun(facts, begun, look.identities, kind, request.start, request.policies)
 
     def _notes(self, look: _Look, plan: ExportPlan, timeout: float) -> list[str]:
         """What is to be said of the plan, whether or not anything comes of it."""

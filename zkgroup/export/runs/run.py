@@ -77,9 +77,8 @@ def run_export(
 
     Raises ``UsageError`` for a destination or a Spark that cannot be used, ``NotFoundError``, ``RefusedError`` where
     the group is live, was moved meanwhile, stands elsewhere than the lake ends, or would lose data,
-    ``UnreachableError``, and ``ZkgroupError`` for the rest. What is raised before the decision leaves nothing behind,
-    but for a run that was found, and one whose messages retention took (``Overtaken``); after it, the same command goes
-    on where this one stopped.
+    ``UnreachableError``, and ``ZkgroupError`` for the rest. What is raised before the decision leaves nothing behind
+    but where it was to begin; after it, the same command goes on where this one stopped.
     """
     first = _Export(request, registry, kafka, progress, warn, passed, runner)
     rows = first.run()
@@ -165,7 +164,7 @@ class _Export:
                 return summaries_of(plan, None)
             log.info("run %s: %d ranges of %d partitions", run_plan.run, len(plan.ranges), len(plan.partitions))
             run = ExportRun.planned(claim, self._lake, run_plan, self._with)
-            manifest = run.carry_out(resumed=False, decides_anew=self._request.leaves_expired)
+            manifest = run.carry_out(resumed=False)
             self._planner.tell(fewer_again(manifest.parts if manifest is not None else ()))
             summaries = summaries_of(plan, manifest)
         tell("unlocked")
@@ -176,16 +175,24 @@ class _Export:
         left, request = run.plan, self._request
         if request.backfill:
             refuse_to_finish(self._lake, left, state)
+        try:
+            request.layout.resolve(left.layout, self._lake.store.uri)
+        except RefusedError:
+            raise RefusedError(
+                f"run {left.run} of group {request.group}, which was left {state}, was planned with "
+                f"{left.layout.told()}",
+                "leave these options out to go on with it; --settle withdraw gives it up",
+            ) from None
         besides = tuple(topic for topic in request.topics if topic not in left.topics)
         self._warn(
-            f"going on with run {left.run} of group {request.group}, which was left {state}: its ranges are exported, "
-            f"{f'then {listed(besides)}' if besides else 'and the next export takes what is new'}"
+            f"going on with run {left.run} of group {request.group}, which was left {state}, and its ranges: "
+            f"{f'then comes {listed(besides)}' if besides else 'the next export takes what is new'}"
         )
         if state == "planned":
             self._require_spark()
             run.accept(deleted=request.skip_deleted, unexplained=request.record_unexplained)
             self._planner.tell(passed_over(left.partitions))  # whoever planned it may have told nobody any more
-        rows = summaries_of(None, run.carry_out(resumed=True, decides_anew=request.leaves_expired))
+        rows = summaries_of(None, run.carry_out(resumed=True))
         self.besides = besides
         return rows
 

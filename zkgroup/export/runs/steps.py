@@ -13,10 +13,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal, Self
 
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
+from zkgroup.export.lake.begun import remember
 from zkgroup.export.lake.book import Book
 from zkgroup.export.lake.coverage import extended
 from zkgroup.export.lake.lake import MANIFEST, PLAN, SETTLED, Lake
-from zkgroup.export.model.documents import digest, encode_manifest, encode_plan
+from zkgroup.export.model.documents import encode_manifest, encode_plan
+from zkgroup.export.model.encoding import digest
 from zkgroup.export.model.rundata import (
     Manifest,
     Pointer,
@@ -29,10 +31,10 @@ from zkgroup.export.runs.assembling import Written, refuse_fewer, refuse_unexpla
 from zkgroup.export.runs.claim import ExportClaim
 from zkgroup.export.runs.neighbours import binding_layout, give_way, refuse_layout
 from zkgroup.export.runs.publishing import first_time, publish, refuse_beside
-from zkgroup.export.runs.refusals import Live, Moved, NotHeld, Overtaken, Remade, not_held, stays_planned
+from zkgroup.export.runs.refusals import Live, Moved, NotHeld, Remade
 from zkgroup.export.runs.settling import keep, withdraw
 from zkgroup.export.runs.surroundings import Progress, Surroundings
-from zkgroup.export.runs.writing import refuse_overtaken, write_ranges
+from zkgroup.export.runs.writing import write_ranges
 from zkgroup.protocol.names import TopicPartition
 
 if TYPE_CHECKING:
@@ -94,10 +96,8 @@ class ExportRun:
 
     # --- going forward ----------------------------------------------------------------------------------------------
 
-    def carry_out(self, *, resumed: bool, decides_anew: bool = False) -> Manifest:
-        """To the commit, from whatever state it is in. An orderly failure before the decision drops the run, unless
-        nothing but its plan tells what is to be accounted for. ``decides_anew``: the next plan has an answer of its own
-        to messages that it finds gone."""
+    def carry_out(self, *, resumed: bool) -> Manifest:
+        """To the commit, from whatever state it is in. An orderly failure before the decision drops the run."""
         if self.pointer.state == "withdrawn":
             self.settle("withdraw")
             raise RefusedError(f"run {self.plan.run} of group {self.plan.group} was being taken back, and now is")
@@ -111,14 +111,8 @@ class ExportRun:
             except BaseException as error:
                 # What keeps it from being dropped matters less than what went wrong; then it waits for the next export.
                 dropped = False
-                waits = stays_planned(error, resumed=resumed, decides_anew=decides_anew)
                 with contextlib.suppress(ZkgroupError):
-                    if waits:
-                        self._store.remove(f"{self._folder}/{self._claim.attempt}")
-                    else:
-                        dropped = self.abandon()
-                if isinstance(error, Overtaken) and not waits:
-                    error.remedy = error.dropped
+                    dropped = self.abandon()
                 if not dropped:
                     self._tell_of_end(error)
                 raise
@@ -190,8 +184,6 @@ class ExportRun:
         self._remove_attempts(but=self._claim.attempt)
         self._give_way()
         self._refuse_if_changed()
-        if not self.plan.skip_deleted:
-            refuse_overtaken(self.plan, self._with)
 
     def _give_way(self) -> None:
         """Raise where another group's run came first, or has ended since this one was planned. From here on whoever
@@ -251,17 +243,14 @@ class ExportRun:
         parts, files = written.parts, written.files
         for _ in range(_DECISIONS):
             held = self._claim.persist(lambda: member.held(self._claim.registry))
-            untouched = self._claim.persist(partial(self._claim.untouched, [part.plan for part in parts]))
-            held &= untouched
-            left = [part for part in parts if part.plan.partition in untouched]
+            held &= self._claim.persist(partial(self._claim.untouched, [part.plan for part in parts]))
             for part in parts:
                 if part.plan.partition not in held:
                     self._with.warn(f"{part.plan.partition} was taken over by another member: it is not exported")
             parts = [part for part in parts if part.plan.partition in held]
             files = [file for file in files if TopicPartition(file.topic, file.slices[0].partition) in held]
             if not parts:
-                raise not_held(
-                    left,
+                raise RefusedError(
                     f"another member has taken over all that was to be exported for group {self.plan.group}",
                     "nothing was committed: export again",
                 )
@@ -277,10 +266,8 @@ class ExportRun:
             self.pointer = committed
             self._with.passed("decided")
             return manifest
-        raise not_held(
-            parts,
-            f"group {self.plan.group} rebalances again and again",
-            "nothing was committed: export when it is at rest",
+        raise RefusedError(
+            f"group {self.plan.group} rebalances again and again", "nothing was committed: export when it is at rest"
         )
 
     def _write_manifest(self, written: Written) -> tuple[Manifest, bytes]:
@@ -390,6 +377,8 @@ class ExportRun:
         if self.pointer.state != "planned" or not self._claim.drop(self.pointer):
             return False
         if MANIFEST not in self._store.names(self._folder):  # there: another process has finished the run
+            self._remove_attempts()  # a store that is full has room then
+            remember(self._lake, self.plan)
             self._store.remove(self._folder)
         return True
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import cast
 
 from zkgroup import __version__
-from zkgroup.errors import OffsetOutOfRangeError, UnreachableError
+from zkgroup.errors import OffsetOutOfRangeError, RefusedError, UnreachableError
 from zkgroup.export.lake.lake import Lake
 from zkgroup.export.model.documents import encode_log
 from zkgroup.export.model.layout import parse_compression
@@ -16,7 +15,6 @@ from zkgroup.export.model.rundata import RunPlan
 from zkgroup.export.model.words import PartitionPlan
 from zkgroup.export.planning.plan import pack, task_size
 from zkgroup.export.runs.assembling import Written, assemble, ranges_of
-from zkgroup.export.runs.refusals import Overtaken
 from zkgroup.export.runs.surroundings import Progress, Surroundings
 from zkgroup.export.tasks.taskdata import DoneAnswer, FileAnswer, FileOptions, RangeAnswer, TaskSettings
 from zkgroup.protocol.names import TopicPartition
@@ -26,6 +24,10 @@ from zkgroup.servers.ranges import what_is_gone
 from zkgroup.words import listed
 
 _SHOWN = 3  # partitions that a message tells of
+_GONE = (
+    "run it again, which does as --on-expired says of what is gone: earliest (or --skip-lost) exports what is left and "
+    "records the rest"
+)
 
 
 def write_ranges(plan: RunPlan, lake: Lake, folder: str, having: Surroundings) -> Written:
@@ -83,32 +85,22 @@ def write_ranges(plan: RunPlan, lake: Lake, folder: str, having: Surroundings) -
         try:
             answers = runner.run(settings, tasks, tell)
         except OffsetOutOfRangeError as error:
-            found = None
-            with contextlib.suppress(UnreachableError):  # then what a task has met is all that is known
-                found = _overtaken(plan, kafka, having.patience)
-            raise found or Overtaken(error.message, told=False) from None
+            gone = _overtaken(plan, kafka, having.patience) or error.message
+            raise RefusedError(gone, _GONE) from None
     having.passed("files written")
     return assemble(plan, answers, newest)
 
 
-def refuse_overtaken(plan: RunPlan, having: Surroundings) -> None:
-    """Raise ``Overtaken`` where planned messages are gone by now, so that nothing is read in vain; ``UnreachableError``
+def _overtaken(plan: RunPlan, kafka: KafkaSettings, timeout: float) -> str:
+    """What retention took of the plan, in words: of all its partitions, not only of those that tasks have met. None
     where brokers do not tell."""
-    if (found := _overtaken(plan, having.kafka(), having.patience)) is not None:
-        raise found
-
-
-def _overtaken(plan: RunPlan, kafka: KafkaSettings, timeout: float) -> Overtaken | None:
-    """The refusal, if retention overtook the plan: of all its partitions, not only of those that tasks have met."""
     parts = [part for part in plan.partitions if part.start < part.end]
-    logs = log_offsets(kafka, sorted({part.partition for part in parts}), timeout)
+    try:
+        logs = log_offsets(kafka, sorted({part.partition for part in parts}), timeout)
+    except UnreachableError:
+        return ""
     starts = {partition: found.start for partition, found in logs.items() if isinstance(found, LogRange)}
-    if not (gone := overtaken(parts, starts)):
-        return None
-    # Where all of them begin at the group's offsets, these tell the next plan what is gone.
-    first = {part.partition: part for part in reversed(parts)}.values()
-    hurt = (part for part in first if part.start < starts.get(part.partition, 0))
-    return Overtaken(gone, told=plan.kind == "export" and all(part.start == part.committed for part in hurt))
+    return overtaken(parts, starts)
 
 
 def overtaken(parts: Iterable[PartitionPlan], starts: Mapping[TopicPartition, int]) -> str:

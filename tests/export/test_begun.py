@@ -1,0 +1,351 @@
+"""Runs that came to nothing, and what retention takes before the next one: where they were to begin is not forgotten.
+Real servers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+import pytest
+from export_points import driven
+from exports import joining, messages_in
+from members import connector
+from resets import drop_messages
+from scenes import Scene, remake, up_to
+from support import wait_until
+from writing import register
+
+from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
+from zkgroup.export.checks.verify import verify
+from zkgroup.export.lake.begun import read_begun
+from zkgroup.export.model.layout import LayoutWish
+from zkgroup.export.model.words import Policies
+from zkgroup.export.planning.bounds import Bound
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import Delete, Exists
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.sandbox.topics import add_partitions, create_topic, delete_topic
+from zkgroup.servers.registry import Registry
+from zkgroup.servers.zookeeper import ZooKeeperSettings
+
+EARLIEST: dict[str, Any] = {"begin": "earliest"}
+
+
+def overtake(scene: Scene, **wish: Any) -> RefusedError:
+    """Retention takes five messages behind the plan."""
+
+    def take(point: str) -> None:
+        if point == "plan in place":
+            drop_messages(scene.kafka, scene.first, 5)
+
+    with pytest.raises(RefusedError, match=rf"{scene.first}: offsets \d to 4 \(\d offsets\) were deleted") as raised:
+        scene.told(passed=take, **wish)
+    return raised.value
+
+
+def refused(scene: Scene, **wish: Any) -> None:
+    """The same again is refused before anything is read, by the offsets that are gone."""
+    points: list[str] = []
+    what = rf"{scene.first} (was to begin at 0|from 0 on), its log starts at 5: 5 offsets are lost"
+    with pytest.raises(RefusedError, match=what):
+        scene.told(passed=points.append, **wish)
+    assert points == []
+
+
+def recorded(scene: Scene, **wish: Any) -> None:
+    """With an answer what is left is exported, and what is gone is in the books."""
+    scene.told(skip_lost=True, **wish)
+    assert ("retention", 0, 5) in scene.skipped()
+    sums = {row.partition: (row.start, row.end, row.rows) for row in verify(scene.lake) if row.problem is None}
+    assert (sums[0], sums[1]) == ((0, 10, 5), (0, 10, 10))
+
+
+WAYS: dict[str, dict[str, Any]] = {
+    "earliest": EARLIEST,
+    "time": {"begin": Bound("time", millis=1)},
+    "policy": {"policies": Policies(no_offset="earliest")},
+    "backfill": {**EARLIEST, "backfill": True},
+    "backfill of a time": {"begin": Bound("time", millis=1), "backfill": True},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_a_run_was_to_read_and_retention_took_is_asked_about_and_recorded(scene: Scene, way: str) -> None:
+    """Where no offset of the group's tells where it was to begin, the plan was all that knew. Whatever else goes wrong
+    until there is an answer loses nothing of it, and moves no other partition."""
+    wish = WAYS[way]
+    error = overtake(scene, **wish)
+    assert error.remedy == (
+        "run it again, which does as --on-expired says of what is gone: earliest (or --skip-lost) exports what is left "
+        "and records the rest"
+    )
+    refused(scene, **wish)
+    with pytest.raises(UnreachableError, match="the brokers are away"):
+        scene.told(passed=hurt, skip_lost=True, **wish)
+    add_partitions(scene.registry, scene.topic, 3)
+    refused(scene, **wish)
+    recorded(scene, **wish)
+    found = sorted((row["partition"], row["offset"]) for row in messages_in(scene.out))
+    assert found == [(0, n) for n in range(5, 10)] + [(1, n) for n in range(10)]
+
+
+def hurt(point: str) -> None:
+    """Nobody reads anything."""
+    if point == "runner started":
+        raise UnreachableError("the brokers are away")
+
+
+def test_a_list_of_places_may_name_the_start_of_a_log(scene: Scene) -> None:
+    """As offset files do: that is another offset later on; one that is named stays what it is."""
+    places: dict[TopicPartition, Any] = {scene.first: "earliest", TopicPartition(scene.topic, 1): 4}
+    wish = {"begin": Bound("offsets", offsets=places)}
+    overtake(scene, **wish)
+    assert [(one.partition, one.offset) for one in read_begun(scene.lake, scene.group)] == [(scene.first, 0)]
+    refused(scene, **wish)
+    scene.told(skip_lost=True, **wish)
+    assert scene.skipped() == [("retention", 0, 5)]
+    assert [(row.start, row.end, row.rows) for row in verify(scene.lake)] == [(0, 10, 5), (4, 10, 6)]
+
+
+def interrupted(scene: Scene, **wish: Any) -> None:
+    """With Ctrl-C, before anything is read."""
+
+    def interrupt(passed: str) -> None:
+        if passed == "runner started":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        scene.told(passed=interrupt, **EARLIEST, **wish)
+
+
+def moved(scene: Scene) -> None:
+    """Another partition's offset: the whole run is dropped."""
+    second = TopicPartition(scene.topic, 1)
+
+    def move(passed: str) -> None:
+        if passed == "files written":
+            scene.commit(scene.group, {second: 0})
+
+    with pytest.raises(RefusedError, match="was moved by somebody else"):
+        scene.told(passed=move, **EARLIEST)
+
+
+def deleted(scene: Scene) -> None:
+    """Another topic of the same run."""
+    other = f"{scene.topic}-other"
+    create_topic(scene.registry, other, 1)
+    scene.fill(other, 3, 1)
+
+    def delete(passed: str) -> None:
+        if passed == "files written":
+            delete_topic(scene.registry, other)
+
+    with pytest.raises(RefusedError, match=f"topic {other} was deleted"):
+        scene.export(scene.group, scene.topic, other, passed=delete)
+
+
+def left(scene: Scene, **wish: Any) -> None:
+    """As a process that is killed leaves it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("zkgroup.export.runs.steps.ExportRun.abandon", lambda run: False)
+        interrupted(scene, **wish)
+
+
+def given_up(scene: Scene) -> None:
+    """Killed, then ended by hand."""
+    left(scene)
+    assert scene.export(scene.group, settle="withdraw") == []
+
+
+def forgotten(scene: Scene) -> None:
+    """Only its node goes: its plan stays until the next export comes by."""
+    left(scene)
+    assert scene.export(scene.group, settle="forget") == []
+
+
+@pytest.mark.parametrize("end", [interrupted, moved, deleted, given_up, forgotten])
+def test_however_a_run_ends_that_came_to_nothing(scene: Scene, end: Callable[[Scene], None]) -> None:
+    """Retention comes later, when nobody is at work."""
+    end(scene)
+    drop_messages(scene.kafka, scene.first, 5)
+    if end is forgotten:
+        with pytest.raises(UnreachableError):
+            scene.told(passed=hurt, skip_lost=True, **EARLIEST)
+    refused(scene, **EARLIEST)
+    recorded(scene, **EARLIEST)
+
+
+@pytest.mark.parametrize("point", ["plan written", "plan in place", "files written"])
+def test_a_run_that_was_killed(scene: Scene, short: ZooKeeperSettings, point: str) -> None:
+    """It is gone on with, where its plan was in place; whether that comes to an end or not, what it knew stays."""
+    wish = {"group": scene.group, "topics": [scene.topic], "out": scene.out}
+    assert driven(short, scene.kafka, kill_at=point, **wish)[0] == -9
+    drop_messages(scene.kafka, scene.first, 5)
+    if point == "plan written":
+        code, lines = driven(short, scene.kafka, kill_at="locked", **wish)
+        assert code == -9, lines
+        with pytest.raises(RefusedError):
+            scene.told(**EARLIEST)  # tidies up
+    else:
+        with pytest.raises(RefusedError, match="were deleted"):
+            scene.told(**EARLIEST)
+    refused(scene, **EARLIEST)
+    recorded(scene, **EARLIEST)
+
+
+def test_a_second_group_that_puts_it_aside(
+    scene: Scene, short: ZooKeeperSettings, unique: Callable[[str], str]
+) -> None:
+    """What the first one was to read it knows when it comes back, elsewhere or for other topics."""
+    wish = {"group": scene.group, "topics": [scene.topic], "out": scene.out}
+    assert driven(short, scene.kafka, kill_at="plan in place", **wish)[0] == -9
+    drop_messages(scene.kafka, scene.first, 5)
+    lock = znodes.export_lock(scene.group)
+    wait_until(lambda: scene.registry.read([Exists(lock)]) == [None], 30, "its session has ended")
+    lines: list[str] = []
+    scene.export(unique("other"), scene.topic, warn=lines.append)
+    assert any("it is put aside" in line for line in lines)
+    with pytest.raises(RefusedError, match="exported them"):
+        scene.told(**EARLIEST)
+    assert [one.offset for one in read_begun(scene.lake, scene.group)] == [0, 0]
+
+
+def test_another_beginning_is_another_question(scene: Scene) -> None:
+    """Who asks for another place knowingly leaves out what lies before; the first question stays what it was."""
+    overtake(scene, **EARLIEST)
+    rows = scene.told(begin="latest", until=Bound("offsets", offsets={}))[1]
+    assert rows == [0, 1]
+    assert scene.skipped() == [("latest", 5, 10), ("latest", 0, 10)]
+
+
+def test_other_answers_to_what_is_gone(scene: Scene) -> None:
+    """As for an offset that has expired: the partition alone is left out, or goes on at its end."""
+    overtake(scene, **EARLIEST)
+    lines, rows = scene.told(policies=Policies(expired="skip"), **EARLIEST)
+    assert (lines, rows) == ([f"{scene.first} is left out: its log starts at 5, behind 0"], [1])
+    scene.told(policies=Policies(expired="latest"), **EARLIEST)
+    assert scene.skipped() == [("retention", 0, 5), ("latest", 5, 10)]
+
+
+def test_a_log_that_was_made_again_has_a_beginning_of_its_own(scene: Scene) -> None:
+    """Of the old one nothing is to be had, and nothing of it is missing in the new one."""
+    overtake(scene, **EARLIEST)
+    remake(scene)
+    assert scene.told(**EARLIEST) == ([], [0, 1])
+
+
+def test_what_was_exported_once_is_not_asked_about(scene: Scene) -> None:
+    """The books tell better where the group stands, also when its offsets are gone."""
+    interrupted(scene)
+    scene.told(**EARLIEST)
+    drop_messages(scene.kafka, scene.first, 5)
+    scene.registry.write(Delete(znodes.offset(scene.group, scene.first)))
+    with pytest.raises(RefusedError, match="exported up to 10"):
+        scene.told(**EARLIEST)
+    assert scene.told(policies=Policies(disagreement="lake"), **EARLIEST)[1] == [0, 1]
+    assert scene.export(scene.group, scene.topic, backfill=True) == []
+
+
+def test_a_note_that_cannot_be_read_stops_what_needs_it(scene: Scene) -> None:
+    """To begin anew would be a guess; what goes on from offsets does not ask."""
+    interrupted(scene)
+    (path,) = scene.out.rglob("begun.json")
+    whole = path.read_text()
+    for wrong in ('{"format": 9}', "{", whole.replace('"offset": 0', '"offset": "0"')):
+        path.write_text(wrong)
+        with pytest.raises(ZkgroupError, match=r"begun\.json cannot be read") as raised:
+            scene.told(**EARLIEST)
+        assert "move it away" in str(raised.value.remedy)
+    scene.commit(scene.group, {scene.first: 0, TopicPartition(scene.topic, 1): 0})
+    assert scene.told()[1] == [0, 1]
+
+
+def test_a_first_export_leaves_no_note(scene: Scene) -> None:
+    """Only what comes to nothing does."""
+    scene.told(**EARLIEST)
+    assert not list(scene.out.rglob("begun.json"))
+
+
+def test_members_that_come_meanwhile_take_nothing_of_it(scene: Scene, second: Registry) -> None:
+    """They are in the way as long as they are there; if they commit nothing, what was asked is asked again."""
+    overtake(scene, **EARLIEST)
+    register(second, scene.group)
+    with pytest.raises(RefusedError, match="is live"):
+        scene.told(skip_lost=True, **EARLIEST)
+    second.write(Delete(znodes.member_id(scene.group, f"{scene.group}_m")))
+    recorded(scene, **EARLIEST)
+
+
+def test_what_a_new_log_has_lost_already_is_recorded(scene: Scene) -> None:
+    """It began at 0, and the group was to read it from there, or from the offset that is right for it."""
+    up_to(scene, 10)
+    remake(scene)
+    drop_messages(scene.kafka, scene.first, 5)
+    lines, rows = scene.told(policies=Policies(recreated="earliest"))
+    assert (sorted(rows), lines[1]) == ([0, 1], f"{scene.first}: offsets 0 to 4 are not exported (retention)")
+    assert scene.skipped() == [("recreated", 5, 5), ("retention", 0, 5), ("recreated", 0, 0)]
+    sums = {row.partition: (row.start, row.end, row.rows) for row in verify(scene.lake) if row.problem is None}
+    assert sums[0] == (0, 10, 5)
+
+
+def test_an_offset_that_is_right_for_a_new_log_may_have_expired(scene: Scene) -> None:
+    """That is one trouble more, with answers of its own."""
+    up_to(scene, 10)
+    remake(scene)
+    second = TopicPartition(scene.topic, 1)
+    scene.commit(scene.group, {scene.first: 2, second: 2})
+    drop_messages(scene.kafka, scene.first, 5)
+    with pytest.raises(RefusedError, match=rf"{scene.first} is at 2, its log starts at 5: 3 offsets are lost"):
+        scene.told(policies=Policies(recreated="committed"))
+    _, rows = scene.told(policies=Policies(recreated="committed"), skip_lost=True)
+    assert sorted(rows) == [0, 1]
+    assert ("retention", 2, 5) in scene.skipped()
+
+
+@contextmanager
+def all_is_held(scene: Scene, cluster: Sandbox) -> Iterator[None]:
+    """A member holds the whole topic, and reads nothing; it comes before any other."""
+    with closing(connector(cluster.connect, scene.group, consumer_id="0", auto_commit_enable=False)) as member:
+        member.streams({scene.topic: 2})
+        wait_until(lambda: len(member.statistics().owned) == 2, 30, "the member owns both partitions")
+        yield
+
+
+def test_partitions_that_others_hold_wait_for_their_turn(scene: Scene, cluster: Sandbox) -> None:
+    """A joined export has nothing to decide about beside them, and loses sight of nothing."""
+    wish = {**EARLIEST, "join": joining(scene.group)}
+    overtake(scene, **wish)
+    with all_is_held(scene, cluster):
+        assert scene.told(skip_lost=True, **wish)[1] == []
+    recorded(scene, **wish)
+
+
+def test_a_backfill_that_a_joined_export_goes_on_with_is_nobodys_share(scene: Scene, cluster: Sandbox) -> None:
+    """It moves no offset, whoever owns what: all of it is exported, and what is gone is recorded."""
+    scene.commit(scene.group, {scene.first: 10, TopicPartition(scene.topic, 1): 10})
+    left(scene, backfill=True)
+    drop_messages(scene.kafka, scene.first, 5)
+    with all_is_held(scene, cluster):
+        scene.told(skip_lost=True, join=joining(scene.group))
+    assert [(row.rows, row.gaps) for row in verify(scene.lake)] == [(5, 5), (10, 0)]
+
+
+def test_what_is_not_decided_cannot_be_kept(scene: Scene) -> None:
+    """There is nothing to keep: to give the plan up is asked for by another name."""
+    left(scene)
+    with pytest.raises(RefusedError, match="is not decided") as raised:
+        scene.export(scene.group, settle="keep")
+    assert "--settle withdraw gives it up" in str(raised.value.remedy)
+    assert len(scene.told(**EARLIEST)[1]) == 2
+
+
+def test_who_goes_on_with_a_run_goes_on_with_its_layout(scene: Scene) -> None:
+    """Another one that is asked for is refused rather than ignored."""
+    left(scene, layout=LayoutWish(by=("partition", "date")))
+    for wish in (LayoutWish(by=("partition",)), LayoutWish(value="text")):
+        with pytest.raises(RefusedError, match="was planned with") as raised:
+            scene.told(layout=wish, **EARLIEST)
+        assert "leave these options out" in str(raised.value.remedy)
+    assert scene.told(layout=LayoutWish(by=("partition", "date")), **EARLIEST)[1] == [0, 1]
