@@ -42,6 +42,11 @@ def files_in(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
+def nothing_in(folder: Path) -> bool:
+    """Whether runs that came to nothing have left nothing but where they were to begin."""
+    return all(name.endswith("/begun.json") for name in files_in(folder))
+
+
 def published_in(folder: Path) -> list[str]:
     """The files below ``folder`` that readers see: all but what runs keep of themselves."""
     return [name for name in files_in(folder) if not name.startswith("_zkgroup/")]

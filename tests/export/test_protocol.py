@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from export_points import Export, Paused, Points, at, driven, lose_session, points_of
-from exports import files_in, messages_in, published_in
+from exports import messages_in, nothing_in, published_in
 
 from zkgroup.errors import RefusedError
 from zkgroup.protocol import znodes
@@ -145,7 +145,7 @@ def test_a_file_that_cannot_grow_leaves_nothing(
     assert code == 1
     assert "cannot write" in lines[-1]
     assert "File too large" in lines[-1]
-    assert files_in(tmp_path) == []
+    assert nothing_in(tmp_path)
     assert registry.read([Exists(znodes.group(group))]) == [None]
     assert driven(short, kafka, **wish)[0] == 0
     assert len(messages_in(tmp_path / "out")) == 10
@@ -202,7 +202,7 @@ def test_a_failure_before_the_decision_leaves_no_trace(
         with pytest.raises(KeyboardInterrupt):
             export(group, topic, root=out, passed=at(point, lambda: signal.raise_signal(signal.SIGINT)))
         if point in before:
-            assert not out.exists()
+            assert nothing_in(out)
             assert registry.read([Exists(znodes.group(group))]) == [None]
         export(group, topic, root=out)
         is_complete(group, topic, out)

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 from export_points import Export, Points, at, points_of
-from exports import files_in, messages_in, published_in
+from exports import files_in, messages_in, nothing_in, published_in
 from hiding import CLOSED
 
 from zkgroup.errors import NotFoundError, RefusedError, ZkgroupError
@@ -49,7 +49,7 @@ def test_a_foreign_commit_before_the_decision_drops_the_run(
         group, out = unique("foreign"), tmp_path / str(number)
         with pytest.raises(RefusedError, match=f"offset of {one} was moved.*it is 7"):
             export(group, topic, root=out, passed=at(point, partial(commit, group, {one: 7})))
-        assert not out.exists()
+        assert nothing_in(out)
         assert registry.read([Children(znodes.group(group))]) == [("offsets",)]
         assert [committed(group, topic, p) for p in range(2)] == [None, 7]
         rows = export(group, topic, root=out)
@@ -275,7 +275,7 @@ def test_members_that_come_are_heard_before_the_decision_and_before_the_commit(
 
         with pytest.raises(RefusedError, match=f"group {group} is live: {group}_m"):
             export(group, topic, passed=at("files written", join))
-    assert files_in(tmp_path / "out") == []
+    assert nothing_in(tmp_path / "out")
     with Registry(short) as member, pytest.raises(RefusedError, match=r"is live.*then run the same command again"):
         export(group, topic, passed=at("decided", join))
     assert len(published_in(tmp_path / "out")) == 4
@@ -302,7 +302,7 @@ def test_a_topic_made_again_is_never_committed_over(
 
     with pytest.raises(RefusedError, match=f"topic {topic} was deleted and made again"):
         export(group, topic, passed=at("files written", make_again))
-    assert files_in(tmp_path / "out") == []
+    assert nothing_in(tmp_path / "out")
     with pytest.raises(RefusedError, match=r"made again.*--settle keep"):
         export(group, topic, passed=at("decided", make_again))
     assert committed(group, topic) is None

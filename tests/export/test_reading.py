@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from exports import messages_in, published_in
+from exports import messages_in, nothing_in, published_in
 from resets import drop_messages
 from support import wait_until
 
@@ -167,7 +167,7 @@ def test_what_nothing_explains_is_refused(
     with pytest.raises(RefusedError, match=r"neither transactions nor compaction explain it \(compacted-0: \d+ of"):
         export(group, compacted)
     assert committed(group, compacted) is None
-    assert not (tmp_path / "out").exists()
+    assert nothing_in(tmp_path / "out")
     told: list[str] = []
     (row,) = export(group, compacted, record_unexplained=True, warn=told.append)
     (part,) = manifest(group).parts
@@ -198,7 +198,7 @@ def test_retention_that_overtakes_the_plan_is_refused_or_recorded(
 
     with pytest.raises(RefusedError, match=r"offsets 0 to 29 \(30 offsets\) were deleted from the log") as raised:
         export(group, topic, passed=overtake)
-    assert "--on-expired earliest" in str(raised.value.remedy)
+    assert "earliest (or --skip-lost) exports what is left" in str(raised.value.remedy)
     assert committed(group, topic) is None
     assert [path.name for path in (tmp_path / "out").rglob("*") if path.is_file()] == ["plan.json"]
 
@@ -235,7 +235,7 @@ def test_all_that_retention_took_of_the_plan_is_told(
         f"{topic}-{number}: offsets 0 to {low - 1} ({low} offsets) were deleted from the log, which now starts at {low}"
         for number, low in ((1, 55), (2, 100))
     )
-    assert "--on-expired earliest" in str(raised.value.remedy)
+    assert "earliest (or --skip-lost) exports what is left" in str(raised.value.remedy)
 
 
 def test_what_is_gone_is_what_was_planned_and_no_more() -> None:

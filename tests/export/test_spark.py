@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from cli import ZKGROUP, environment, run
-from exports import files_in, messages_in, published_in
+from exports import files_in, messages_in, nothing_in, published_in
 from spark_cluster import HOME, Standalone, kill_group, python_without, standalone
 from support import fresh_name, numbered, wait_until
 
@@ -190,7 +190,7 @@ def test_a_jvm_that_dies_is_told_and_leaves_nothing(
     assert (driver.returncode, errors) == (1, "")
     assert "Spark's JVM was killed (SIGKILL)" in out
     assert out.count("\n") == 1
-    assert not (tmp_path / "out").exists()
+    assert nothing_in(tmp_path / "out")
 
 
 def test_what_executors_lack_is_named(
@@ -211,7 +211,7 @@ def test_what_executors_lack_is_named(
         assert done.returncode == 2, done.stderr
         assert said in done.stderr
         assert done.stderr.count("\n") == 1
-        assert not (tmp_path / "out").exists()
+        assert nothing_in(tmp_path / "out")
 
 
 def submitted(
@@ -286,7 +286,7 @@ def test_masters_that_do_not_answer_are_told_in_time(
         assert done.returncode == 3, done.stderr
         assert said in done.stderr
         assert done.stderr.count("\n") == 1
-    assert not (tmp_path / "out").exists()
+    assert nothing_in(tmp_path / "out")
     wait_until(lambda: not jvms_of(str(tmp_path / "zkgroup-spark-")), 30, "Spark's processes end")
 
 
@@ -302,7 +302,7 @@ def test_a_master_that_takes_no_applications_is_told_when_spark_gives_up(
     assert done.returncode == 3, done.stderr
     assert f"the Spark master {master} does not take applications: check its address" in done.stderr
     assert done.stderr.count("\n") == 1
-    assert not (tmp_path / "out").exists()
+    assert nothing_in(tmp_path / "out")
 
 
 @pytest.mark.parametrize("moment", ["connection", "started"])

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from export_points import Export, at, points_of
+from exports import nothing_in
 
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.checks.history import status
@@ -66,7 +67,7 @@ def test_a_topic_made_again_while_it_is_read_is_the_reason(
     with pytest.raises(RefusedError, match=f"topic {topic} was deleted and made again") as raised:
         in_process(group, topic, passed=at("runner started", make_again), patience=2.0)
     assert raised.value.remedy == "export again"
-    assert not (tmp_path / "out").exists()
+    assert nothing_in(tmp_path / "out")
 
 
 @pytest.mark.parametrize("how", ["committed", "believed"])

@@ -6,7 +6,7 @@ from typing import Final
 
 from zkgroup.export.lake.lake import WORK, Lake
 from zkgroup.export.model.begun import Begun, begun_by, decode_begun, encode_begun, together
-from zkgroup.export.model.rundata import RunPlan
+from zkgroup.export.model.rundata import Manifest, RunPlan
 
 BEGUN: Final = "begun.json"
 
@@ -24,6 +24,19 @@ def remember(lake: Lake, plan: RunPlan) -> None:
         known = read_begun(lake, plan.group)
         if (both := together(known, new)) != known:
             lake.store.write(_name(plan.group), encode_begun(both))
+
+
+def carried_out(lake: Lake, manifest: Manifest) -> None:
+    """Forget what a run tells from now on."""
+    done = {part.plan.partition: part.plan.asked for part in manifest.parts if part.plan.asked is not None}
+    if not done:
+        return
+    known = read_begun(lake, manifest.group)
+    left = [one for one in known if not (one.kind == manifest.kind and done.get(one.partition) == one.asked)]
+    if known and not left:
+        lake.store.unpublish(_name(manifest.group))
+    elif left != known:
+        lake.store.write(_name(manifest.group), encode_begun(left))
 
 
 def _name(group: str) -> str:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal, Self
 
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
-from zkgroup.export.lake.begun import remember
+from zkgroup.export.lake.begun import carried_out, remember
 from zkgroup.export.lake.book import Book
 from zkgroup.export.lake.coverage import extended
 from zkgroup.export.lake.lake import MANIFEST, PLAN, SETTLED, Lake
@@ -128,6 +128,8 @@ class ExportRun:
         except BaseException as error:
             self._tell_of_end(error)
             raise
+        with contextlib.suppress(ZkgroupError):  # the run tells better
+            carried_out(self._lake, manifest)
         self._tidy()
         return manifest
 
