@@ -149,7 +149,7 @@ def deleted(scene: Scene) -> None:
 def left(scene: Scene, **wish: Any) -> None:
     """As a process that is killed leaves it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("zkgroup.export.runs.steps.ExportRun.abandon", lambda run: False)
+        patch.setattr("zkgroup.export.runs.steps.ExportRun.abandon", lambda run, **_: False)
         interrupted(scene, **wish)
 
 

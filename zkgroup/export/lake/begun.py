@@ -27,12 +27,16 @@ def remember(lake: Lake, plan: RunPlan) -> None:
 
 
 def carried_out(lake: Lake, manifest: Manifest) -> None:
-    """Forget what a run tells from now on."""
-    done = {part.plan.partition: part.plan.asked for part in manifest.parts if part.plan.asked is not None}
-    if not done:
-        return
+    """Forget what this run tells from now on: of an export, wherever it began; of a backfill, of the same question."""
+    asked = {part.plan.partition: part.plan.asked for part in manifest.parts}
     known = read_begun(lake, manifest.group)
-    left = [one for one in known if not (one.kind == manifest.kind and done.get(one.partition) == one.asked)]
+    left = [
+        one
+        for one in known
+        if one.kind != manifest.kind
+        or one.partition not in asked
+        or (one.kind == "backfill" and one.asked != asked[one.partition])
+    ]
     if known and not left:
         lake.store.unpublish(_name(manifest.group))
     elif left != known:

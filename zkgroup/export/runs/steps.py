@@ -102,17 +102,19 @@ class ExportRun:
             self.settle("withdraw")
             raise RefusedError(f"run {self.plan.run} of group {self.plan.group} was being taken back, and now is")
         if self.pointer.state == "planned":
+            began = resumed
             try:
                 if resumed:
                     self._take_over()
                 else:
                     self._begin()
+                began = True
                 manifest = self._decide(self._write())
             except BaseException as error:
                 # What keeps it from being dropped matters less than what went wrong; then it waits for the next export.
                 dropped = False
                 with contextlib.suppress(ZkgroupError):
-                    dropped = self.abandon()
+                    dropped = self.abandon(begun=began or not isinstance(error, RefusedError))
                 if not dropped:
                     self._tell_of_end(error)
                 raise
@@ -374,13 +376,15 @@ class ExportRun:
 
     # --- ending otherwise -------------------------------------------------------------------------------------------
 
-    def abandon(self) -> bool:
-        """Drop a run that is not decided. One that is, or that somebody else took over, is left alone: False."""
+    def abandon(self, *, begun: bool = True) -> bool:
+        """Drop a run that is not decided. One that is, or that somebody else took over, is left alone: False.
+        ``begun``: it did not have to stand back at once, and where it was to begin is kept."""
         if self.pointer.state != "planned" or not self._claim.drop(self.pointer):
             return False
         if MANIFEST not in self._store.names(self._folder):  # there: another process has finished the run
             self._remove_attempts()  # a store that is full has room then
-            remember(self._lake, self.plan)
+            if begun:
+                remember(self._lake, self.plan)
             self._store.remove(self._folder)
         return True
 
