@@ -4,7 +4,7 @@ Real servers."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
 import pytest
@@ -321,6 +321,26 @@ def test_partitions_that_others_hold_wait_for_their_turn(scene: Scene, cluster: 
     with all_is_held(scene, cluster):
         assert scene.told(skip_lost=True, **wish)[1] == []
     recorded(scene, **wish)
+
+
+def test_what_another_member_takes_over_meanwhile_is_kept_in_mind(scene: Scene, cluster: Sandbox) -> None:
+    """The others are exported; of that one the run tells nothing, and nobody has read it yet."""
+    wish = {**EARLIEST, "join": joining(scene.group)}
+    with ExitStack() as stack:
+
+        def come(point: str) -> None:
+            if point == "files written":
+                member = connector(cluster.connect, scene.group, consumer_id="0", auto_commit_enable=False)
+                stack.enter_context(closing(member)).streams({scene.topic: 1})
+                wait_until(lambda: len(member.statistics().owned) == 1, 30, "the member owns its share")
+
+        lines, rows = scene.told(passed=come, **wish)
+    assert (lines, rows) == ([f"{scene.first} was taken over by another member: it is not exported"], [0, 1])
+    assert {row["partition"] for row in messages_in(scene.out)} == {1}
+    drop_messages(scene.kafka, scene.first, 5)
+    refused(scene, **EARLIEST)
+    recorded(scene, **EARLIEST)
+    assert not list(scene.out.rglob("begun.json"))
 
 
 def test_a_backfill_that_a_joined_export_goes_on_with_is_nobodys_share(scene: Scene, cluster: Sandbox) -> None:

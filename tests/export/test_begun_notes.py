@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from hypothesis import given
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from zkgroup.export.model.begun import Begun, decode_begun, encode_begun, together
 from zkgroup.export.model.rundata import TopicIdentity
 from zkgroup.export.model.words import PartitionFacts, Policies
-from zkgroup.export.planning.begun import with_begun
+from zkgroup.export.planning.begun import as_begun
 from zkgroup.export.planning.bounds import EARLIEST, LATEST, Bound
 from zkgroup.export.planning.plan import make_backfill, make_plan
 from zkgroup.protocol.names import TopicPartition
@@ -19,6 +20,7 @@ LOG = TopicPartition("t", 0)
 NOTES = st.builds(
     Begun,
     st.sampled_from(["export", "backfill"]),
+    st.sampled_from("cd"),
     st.sampled_from(["earliest", "@1", "@2"]),
     st.builds(TopicPartition, st.sampled_from("tu"), st.integers(0, 1)),
     st.builds(TopicIdentity, st.integers(1, 2)),
@@ -33,11 +35,11 @@ def test_notes_are_kept_once_and_read_back(old: list[Begun], new: list[Begun]) -
     both = together(together([], old), new)
     assert together(both, new) == both
     assert len(both) == len({(one.kind, one.partition, one.asked == "earliest") for one in (*old, *new)})
-    assert all(any(kept[:4] == one[:4] and kept.offset <= one.offset for kept in both) for one in new[-1:])
+    assert all(any(kept[:5] == one[:5] and kept.offset <= one.offset for kept in both) for one in new[-1:])
     assert set(decode_begun("begun.json", encode_begun(both))) == set(both)
 
 
-@given(st.lists(NOTES.map(lambda one: one._replace(asked="earliest", identity=TopicIdentity(1)))))
+@given(st.lists(NOTES.map(lambda one: one._replace(asked="earliest", cluster="c", identity=TopicIdentity(1)))))
 def test_of_the_same_question_the_first_offset_counts(notes: list[Begun]) -> None:
     """However often runs came to nothing, and wherever logs began by then."""
     found = {(one.kind, one.partition): one.offset for one in together(notes[:1], notes[1:])}
@@ -55,15 +57,17 @@ def test_of_the_same_question_the_first_offset_counts(notes: list[Begun]) -> Non
 def test_a_plan_accounts_for_all_from_where_it_was_to_begin(
     begun: int, start: int, length: int, asked: str, fills: bool
 ) -> None:
-    """Of the same question; of another one, of another log, and of a group that has an offset, nothing changes."""
+    """Of the same question; another one, another log or cluster, and a group that has an offset change nothing."""
     fact = PartitionFacts(LOG, None, None, start, start + length, begin=start)
     kind = "backfill" if fills else "export"
     make = make_backfill if fills else lambda group, facts, policies: make_plan(group, facts, policies=policies)
     policies = Policies(expired="earliest")
 
-    def planned(fact: PartitionFacts, identity: TopicIdentity, bound: Bound) -> list[tuple[int, int]]:
-        notes = [Begun(kind, asked, LOG, TopicIdentity(7), begun)]  # type: ignore[arg-type]
-        facts = with_begun([fact], notes, {"t": identity}, kind, bound, policies)  # type: ignore[arg-type]
+    def planned(
+        fact: PartitionFacts, identity: TopicIdentity, bound: Bound, where: Collection[str] = ("here",)
+    ) -> list[tuple[int, int]]:
+        notes = [Begun(kind, "here", asked, LOG, TopicIdentity(7), begun)]  # type: ignore[arg-type]
+        facts = as_begun([fact], notes, {"t": identity}, where, kind, bound, policies)  # type: ignore[arg-type]
         return [
             piece
             for part in make("g", facts, policies=policies).partitions  # type: ignore[operator]
@@ -71,6 +75,7 @@ def test_a_plan_accounts_for_all_from_where_it_was_to_begin(
         ]
 
     plain = planned(fact, TopicIdentity(8), BOUNDS[asked])
+    assert planned(fact, TopicIdentity(7), BOUNDS[asked], ("there",)) == plain
     for other in {"earliest", "@1", "@2"} - {asked}:
         assert planned(fact, TopicIdentity(7), BOUNDS[other]) == plain
     held = replace(fact, committed=start, version=0, begin=None)

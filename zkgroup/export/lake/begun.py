@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from zkgroup.export.lake.lake import WORK, Lake
@@ -22,25 +23,31 @@ def remember(lake: Lake, plan: RunPlan) -> None:
     """Keep where ``plan`` was to begin. Nobody removes a plan that was not carried out before this is done."""
     if new := begun_by(plan):
         known = read_begun(lake, plan.group)
-        if (both := together(known, new)) != known:
-            lake.store.write(_name(plan.group), encode_begun(both))
+        _write(lake, plan.group, known, together(known, new))
 
 
-def carried_out(lake: Lake, manifest: Manifest) -> None:
-    """Forget what this run tells from now on: of an export, wherever it began; of a backfill, of the same question."""
+def carried_out(lake: Lake, plan: RunPlan, manifest: Manifest) -> None:
+    """Forget what this run tells from now on: of an export, wherever it began; of a backfill, of the same question. Of
+    what it has left to other members it tells nothing."""
     asked = {part.plan.partition: part.plan.asked for part in manifest.parts}
-    known = read_begun(lake, manifest.group)
+    known = read_begun(lake, plan.group)
     left = [
         one
-        for one in known
-        if one.kind != manifest.kind
+        for one in together(known, begun_by(plan))
+        if one.kind != plan.kind
         or one.partition not in asked
         or (one.kind == "backfill" and one.asked != asked[one.partition])
     ]
-    if known and not left:
-        lake.store.unpublish(_name(manifest.group))
-    elif left != known:
-        lake.store.write(_name(manifest.group), encode_begun(left))
+    _write(lake, plan.group, known, left)
+
+
+def _write(lake: Lake, group: str, known: Sequence[Begun], begun: Sequence[Begun]) -> None:
+    if begun == known:
+        return
+    if begun:
+        lake.store.write(_name(group), encode_begun(begun))
+    else:
+        lake.store.unpublish(_name(group))
 
 
 def _name(group: str) -> str:

@@ -19,9 +19,10 @@ EARLIEST = "earliest"
 
 
 class Begun(NamedTuple):
-    """A run of this ``kind`` was to read a partition of this log from ``offset`` on, as it was ``asked``."""
+    """A run of this ``kind`` was to read a partition of a ``cluster``'s log from ``offset`` on, as it was ``asked``."""
 
     kind: Kind
+    cluster: str
     asked: str
     partition: TopicPartition
     identity: TopicIdentity
@@ -31,6 +32,9 @@ class Begun(NamedTuple):
     def _place(self) -> tuple[Kind, TopicPartition, bool]:
         """What it takes, whatever was said before: of times only the last is kept."""
         return self.kind, self.partition, self.asked == EARLIEST
+
+    def _asks_as(self, other: Begun) -> bool:
+        return (self.cluster, self.asked) == (other.cluster, other.asked) and self.identity.same(other.identity)
 
 
 def begun_by(plan: RunPlan) -> list[Begun]:
@@ -43,7 +47,7 @@ def begun_by(plan: RunPlan) -> list[Begun]:
         if part.partition in first:
             offset = min(offset, first[part.partition].offset)
         identity = plan.topics[part.partition.topic]
-        first[part.partition] = Begun(plan.kind, part.asked, part.partition, identity, offset)
+        first[part.partition] = Begun(plan.kind, plan.cluster, part.asked, part.partition, identity, offset)
     return list(first.values())
 
 
@@ -52,7 +56,7 @@ def together(known: Iterable[Begun], new: Iterable[Begun]) -> list[Begun]:
     found = {one._place: one for one in known}
     for one in new:
         before = found.get(one._place)
-        if before is not None and before.asked == one.asked and before.identity.same(one.identity):
+        if before is not None and before._asks_as(one):
             one = one._replace(offset=min(before.offset, one.offset))
         found[one._place] = one
     return list(found.values())
@@ -65,8 +69,8 @@ def encode_begun(begun: Iterable[Begun]) -> bytes:
 
 def _document(one: Begun) -> dict[str, Any]:
     topic, partition = one.partition
-    told = {"kind": one.kind, "asked": one.asked, "topic": topic, "partition": partition, "offset": one.offset}
-    return told | {"log": identity_document(one.identity)}
+    told = {"kind": one.kind, "cluster": one.cluster, "asked": one.asked, "log": identity_document(one.identity)}
+    return told | {"topic": topic, "partition": partition, "offset": one.offset}
 
 
 def decode_begun(name: str, data: bytes) -> list[Begun]:
@@ -79,6 +83,7 @@ def decode_begun(name: str, data: bytes) -> list[Begun]:
 
 def _read(found: Mapping[str, Any]) -> Begun:
     partition = TopicPartition(found["topic"], found["partition"])
-    one = Begun(found["kind"], found["asked"], partition, read_identity(found["log"]), found["offset"])
+    identity = read_identity(found["log"])
+    one = Begun(found["kind"], found["cluster"], found["asked"], partition, identity, found["offset"])
     require(one, Begun)
     return one

@@ -42,8 +42,7 @@ class PartitionFacts:
     ``filled``: what backfills hold of what the group has yet to export, which is not in ``coverage``. ``copied``: the
     topic is said to be that one all the same, in a copy of its ZooKeeper.
 
-    ``asked``: what says where to begin, where no offset does and that may be another place later on. ``begun``: where a
-    run that came to nothing was to begin, as the same was asked.
+    ``asked``: what says where to begin, where no offset does and that may be another place later on.
     """
 
     partition: TopicPartition
@@ -60,7 +59,6 @@ class PartitionFacts:
     copied: bool = False
     filled: tuple[Interval, ...] = ()
     asked: str | None = None
-    begun: int | None = None
 
 
 class OffsetRange(NamedTuple):

@@ -194,8 +194,6 @@ def _begin_without_offset(
         return None
     if fact.filled and start == fact.log_start and not fact.exact:
         start = min(start, fact.filled[0][1])  # what retention took behind the first backfill is told of
-    if fact.begun is not None and fact.begun < fact.log_start:
-        start = fact.begun  # so is what it took since a run was to begin there
     place = _agreed(fact, start, policies.disagreement, troubles)
     if not fact.coverage and not fact.exact and fact.log_start < start == fact.log_end:
         place = start, (Skipped("latest", fact.log_start, start),)  # else what is passed over has been agreed on

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from zkgroup.export.model.begun import EARLIEST, Begun
@@ -27,22 +27,28 @@ def asked_of(bound: Bound, partition: TopicPartition, policy: Policy) -> str | N
     return EARLIEST if policy == "earliest" else None
 
 
-def with_begun(
+def as_begun(
     facts: Iterable[PartitionFacts],
     begun: Iterable[Begun],
     identities: Mapping[str, TopicIdentity],
+    here: Collection[str],
     kind: Kind,
     start: Bound,
     policies: Policies,
 ) -> list[PartitionFacts]:
-    """``facts`` with what was asked now, and where a run of this ``kind`` was to begin as the same was asked before."""
-    known = {(one.partition, one.asked): one for one in begun if one.kind == kind}
-    found: list[PartitionFacts] = []
-    for fact in facts:
-        asked = None
-        if kind == "backfill" or (fact.committed is None and not fact.coverage):
-            asked = asked_of(start, fact.partition, policies.new_partition if fact.fresh else policies.no_offset)
-        one = known.get((fact.partition, asked)) if asked is not None else None
-        same = one is not None and one.identity.same(identities[fact.partition.topic])
-        found.append(replace(fact, asked=asked, begun=one.offset if one is not None and same else None))
-    return found
+    """``facts`` with what was asked, and beginning where a run of this ``kind`` on the cluster that is ``here`` was to
+    begin as the same was asked before, if the log has less by now."""
+    known = {(one.partition, one.asked): one for one in begun if one.kind == kind and one.cluster in here}
+    return [
+        _as_begun(replace(fact, asked=asked), known.get((fact.partition, asked)), identities)
+        if (kind == "backfill" or (fact.committed is None and not fact.coverage))
+        and (asked := asked_of(start, fact.partition, policies.new_partition if fact.fresh else policies.no_offset))
+        else fact
+        for fact in facts
+    ]
+
+
+def _as_begun(fact: PartitionFacts, one: Begun | None, identities: Mapping[str, TopicIdentity]) -> PartitionFacts:
+    if one is None or one.offset >= fact.log_start or not one.identity.same(identities[fact.partition.topic]):
+        return fact
+    return replace(fact, begin=one.offset)

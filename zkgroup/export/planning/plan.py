@@ -114,7 +114,7 @@ def make_backfill(
     policies = policies or Policies()
     troubles = Troubles(group)
     partitions: list[PartitionPlan] = []
-    facts = sorted(map(_as_begun, facts), key=lambda fact: fact.partition)
+    facts = sorted(facts, key=lambda fact: fact.partition)
     for fact in facts:
         if fact.begin is None:
             continue
@@ -183,13 +183,6 @@ def _filling(fact: PartitionFacts, lacking: Interval, policies: Policies, troubl
     return PartitionPlan(
         fact.partition, fact.committed, fact.version, start, high, skipped, commits=False, asked=fact.asked
     )
-
-
-def _as_begun(fact: PartitionFacts) -> PartitionFacts:
-    """Where the same backfill was to begin before, if the log has none of that any more."""
-    if fact.begin is None or fact.begun is None or fact.begun >= fact.log_start:
-        return fact
-    return replace(fact, begin=fact.begun)
 
 
 def _dealt(parts: Iterable[PartitionPlan], most: int) -> Iterator[PartitionPlan]:

@@ -5,7 +5,7 @@ An export asks twice and more, without its group's claim and under it: what is t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from zkgroup.export.lake.overlap import refuse_overlap
 from zkgroup.export.model.layout import Layout, LayoutWish
 from zkgroup.export.model.rundata import Kind, RunPlan, TopicIdentity, now_ms
 from zkgroup.export.model.words import ExportPlan, OffsetRange, PartitionFacts
-from zkgroup.export.planning.begun import with_begun
+from zkgroup.export.planning.begun import as_begun
 from zkgroup.export.planning.bounds import notes_on, refuse_unknown
 from zkgroup.export.planning.filling import ISOLATION, as_exported, plan_backfill
 from zkgroup.export.planning.group import ExportGroup
@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What ZooKeeper, the brokers and the lake have told. ``tags``: the marks of the topics' logs in file names."""
+    """What ZooKeeper, the brokers and the lake have told. ``tags``: the marks of the topics' logs in
+    file names; ``here``: what this cluster is known as."""
 
     group: ExportGroup
     kafka: KafkaSettings
@@ -51,6 +52,7 @@ class _Look:
     identities: Mapping[str, TopicIdentity]
     facts: list[PartitionFacts]
     tags: Mapping[str, str | None]
+    here: Collection[str]
 
 
 class Planner:
@@ -141,7 +143,8 @@ class Planner:
         if same:
             facts = book.copied(facts, identities)
         isolation = kafka.properties.get(ISOLATION, "read_committed")
-        return _Look(group, kafka, isolation, book, identities, facts, {topic: one.tag for topic, one in logs.items()})
+        tags = {topic: one.tag for topic, one in logs.items()}
+        return _Look(group, kafka, isolation, book, identities, facts, tags, here)
 
     def _share(
         self, member: Membership, registry: Registry, topics: Mapping[str, tuple[int, ...]]
@@ -173,7 +176,7 @@ class Planner:
             return plan_backfill(
                 self._lake,
                 request,
-                self._with_begun(look, look.facts),
+                self._as_begun(look, look.facts),
                 look.identities,
                 look.tags,
                 book,
@@ -182,7 +185,7 @@ class Planner:
                 self.once,
             )
         facts = book.complete(look.facts, look.identities, look.tags, policies.disagreement)
-        facts = self._with_begun(look, book.around_backfills(facts, look.identities))
+        facts = self._as_begun(look, book.around_backfills(facts, look.identities))
         if policies.disagreement == "fail":
             # What is refused anyway is refused by the name of the file that is in the way, if there is one.
             again = [
@@ -201,13 +204,13 @@ class Planner:
             joined=book.last.joined,
         )
 
-    def _with_begun(self, look: _Look, facts: list[PartitionFacts]) -> list[PartitionFacts]:
+    def _as_begun(self, look: _Look, facts: list[PartitionFacts]) -> list[PartitionFacts]:
         request = self._request
         if not request.backfill and all(fact.committed is not None for fact in facts):
             return facts  # cron's: nothing is asked of the store
         begun = read_begun(self._lake, request.group)
         kind: Kind = "backfill" if request.backfill else "export"
-        return with_begun(facts, begun, look.identities, kind, request.start, request.policies)
+        return as_begun(facts, begun, look.identities, look.here, kind, request.start, request.policies)
 
     def _notes(self, look: _Look, plan: ExportPlan, timeout: float) -> list[str]:
         """What is to be said of the plan, whether or not anything comes of it."""

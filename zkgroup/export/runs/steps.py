@@ -131,7 +131,7 @@ class ExportRun:
             self._tell_of_end(error)
             raise
         with contextlib.suppress(ZkgroupError):  # the run tells better
-            carried_out(self._lake, manifest)
+            carried_out(self._lake, self.plan, manifest)
         self._tidy()
         return manifest
 
