@@ -19,6 +19,8 @@ _OTHERWISE: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "settle": ("ends a whole run", _PLACE),
     "adopt": ("enters files as they are", (*_PLACE, "topics", "skip_lost")),
 }
+#: Where ``--from`` begins with partitions without an offset, as ``--on-no-offset`` says it.
+_PLACES: Final = {"earliest": "earliest", "latest": "latest", "end": "latest"}
 
 
 def refuse_beside(ctx: typer.Context) -> None:
@@ -46,6 +48,15 @@ def refuse_contradictions(ctx: typer.Context) -> None:
     if ctx.params["skip_lost"] and _is_given(ctx, "on_expired") and expired != "earliest":
         raise UsageError(
             f"--skip-lost is --on-expired earliest, and {expired} is asked for as well", "keep one of them"
+        )
+
+    begin, unsaid = ctx.params["begin"], ctx.params["on_no_offset"]
+    says = _PLACES.get(begin, begin) if begin in _PLACES or str(begin).startswith("@") else unsaid
+    if _is_given(ctx, "on_no_offset") and says != unsaid and not ctx.params["backfill"]:
+        raise UsageError(
+            f"--from {begin} says where partitions without a committed offset begin, and --on-no-offset {unsaid} is "
+            "asked for as well",
+            "keep one of them",
         )
 
 

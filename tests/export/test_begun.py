@@ -117,7 +117,7 @@ def interrupted(scene: Scene, **wish: Any) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        scene.told(passed=interrupt, **EARLIEST, **wish)
+        scene.told(passed=interrupt, **{**EARLIEST, **wish})
 
 
 def moved(scene: Scene) -> None:
@@ -153,6 +153,20 @@ def left(scene: Scene, **wish: Any) -> None:
         interrupted(scene, **wish)
 
 
+def withdrawn(scene: Scene) -> None:
+    """It was decided, and cannot be committed: an offset that was made meanwhile is in the way, and gone again."""
+    second = TopicPartition(scene.topic, 1)
+
+    def move(passed: str) -> None:
+        if passed == "published for good":
+            scene.commit(scene.group, {second: 7})
+
+    with pytest.raises(RefusedError, match="--settle withdraw takes the files back"):
+        scene.told(passed=move, **EARLIEST)
+    assert scene.export(scene.group, settle="withdraw") == []
+    scene.registry.write(Delete(znodes.offset(scene.group, second)))
+
+
 def given_up(scene: Scene) -> None:
     """Killed, then ended by hand."""
     left(scene)
@@ -165,7 +179,7 @@ def forgotten(scene: Scene) -> None:
     assert scene.export(scene.group, settle="forget") == []
 
 
-@pytest.mark.parametrize("end", [interrupted, moved, deleted, given_up, forgotten])
+@pytest.mark.parametrize("end", [interrupted, moved, deleted, withdrawn, given_up, forgotten])
 def test_however_a_run_ends_that_came_to_nothing(scene: Scene, end: Callable[[Scene], None]) -> None:
     """Retention comes later, when nobody is at work."""
     end(scene)
@@ -248,12 +262,42 @@ def test_what_was_exported_once_is_not_asked_about(scene: Scene) -> None:
     assert scene.export(scene.group, scene.topic, backfill=True) == []
 
 
+@pytest.mark.parametrize("backfill", [False, True])
+def test_of_each_question_there_is_a_note(scene: Scene, backfill: bool) -> None:
+    """As of the days that backfills ask for in turn while a disk is full."""
+    first = {"begin": Bound("time", millis=1), "backfill": backfill}
+    interrupted(scene, **first)
+    interrupted(scene, **{**first, "begin": Bound("time", millis=2)})
+    drop_messages(scene.kafka, scene.first, 5)
+    refused(scene, **first)
+    recorded(scene, **first)
+    left = {one.asked for one in read_begun(scene.lake, scene.group)}
+    assert left == ({"@2"} if backfill else set()), "an export moves the group: nothing else is asked then"
+
+
+@pytest.mark.parametrize("portion", [{"until": 2}, {"max_messages": 4}])
+def test_a_backfill_in_portions_forgets_what_it_has_done(scene: Scene, portion: dict[str, Any]) -> None:
+    """What lies behind is still to be read; once all is, there is nothing to tell any more."""
+    wish: dict[str, Any] = {**EARLIEST, "backfill": True}
+    interrupted(scene, backfill=True)
+    if "until" in portion:
+        both = {scene.first: 2, TopicPartition(scene.topic, 1): 2}
+        portion = {"until": Bound("offsets", offsets=both)}
+    scene.told(**wish, **portion)
+    assert [(one.offset, one.end) for one in read_begun(scene.lake, scene.group)] == [(2, 10), (2, 10)]
+    drop_messages(scene.kafka, scene.first, 5)
+    with pytest.raises(RefusedError, match=rf"{scene.first} from 2 on, its log starts at 5: 3 offsets are lost"):
+        scene.told(**wish)
+    scene.told(skip_lost=True, **wish)
+    assert not list(scene.out.rglob("begun.json"))
+
+
 def test_a_note_that_cannot_be_read_stops_what_needs_it(scene: Scene) -> None:
     """To begin anew would be a guess; what goes on from offsets does not ask."""
     interrupted(scene)
     (path,) = scene.out.rglob("begun.json")
     whole = path.read_text()
-    for wrong in ('{"format": 9}', "{", whole.replace('"offset": 0', '"offset": "0"')):
+    for wrong in ('{"format": 9}', "{", whole.replace('"offset": 0', '"offset": -1')):
         path.write_text(wrong)
         with pytest.raises(ZkgroupError, match=r"begun\.json cannot be read") as raised:
             scene.told(**EARLIEST)

@@ -25,16 +25,17 @@ NOTES = st.builds(
     st.builds(TopicPartition, st.sampled_from("tu"), st.integers(0, 1)),
     st.builds(TopicIdentity, st.integers(1, 2)),
     st.integers(0, 9),
+    st.integers(10, 19),
 )
 BOUNDS = {"earliest": EARLIEST, "@1": Bound("time", millis=1), "@2": Bound("time", millis=2)}
 
 
 @given(st.lists(NOTES), st.lists(NOTES))
 def test_notes_are_kept_once_and_read_back(old: list[Begun], new: list[Begun]) -> None:
-    """One of each partition for its start, and one for a time; what was noted last is among them."""
+    """One of each question; what was noted last is among them."""
     both = together(together([], old), new)
     assert together(both, new) == both
-    assert len(both) == len({(one.kind, one.partition, one.asked == "earliest") for one in (*old, *new)})
+    assert len(both) == len({one.question for one in (*old, *new)})
     assert all(any(kept[:5] == one[:5] and kept.offset <= one.offset for kept in both) for one in new[-1:])
     assert set(decode_begun("begun.json", encode_begun(both))) == set(both)
 
@@ -45,6 +46,13 @@ def test_of_the_same_question_the_first_offset_counts(notes: list[Begun]) -> Non
     found = {(one.kind, one.partition): one.offset for one in together(notes[:1], notes[1:])}
     assert found == {key: min(one.offset for one in notes if (one.kind, one.partition) == key) for key in found}
     assert found.keys() == {(one.kind, one.partition) for one in notes}
+
+
+def test_of_very_many_times_the_latest_are_kept() -> None:
+    """A job that fails each minute may ask for another one each minute; the start is asked for as well."""
+    notes = [Begun("backfill", "c", f"@{n}", LOG, TopicIdentity(1), n, n + 1) for n in range(1000)]
+    kept = together([notes[0]._replace(asked="earliest")], notes)
+    assert {one.asked for one in kept} == {"earliest", *(f"@{n}" for n in range(900, 1000))}
 
 
 @given(
@@ -66,7 +74,7 @@ def test_a_plan_accounts_for_all_from_where_it_was_to_begin(
     def planned(
         fact: PartitionFacts, identity: TopicIdentity, bound: Bound, where: Collection[str] = ("here",)
     ) -> list[tuple[int, int]]:
-        notes = [Begun(kind, "here", asked, LOG, TopicIdentity(7), begun)]  # type: ignore[arg-type]
+        notes = [Begun(kind, "here", asked, LOG, TopicIdentity(7), begun, 99)]  # type: ignore[arg-type]
         facts = as_begun([fact], notes, {"t": identity}, where, kind, bound, policies)  # type: ignore[arg-type]
         return [
             piece

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -80,8 +81,25 @@ def test_what_is_left_out_is_told_where_nothing_else_is_new(
     for _ in range(2):
         lines, rows = scene.told(policies=policies)
         assert line in lines
-        assert len(lines) == (2 if option == "recreated" else 1)
+        others = [other for other in lines if other != line and " is empty: " not in other]
+        assert len(others) == (1 if option == "recreated" else 0)
         assert rows == rest
+
+
+def test_of_very_many_partitions_the_first_are_told_of(
+    scene: Scene, make_topic: Callable[..., str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The others are in the log: cron's mail is no place for a thousand lines."""
+    many, lines = make_topic(25), list[str]()
+    with caplog.at_level("INFO", "zkgroup.export.runs.surroundings"):
+        scene.export(scene.group, many, begin=None, policies=Policies(no_offset="skip"), warn=lines.append)
+    assert lines == [
+        *(f"{many}-{number} is left out: it has no committed offset" for number in range(20)),
+        "and 5 more like these, which -v names",
+    ]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{many}-{number} is left out: it has no committed offset" for number in range(20, 25)
+    ]
 
 
 def test_the_command_tells_when_everything_is_left_out(scene: Scene, cluster: Sandbox) -> None:
@@ -200,6 +218,22 @@ def test_an_empty_folder_that_a_group_goes_on_in_is_told(scene: Scene, tmp_path:
     assert "--backfill exports it" in line
     scene.fill(scene.topic, 2)
     assert scene.told()[0] == [], "it is no longer empty"
+
+
+def test_a_folder_that_is_not_mounted_is_told_of_before_there_is_anything_new(scene: Scene) -> None:
+    """The next message may be hours away. So it is where the runs are gone, and their files are not."""
+    up_to(scene, 10)
+    kept = scene.out.with_name("kept")
+    scene.out.rename(kept)
+    for _ in range(2):
+        (line,) = scene.told()[0]
+        assert f"{scene.out} is empty: what group {scene.group} has read before ({scene.first} at 10" in line
+        assert not scene.out.exists()
+    kept.rename(scene.out)
+    assert scene.told()[0] == []
+    shutil.rmtree(scene.out / "_zkgroup")
+    (line,) = scene.told()[0]
+    assert "is in no run's manifest, nor is any file of its topic" in line
 
 
 def test_an_offset_behind_the_logs_end_keeps_no_other_partition_waiting(scene: Scene) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from zkgroup.export.lake.lake import WORK, Lake
-from zkgroup.export.model.begun import Begun, begun_by, decode_begun, encode_begun, together
+from zkgroup.export.model.begun import Begun, begun_by, decode_begun, encode_begun, still_begun, together
 from zkgroup.export.model.rundata import Manifest, RunPlan
 
 BEGUN: Final = "begun.json"
@@ -27,18 +27,9 @@ def remember(lake: Lake, plan: RunPlan) -> None:
 
 
 def carried_out(lake: Lake, plan: RunPlan, manifest: Manifest) -> None:
-    """Forget what this run tells from now on: of an export, wherever it began; of a backfill, of the same question. Of
-    what it has left to other members it tells nothing."""
-    asked = {part.plan.partition: part.plan.asked for part in manifest.parts}
+    """Forget what this run tells from now on. Of what it has left to other members it tells nothing."""
     known = read_begun(lake, plan.group)
-    left = [
-        one
-        for one in together(known, begun_by(plan))
-        if one.kind != plan.kind
-        or one.partition not in asked
-        or (one.kind == "backfill" and one.asked != asked[one.partition])
-    ]
-    _write(lake, plan.group, known, left)
+    _write(lake, plan.group, known, still_begun(together(known, begun_by(plan)), manifest))
 
 
 def _write(lake: Lake, group: str, known: Sequence[Begun], begun: Sequence[Begun]) -> None:

@@ -67,9 +67,9 @@ def _overlap(lake: Lake, file: Published, held: Slice, piece: OffsetRange, own: 
         theirs = _told(lake, group, piece.partition, file.told.tag)
         if not any(low < held.end and held.start < high for low, high in theirs):
             return RefusedError(
-                f"{what}: group {group} exported them (run {run}), and no manifest tells of it any more",
-                f"{adopt} enters them; then go on with that group, or where its exports end, as "
-                "--on-disagreement lake does",
+                f"{what}: group {group} exported them (run {run}), and no manifest tells of it",
+                f"finish that run, if it is unfinished (--status), else {adopt} enters them; then go on with that "
+                "group, or where its exports end, as --on-disagreement lake does",
             )
         return RefusedError(
             f"{what}: group {group} exported them (run {run})",

@@ -6,20 +6,25 @@ where the log does by then, and nobody would know what was there before.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from zkgroup.export.model.encoding import dump, identity_document, load, read_identity, unreadable, why_unreadable
-from zkgroup.export.model.rundata import Kind, RunPlan, TopicIdentity
+from zkgroup.export.model.rundata import Kind, Manifest, RunPlan, TopicIdentity
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.shapes import require
 
 #: As ``PartitionFacts.asked`` says it where it names no time.
 EARLIEST = "earliest"
+# A job that fails each time may name another time each time.
+_TIMES = 100
+_ASKED = re.compile(rf"{EARLIEST}|@-?[0-9]{{1,19}}", re.ASCII)
 
 
 class Begun(NamedTuple):
-    """A run of this ``kind`` was to read a partition of a ``cluster``'s log from ``offset`` on, as it was ``asked``."""
+    """A run of this ``kind`` was to read a partition of a ``cluster``'s log from ``offset`` to ``end``, as it was
+    ``asked``."""
 
     kind: Kind
     cluster: str
@@ -27,50 +32,78 @@ class Begun(NamedTuple):
     partition: TopicPartition
     identity: TopicIdentity
     offset: int
+    end: int
 
     @property
-    def _place(self) -> tuple[Kind, TopicPartition, bool]:
-        """What it takes, whatever was said before: of times only the last is kept."""
-        return self.kind, self.partition, self.asked == EARLIEST
+    def question(self) -> tuple[Kind, TopicPartition, str]:
+        """There is one note of each."""
+        return self.kind, self.partition, self.asked
 
-    def _asks_as(self, other: Begun) -> bool:
-        return (self.cluster, self.asked) == (other.cluster, other.asked) and self.identity.same(other.identity)
+    def same_log(self, other: Begun) -> bool:
+        """Whether both are of one log."""
+        return self.cluster == other.cluster and self.identity.same(other.identity)
 
 
 def begun_by(plan: RunPlan) -> list[Begun]:
     """Where a plan begins wherever the same command would begin elsewhere later on."""
-    first: dict[TopicPartition, Begun] = {}
+    found: dict[TopicPartition, Begun] = {}
     for part in plan.partitions:
         if part.asked is None:
             continue
         offset = min([part.start, *(gap.start for gap in part.skipped if gap.kind == "retention")])
-        if part.partition in first:
-            offset = min(offset, first[part.partition].offset)
         identity = plan.topics[part.partition.topic]
-        first[part.partition] = Begun(plan.kind, plan.cluster, part.asked, part.partition, identity, offset)
-    return list(first.values())
+        one = Begun(plan.kind, plan.cluster, part.asked, part.partition, identity, offset, part.end)
+        found[part.partition] = _widest(found.get(part.partition, one), one)
+    return list(found.values())
 
 
 def together(known: Iterable[Begun], new: Iterable[Begun]) -> list[Begun]:
-    """What is ``known`` with what is ``new``: of the same log, and as the same was asked, the first offset counts."""
-    found = {one._place: one for one in known}
+    """What is ``known`` with what is ``new``: of the same log, and as the same was asked, the first offset counts. Of
+    very many times the latest are kept."""
+    found = {one.question: one for one in known}
     for one in new:
-        before = found.get(one._place)
-        if before is not None and before._asks_as(one):
-            one = one._replace(offset=min(before.offset, one.offset))
-        found[one._place] = one
+        before = found.get(one.question)
+        found[one.question] = _widest(before, one) if before is not None and before.same_log(one) else one
+    times: dict[tuple[Kind, TopicPartition], list[Begun]] = {}
+    for one in found.values():
+        if one.asked != EARLIEST:
+            times.setdefault((one.kind, one.partition), []).append(one)
+    for some in times.values():
+        for one in sorted(some, key=lambda one: int(one.asked[1:]))[:-_TIMES]:
+            del found[one.question]
     return list(found.values())
+
+
+def still_begun(known: Iterable[Begun], manifest: Manifest) -> list[Begun]:
+    """What is left to tell once a run was carried out: what lies behind what it has read, as the same was asked. Of an
+    export, which moves the group, nothing is, wherever it began."""
+    reached: dict[tuple[TopicPartition, str | None], int] = {}
+    for part in manifest.parts:
+        key = part.plan.partition, part.plan.asked if manifest.kind == "backfill" else None
+        reached[key] = max(part.end, reached.get(key, 0))
+    found: list[Begun] = []
+    for one in known:
+        end = reached.get((one.partition, one.asked if one.kind == "backfill" else None))
+        if one.kind != manifest.kind or end is None:
+            found.append(one)
+        elif one.kind == "backfill" and end < one.end:
+            found.append(one._replace(offset=max(one.offset, end)))
+    return found
+
+
+def _widest(one: Begun, other: Begun) -> Begun:
+    return other._replace(offset=min(one.offset, other.offset), end=max(one.end, other.end))
 
 
 def encode_begun(begun: Iterable[Begun]) -> bytes:
     """The bytes of ``begun.json``."""
-    return dump({"format": 1, "begun": [_document(one) for one in sorted(begun, key=lambda one: one._place)]})
+    return dump({"format": 1, "begun": [_document(one) for one in sorted(begun, key=lambda one: one.question)]})
 
 
 def _document(one: Begun) -> dict[str, Any]:
     topic, partition = one.partition
     told = {"kind": one.kind, "cluster": one.cluster, "asked": one.asked, "log": identity_document(one.identity)}
-    return told | {"topic": topic, "partition": partition, "offset": one.offset}
+    return told | {"topic": topic, "partition": partition, "offset": one.offset, "end": one.end}
 
 
 def decode_begun(name: str, data: bytes) -> list[Begun]:
@@ -84,6 +117,8 @@ def decode_begun(name: str, data: bytes) -> list[Begun]:
 def _read(found: Mapping[str, Any]) -> Begun:
     partition = TopicPartition(found["topic"], found["partition"])
     identity = read_identity(found["log"])
-    one = Begun(found["kind"], found["cluster"], found["asked"], partition, identity, found["offset"])
+    one = Begun(found["kind"], found["cluster"], found["asked"], partition, identity, found["offset"], found["end"])
     require(one, Begun)
+    if not _ASKED.fullmatch(one.asked) or min(one.offset, partition.partition) < 0:
+        raise ValueError("no place in a log")
     return one

@@ -28,6 +28,7 @@ from zkgroup.export.planning.request import ExportRequest
 from zkgroup.export.planning.run_plan import run_plan_of
 from zkgroup.export.planning.waiting import standing_still
 from zkgroup.export.runs.neighbours import binding_layout
+from zkgroup.export.runs.surroundings import tell_of
 from zkgroup.export.runs.transactions import holdable
 from zkgroup.groups.changing.permissions import refuse_unwritable
 from zkgroup.protocol.names import TopicPartition
@@ -68,9 +69,8 @@ class Planner:
         self._told: set[str] = set()
 
     def tell(self, words: Iterable[str]) -> None:
-        """Say each of these, unless it was said."""
-        for line in words:
-            self.once(line)
+        """Say these, unless they were said."""
+        tell_of(words, self.once)
 
     def once(self, line: str) -> None:
         """Say this, unless it was said."""
@@ -97,6 +97,8 @@ class Planner:
         if not fills:
             look.book.refuse_others(plan.partitions, look.identities)
         unasked = request.layout == LayoutWish()
+        if not self.has_work(plan) and look.book.last.run is None:
+            self._tell_of_the_lake(look, plan)  # rather than with the first message to come
         if not self.has_work(plan) and unasked:
             return plan, None
         # The default is for lakes that are empty: beside files in another layout it would keep readers from all.
@@ -222,7 +224,7 @@ class Planner:
         return notes
 
     def _tell_of_the_lake(self, look: _Look, plan: ExportPlan) -> None:
-        """What is to be said of the destination before something is written there."""
+        """What is to be said of a destination that something is written to, or that the group has never written to."""
         book, store = look.book, self._lake.store
         self.tell(book.warnings(plan.partitions, look.identities, look.tags))
         seen = (name for name in self._lake.strangers() if not name.startswith(("_", ".")))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from zkgroup.errors import RefusedError, ZkgroupError
+from zkgroup.export.lake.begun import remember
 from zkgroup.export.lake.coverage import extended
 from zkgroup.export.lake.lake import MANIFEST, SETTLED, Lake
 from zkgroup.export.model.documents import encode_manifest, encode_settled
@@ -56,6 +57,8 @@ def withdraw(
         )
         settled = Settled("withdraw", now_ms(), tuple(sorted(open_parts)), coverage, before.roll(plan.run))
         _file(lake, plan, settled, surroundings)
+    # As of a run that was dropped before its decision.
+    remember(lake, replace(plan, partitions=tuple(part for part in plan.partitions if part.partition in settled.left)))
     for file in manifest.files:
         if any(TopicPartition(file.topic, one.partition) in settled.left for one in file.slices):
             _take_back(lake, file, surroundings)

@@ -33,7 +33,7 @@ from zkgroup.export.runs.neighbours import binding_layout, give_way, refuse_layo
 from zkgroup.export.runs.publishing import first_time, publish, refuse_beside
 from zkgroup.export.runs.refusals import Live, Moved, NotHeld, Remade
 from zkgroup.export.runs.settling import keep, withdraw
-from zkgroup.export.runs.surroundings import Progress, Surroundings
+from zkgroup.export.runs.surroundings import Progress, Surroundings, tell_of
 from zkgroup.export.runs.writing import write_ranges
 from zkgroup.protocol.names import TopicPartition
 
@@ -214,13 +214,11 @@ class ExportRun:
         """planned → decided: the point of no return."""
         plan, parts = self.plan, written.parts
         self._with.progress(Progress("publishing", 0, 0))
-        for line in words_on_gaps(parts, "retention"):
-            self._with.warn(line)
+        tell_of(words_on_gaps(parts, "retention"), self._with.warn)
         if not plan.record_unexplained:
             refuse_unexplained(parts)
         refuse_fewer(parts)
-        for line in words_on_gaps(parts, "unexplained"):
-            self._with.warn(line)
+        tell_of(words_on_gaps(parts, "unexplained"), self._with.warn)
         self._refuse_if_changed()
         refuse_beside(self._lake, plan, first_time(parts))
         self._refuse_if_found()

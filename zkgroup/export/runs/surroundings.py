@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -13,6 +14,11 @@ from zkgroup.servers.kafka import KafkaSettings
 
 if TYPE_CHECKING:
     from zkgroup.export.runs.membership import Membership
+
+
+log = logging.getLogger(__name__)
+
+_LINES = 20  # warnings of one kind that are said
 
 
 class Runner(Protocol):
@@ -31,6 +37,17 @@ class Runner(Protocol):
     ) -> list[DoneAnswer]:
         """Run all of ``tasks``; ``done`` is told of ranges while it goes on. Raises the first failure."""
         ...
+
+
+def tell_of(lines: Iterable[str], warn: Callable[[str], None]) -> None:
+    """Warn of the first of many; the log has the others, which ``-v`` shows."""
+    told = list(lines)
+    for line in told[:_LINES]:
+        warn(line)
+    for line in told[_LINES:]:
+        log.info("%s", line)
+    if len(told) > _LINES:
+        warn(f"and {len(told) - _LINES} more like these, which -v names")
 
 
 @dataclass(frozen=True, slots=True)
