@@ -3,14 +3,13 @@ Real servers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from begun import EARLIEST, hurt, interrupted, left, overtake, recorded, refused
 from export_points import driven
-from exports import joining, messages_in
-from members import connector
+from exports import messages_in
 from resets import drop_messages
 from scenes import Scene, remake, up_to
 from support import wait_until
@@ -25,42 +24,9 @@ from zkgroup.export.planning.bounds import Bound
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Delete, Exists
-from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import add_partitions, create_topic, delete_topic
 from zkgroup.servers.registry import Registry
 from zkgroup.servers.zookeeper import ZooKeeperSettings
-
-EARLIEST: dict[str, Any] = {"begin": "earliest"}
-
-
-def overtake(scene: Scene, **wish: Any) -> RefusedError:
-    """Retention takes five messages behind the plan."""
-
-    def take(point: str) -> None:
-        if point == "plan in place":
-            drop_messages(scene.kafka, scene.first, 5)
-
-    with pytest.raises(RefusedError, match=rf"{scene.first}: offsets \d to 4 \(\d offsets\) were deleted") as raised:
-        scene.told(passed=take, **wish)
-    return raised.value
-
-
-def refused(scene: Scene, **wish: Any) -> None:
-    """The same again is refused before anything is read, by the offsets that are gone."""
-    points: list[str] = []
-    what = rf"{scene.first} (was to begin at 0|from 0 on), its log starts at 5: 5 offsets are lost"
-    with pytest.raises(RefusedError, match=what):
-        scene.told(passed=points.append, **wish)
-    assert points == []
-
-
-def recorded(scene: Scene, **wish: Any) -> None:
-    """With an answer what is left is exported, and what is gone is in the books."""
-    scene.told(skip_lost=True, **wish)
-    assert ("retention", 0, 5) in scene.skipped()
-    sums = {row.partition: (row.start, row.end, row.rows) for row in verify(scene.lake) if row.problem is None}
-    assert (sums[0], sums[1]) == ((0, 10, 5), (0, 10, 10))
-
 
 WAYS: dict[str, dict[str, Any]] = {
     "earliest": EARLIEST,
@@ -91,12 +57,6 @@ def test_what_a_run_was_to_read_and_retention_took_is_asked_about_and_recorded(s
     assert found == [(0, n) for n in range(5, 10)] + [(1, n) for n in range(10)]
 
 
-def hurt(point: str) -> None:
-    """Nobody reads anything."""
-    if point == "runner started":
-        raise UnreachableError("the brokers are away")
-
-
 def test_a_list_of_places_may_name_the_start_of_a_log(scene: Scene) -> None:
     """As offset files do: that is another offset later on; one that is named stays what it is."""
     places: dict[TopicPartition, Any] = {scene.first: "earliest", TopicPartition(scene.topic, 1): 4}
@@ -107,17 +67,6 @@ def test_a_list_of_places_may_name_the_start_of_a_log(scene: Scene) -> None:
     scene.told(skip_lost=True, **wish)
     assert scene.skipped() == [("retention", 0, 5)]
     assert [(row.start, row.end, row.rows) for row in verify(scene.lake)] == [(0, 10, 5), (4, 10, 6)]
-
-
-def interrupted(scene: Scene, **wish: Any) -> None:
-    """With Ctrl-C, before anything is read."""
-
-    def interrupt(passed: str) -> None:
-        if passed == "runner started":
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        scene.told(passed=interrupt, **{**EARLIEST, **wish})
 
 
 def moved(scene: Scene) -> None:
@@ -144,13 +93,6 @@ def deleted(scene: Scene) -> None:
 
     with pytest.raises(RefusedError, match=f"topic {other} was deleted"):
         scene.export(scene.group, scene.topic, other, passed=delete)
-
-
-def left(scene: Scene, **wish: Any) -> None:
-    """As a process that is killed leaves it."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("zkgroup.export.runs.steps.ExportRun.abandon", lambda run, **_: False)
-        interrupted(scene, **wish)
 
 
 def withdrawn(scene: Scene) -> None:
@@ -347,54 +289,6 @@ def test_an_offset_that_is_right_for_a_new_log_may_have_expired(scene: Scene) ->
     _, rows = scene.told(policies=Policies(recreated="committed"), skip_lost=True)
     assert sorted(rows) == [0, 1]
     assert ("retention", 2, 5) in scene.skipped()
-
-
-@contextmanager
-def all_is_held(scene: Scene, cluster: Sandbox) -> Iterator[None]:
-    """A member holds the whole topic, and reads nothing; it comes before any other."""
-    with closing(connector(cluster.connect, scene.group, consumer_id="0", auto_commit_enable=False)) as member:
-        member.streams({scene.topic: 2})
-        wait_until(lambda: len(member.statistics().owned) == 2, 30, "the member owns both partitions")
-        yield
-
-
-def test_partitions_that_others_hold_wait_for_their_turn(scene: Scene, cluster: Sandbox) -> None:
-    """A joined export has nothing to decide about beside them, and loses sight of nothing."""
-    wish = {**EARLIEST, "join": joining(scene.group)}
-    overtake(scene, **wish)
-    with all_is_held(scene, cluster):
-        assert scene.told(skip_lost=True, **wish)[1] == []
-    recorded(scene, **wish)
-
-
-def test_what_another_member_takes_over_meanwhile_is_kept_in_mind(scene: Scene, cluster: Sandbox) -> None:
-    """The others are exported; of that one the run tells nothing, and nobody has read it yet."""
-    wish = {**EARLIEST, "join": joining(scene.group)}
-    with ExitStack() as stack:
-
-        def come(point: str) -> None:
-            if point == "files written":
-                member = connector(cluster.connect, scene.group, consumer_id="0", auto_commit_enable=False)
-                stack.enter_context(closing(member)).streams({scene.topic: 1})
-                wait_until(lambda: len(member.statistics().owned) == 1, 30, "the member owns its share")
-
-        lines, rows = scene.told(passed=come, **wish)
-    assert (lines, rows) == ([f"{scene.first} was taken over by another member: it is not exported"], [0, 1])
-    assert {row["partition"] for row in messages_in(scene.out)} == {1}
-    drop_messages(scene.kafka, scene.first, 5)
-    refused(scene, **EARLIEST)
-    recorded(scene, **EARLIEST)
-    assert not list(scene.out.rglob("begun.json"))
-
-
-def test_a_backfill_that_a_joined_export_goes_on_with_is_nobodys_share(scene: Scene, cluster: Sandbox) -> None:
-    """It moves no offset, whoever owns what: all of it is exported, and what is gone is recorded."""
-    scene.commit(scene.group, {scene.first: 10, TopicPartition(scene.topic, 1): 10})
-    left(scene, backfill=True)
-    drop_messages(scene.kafka, scene.first, 5)
-    with all_is_held(scene, cluster):
-        scene.told(skip_lost=True, join=joining(scene.group))
-    assert [(row.rows, row.gaps) for row in verify(scene.lake)] == [(5, 5), (10, 0)]
 
 
 def test_what_is_not_decided_cannot_be_kept(scene: Scene) -> None:
