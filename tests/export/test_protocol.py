@@ -12,12 +12,16 @@ import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from export_points import Export, Paused, Points, at, driven, lose_session, points_of
 from exports import messages_in, nothing_in, published_in
 
-from zkgroup.errors import RefusedError
+from zkgroup.errors import RefusedError, UnreachableError
+from zkgroup.export.model.rundata import Pointer
+from zkgroup.export.runs.claim import ExportClaim
+from zkgroup.export.runs.steps import ExportRun
 from zkgroup.protocol import znodes
 from zkgroup.protocol.ops import Exists, Stat
 from zkgroup.sandbox.sandbox import Sandbox
@@ -225,3 +229,32 @@ def test_one_whose_run_was_settled_meanwhile_says_so(
             with pytest.raises(RefusedError, match="was ended by another process while this one stood still"):
                 first.finish()
     assert len(messages_in(out)) == (40 if how == "keep" else 0)
+
+
+@pytest.mark.parametrize("found", [False, True])
+def test_a_decision_whose_answer_is_lost_costs_no_files(
+    export: Export, topic: str, unique: Callable[[str], str], is_complete: Callable[..., None], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, found: bool,
+) -> None:  # fmt: skip
+    """It was done, and ZooKeeper is away before anybody knows: whoever fails there leaves what was read, also of a run
+    that was found, and the next one publishes it."""
+    group, point = unique("unanswered"), ExportClaim.point
+    if found:
+        with monkeypatch.context() as patch:
+            patch.setattr(ExportRun, "abandon", lambda run, **_: False)
+            with pytest.raises(KeyboardInterrupt):
+                export(group, topic, passed=at("files written", lambda: signal.raise_signal(signal.SIGINT)))
+
+    def unanswered(claim: ExportClaim, before: Pointer | None, after: Pointer, *unmoved: Any) -> None:
+        point(claim, before, after, *unmoved)
+        if after.state == "decided":
+            raise UnreachableError("ZooKeeper is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ExportClaim, "point", unanswered)
+        with pytest.raises(UnreachableError, match="is away"):
+            export(group, topic)
+    points: Points = []
+    export(group, topic, passed=points.append)
+    assert "runner started" not in points
+    is_complete(group, topic, tmp_path / "out")
