@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from zkgroup.export.model.encoding import dump, identity_document, load, read_identity, unreadable, why_unreadable
+from zkgroup.export.model.intervals import subtract
 from zkgroup.export.model.rundata import Kind, Manifest, RunPlan, TopicIdentity
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.shapes import require
@@ -75,19 +76,18 @@ def together(known: Iterable[Begun], new: Iterable[Begun]) -> list[Begun]:
 
 
 def still_begun(known: Iterable[Begun], manifest: Manifest) -> list[Begun]:
-    """What is left to tell once a run was carried out: what lies behind what it has read, as the same was asked. Of an
-    export, which moves the group, nothing is, wherever it began."""
-    reached: dict[tuple[TopicPartition, str | None], int] = {}
-    for part in manifest.parts:
-        key = part.plan.partition, part.plan.asked if manifest.kind == "backfill" else None
-        reached[key] = max(part.end, reached.get(key, 0))
+    """What is left to tell once a run was carried out: of backfills what no run accounts for, from the first such offset
+    on; of exports, which move the group, nothing of what this one moved, wherever it began."""
+    moved = {part.plan.partition for part in manifest.parts if manifest.kind == "export"}
     found: list[Begun] = []
     for one in known:
-        end = reached.get((one.partition, one.asked if one.kind == "backfill" else None))
-        if one.kind != manifest.kind or end is None:
-            found.append(one)
-        elif one.kind == "backfill" and end < one.end:
-            found.append(one._replace(offset=max(one.offset, end)))
+        topic = manifest.coverage.get(one.partition.topic)
+        if one.kind == "export" or topic is None or not topic.identity.same(one.identity):
+            lacking = [] if one.kind == "export" and one.partition in moved else [(one.offset, one.end)]
+        else:
+            lacking = subtract((one.offset, one.end), topic.partitions.get(one.partition.partition, ()))
+        if lacking:
+            found.append(one._replace(offset=lacking[0][0]))
     return found
 
 
