@@ -76,7 +76,7 @@ def together(known: Iterable[Begun], new: Iterable[Begun]) -> list[Begun]:
 
 
 def still_begun(known: Iterable[Begun], manifest: Manifest) -> list[Begun]:
-    """What is left to tell once a run was carried out: of backfills what no run accounts for, from the first such offset
+    """What is left to tell once a run was carried out: of backfills what no run accounts for, from the first of it
     on; of exports, which move the group, nothing of what this one moved, wherever it began."""
     moved = {part.plan.partition for part in manifest.parts if manifest.kind == "export"}
     found: list[Begun] = []
