@@ -168,6 +168,31 @@ def test_a_second_group_that_puts_it_aside(
     assert [one.offset for one in read_begun(scene.lake, scene.group)] == [0, 0]
 
 
+def test_a_partition_that_is_new_begins_where_its_policy_says(scene: Scene) -> None:
+    """``--from latest`` says nothing of it; and what was asked with another policy is another question."""
+    scene.told(begin="latest")
+    add_partitions(scene.registry, scene.topic, 3)
+    scene.fill(scene.topic, 30, 3)
+    new = TopicPartition(scene.topic, 2)
+    wish: dict[str, Any] = {"begin": "latest", "policies": Policies(new_partition="earliest")}
+    interrupted(scene, **wish)
+    drop_messages(scene.kafka, new, 5)
+    with pytest.raises(RefusedError, match=rf"{new} was to begin at 0, its log starts at 5"):
+        scene.told(**wish)
+    assert new.partition not in scene.told(begin="latest", policies=Policies(new_partition="skip"))[1]
+    scene.told(skip_lost=True, **wish)
+    assert ("retention", 0, 5) in scene.skipped()
+
+
+def test_a_backfill_leaves_alone_what_it_does_not_name(scene: Scene) -> None:
+    """Whatever another one has asked for."""
+    interrupted(scene, backfill=True)
+    drop_messages(scene.kafka, scene.first, 5)
+    second = TopicPartition(scene.topic, 1)
+    wish: dict[str, Any] = {"begin": Bound("offsets", offsets={second: 0}), "policies": Policies(no_offset="earliest")}
+    assert scene.told(backfill=True, **wish)[1] == [1]
+
+
 def test_another_beginning_is_another_question(scene: Scene) -> None:
     """Who asks for another place knowingly leaves out what lies before; the first question stays what it was."""
     overtake(scene, **EARLIEST)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from zkgroup.errors import ZkgroupError
 from zkgroup.export.lake.begun import remember
 from zkgroup.export.lake.lake import MANIFEST, PLAN, SETTLED, Lake
+from zkgroup.export.model.encoding import DamagedDocumentError
 from zkgroup.export.model.rundata import RunPlan
 
 
@@ -46,7 +47,7 @@ def remove_garbage(lake: Lake, group: str, cluster: str) -> int:
         if MANIFEST not in names:
             try:
                 plan = lake.plan(group, run)
-            except ZkgroupError:
+            except DamagedDocumentError:
                 plan = None  # half of a plan, from before plans were written at once: nobody can go on with it
             if plan is not None and plan[0].cluster != cluster:
                 continue

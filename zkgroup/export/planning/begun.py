@@ -8,7 +8,7 @@ from dataclasses import replace
 from zkgroup.export.model.begun import EARLIEST, Begun
 from zkgroup.export.model.rundata import Kind, TopicIdentity
 from zkgroup.export.model.words import PartitionFacts, Policies, Policy
-from zkgroup.export.planning.bounds import Bound
+from zkgroup.export.planning.bounds import COMMITTED, Bound
 from zkgroup.protocol.names import TopicPartition
 
 
@@ -41,11 +41,20 @@ def as_begun(
     known = {(one.partition, one.asked): one for one in begun if one.kind == kind and one.cluster in here}
     return [
         _as_begun(replace(fact, asked=asked), known.get((fact.partition, asked)), identities)
-        if (kind == "backfill" or (fact.committed is None and not fact.coverage))
-        and (asked := asked_of(start, fact.partition, policies.new_partition if fact.fresh else policies.no_offset))
+        if (asked := _asked(fact, kind, start, policies))
         else fact
         for fact in facts
     ]
+
+
+def _asked(fact: PartitionFacts, kind: Kind, start: Bound, policies: Policies) -> str | None:
+    if kind == "backfill":
+        return asked_of(start, fact.partition, "fail")  # what is not named is left alone
+    if fact.committed is not None or fact.coverage:
+        return None
+    if fact.fresh and start.kind in ("latest", "time") and fact.begin is not None and fact.begin > fact.log_start:
+        start = COMMITTED  # as it says nothing of a partition that nobody knew
+    return asked_of(start, fact.partition, policies.new_partition if fact.fresh else policies.no_offset)
 
 
 def _as_begun(fact: PartitionFacts, one: Begun | None, identities: Mapping[str, TopicIdentity]) -> PartitionFacts:
