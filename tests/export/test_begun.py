@@ -166,6 +166,8 @@ def test_a_second_group_that_puts_it_aside(
     with pytest.raises(RefusedError, match="exported them"):
         scene.told(**EARLIEST)
     assert [one.offset for one in read_begun(scene.lake, scene.group)] == [0, 0]
+    scene.told(policies=Policies(disagreement="lake"), **EARLIEST)
+    assert ("moved", 0, 5) in scene.skipped(), "what the other one has not exported either"
 
 
 def test_a_partition_that_is_new_begins_where_its_policy_says(scene: Scene) -> None:

@@ -50,7 +50,7 @@ def as_begun(
 def _asked(fact: PartitionFacts, kind: Kind, start: Bound, policies: Policies) -> str | None:
     if kind == "backfill":
         return asked_of(start, fact.partition, "fail")  # what is not named is left alone
-    if fact.committed is not None or fact.coverage:
+    if fact.committed is not None:
         return None
     if fact.fresh and start.kind in ("latest", "time") and fact.begin is not None and fact.begin > fact.log_start:
         start = COMMITTED  # as it says nothing of a partition that nobody knew
