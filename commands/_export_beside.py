@@ -51,7 +51,7 @@ def refuse_contradictions(ctx: typer.Context) -> None:
         )
 
     begin, unsaid = ctx.params["begin"], ctx.params["on_no_offset"]
-    says = _PLACES.get(begin, begin) if begin in _PLACES or str(begin).startswith("@") else unsaid
+    says = _PLACES.get(begin, begin if begin.startswith("@") else unsaid)
     if _is_given(ctx, "on_no_offset") and says != unsaid and not ctx.params["backfill"]:
         raise UsageError(
             f"--from {begin} says where partitions without a committed offset begin, and --on-no-offset {unsaid} is "

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from begun import EARLIEST, hurt, interrupted, left, overtake, recorded, refused
-from export_points import driven
+from export_points import Paused, driven
 from exports import messages_in
 from resets import drop_messages
 from scenes import Scene, remake, up_to
@@ -21,6 +21,7 @@ from zkgroup.export.lake.begun import read_begun
 from zkgroup.export.model.layout import LayoutWish
 from zkgroup.export.model.words import Policies
 from zkgroup.export.planning.bounds import Bound
+from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Delete, Exists
@@ -69,15 +70,16 @@ def test_a_list_of_places_may_name_the_start_of_a_log(scene: Scene) -> None:
     assert [(row.start, row.end, row.rows) for row in verify(scene.lake)] == [(0, 10, 5), (4, 10, 6)]
 
 
-def moved(scene: Scene) -> None:
+def moved(
+    scene: Scene, point: str = "files written", offset: int = 0, said: str = "was moved by somebody else"
+) -> None:
     """Another partition's offset: the whole run is dropped."""
-    second = TopicPartition(scene.topic, 1)
 
     def move(passed: str) -> None:
-        if passed == "files written":
-            scene.commit(scene.group, {second: 0})
+        if passed == point:
+            scene.commit(scene.group, {TopicPartition(scene.topic, 1): offset})
 
-    with pytest.raises(RefusedError, match="was moved by somebody else"):
+    with pytest.raises(RefusedError, match=said):
         scene.told(passed=move, **EARLIEST)
 
 
@@ -97,16 +99,9 @@ def deleted(scene: Scene) -> None:
 
 def withdrawn(scene: Scene) -> None:
     """It was decided, and cannot be committed: an offset that was made meanwhile is in the way, and gone again."""
-    second = TopicPartition(scene.topic, 1)
-
-    def move(passed: str) -> None:
-        if passed == "published for good":
-            scene.commit(scene.group, {second: 7})
-
-    with pytest.raises(RefusedError, match="--settle withdraw takes the files back"):
-        scene.told(passed=move, **EARLIEST)
+    moved(scene, "published for good", 7, "--settle withdraw takes the files back")
     assert scene.export(scene.group, settle="withdraw") == []
-    scene.registry.write(Delete(znodes.offset(scene.group, second)))
+    scene.registry.write(Delete(znodes.offset(scene.group, TopicPartition(scene.topic, 1))))
 
 
 def given_up(scene: Scene) -> None:
@@ -147,6 +142,31 @@ def test_a_run_that_was_killed(scene: Scene, short: ZooKeeperSettings, point: st
     else:
         with pytest.raises(RefusedError, match="were deleted"):
             scene.told(**EARLIEST)
+    refused(scene, **EARLIEST)
+    recorded(scene, **EARLIEST)
+
+
+def test_a_plan_that_cannot_be_read_at_the_moment_is_kept(
+    scene: Scene, short: ZooKeeperSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that refuses once says nothing of what it holds: half of a plan looks otherwise."""
+    wish = {"group": scene.group, "topics": [scene.topic], "out": scene.out}
+    assert driven(short, scene.kafka, kill_at="plan written", **wish)[0] == -9
+    drop_messages(scene.kafka, scene.first, 5)
+    read = FolderStore.read
+
+    def denied(store: FolderStore, name: str) -> bytes | None:
+        if name.endswith("/plan.json"):
+            raise ZkgroupError(f"cannot read {name}: access denied")
+        return read(store, name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FolderStore, "read", denied)
+        with pytest.raises(ZkgroupError, match="access denied"):
+            scene.told(**EARLIEST)
+    assert len(list(scene.out.rglob("plan.json"))) == 1
+    with pytest.raises(RefusedError):
+        scene.told(**EARLIEST)  # tidies up
     refused(scene, **EARLIEST)
     recorded(scene, **EARLIEST)
 
@@ -210,6 +230,39 @@ def test_other_answers_to_what_is_gone(scene: Scene) -> None:
     assert (lines, rows) == ([f"{scene.first} is left out: its log starts at 5, behind 0"], [1])
     scene.told(policies=Policies(expired="latest"), **EARLIEST)
     assert scene.skipped() == [("retention", 0, 5), ("latest", 5, 10)]
+
+
+@pytest.mark.parametrize(("policy", "rows"), [("skip", [1]), ("latest", [0, 1])])
+def test_a_committed_offset_tells_as_well_what_is_gone(scene: Scene, policy: Any, rows: list[int]) -> None:
+    """It is left out, or recorded, by the next export; there is nothing to note."""
+    up_to(scene, 3)
+    scene.fill(scene.topic, 2, 2)
+    policies = Policies(expired=policy)
+    overtake(scene, policies=policies)
+    assert read_begun(scene.lake, scene.group) == []
+    assert scene.told(policies=policies)[1] == rows
+    assert (("retention", 3, 5) in scene.skipped()) == (policy == "latest")
+
+
+def test_another_group_that_is_exporting_takes_nothing_of_it(scene: Scene, unique: Callable[[str], str]) -> None:
+    """It may fail yet; then nothing is in the way any more."""
+    overtake(scene, **EARLIEST)
+    other = unique("other")
+
+    def fails(passed: Callable[[str], None]) -> None:
+        def at(point: str) -> None:
+            passed(point)
+            if point == "files written":
+                raise UnreachableError("the brokers are away")
+
+        scene.export(other, scene.topic, passed=at)
+
+    with Paused(fails, "files written") as theirs:
+        with pytest.raises(RefusedError, match=f"group {other} is exporting"):
+            scene.told(skip_lost=True, **EARLIEST)
+        with pytest.raises(UnreachableError, match="are away"):
+            theirs.finish()
+    recorded(scene, **EARLIEST)
 
 
 def test_a_log_that_was_made_again_has_a_beginning_of_its_own(scene: Scene) -> None:

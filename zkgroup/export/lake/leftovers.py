@@ -49,9 +49,9 @@ def remove_garbage(lake: Lake, group: str, cluster: str) -> int:
                 plan = lake.plan(group, run)
             except DamagedDocumentError:
                 plan = None  # half of a plan, from before plans were written at once: nobody can go on with it
-            if plan is not None and plan[0].cluster != cluster:
-                continue
             if plan is not None:
+                if plan[0].cluster != cluster:
+                    continue
                 remember(lake, plan[0])
             lake.store.remove(folder)
             removed += 1

@@ -12,21 +12,6 @@ from zkgroup.export.planning.bounds import COMMITTED, Bound
 from zkgroup.protocol.names import TopicPartition
 
 
-def asked_of(bound: Bound, partition: TopicPartition, policy: Policy) -> str | None:
-    """What says where a partition begins of which no offset does; None where that is the same place at any time, or one
-    that leaves knowingly out what lies before. ``policy``: for partitions that the ``bound`` says nothing of."""
-    match bound.kind:
-        case "earliest":
-            return EARLIEST
-        case "time":
-            return f"@{bound.millis}"
-        case "latest":
-            return None
-    if (place := bound.offsets.get(partition)) is not None:
-        return EARLIEST if place == "earliest" else None
-    return EARLIEST if policy == "earliest" else None
-
-
 def as_begun(
     facts: Iterable[PartitionFacts],
     begun: Iterable[Begun],
@@ -49,12 +34,27 @@ def as_begun(
 
 def _asked(fact: PartitionFacts, kind: Kind, start: Bound, policies: Policies) -> str | None:
     if kind == "backfill":
-        return asked_of(start, fact.partition, "fail")  # what is not named is left alone
+        return _said_by(start, fact.partition, "fail")  # what is not named is left alone
     if fact.committed is not None:
         return None
     if fact.fresh and start.kind in ("latest", "time") and fact.begin is not None and fact.begin > fact.log_start:
         start = COMMITTED  # as it says nothing of a partition that nobody knew
-    return asked_of(start, fact.partition, policies.new_partition if fact.fresh else policies.no_offset)
+    return _said_by(start, fact.partition, policies.new_partition if fact.fresh else policies.no_offset)
+
+
+def _said_by(bound: Bound, partition: TopicPartition, policy: Policy) -> str | None:
+    """What says where a partition begins of which no offset does; None where that is the same place at any time, or one
+    that leaves knowingly out what lies before. ``policy``: for partitions that the ``bound`` says nothing of."""
+    match bound.kind:
+        case "earliest":
+            return EARLIEST
+        case "time":
+            return f"@{bound.millis}"
+        case "latest":
+            return None
+    if (place := bound.offsets.get(partition)) is not None:
+        return EARLIEST if place == "earliest" else None
+    return EARLIEST if policy == "earliest" else None
 
 
 def _as_begun(fact: PartitionFacts, one: Begun | None, identities: Mapping[str, TopicIdentity]) -> PartitionFacts:

@@ -181,7 +181,7 @@ class _Export:
             raise RefusedError(
                 f"run {left.run} of group {request.group}, which was left {state}, was planned with "
                 f"{left.layout.told()}",
-                "leave these options out to go on with it; --settle withdraw gives it up",
+                f"leave these options out to go on with it{'; --settle withdraw gives it up' * (state == 'planned')}",
             ) from None
         besides = tuple(topic for topic in request.topics if topic not in left.topics)
         self._warn(
