@@ -153,13 +153,17 @@ def export(
         ),
     ] = "fail",
     skip_lost: Annotated[
-        bool, typer.Option("--skip-lost", help="The same as --on-expired earliest.", rich_help_panel=TROUBLE)
+        bool,
+        typer.Option(
+            "--skip-lost", help="The same as --on-expired earliest; see also --settle.", rich_help_panel=TROUBLE
+        ),
     ] = False,
     settle: Annotated[
         Settle | None,
         typer.Option(
             "--settle",
-            help="End an unfinished export: keep its files, withdraw what is not committed, or forget it.",
+            help="End an unfinished export: keep its files, withdraw what is not committed (of what no log has any "
+            "more with --skip-lost alone), or forget it.",
             rich_help_panel=TROUBLE,
             show_default=False,
         ),

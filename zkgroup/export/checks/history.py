@@ -16,6 +16,7 @@ from zkgroup.export.model.encoding import DamagedDocumentError
 from zkgroup.export.model.rundata import Pointer
 from zkgroup.export.planning.group import ExportGroup, names_of
 from zkgroup.export.runs.claim import ExportClaim, read_holder
+from zkgroup.export.runs.refusals import REPLACED, Moved, Remade
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
@@ -68,7 +69,7 @@ _ADVICE = {
         "run the same command again: it reads the planned ranges again (with --skip-lost where messages of them are "
         "gone); or --settle withdraw"
     ),
-    "decided": "run the same command again: it publishes and commits what was read; or --settle keep or withdraw",
+    "decided": "run the same command again: it publishes and commits what was read; or end it with --settle",
     "committed": "run the same command again: it publishes what was read; the offsets are committed",
     "withdrawn": "run the same command again: it finishes taking the files back",
 }
@@ -151,6 +152,8 @@ def status(registry: Registry, group: str | None = None, lake: Lake | None = Non
             step, advice = "unreadable", f"znode {path} cannot be read: {why}: connect as one whom its list admits"
         if pointer is not None:
             step = pointer.state
+            if not advice and lake is not None and _is_replaced(lake, name, pointer):
+                advice = f"the run's plan is not in {lake.store.uri}: {REPLACED}"
             if not advice and pointer.state == "decided":
                 advice = _in_the_way(registry, name, pointer, lake)
             advice = advice or _ADVICE[pointer.state]
@@ -183,6 +186,14 @@ def _lies_in(lake: Lake, group: str, pointer: Pointer) -> bool:
     return found is not None and found[1] == pointer.plan
 
 
+def _is_replaced(lake: Lake, group: str, pointer: Pointer) -> bool:
+    """Whether this is the place that the pointer names, without its run."""
+    try:
+        return pointer.output == lake.store.uri and lake.plan(group, pointer.run) is None
+    except DamagedDocumentError:
+        return False
+
+
 def _in_the_way(registry: Registry, group: str, pointer: Pointer, lake: Lake | None) -> str:
     """Why a decided run cannot be committed as it stands, and what to do; nothing where it can, or nobody tells."""
     if lake is None:
@@ -199,12 +210,10 @@ def _in_the_way(registry: Registry, group: str, pointer: Pointer, lake: Lake | N
     identities = look.identities({part.plan.partition.topic for part in manifest.parts})
     remade = [name for name, now in identities.items() if not manifest.coverage[name].identity.same(now)]
     moved = ExportClaim(registry, group, pointer.attempt, lambda _: None).conflicts(manifest.parts)
-    if remade or moved:
-        what = f"topic {remade[0]} was made again" if remade else f"{moved[0][0].plan.partition} was moved"
-        return (
-            f"{what} since, so it cannot be committed: --settle keep leaves the files and that offset as they are, "
-            "--settle withdraw takes the files back"
-        )
+    if remade:
+        return f"topic {remade[0]} was made again since, so it cannot be committed: {Remade.again}"
+    if moved:
+        return f"{moved[0][0].plan.partition} was moved since, so it cannot be committed: {Moved.again}"
     try:
         look.refuse_if_live()
     except RefusedError as error:

@@ -36,7 +36,7 @@ class TakenOver(RefusedError):
 class Remade(RefusedError):
     """A topic is not the one that was planned with."""
 
-    again = "the files hold what was read: --settle keep leaves them and the offset, --settle withdraw takes them back"
+    again = "its files hold what no log has any more: --settle keep leaves them, and the offset as it is"
 
 
 class Live(RefusedError):
@@ -44,6 +44,12 @@ class Live(RefusedError):
 
     again = "stop the members, then run the same command again"
 
+
+#: Where the folder that a pointer names does not hold the run.
+REPLACED: Final = (
+    "it is an older copy or another disk, or is not mounted: bring the folder back as it was; if what it held is lost, "
+    "--settle forget ends the run"
+)
 
 #: Behind the decision.
 LATE: Final = (

@@ -210,7 +210,7 @@ class _Export:
             forget(claim, self._lake, pointer, self._with)
             return []
         run = ExportRun.found(claim, self._lake, pointer, self._with)
-        manifest = run.settle(how)
+        manifest = run.settle(how, skip_lost=self._request.skip_lost)
         return [] if manifest is None or how == "withdraw" else summaries_of(None, manifest)
 
     def _adopt(self, claim: ExportClaim, pointer: Pointer | None, attempt: str) -> list[PartitionSummary]:

@@ -15,6 +15,7 @@ from zkgroup.export.model.shell import export_command
 from zkgroup.export.planning.group import ExportGroup
 from zkgroup.export.runs.assembling import refuse_shared
 from zkgroup.export.runs.claim import ExportClaim
+from zkgroup.export.runs.last_copies import refuse_filed_before, refuse_last_copies
 from zkgroup.export.runs.surroundings import Surroundings
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.words import are, counted, listed
@@ -38,18 +39,22 @@ def _left(claim: ExportClaim, plan: RunPlan, manifest: Manifest, surroundings: S
 
 
 def withdraw(
-    claim: ExportClaim, lake: Lake, plan: RunPlan, pointer: Pointer, manifest: Manifest, surroundings: Surroundings
-) -> None:
-    """decided → withdrawn → (none): take back the files of what is not committed."""
-    if pointer.state == "decided" and plan.kind == "export":
-        refuse_shared(manifest, claim.persist(lambda: claim.unmoved(manifest.parts)))
+    claim: ExportClaim, lake: Lake, plan: RunPlan, pointer: Pointer, manifest: Manifest, surroundings: Surroundings,
+    *, skip_lost: bool,
+) -> None:  # fmt: skip
+    """decided → withdrawn → (none): take back the files of what is not committed. Before anything is changed raises
+    ``RefusedError`` where that would lose messages, without ``skip_lost`` also those that only these files hold."""
+    if pointer.state == "decided":
+        open_parts = _open(claim, plan, manifest)
+        if plan.kind == "export":
+            refuse_shared(manifest, open_parts)
+        refuse_filed_before(lake, plan)
+        refuse_last_copies(claim, lake, plan, manifest, open_parts, surroundings, skip_lost=skip_lost)
     withdrawn = replace(pointer, state="withdrawn")
     claim.point(pointer, withdrawn)
     settled = lake.settled(plan.group, plan.run)
     if settled is None or settled.how != "withdraw":
-        open_parts = claim.persist(lambda: claim.unmoved(manifest.parts))
-        if plan.kind == "backfill":
-            open_parts = {part.plan.partition for part in manifest.parts}
+        open_parts = _open(claim, plan, manifest)
         kept = [part for part in manifest.parts if part.plan.partition not in open_parts]
         before = lake.last(plan.group, but=plan.run)
         coverage: Mapping[str, TopicCoverage] = (
@@ -65,6 +70,13 @@ def withdraw(
     surroundings.passed("files taken back")
     lake.store.write(f"{lake.folder(plan.group, plan.run)}/{MANIFEST}", encode_manifest(manifest))
     claim.drop(withdrawn)
+
+
+def _open(claim: ExportClaim, plan: RunPlan, manifest: Manifest) -> set[TopicPartition]:
+    """The partitions of which nothing is committed."""
+    if plan.kind == "backfill":
+        return {part.plan.partition for part in manifest.parts}
+    return claim.persist(lambda: claim.unmoved(manifest.parts))
 
 
 def forget(claim: ExportClaim, lake: Lake, pointer: Pointer, surroundings: Surroundings) -> None:

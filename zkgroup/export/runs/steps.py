@@ -31,7 +31,7 @@ from zkgroup.export.runs.assembling import Written, refuse_fewer, refuse_unexpla
 from zkgroup.export.runs.claim import ExportClaim
 from zkgroup.export.runs.neighbours import binding_layout, give_way, refuse_layout
 from zkgroup.export.runs.publishing import first_time, publish, refuse_beside
-from zkgroup.export.runs.refusals import Live, Moved, NotHeld, Remade
+from zkgroup.export.runs.refusals import REPLACED, Live, Moved, NotHeld, Remade
 from zkgroup.export.runs.settling import keep, withdraw
 from zkgroup.export.runs.surroundings import Progress, Surroundings, tell_of
 from zkgroup.export.runs.writing import write_ranges
@@ -71,6 +71,12 @@ class ExportRun:
         """The run that the group's pointer names, if its plan lies in this lake."""
         here = lake.plan(claim.group, pointer.run)
         if here is None:
+            if pointer.output == lake.store.uri:
+                raise RefusedError(
+                    f"an export of group {claim.group} to {pointer.output} is not finished, and its plan is not in it "
+                    "any more",
+                    REPLACED,
+                )
             raise RefusedError(
                 f"an export of group {claim.group} to {pointer.output} is not finished, and its plan is not in "
                 f"{lake.store.uri}",
@@ -100,7 +106,10 @@ class ExportRun:
         """To the commit, from whatever state it is in. An orderly failure before the decision drops the run."""
         if self.pointer.state == "withdrawn":
             self.settle("withdraw")
-            raise RefusedError(f"run {self.plan.run} of group {self.plan.group} was being taken back, and now is")
+            raise RefusedError(
+                f"run {self.plan.run} of group {self.plan.group} was being taken back, and now is",
+                "nothing was exported: run it again",
+            )
         if self.pointer.state == "planned":
             began = resumed
             try:
@@ -386,9 +395,10 @@ class ExportRun:
             self._store.remove(self._folder)
         return True
 
-    def settle(self, how: Literal["keep", "withdraw"]) -> Manifest | None:
+    def settle(self, how: Literal["keep", "withdraw"], *, skip_lost: bool = False) -> Manifest | None:
         """End a run that cannot be committed. ``keep``: its files stay, offsets that somebody else moved stay, too.
-        ``withdraw``: files of what is not committed go. None where it had not been decided: then nothing is left."""
+        ``withdraw``: files of what is not committed go, with ``skip_lost`` also where no log has their messages any
+        more. None where it had not been decided: then nothing is left."""
         if self.pointer.state == "planned":
             if how == "keep":
                 raise RefusedError(
@@ -409,6 +419,7 @@ class ExportRun:
             publish(self._lake, self.plan, self.pointer, manifest, self._with)
             keep(self._claim, self._lake, self.plan, self.pointer, manifest, self._with)
         else:
-            withdraw(self._claim, self._lake, self.plan, self.pointer, manifest, self._with)
+            ended = self._claim, self._lake, self.plan, self.pointer, manifest, self._with
+            withdraw(*ended, skip_lost=skip_lost)
         self._tidy()
         return manifest
