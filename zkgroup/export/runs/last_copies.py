@@ -6,12 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import NamedTuple
 
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
-from zkgroup.export.lake.lake import Lake
 from zkgroup.export.model.rundata import Manifest, ManifestFile, RunPlan, TopicIdentity
 from zkgroup.export.model.words import Slice
 from zkgroup.export.planning.group import ExportGroup
-from zkgroup.export.runs.claim import ExportClaim
-from zkgroup.export.runs.surroundings import Surroundings
+from zkgroup.export.runs.under_way import UnderWay
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.logs import LogRange, log_offsets
@@ -29,34 +27,26 @@ class OnlyHere(NamedTuple):
     why: str
 
 
-def refuse_filed_before(lake: Lake, plan: RunPlan) -> None:
+def refuse_filed_before(run: UnderWay) -> None:
     """Raise ``RefusedError`` where the group's later runs stand behind this one: it was committed once, and whatever
     they account for they account for with it."""
+    lake, plan = run.lake, run.plan
     later = lake.last(plan.group, but=plan.run).run
     if later in (runs := lake.runs(plan.group)) and runs.index(later) > runs.index(plan.run):
         raise RefusedError(
-            f"run {plan.run} of group {plan.group} was committed before, as run {later} that came after it is in "
-            f"{lake.store.uri}: its files are part of that, and ZooKeeper's data is of an earlier time",
+            f"{run} was committed before, as run {later} that came after it is in {lake.store.uri}: its files are part "
+            "of that, and ZooKeeper's data is of an earlier time",
             "--settle keep ends the run; then --on-disagreement lake goes on where the exports end",
         )
 
 
-def refuse_last_copies(
-    claim: ExportClaim,
-    lake: Lake,
-    plan: RunPlan,
-    manifest: Manifest,
-    taken_back: Set[TopicPartition],
-    surroundings: Surroundings,
-    *,
-    skip_lost: bool,
-) -> None:
+def refuse_last_copies(run: UnderWay, manifest: Manifest, taken_back: Set[TopicPartition], *, skip_lost: bool) -> None:
     """Raise ``RefusedError`` where files of what is to be ``taken_back`` hold messages that no log has any more,
     ``UnreachableError`` where nobody tells. With ``skip_lost`` this is only said."""
-    run = f"run {plan.run} of group {plan.group}"
-    now = claim.persist(lambda: ExportGroup(claim.registry, plan.group, surroundings.warn).identities(plan.topics))
+    plan, warn = run.plan, run.surroundings.warn
+    now = run.claim.persist(lambda: ExportGroup(run.claim.registry, plan.group, warn).identities(plan.topics))
     try:
-        logs = _logs(plan, taken_back, now, surroundings.kafka, claim.registry.timeout)
+        logs = _logs(plan, taken_back, now, run.surroundings.kafka, run.claim.registry.timeout)
     except ZkgroupError as error:
         if not skip_lost:
             raise UnreachableError(
@@ -65,15 +55,15 @@ def refuse_last_copies(
                 "try again when the brokers answer; --settle keep leaves the files where they are; "
                 "--settle withdraw --skip-lost gives up what may be lost",
             ) from None
-        surroundings.warn(f"{run} is taken back, and what that loses nobody tells: {error.message}")
+        warn(f"{run} is taken back, and what that loses nobody tells: {error.message}")
         return
-    found = [one for one in only_here(manifest.files, logs) if _is_there(lake, plan, one.file)]
+    found = [one for one in only_here(manifest.files, logs) if _is_there(run, one.file)]
     if not found:
         return
     text = listed(words_on(found), "; ", most=3)
     if not skip_lost:
         raise RefusedError(f"{run} is not taken back: its files hold what no log has any more ({text})", _REMEDY)
-    surroundings.warn(f"with {run} messages are given up that no log has any more: {text}")
+    warn(f"with {run} messages are given up that no log has any more: {text}")
 
 
 def only_here(files: Iterable[ManifestFile], logs: Mapping[TopicPartition, LogRange | str]) -> Iterator[OnlyHere]:
@@ -128,7 +118,6 @@ def _logs(
     return found
 
 
-def _is_there(lake: Lake, plan: RunPlan, file: ManifestFile) -> bool:
+def _is_there(run: UnderWay, file: ManifestFile) -> bool:
     """Published, or still in the run's own folder."""
-    names = (file.name, f"{lake.folder(plan.group, plan.run)}/{file.work}")
-    return any(lake.store.size(name) is not None for name in names)
+    return any(run.lake.store.size(name) is not None for name in (file.name, f"{run.folder}/{file.work}"))

@@ -10,73 +10,71 @@ from zkgroup.export.lake.begun import remember
 from zkgroup.export.lake.coverage import extended
 from zkgroup.export.lake.lake import MANIFEST, SETTLED, Lake
 from zkgroup.export.model.documents import encode_manifest, encode_settled
-from zkgroup.export.model.rundata import Manifest, ManifestFile, Pointer, RunPlan, Settled, TopicCoverage, now_ms
+from zkgroup.export.model.rundata import Manifest, ManifestFile, Pointer, Settled, TopicCoverage, now_ms
 from zkgroup.export.model.shell import export_command
 from zkgroup.export.planning.group import ExportGroup
 from zkgroup.export.runs.assembling import refuse_shared
 from zkgroup.export.runs.claim import ExportClaim
 from zkgroup.export.runs.last_copies import refuse_filed_before, refuse_last_copies
 from zkgroup.export.runs.surroundings import Surroundings
+from zkgroup.export.runs.under_way import UnderWay
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.words import are, counted, listed
 
 
-def keep(
-    claim: ExportClaim, lake: Lake, plan: RunPlan, pointer: Pointer, manifest: Manifest, surroundings: Surroundings
-) -> None:
+def keep(run: UnderWay, manifest: Manifest) -> None:
     """End a published run: offsets that somebody else moved stay as they are, all others are committed."""
-    left = claim.persist(lambda: _left(claim, plan, manifest, surroundings))
-    _file(lake, plan, Settled("keep", now_ms(), tuple(sorted(left)), manifest.coverage, manifest.roll), surroundings)
-    claim.commit(pointer, manifest.parts, leave=frozenset(left), passed=surroundings.passed)
+    left = run.claim.persist(lambda: _left(run, manifest))
+    _file(run, Settled("keep", now_ms(), tuple(sorted(left)), manifest.coverage, manifest.roll))
+    run.claim.commit(run.pointer, manifest.parts, leave=frozenset(left), passed=run.surroundings.passed)
 
 
-def _left(claim: ExportClaim, plan: RunPlan, manifest: Manifest, surroundings: Surroundings) -> set[TopicPartition]:
+def _left(run: UnderWay, manifest: Manifest) -> set[TopicPartition]:
     """The partitions whose offset is not ours to move any more."""
-    found = ExportGroup(claim.registry, plan.group, surroundings.warn).identities(plan.topics)
+    claim, plan = run.claim, run.plan
+    found = ExportGroup(claim.registry, plan.group, run.surroundings.warn).identities(plan.topics)
     remade = {topic for topic, planned in plan.topics.items() if topic in found and not found[topic].same(planned)}
     moved = {part.plan.partition for part, _ in claim.conflicts(manifest.parts)}
     return moved | {p.plan.partition for p in manifest.parts if p.moves and p.plan.partition.topic in remade}
 
 
-def withdraw(
-    claim: ExportClaim, lake: Lake, plan: RunPlan, pointer: Pointer, manifest: Manifest, surroundings: Surroundings,
-    *, skip_lost: bool,
-) -> None:  # fmt: skip
+def withdraw(run: UnderWay, manifest: Manifest, *, skip_lost: bool) -> None:
     """decided → withdrawn → (none): take back the files of what is not committed. Before anything is changed raises
     ``RefusedError`` where that would lose messages, without ``skip_lost`` also those that only these files hold."""
-    if pointer.state == "decided":
-        open_parts = _open(claim, plan, manifest)
+    lake, plan = run.lake, run.plan
+    if run.pointer.state == "decided":
+        open_parts = _open(run, manifest)
         if plan.kind == "export":
             refuse_shared(manifest, open_parts)
-        refuse_filed_before(lake, plan)
-        refuse_last_copies(claim, lake, plan, manifest, open_parts, surroundings, skip_lost=skip_lost)
-    withdrawn = replace(pointer, state="withdrawn")
-    claim.point(pointer, withdrawn)
+        refuse_filed_before(run)
+        refuse_last_copies(run, manifest, open_parts, skip_lost=skip_lost)
+    withdrawn = replace(run.pointer, state="withdrawn")
+    run.claim.point(run.pointer, withdrawn)
     settled = lake.settled(plan.group, plan.run)
     if settled is None or settled.how != "withdraw":
-        open_parts = _open(claim, plan, manifest)
+        open_parts = _open(run, manifest)
         kept = [part for part in manifest.parts if part.plan.partition not in open_parts]
         before = lake.last(plan.group, but=plan.run)
         coverage: Mapping[str, TopicCoverage] = (
             extended(before.coverage, plan.topics, kept, fills=plan.kind == "backfill") if kept else before.coverage
         )
         settled = Settled("withdraw", now_ms(), tuple(sorted(open_parts)), coverage, before.roll(plan.run))
-        _file(lake, plan, settled, surroundings)
+        _file(run, settled)
     # As of a run that was dropped before its decision.
     remember(lake, replace(plan, partitions=tuple(part for part in plan.partitions if part.partition in settled.left)))
     for file in manifest.files:
         if any(TopicPartition(file.topic, one.partition) in settled.left for one in file.slices):
-            _take_back(lake, file, surroundings)
-    surroundings.passed("files taken back")
-    lake.store.write(f"{lake.folder(plan.group, plan.run)}/{MANIFEST}", encode_manifest(manifest))
-    claim.drop(withdrawn)
+            _take_back(run, file)
+    run.surroundings.passed("files taken back")
+    lake.store.write(f"{run.folder}/{MANIFEST}", encode_manifest(manifest))
+    run.claim.drop(withdrawn)
 
 
-def _open(claim: ExportClaim, plan: RunPlan, manifest: Manifest) -> set[TopicPartition]:
+def _open(run: UnderWay, manifest: Manifest) -> set[TopicPartition]:
     """The partitions of which nothing is committed."""
-    if plan.kind == "backfill":
+    if run.plan.kind == "backfill":
         return {part.plan.partition for part in manifest.parts}
-    return claim.persist(lambda: claim.unmoved(manifest.parts))
+    return run.claim.persist(lambda: run.claim.unmoved(manifest.parts))
 
 
 def forget(claim: ExportClaim, lake: Lake, pointer: Pointer, surroundings: Surroundings) -> None:
@@ -111,23 +109,24 @@ def forget(claim: ExportClaim, lake: Lake, pointer: Pointer, surroundings: Surro
         )
 
 
-def _take_back(lake: Lake, file: ManifestFile, surroundings: Surroundings) -> None:
+def _take_back(run: UnderWay, file: ManifestFile) -> None:
     """Where two runs have a file of one name, only the one that wrote what is there takes it back."""
     from zkgroup.export.lake.footer import UnreadableFileError, read_footer  # pyarrow: most exports do without
 
-    if lake.store.size(file.name) is None:
+    store, warn = run.lake.store, run.surroundings.warn
+    if store.size(file.name) is None:
         return
     try:
-        written = read_footer(lake.store, file.name).told.get("file")
+        written = read_footer(store, file.name).told.get("file")
     except UnreadableFileError as error:
-        surroundings.warn(f"{error.message}: it is left where it is")
+        warn(f"{error.message}: it is left where it is")
         return
     if written == file.work.rpartition("/")[2].removesuffix(".tmp"):
-        lake.store.unpublish(file.name)
+        store.unpublish(file.name)
     else:
-        surroundings.warn(f"{lake.store.uri}/{file.name} was written by another run: it stays")
+        warn(f"{store.uri}/{file.name} was written by another run: it stays")
 
 
-def _file(lake: Lake, plan: RunPlan, settled: Settled, surroundings: Surroundings) -> None:
-    lake.store.write(f"{lake.folder(plan.group, plan.run)}/{SETTLED}", encode_settled(settled))
-    surroundings.passed("settlement filed")
+def _file(run: UnderWay, settled: Settled) -> None:
+    run.lake.store.write(f"{run.folder}/{SETTLED}", encode_settled(settled))
+    run.surroundings.passed("settlement filed")

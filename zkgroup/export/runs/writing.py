@@ -8,14 +8,14 @@ from typing import cast
 
 from zkgroup import __version__
 from zkgroup.errors import OffsetOutOfRangeError, RefusedError, UnreachableError
-from zkgroup.export.lake.lake import Lake
 from zkgroup.export.model.documents import encode_log
 from zkgroup.export.model.layout import parse_compression
 from zkgroup.export.model.rundata import RunPlan
 from zkgroup.export.model.words import PartitionPlan
 from zkgroup.export.planning.plan import pack, task_size
 from zkgroup.export.runs.assembling import Written, assemble, ranges_of
-from zkgroup.export.runs.surroundings import Progress, Surroundings
+from zkgroup.export.runs.surroundings import Progress
+from zkgroup.export.runs.under_way import UnderWay
 from zkgroup.export.tasks.taskdata import DoneAnswer, FileAnswer, FileOptions, RangeAnswer, TaskSettings
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.servers.kafka import KafkaSettings
@@ -30,8 +30,10 @@ _GONE = (
 )
 
 
-def write_ranges(plan: RunPlan, lake: Lake, folder: str, having: Surroundings) -> Written:
-    """Have a plan's ranges read and written, to files in ``folder`` of the lake."""
+def write_ranges(run: UnderWay) -> Written:
+    """Have a run's ranges read and written, to files of this attempt."""
+    plan, lake, having = run.plan, run.lake, run.surroundings
+    folder = f"{run.folder}/{run.claim.attempt}"
     total = sum(part.end - part.start for part in plan.partitions)
     known = lake.last(plan.group).coverage
     newest = {

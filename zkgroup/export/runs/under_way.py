@@ -1,0 +1,68 @@
+"""A run under way: what all that is done to it is done with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from zkgroup.errors import RefusedError
+from zkgroup.export.lake.lake import MANIFEST, PLAN, SETTLED, Lake
+from zkgroup.export.model.rundata import Pointer, RunPlan
+from zkgroup.export.planning.group import ExportGroup
+from zkgroup.export.runs.claim import ExportClaim
+from zkgroup.export.runs.refusals import Live, Remade
+from zkgroup.export.runs.surroundings import Surroundings
+
+
+@dataclass
+class UnderWay:
+    """A run, under its group's claim. ``pointer``: as this process has left it, or has found it."""
+
+    claim: ExportClaim
+    lake: Lake
+    plan: RunPlan
+    pointer: Pointer
+    surroundings: Surroundings
+
+    def __post_init__(self) -> None:
+        if self.plan.kind == "backfill":  # it moves no offset: it is nobody's share
+            self.surroundings = replace(self.surroundings, member=None)
+
+    @property
+    def folder(self) -> str:
+        """The run's, in the lake."""
+        return self.lake.folder(self.plan.group, self.plan.run)
+
+    def __str__(self) -> str:
+        return f"run {self.plan.run} of group {self.plan.group}"
+
+    def refuse_if_changed(self) -> None:
+        """Raise where members came, an offset that is to move was touched, or a topic is not the planned one."""
+        self.claim.persist(self._look)
+
+    def _look(self) -> None:
+        claim, plan, pointer, member = self.claim, self.plan, self.pointer, self.surroundings.member
+        found_pointer, _ = claim.pointer()
+        if found_pointer != pointer:
+            if pointer.state == "planned":
+                raise claim.taken_over(found_pointer)
+            return  # whoever goes on with it tells, or has committed
+        group = ExportGroup(claim.registry, plan.group, self.surroundings.warn)
+        if plan.kind == "export" and member is None:
+            try:
+                group.refuse_if_live()
+            except RefusedError as error:
+                raise Live(error.message, error.remedy) from None
+        found = group.identities(plan.topics)
+        for topic, planned in plan.topics.items():
+            if topic in found and not found[topic].same(planned):
+                raise Remade(f"topic {topic} was deleted and made again", "export again")
+            if topic not in found and pointer.state == "planned":
+                raise Remade(f"topic {topic} was deleted", "export again, without it")
+        if pointer.state == "planned" and member is None:
+            claim.refuse_if_moved([part for part in plan.partitions if part.moves])
+
+    def remove_attempts(self, but: str | None = None) -> None:
+        """Remove what attempts have left of the run, ``but`` for this one's."""
+        for name in self.lake.store.names(self.folder):
+            if name not in (PLAN, MANIFEST, SETTLED, but):
+                self.lake.store.remove(f"{self.folder}/{name}")
