@@ -44,9 +44,10 @@ def test_what_a_run_was_to_read_and_retention_took_is_asked_about_and_recorded(s
     until there is an answer loses nothing of it, and moves no other partition."""
     wish = WAYS[way]
     error = overtake(scene, **wish)
+    what = "the backfill" if "backfill" in way else "it"
     assert error.remedy == (
-        "run it again, which does as --on-expired says of what is gone: earliest (or --skip-lost) exports what is left "
-        "and records the rest"
+        f"run {what} again, which does as --on-expired says of what is gone: earliest (or --skip-lost) exports what is "
+        "left and records the rest"
     )
     refused(scene, **wish)
     with pytest.raises(UnreachableError, match="the brokers are away"):

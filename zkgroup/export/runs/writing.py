@@ -8,8 +8,9 @@ from typing import cast
 
 from zkgroup import __version__
 from zkgroup.errors import OffsetOutOfRangeError, RefusedError, UnreachableError
+from zkgroup.export.lake.lake import Lake
 from zkgroup.export.model.documents import encode_log
-from zkgroup.export.model.layout import parse_compression
+from zkgroup.export.model.layout import Period, parse_compression
 from zkgroup.export.model.rundata import RunPlan
 from zkgroup.export.model.words import PartitionPlan
 from zkgroup.export.planning.plan import pack, task_size
@@ -25,7 +26,7 @@ from zkgroup.words import listed
 
 _SHOWN = 3  # partitions that a message tells of
 _GONE = (
-    "run it again, which does as --on-expired says of what is gone: earliest (or --skip-lost) exports what is left and "
+    "run {} again, which does as --on-expired says of what is gone: earliest (or --skip-lost) exports what is left and "
     "records the rest"
 )
 
@@ -33,34 +34,13 @@ _GONE = (
 def write_ranges(run: UnderWay) -> Written:
     """Have a run's ranges read and written, to files of this attempt."""
     plan, lake, having = run.plan, run.lake, run.surroundings
-    folder = f"{run.folder}/{run.claim.attempt}"
     total = sum(part.end - part.start for part in plan.partitions)
-    known = lake.last(plan.group).coverage
-    newest = {
-        TopicPartition(topic, number): period
-        for topic, identity in plan.topics.items()
-        if topic in known and known[topic].identity.same(identity)
-        for number, period in known[topic].newest.items()
-    }
+    newest = _newest(plan, lake)
     if not total:
         return assemble(plan, [], newest)
-    metadata = {"zkgroup.run": f"{plan.group}@{plan.run}", "zkgroup.group": plan.group}
-    metadata["zkgroup.version"] = __version__
-    lake.store.prepare(folder)
+    options = _options(run)
+    lake.store.prepare(options.folder)
     having.passed("folder made")
-    options = FileOptions(
-        lake.store.destination,
-        folder,
-        parse_compression(plan.compression),
-        plan.target_bytes,
-        metadata,
-        plan.layout,
-        plan.planned,
-        shared=having.member is None,  # a member may lose one partition, and keep another
-        only=_only(plan),
-        cuts=_cuts(plan),
-        logs={topic: encode_log(plan.cluster, identity) for topic, identity in plan.topics.items()},
-    )
     kafka = having.kafka()
     kafka = replace(kafka, properties={**kafka.properties, "isolation.level": plan.isolation})
     ranges = ranges_of(plan)
@@ -88,9 +68,43 @@ def write_ranges(run: UnderWay) -> Written:
             answers = runner.run(settings, tasks, tell)
         except OffsetOutOfRangeError as error:
             gone = _overtaken(plan, kafka, having.patience) or error.message
-            raise RefusedError(gone, _GONE) from None
+            # Also where an export that is none has gone on with it.
+            raise RefusedError(gone, _GONE.format("the backfill" if plan.kind == "backfill" else "it")) from None
     having.passed("files written")
     return assemble(plan, answers, newest)
+
+
+def _options(run: UnderWay) -> FileOptions:
+    """What is to be known of the files."""
+    plan = run.plan
+    return FileOptions(
+        run.lake.store.destination,
+        f"{run.folder}/{run.claim.attempt}",
+        parse_compression(plan.compression),
+        plan.target_bytes,
+        {
+            "zkgroup.run": f"{plan.group}@{plan.run}",
+            "zkgroup.group": plan.group,
+            "zkgroup.version": __version__,
+        },
+        plan.layout,
+        plan.planned,
+        shared=run.surroundings.member is None,  # a member may lose one partition, and keep another
+        only=_only(plan),
+        cuts=_cuts(plan),
+        logs={topic: encode_log(plan.cluster, identity) for topic, identity in plan.topics.items()},
+    )
+
+
+def _newest(plan: RunPlan, lake: Lake) -> dict[TopicPartition, Period]:
+    """The newest periods that the lake has of the plan's logs."""
+    known = lake.last(plan.group).coverage
+    return {
+        TopicPartition(topic, number): period
+        for topic, identity in plan.topics.items()
+        if topic in known and known[topic].identity.same(identity)
+        for number, period in known[topic].newest.items()
+    }
 
 
 def _overtaken(plan: RunPlan, kafka: KafkaSettings, timeout: float) -> str:
