@@ -33,7 +33,7 @@ def refuse_beside(ctx: typer.Context) -> None:
     }
     for chosen in _OTHERWISE.keys() & given.keys():
         does, heeded = _OTHERWISE[chosen]
-        if chosen == "settle" and ctx.params["settle"] == "withdraw":
+        if chosen == "settle" and ctx.params["settle"] != "keep":
             heeded = (*heeded, "skip_lost")
         unheeded = [name for name in given if name != chosen and name not in heeded]
         if unheeded:

@@ -172,9 +172,9 @@ def test_a_run_that_others_stand_behind_stays(scene: Scene, registry: Registry) 
     registry.write(Ensure(path.rpartition("/")[0]))
     registry.write(Create(path, kept[0]))
     for skips in (False, True):
-        with pytest.raises(RefusedError, match=r"was committed before, as run 0+2-.* that came after it") as no:
+        with pytest.raises(RefusedError, match=r"has ended before, as run 0+2-.* that came after it") as no:
             scene.export(scene.group, settle="withdraw", skip_lost=skips)
-        assert no.value.remedy.startswith("--settle keep ends the run; then --on-disagreement lake")
+        assert no.value.remedy.startswith("--settle keep ends it once more; then --on-disagreement lake")
     scene.export(scene.group, settle="keep")
     with pytest.raises(RefusedError, match="already holds offsets 10 to 19"):
         scene.told()

@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 from exports import as_nobody, at, lake_for_all, offsets, root_of
 
+from zkgroup.errors import ZkgroupError
+from zkgroup.export.checks.history import status
 from zkgroup.export.lake.lake import MANIFEST, Lake
 from zkgroup.export.lake.leftovers import remove_garbage
 from zkgroup.export.runs.run import PartitionSummary
 from zkgroup.export.stores.store import FolderStore, UnlistableError
+from zkgroup.servers.registry import Registry
 
 Export = Callable[..., list[PartitionSummary]]
 
@@ -81,3 +84,26 @@ def test_an_export_asks_no_more_after_many_than_after_few(
         assert len(lake.runs(groups[0])) == many + 1
     assert found[:2] == found[2:]
     assert sum(found[1].values()) <= most
+
+
+def test_a_folder_that_is_closed_to_this_user_is_seen_before_the_decision(
+    in_process: Export, make_topic: Callable[..., str], fill: Callable[..., object], unique: Callable[[str], str],
+    registry: Registry,
+) -> None:  # fmt: skip
+    """Another user's folder of a partition: the run was decided by one who cannot finish it."""
+    topic, group = make_topic(), unique("group")
+    fill(topic, 20)
+    with lake_for_all() as lake:
+        in_process(group, topic, until=at(topic, 10), root=root_of(lake))
+        for folder in (root_of(lake), *(path for path in root_of(lake).rglob("*") if path.is_dir())):
+            folder.chmod(0o777)
+        closed = root_of(lake) / f"topic={topic}/partition=0"
+        closed.chmod(0o755)
+        with as_nobody(), pytest.raises(ZkgroupError, match=f"cannot write {closed}: no permission in {closed}") as no:
+            in_process(group, topic, root=root_of(lake))
+        assert no.value.remedy == "let this user write there, then run it again"
+        assert status(registry, group, lake) == []
+        closed.chmod(0o777)
+        with as_nobody():
+            in_process(group, topic, root=root_of(lake))
+        assert offsets(lake) == list(range(20))

@@ -20,8 +20,11 @@ from support import wait_until
 from zkgroup.errors import RefusedError
 from zkgroup.export.checks.verify import VerifyRow, verify
 from zkgroup.export.model.words import Policies
+from zkgroup.export.planning.beginnings import NoOffsetError
 from zkgroup.export.planning.bounds import Bound
+from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import Delete
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import add_partitions
 from zkgroup.servers.kafka import producer
@@ -303,3 +306,18 @@ def test_a_transaction_that_nobody_ends_is_told(scene: Scene, minutes: int, line
     client.abort_transaction(30)
     wait_until(lambda: committed_end(scene.kafka, scene.topic) == 14, 20, "the marker is written")
     assert scene.told()[0] == []
+
+
+def test_a_group_whose_offsets_were_deleted_is_told_where_its_exports_end(scene: Scene) -> None:
+    """It was advised to begin at either end of the log, and both were refused, as if somebody had moved it."""
+    up_to(scene, 5)
+    for number in range(2):
+        scene.registry.write(Delete(znodes.offset(scene.group, TopicPartition(scene.topic, number))))
+    with pytest.raises(NoOffsetError, match=f"messages of it are exported here .{scene.first}, exported up to 5") as no:
+        scene.told()
+    assert no.value.remedy.startswith("--on-disagreement lake goes on where the export ended")
+    with pytest.raises(RefusedError, match=f"{scene.first} has no offset, and would begin at 10, exported up to 5"):
+        scene.told(begin="latest")
+    scene.told(policies=Policies(disagreement="lake"))
+    assert len(messages_in(scene.out)) == 20
+    assert [row.problem for row in verify(scene.lake) if row.problem] == []

@@ -69,8 +69,14 @@ TROUBLES = [
     (
         PartitionFacts(T0, None, None, 0, 9, begin=0, coverage=((0, 6),)),
         "disagreement",
-        "stands behind what was exported (t-0 is at 0, exported up to 6)",
+        "stands behind what was exported (t-0 has no offset, and would begin at 0, exported up to 6)",
         {"lake": (6, ()), "skip": None},
+    ),
+    (
+        PartitionFacts(T0, None, None, 0, 9, coverage=((0, 6),)),
+        "disagreement",
+        "has no committed offset for 1 partition, and messages of it are exported here (t-0, exported up to 6)",
+        {"lake": (6, ())},
     ),
     (
         PartitionFacts(T0, 1, 3, 0, 9, coverage=((0, 2), (4, 6))),

@@ -90,6 +90,19 @@ def test_offsets_that_may_not_be_written_are_told_before_anything_is_read(
     assert registry.read([Children(znodes.group(group))]) == [("offsets",)]
 
 
+def test_a_group_that_may_not_be_locked_is_told_like_offsets_that_may_not_be_written(
+    export: Export, topic: str, unique: Callable[[str], str], registry: Registry, tmp_path: Path
+) -> None:
+    """Its node takes no others from us: refused, before anything is read, and no failure."""
+    group = unique("closed")
+    assert registry.write(Create(znodes.group(group), acl=(READABLE,))) is None
+    points: Points = []
+    with pytest.raises(RefusedError, match=f"cannot lock group {group} at .*: not authorised") as raised:
+        export(group, topic, root=tmp_path / "closed", passed=points.append)
+    assert raised.value.remedy == "connect as who may change the group's nodes"
+    assert points == []
+
+
 def test_offsets_that_may_not_be_written_any_more_keep_the_run(
     export: Export, topic: str, unique: Callable[[str], str], registry: Registry, tmp_path: Path
 ) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition as AdminPartition
@@ -13,7 +15,7 @@ from support import wait_until
 from zkgroup.errors import NotFoundError, OffsetOutOfRangeError, UnreachableError, ZkgroupError
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.topics import Record, produce
-from zkgroup.servers.kafka import KafkaError, KafkaSettings, KafkaTopicPartition, Message, producer
+from zkgroup.servers.kafka import Consumer, KafkaError, KafkaSettings, KafkaTopicPartition, Message, producer
 from zkgroup.servers.logs import LogRange, log_offsets
 from zkgroup.servers.ranges import Hole, RangeReader, range_consumer
 
@@ -51,6 +53,38 @@ def test_one_consumer_reads_ranges_one_after_the_other(
     fill(topic, 3000)
     for start, end in [(2000, 3000), (0, 1000), (1000, 2000), (0, 10)]:
         assert [offset for offset, _ in read(topic, start, end)] == list(range(start, end))
+
+
+class Counted:
+    """A consumer, and how often it had nothing."""
+
+    def __init__(self, source: Consumer) -> None:
+        self._source = source
+        self.empty = 0
+
+    def consume(self, num_messages: int, timeout: float) -> list[Message]:
+        found = self._source.consume(num_messages, timeout)
+        self.empty += not found
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._source, name)
+
+
+def test_a_topic_that_is_new_to_the_consumer_is_not_waited_for(
+    make_topic: Callable[..., str], fill: Callable[..., list[Record]], kafka: KafkaSettings
+) -> None:
+    """librdkafka looks for the leaders of topics that it has met since once a second: small topics came one a second.
+    Counted in waits of 5 ms, not by the clock."""
+    topics = [make_topic() for _ in range(6)]
+    for topic in topics:
+        fill(topic, 3)
+    with closing(range_consumer(kafka)) as source:
+        counted: Any = Counted(source)
+        for topic in topics:
+            batches = RangeReader(counted).batches(TopicPartition(topic, 0), 0, 3)
+            assert sum(map(len, batches)) == 3
+    assert counted.empty < 100 * len(topics)
 
 
 def transactions(kafka: KafkaSettings, topic: str, ends: Sequence[bool]) -> list[bytes]:

@@ -221,6 +221,7 @@ def consumer(
     on_commit: Callable[[KafkaError | None, list[Any]], None] | None = None,
     on_error: Callable[[KafkaError], None] | None = None,
     client_log: ClientLog | None = None,
+    made: type[Consumer] = Consumer,
     **overrides: Any,
 ) -> Consumer:
     """A librdkafka consumer, which commits and resets nothing by itself. Names of properties have underscores for dots.
@@ -248,7 +249,7 @@ def consumer(
     if on_error is not None:
         conf["error_cb"] = on_error
     try:
-        return Consumer(conf, logger=client_log or ClientLog(log))
+        return made(conf, logger=client_log or ClientLog(log))
     except (KafkaException, ValueError, TypeError) as error:
         raise _bad_properties(error, settings) from None
 

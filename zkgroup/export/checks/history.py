@@ -16,7 +16,7 @@ from zkgroup.export.model.encoding import DamagedDocumentError
 from zkgroup.export.model.rundata import Pointer
 from zkgroup.export.planning.group import ExportGroup, names_of
 from zkgroup.export.runs.claim import ExportClaim, read_holder
-from zkgroup.export.runs.refusals import REPLACED, Moved, Remade
+from zkgroup.export.runs.refusals import NOT_AS_DECIDED, REPLACED, Moved, Remade
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
@@ -71,7 +71,9 @@ _ADVICE = {
     ),
     "decided": "run the same command again: it publishes and commits what was read; or end it with --settle",
     "committed": "run the same command again: it publishes what was read; the offsets are committed",
-    "withdrawn": "run the same command again: it finishes taking the files back",
+    "withdrawn": (
+        "run the same command again: it finishes taking the files back; or --settle keep, while none of them is gone"
+    ),
 }
 
 
@@ -154,7 +156,7 @@ def status(registry: Registry, group: str | None = None, lake: Lake | None = Non
             step = pointer.state
             if not advice and lake is not None and _is_replaced(lake, name, pointer):
                 advice = f"the run's plan is not in {lake.store.uri}: {REPLACED}"
-            if not advice and pointer.state == "decided":
+            if not advice and pointer.state in ("decided", "committed"):
                 advice = _in_the_way(registry, name, pointer, lake)
             advice = advice or _ADVICE[pointer.state]
         if holder or pointer or step == "unreadable":
@@ -195,16 +197,20 @@ def _is_replaced(lake: Lake, group: str, pointer: Pointer) -> bool:
 
 
 def _in_the_way(registry: Registry, group: str, pointer: Pointer, lake: Lake | None) -> str:
-    """Why a decided run cannot be committed as it stands, and what to do; nothing where it can, or nobody tells."""
+    """Why a run cannot be published, or committed, as it stands, and what to do; nothing where it can, or nobody
+    tells."""
     if lake is None:
         if "://" in pointer.output:  # reached with what --to says beside the place
             return ""
         lake = Lake(FolderStore(Path(pointer.output)))
     try:
         manifest = lake.named(group, pointer)
+        planned = lake.plan(group, pointer.run)
     except ZkgroupError:
         return ""
     if manifest is None:
+        return f"its manifest is not in {lake.store.uri}: {NOT_AS_DECIDED}" if planned is not None else ""
+    if pointer.state == "committed":
         return ""
     look = ExportGroup(registry, group, lambda _: None)
     identities = look.identities({part.plan.partition.topic for part in manifest.parts})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from zkgroup.errors import RefusedError
 from zkgroup.export.model.intervals import subtract
@@ -41,7 +41,7 @@ class Troubles:
         for kind, (template, remedy) in _REFUSALS.items():
             if texts := self.found.get(kind):
                 count = counted(len(texts), "partition")
-                raise (NoOffsetError if kind in ("unknown", "new") else RefusedError)(
+                raise (NoOffsetError if kind in _NO_OFFSET else RefusedError)(
                     template.format(group=self.group, count=count, lost=lost, few=listed(texts, most=_SHOWN)), remedy
                 )
 
@@ -75,8 +75,8 @@ _REFUSALS: Mapping[str, tuple[str, str]] = {
         "name offsets that the logs have, or begin elsewhere: --from latest begins where they end",
     ),
     "ahead": (
-        "group {group} stands ahead of what was exported ({few}): somebody moved it, or exported elsewhere, or took "
-        "files away",
+        "group {group} stands ahead of what was exported ({few}): somebody moved it, or deleted its offsets, or "
+        "exported elsewhere, or took files away",
         "--on-disagreement lake goes on where the export ended; group goes on where the group stands and notes the gap",
     ),
     "read on": (
@@ -85,7 +85,8 @@ _REFUSALS: Mapping[str, tuple[str, str]] = {
         "--on-disagreement group goes on where the group stands, and notes the gap; lake exports what they have read",
     ),
     "behind": (
-        "group {group} stands behind what was exported ({few}): it was set back, or its offsets are an older copy",
+        "group {group} stands behind what was exported ({few}): it was set back, or its offsets were deleted, or "
+        "are an older copy",
         "--on-disagreement lake goes on where the export ended; to have the messages again choose another --to",
     ),
     "cut": (
@@ -111,11 +112,17 @@ _REFUSALS: Mapping[str, tuple[str, str]] = {
         "topics have partitions that are new to group {group} ({few})",
         "--on-new-partition earliest exports them from their start",
     ),
+    "unknown, exported": (
+        "group {group} has no committed offset for {count}, and messages of it are exported here ({few})",
+        "--on-disagreement lake goes on where the export ended; to have the messages again choose another --to",
+    ),
     "unknown": (
         "group {group} has no committed offset for {count} ({few})",
         "--from earliest or --from latest says where to begin",
     ),
 }
+
+_NO_OFFSET: Final = frozenset({"unknown", "unknown, exported", "new"})
 
 
 _Place: TypeAlias = tuple[int, tuple[Skipped, ...]]
@@ -181,6 +188,9 @@ def _begin_without_offset(
         end = fact.coverage[-1][1]
         start = end if end > fact.log_end else min(fact.log_start, end)
     if start is None:
+        if policy == "fail" and kind == "unknown" and fact.coverage:
+            troubles.add("unknown, exported", f"{name}, exported up to {fact.coverage[-1][1]}")
+            return None
         if policy == "fail":
             troubles.add(kind, name)
             return None
@@ -214,7 +224,7 @@ def _agreed(fact: PartitionFacts, stands: int, policy: Disagreement, troubles: T
             left = max((high for _, high in fact.coverage if high <= stands), default=stands)
         return end, tuple(Skipped("moved", low, high) for low, high in subtract((left, end), fact.coverage))
     if behind is not None:
-        text = f"{fact.partition} is at {stands}, exported up to {behind}"
+        text = f"{_standing(fact, stands)}, exported up to {behind}"
         cut = policy == "lake" and end > fact.log_end
         text += f", and its log ends at {fact.log_end}" if cut else ""
         _disagreed(fact, policy, "cut" if cut else "behind", text, troubles)
@@ -223,7 +233,7 @@ def _agreed(fact: PartitionFacts, stands: int, policy: Disagreement, troubles: T
     if not ends or max(ends) == stands:
         # Below everything that was exported (a backfill's gap), or just where the export ended.
         return stands, ()
-    text = f"{fact.partition} is at {stands}, exported up to {max(ends)}"
+    text = f"{_standing(fact, stands)}, exported up to {max(ends)}"
     text += f", and further on to {end}" if end > stands else ""
     if policy == "lake":
         return max(ends), ()
@@ -231,6 +241,12 @@ def _agreed(fact: PartitionFacts, stands: int, policy: Disagreement, troubles: T
         return stands, (Skipped("moved", max(ends), stands),)
     _disagreed(fact, policy, "read on" if troubles.joined else "ahead", text, troubles)
     return None
+
+
+def _standing(fact: PartitionFacts, stands: int) -> str:
+    if fact.committed is None:
+        return f"{fact.partition} has no offset, and would begin at {stands}"
+    return f"{fact.partition} is at {stands}"
 
 
 def _beyond(fact: PartitionFacts, stands: int, policy: Disagreement, troubles: Troubles) -> _Place | None:

@@ -128,7 +128,8 @@ class ExportClaim:
                 case _:
                     found = ensured if isinstance(ensured, Failure) else failure
                     why, remedy = why_refused(found, "connect as who may change the group's nodes")
-                    raise ZkgroupError(
+                    closed = found.code is Code.NO_AUTH
+                    raise (RefusedError if closed else ZkgroupError)(
                         f"cannot lock group {self.group} at {self._lock}: {found.code.value}{why}", remedy
                     )
             time.sleep(_POLL)

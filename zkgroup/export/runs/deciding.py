@@ -41,6 +41,7 @@ def decide(run: UnderWay, written: Written) -> Manifest:
     run.refuse_if_changed()
     refuse_beside(run.lake, plan, first_time(parts))
     _refuse_if_found(run)
+    run.lake.store.refuse_closed(file.name for file in written.files)
     surroundings.passed("checked")
     if surroundings.member is not None:
         return _decide_held(run, surroundings.member, written)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from typing import NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.export.model.rundata import Manifest, ManifestFile, RunPlan, TopicIdentity
@@ -15,7 +15,10 @@ from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.logs import LogRange, log_offsets
 from zkgroup.words import counted, listed
 
-_REMEDY = "--settle keep leaves the files where they are; --settle withdraw --skip-lost gives these messages up"
+#: What is to become of a run, in words.
+_WORDS: Final[Mapping[str, str]] = {"withdraw": "taken back", "forget": "forgotten"}
+_KEEP: Final = "--settle keep leaves the files where they are"
+_ADOPT: Final = "--settle forget, and then --adopt, enters what is left of its files"
 
 
 class OnlyHere(NamedTuple):
@@ -27,43 +30,68 @@ class OnlyHere(NamedTuple):
     why: str
 
 
+def later_run(run: UnderWay) -> str | None:
+    """The newest run of the group that was decided, if that is not this one but came after it."""
+    runs = run.lake.runs(run.plan.group)
+    later = run.lake.last(run.plan.group, but=run.plan.run).run
+    return later if later in runs and runs.index(later) > runs.index(run.plan.run) else None
+
+
 def refuse_filed_before(run: UnderWay) -> None:
-    """Raise ``RefusedError`` where the group's later runs stand behind this one: it was committed once, and whatever
-    they account for they account for with it."""
-    lake, plan = run.lake, run.plan
-    later = lake.last(plan.group, but=plan.run).run
-    if later in (runs := lake.runs(plan.group)) and runs.index(later) > runs.index(plan.run):
+    """Raise ``RefusedError`` where the group's later runs stand behind this one: it was ended once, and whatever they
+    account for they account for with it."""
+    if (later := later_run(run)) is not None:
         raise RefusedError(
-            f"{run} was committed before, as run {later} that came after it is in {lake.store.uri}: its files are part "
+            f"{run} has ended before, as run {later} that came after it is in {run.lake.store.uri}: its files are part "
             "of that, and ZooKeeper's data is of an earlier time",
-            "--settle keep ends the run; then --on-disagreement lake goes on where the exports end",
+            "--settle keep ends it once more; then --on-disagreement lake goes on where the exports end",
         )
 
 
-def refuse_last_copies(run: UnderWay, manifest: Manifest, taken_back: Set[TopicPartition], *, skip_lost: bool) -> None:
-    """Raise ``RefusedError`` where files of what is to be ``taken_back`` hold messages that no log has any more,
-    ``UnreachableError`` where nobody tells. With ``skip_lost`` this is only said."""
-    plan, warn = run.plan, run.surroundings.warn
+def refuse_last_copies(
+    run: UnderWay,
+    manifest: Manifest,
+    ended: Set[TopicPartition],
+    how: Literal["withdraw", "forget"],
+    *,
+    skip_lost: bool,
+) -> None:
+    """Raise ``RefusedError`` where files of partitions that are to be ``ended`` hold messages that no log has any more,
+    ``UnreachableError`` where nobody tells. With ``skip_lost`` this is only said. Of a run that is to be forgotten only
+    files that are not published count: these go with its folder."""
+    plan, warn, what = run.plan, run.surroundings.warn, _WORDS[how]
+    files = [file for file in manifest.files if how == "withdraw" or not is_published(run, file)]
+    if not files:
+        return
     now = run.claim.persist(lambda: ExportGroup(run.claim.registry, plan.group, warn).identities(plan.topics))
     try:
-        logs = _logs(plan, taken_back, now, run.surroundings.kafka, run.claim.registry.timeout)
+        logs = _logs(plan, ended, now, run.surroundings.kafka, run.claim.registry.timeout)
     except ZkgroupError as error:
+        if not any(is_there(run, file) for file in files):
+            return
         if not skip_lost:
             raise UnreachableError(
-                f"{run} is not taken back, as nobody tells whether the logs still have what its files hold: "
+                f"{run} is not {what}, as nobody tells whether the logs still have what its files hold: "
                 f"{error.message}",
-                "try again when the brokers answer; --settle keep leaves the files where they are; "
-                "--settle withdraw --skip-lost gives up what may be lost",
+                f"try again when the brokers answer; {_way_back(run, manifest)}; "
+                f"--settle {how} --skip-lost gives up what may be lost",
             ) from None
-        warn(f"{run} is taken back, and what that loses nobody tells: {error.message}")
+        warn(f"{run} is {what}, and what that loses nobody tells: {error.message}")
         return
-    found = [one for one in only_here(manifest.files, logs) if _is_there(run, one.file)]
+    found = [one for one in only_here(files, logs) if is_there(run, one.file)]
     if not found:
         return
     text = listed(words_on(found), "; ", most=3)
     if not skip_lost:
-        raise RefusedError(f"{run} is not taken back: its files hold what no log has any more ({text})", _REMEDY)
+        raise RefusedError(
+            f"{run} is not {what}: its files hold what no log has any more ({text})",
+            f"{_way_back(run, manifest)}; --settle {how} --skip-lost gives these messages up",
+        )
     warn(f"with {run} messages are given up that no log has any more: {text}")
+
+
+def _way_back(run: UnderWay, manifest: Manifest) -> str:
+    return _KEEP if all(is_there(run, file) for file in manifest.files) else _ADOPT
 
 
 def only_here(files: Iterable[ManifestFile], logs: Mapping[TopicPartition, LogRange | str]) -> Iterator[OnlyHere]:
@@ -118,6 +146,25 @@ def _logs(
     return found
 
 
-def _is_there(run: UnderWay, file: ManifestFile) -> bool:
-    """Published, or still in the run's own folder."""
-    return any(run.lake.store.size(name) is not None for name in (file.name, f"{run.folder}/{file.work}"))
+def is_there(run: UnderWay, file: ManifestFile) -> bool:
+    """Whether a run's file is published, or still in the run's own folder."""
+    return run.lake.store.size(f"{run.folder}/{file.work}") is not None or is_published(run, file)
+
+
+def is_published(run: UnderWay, file: ManifestFile) -> bool:
+    """Whether the file that has the final name is the run's. One that cannot be read counts as such."""
+    from zkgroup.export.lake.footer import UnreadableFileError  # pyarrow: most exports do without
+
+    if run.lake.store.size(file.name) is None:
+        return False
+    try:
+        return is_written_by(run, file)
+    except UnreadableFileError:
+        return True
+
+
+def is_written_by(run: UnderWay, file: ManifestFile) -> bool:
+    """Whether the file that has the final name says that it is the run's. Raises ``UnreadableFileError``."""
+    from zkgroup.export.lake.footer import read_footer
+
+    return read_footer(run.lake.store, file.name).told.get("file") == file.work.rpartition("/")[2].removesuffix(".tmp")

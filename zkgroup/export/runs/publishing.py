@@ -11,6 +11,7 @@ from zkgroup.export.model.documents import encode_manifest
 from zkgroup.export.model.rundata import Manifest, ManifestPart, RunPlan
 from zkgroup.export.model.words import OffsetRange
 from zkgroup.export.runs.under_way import UnderWay
+from zkgroup.export.stores.store import MissingWorkError
 from zkgroup.export.stores.taken import TAKEN_REMEDY
 
 
@@ -19,8 +20,16 @@ def publish(run: UnderWay, manifest: Manifest) -> None:
     store, files, passed = run.lake.store, manifest.files, run.surroundings.passed
     _refuse_if_taken(run, manifest)
     works = [(f"{run.folder}/{file.work}", file.name, file.bytes) for file in files]
-    for number, _ in enumerate(store.publish(works), 1):
-        passed(f"published {number} of {len(files)}")
+    try:
+        for number, _ in enumerate(store.publish(works), 1):
+            passed(f"published {number} of {len(files)}")
+    except MissingWorkError as error:
+        if run.pointer.attempt == run.claim.attempt:
+            raise  # it was written just now, wherever
+        ends = "" if run.pointer.state == "committed" else "; --settle withdraw ends the run, which is read again then"
+        raise RefusedError(
+            f"{run} cannot be published: {error.message}", f"somebody changed the folder: restore it{ends}"
+        ) from None
     store.settle(file.name for file in files)
     passed("published for good")
     store.write(f"{run.folder}/{MANIFEST}", encode_manifest(manifest))

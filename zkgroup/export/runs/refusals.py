@@ -51,6 +51,9 @@ REPLACED: Final = (
     "--settle forget ends the run"
 )
 
+#: Where it holds the run's plan, but not its manifest.
+NOT_AS_DECIDED: Final = "somebody changed or restored the folder: restore it, or end the run with --settle forget"
+
 #: Behind the decision.
 LATE: Final = (
     "run the same command again as who may write the group's nodes, or give the run up: --settle withdraw takes back "

@@ -207,7 +207,7 @@ class _Export:
         if pointer is None:
             raise NotFoundError(f"no export of group {self._request.group} is unfinished", "there is nothing to settle")
         if how == "forget":
-            forget(claim, self._lake, pointer, self._with)
+            forget(claim, self._lake, pointer, self._with, skip_lost=self._request.skip_lost)
             return []
         run = ExportRun.found(claim, self._lake, pointer, self._with)
         manifest = run.settle(how, skip_lost=self._request.skip_lost)

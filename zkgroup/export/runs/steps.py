@@ -23,7 +23,7 @@ from zkgroup.export.runs.claim import ExportClaim
 from zkgroup.export.runs.deciding import decide
 from zkgroup.export.runs.neighbours import binding_layout, give_way, refuse_layout
 from zkgroup.export.runs.publishing import publish, refuse_beside
-from zkgroup.export.runs.refusals import REPLACED, Live, Moved, Remade
+from zkgroup.export.runs.refusals import NOT_AS_DECIDED, REPLACED, Live, Moved, Remade
 from zkgroup.export.runs.settling import keep, withdraw
 from zkgroup.export.runs.surroundings import Surroundings
 from zkgroup.export.runs.under_way import UnderWay
@@ -77,7 +77,7 @@ class ExportRun(UnderWay):
 
     def carry_out(self, *, resumed: bool) -> Manifest:
         """To the commit, from whatever state it is in. An orderly failure before the decision drops the run."""
-        if self.pointer.state == "withdrawn":
+        if self.is_taken_back():
             self.settle("withdraw")
             raise RefusedError(
                 f"{self} was being taken back, and now is",
@@ -199,7 +199,7 @@ class ExportRun(UnderWay):
             return found
         raise RefusedError(
             f"the manifest of run {self.plan.run} is not in {self.lake.store.uri}/{self.folder} as it was decided",
-            "somebody changed or restored the folder: restore it, or end the run with --settle forget",
+            NOT_AS_DECIDED,
         )
 
     def _publish_as_ours(self, manifest: Manifest) -> None:
@@ -251,7 +251,8 @@ class ExportRun(UnderWay):
     def settle(self, how: Literal["keep", "withdraw"], *, skip_lost: bool = False) -> Manifest | None:
         """End a run that cannot be committed. ``keep``: its files stay, offsets that somebody else moved stay, too.
         ``withdraw``: files of what is not committed go, with ``skip_lost`` also where no log has their messages any
-        more. None where it had not been decided: then nothing is left."""
+        more. None where it had not been decided: then nothing is left. Raises ``RefusedError`` where it is too late for
+        the one or the other."""
         if self.pointer.state == "planned":
             if how == "keep":
                 raise RefusedError(
@@ -268,8 +269,7 @@ class ExportRun(UnderWay):
                     "--settle keep publishes them, as the same command without --settle does",
                 )
             return self.carry_out(resumed=True)
-        if how == "keep" and self.pointer.state == "decided":
-            publish(self, manifest)
+        if how == "keep":
             keep(self, manifest)
         else:
             withdraw(self, manifest, skip_lost=skip_lost)

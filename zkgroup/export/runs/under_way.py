@@ -35,6 +35,14 @@ class UnderWay:
     def __str__(self) -> str:
         return f"run {self.plan.run} of group {self.plan.group}"
 
+    def is_taken_back(self) -> bool:
+        """Whether somebody has begun to take back its files; by the lake also where ZooKeeper's data is of an earlier
+        time."""
+        if self.pointer.state != "decided":
+            return self.pointer.state == "withdrawn"
+        settled = self.lake.settled(self.plan.group, self.plan.run)
+        return settled is not None and settled.how == "withdraw"
+
     def refuse_if_changed(self) -> None:
         """Raise where members came, an offset that is to move was touched, or a topic is not the planned one."""
         self.claim.persist(self._look)

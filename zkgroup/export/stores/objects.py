@@ -23,6 +23,7 @@ from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.export.model.destination import AZURE, ObjectAddress, child
 from zkgroup.export.model.words import StoredFile
 from zkgroup.export.stores.filesystems import FAILURES, check_credentials, is_denied, open_filesystem, told_failure
+from zkgroup.export.stores.store import MissingWorkError
 from zkgroup.export.stores.taken import taken_name
 
 # S3 copies no more than 5 GiB in one request; what is larger goes through this process.
@@ -155,6 +156,9 @@ class ObjectStore:
     def prepare(self, folder: str) -> None:
         pass  # there are no folders
 
+    def refuse_closed(self, finals: Iterable[str]) -> None:
+        pass  # a store tells only as it is written to
+
     def publish(self, works: Iterable[tuple[str, str, int]]) -> Iterator[None]:
         # The store copies; this process only asks. In order, for whoever listens.
         pool = ThreadPoolExecutor(PARALLEL, thread_name_prefix="zkgroup-publish")
@@ -168,7 +172,7 @@ class ObjectStore:
         if found is None and taken == size:
             return  # whoever published it has tidied up
         if found is None:
-            raise ZkgroupError(f"{self.uri}/{work} was written by a task and is not there", "restore it")
+            raise MissingWorkError(f"{self.uri}/{work} was written by a task and is not there", "restore it")
         if found != size:
             raise ZkgroupError(f"{self.uri}/{work} has {found} bytes, not {size} as written")
         if taken is not None:

@@ -76,6 +76,10 @@ class Store(Protocol):
         """Make a folder for tasks to write to."""
         ...
 
+    def refuse_closed(self, finals: Iterable[str]) -> None:
+        """Raise ``ZkgroupError`` where it can be seen that files may not have these names: rather before they must."""
+        ...
+
     def publish(self, works: Iterable[tuple[str, str, int]]) -> Iterator[None]:
         """Let finished files have their final names: each is its working name, its final one, its size. Yields once
         for each file that is in place, in their order. May be repeated; never replaces another file."""
@@ -106,6 +110,10 @@ def open_store(destination: Destination) -> Store:
     return ObjectStore(destination)
 
 
+class MissingWorkError(ZkgroupError):
+    """A file that is to be published is not where its task has written it."""
+
+
 class UnlistableError(ZkgroupError):
     """A folder that may not be looked into, or entered, or a link that leads to itself."""
 
@@ -124,6 +132,10 @@ def remedy_of(error: OSError, what: str = "write", *, decided: bool = False) -> 
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return f"let this user {what} there, {other}"
     return f"mend the folder, {other}"
+
+
+def _may_write(folder: Path) -> bool:
+    return os.access(folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
 class FolderStore:
@@ -151,7 +163,7 @@ class FolderStore:
             there = there.parent
         if not there.is_dir():
             raise UsageError(f"cannot write to {self.root}: {there} is no folder", "choose another --to")
-        if not os.access(there, os.W_OK | os.X_OK):
+        if not _may_write(there):
             why = f"{there} is read-only" if os.statvfs(there).f_flag & os.ST_RDONLY else f"no permission in {there}"
             raise UsageError(f"cannot write to {self.root}: {why}", "choose another --to")
         if there in _NO_FOLDERS or not _NO_FOLDERS.isdisjoint(there.parents):
@@ -232,6 +244,14 @@ class FolderStore:
         except OSError as error:
             raise UsageError(f"cannot write to {self.root}: {error.strerror}", "choose another --to") from None
 
+    def refuse_closed(self, finals: Iterable[str]) -> None:
+        for folder in {(self.root / final).parent for final in finals}:
+            there = next((one for one in (folder, *folder.parents) if one.exists()), folder)
+            if not _may_write(there):
+                raise ZkgroupError(
+                    f"cannot write {folder}: no permission in {there}", "let this user write there, then run it again"
+                )
+
     def publish(self, works: Iterable[tuple[str, str, int]]) -> Iterator[None]:
         for work, final, size in works:
             self._publish(work, final, size)
@@ -244,7 +264,7 @@ class FolderStore:
             if found is None and _size_of(target) == size:
                 return  # renamed already, where there are no hard links
             if found is None:
-                raise ZkgroupError(
+                raise MissingWorkError(
                     f"{source} was written by a task and is not here",
                     "the tasks and this process must share the folder",
                 )
