@@ -12,14 +12,14 @@ from pathlib import Path
 
 from benchmarks.consume import Bench, count_only, memory, values
 from benchmarks.describe import describe, list_groups
-from benchmarks.export import export, limit
+from benchmarks.export import export, limit, topics
 from benchmarks.load import SIZES, load
 from benchmarks.measure import Row, machine
 from benchmarks.rebalance import rebalance
 from benchmarks.reset import reset
 from zkgroup.sandbox.sandbox import Sandbox
 
-KINDS = ("count", "values", "memory", "rebalance", "describe", "list", "reset", "export", "limit", "load")
+KINDS = ("count", "values", "memory", "rebalance", "describe", "list", "reset", "export", "limit", "topics", "load")
 
 
 def main() -> None:
@@ -61,8 +61,11 @@ def main() -> None:
             rows += reset(bench, options.rounds, options.many_partitions)
         if "export" in wanted:
             rows += export(bench, options.rounds, options.messages)
-        elif "limit" in wanted:
-            rows.append(limit(bench, options.rounds, options.messages))
+        else:  # parts of that
+            if "limit" in wanted:
+                rows.append(limit(bench, options.rounds, options.messages))
+            if "topics" in wanted:
+                rows.append(topics(bench, options.rounds))
     what = f"{options.messages:,} messages of {options.size} bytes, 4 partitions, Kafka {sandbox.release.version}"
     print(f"{what}; {machine()}.")
     print("Medians of runs taken in turn, in brackets the least and the most.\n")

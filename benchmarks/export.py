@@ -25,7 +25,7 @@ from zkgroup.servers.kafka import KafkaSettings, producer
 from zkgroup.servers.logs import LogRange, log_offsets
 
 PEER = "3.5.7"
-PARTITIONS, MANY = 4, 200
+PARTITIONS, MANY, TOPICS = 4, 200, 60
 CORES = min(2, os.cpu_count() or 1)
 NOTHING_NEW = 2.5  # seconds
 IVY_SETTINGS = "ZKGROUP_IVY_SETTINGS"
@@ -134,7 +134,7 @@ def export(bench: Bench, rounds: int, messages: int) -> list[Row]:
         with peer.warm(rounds) as theirs, peer.our_warm(rounds) as ours:
             rows.append(in_turn(warm, rounds, theirs.job, ours.job))
         if size == 100:
-            rows += [_limit(peer, rounds, count), *_scaling(bench, peer, topic, count, rounds)]
+            rows += [_limit(peer, rounds, count), *_scaling(bench, peer, topic, count, rounds), topics(bench, rounds)]
     return rows
 
 
@@ -151,6 +151,16 @@ def _scaling(bench: Bench, exports: _Exports, topic: str, count: int, rounds: in
     run(caught_up)
     in_turn(nothing, rounds, lambda: NOTHING_NEW, lambda: run(caught_up).seconds)
     return [cores, many, nothing]
+
+
+def topics(bench: Bench, rounds: int) -> Row:
+    """Whole processes: many topics of one message each, beside one topic of as many partitions."""
+    one = fill(bench, TOPICS, 99, TOPICS)
+    for number in range(TOPICS):
+        fill(bench, 1, 200 + number, 1)
+    row = Row(f"export {TOPICS} topics, a message each", f"zkgroup, {TOPICS} partitions of one", "s", "less", 0.5)
+    wide, many = (_Exports(bench, topic, TOPICS, "", "") for topic in (one, ""))
+    return in_turn(row, rounds, wide.ours, lambda: many.ours("--whitelist", "export-2[0-9][0-9]-1"))
 
 
 class _Warm:
@@ -225,16 +235,16 @@ class _Exports:
         out = self._out_beside()
         return _Warm(self._job(rounds + 1, out), out, _environment(self._python))
 
-    def command(self) -> list[str]:
+    def command(self, *topics: str) -> list[str]:
         """``zkgroup export`` of everything, by a group of its own, to a folder of its own."""
         return [
-            *(ZKGROUP, "export", self._topic, "--group", self._bench.group(), "--from", "earliest"),
+            *(ZKGROUP, "export", *(topics or (self._topic,)), "--group", self._bench.group(), "--from", "earliest"),
             *("-z", self._bench.sandbox.connect, "--to", str(self._out()), "--master", self._master),
         ]
 
-    def ours(self) -> float:
+    def ours(self, *topics: str) -> float:
         """Seconds for ``zkgroup export``."""
-        return run(self.command()).seconds
+        return run(self.command(*topics)).seconds
 
     def our_warm(self, rounds: int, master: str | None = None) -> _Warm:
         """Our exports, in a Spark that runs."""

@@ -221,3 +221,18 @@ def test_as_many_are_only_here_as_the_log_does_not_have(ranges: list[tuple[int, 
     assert [one.rows for one in found] == [len(offsets) for offsets in expected if offsets]
     gone = list(only_here(files, {TopicPartition("t", 0): "it is gone"}))
     assert [(one.rows, one.why) for one in gone] == [(hi - lo, "it is gone") for lo, hi in ranges]
+
+
+def test_a_planned_run_of_a_topic_that_was_made_again_is_dropped(scene: Scene) -> None:
+    """--status advised to read its ranges again."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("zkgroup.export.runs.steps.ExportRun.abandon", lambda run, **_: False)
+        left(scene, "files written")
+    remake(scene)
+    (row,) = status(scene.registry, scene.group, scene.lake)
+    assert row.advice == (
+        f"topic {scene.topic} was made again since: run the same command again, which drops it, and then once more"
+    )
+    with pytest.raises(RefusedError, match="was deleted and made again"):
+        scene.told(**EARLIEST)
+    assert scene.told(**EARLIEST)[1] == [0, 1]

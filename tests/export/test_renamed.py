@@ -245,6 +245,7 @@ def test_what_a_file_holds_that_may_not_be_read_is_not_known(
         begin, until = at(topic, 10), at(topic, 20)
         empty = whole.with_name("empty.parquet")
         empty.touch(mode=0)
+        root_of(lake).chmod(0o777)
         with as_nobody():
             told = [row for row in verify(lake) if "10-20" in str(row.problem) or moved.name in str(row.problem)]
             with pytest.raises(UnopenedFileError, match=f"{moved} cannot be read: Permission denied") as raised:

@@ -156,7 +156,7 @@ def status(registry: Registry, group: str | None = None, lake: Lake | None = Non
             step = pointer.state
             if not advice and lake is not None and _is_replaced(lake, name, pointer):
                 advice = f"the run's plan is not in {lake.store.uri}: {REPLACED}"
-            if not advice and pointer.state in ("decided", "committed"):
+            if not advice and pointer.state != "withdrawn":
                 advice = _in_the_way(registry, name, pointer, lake)
             advice = advice or _ADVICE[pointer.state]
         if holder or pointer or step == "unreadable":
@@ -197,8 +197,7 @@ def _is_replaced(lake: Lake, group: str, pointer: Pointer) -> bool:
 
 
 def _in_the_way(registry: Registry, group: str, pointer: Pointer, lake: Lake | None) -> str:
-    """Why a run cannot be published, or committed, as it stands, and what to do; nothing where it can, or nobody
-    tells."""
+    """Why a run cannot go on as it stands, and what to do; nothing where it can, or nobody tells."""
     if lake is None:
         if "://" in pointer.output:  # reached with what --to says beside the place
             return ""
@@ -208,13 +207,17 @@ def _in_the_way(registry: Registry, group: str, pointer: Pointer, lake: Lake | N
         planned = lake.plan(group, pointer.run)
     except ZkgroupError:
         return ""
-    if manifest is None:
-        return f"its manifest is not in {lake.store.uri}: {NOT_AS_DECIDED}" if planned is not None else ""
+    if planned is None:
+        return ""
+    if manifest is None and pointer.state != "planned":
+        return f"its manifest is not in {lake.store.uri}: {NOT_AS_DECIDED}"
     if pointer.state == "committed":
         return ""
-    look = ExportGroup(registry, group, lambda _: None)
-    identities = look.identities({part.plan.partition.topic for part in manifest.parts})
-    remade = [name for name, now in identities.items() if not manifest.coverage[name].identity.same(now)]
+    look, topics = ExportGroup(registry, group, lambda _: None), planned[0].topics
+    remade = [name for name, now in look.identities(topics).items() if not topics[name].same(now)]
+    if manifest is None:
+        again = "run the same command again, which drops it, and then once more"
+        return f"topic {remade[0]} was made again since: {again}" if remade else ""
     moved = ExportClaim(registry, group, pointer.attempt, lambda _: None).conflicts(manifest.parts)
     if remade:
         return f"topic {remade[0]} was made again since, so it cannot be committed: {Remade.again}"
