@@ -74,7 +74,13 @@ def show_lake(ctx: typer.Context, to: str, group: str | None, output: Output, *,
     notes: list[str] = []
     if group is not None:
         with open_registry(connection(ctx)) as registry:
-            unfinished = bool(status(registry, group, None))
+            rows_of_status = status(registry, group, None)
+            unfinished = bool(rows_of_status)
+            notes += [
+                f"run {row.run} of group {group} is not finished, and may have published nothing yet: --status tells"
+                for row in rows_of_status
+                if row.state == "unfinished"
+            ]
             with contextlib.suppress(DamagedDocumentError):  # one of the rows
                 last = lake.last(group)
                 refuse_offsets_of_another_cluster(

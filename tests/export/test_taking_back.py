@@ -4,12 +4,14 @@ as they are there it can be kept. Real servers."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import pytest
 from begun import EARLIEST
 from export_points import Paused, lose_session
 from exports import messages_in
+from members import connector
 from resets import drop_messages
 from scenes import Scene, remake
 
@@ -96,14 +98,16 @@ def test_where_files_are_gone_it_cannot_be_kept(scene: Scene) -> None:
     half_way(scene, "files taken back")
     for work in list(scene.out.rglob("*.tmp"))[:1]:
         work.unlink()
-    with pytest.raises(RefusedError, match=r"is being taken back, and 1 file of it is gone .topic=") as no:
+    with pytest.raises(
+        RefusedError, match=r"is being taken back, and 1 file of it is gone .topic=.*; 1 is publi"
+    ) as no:
         scene.export(scene.group, settle="keep")
-    assert no.value.remedy == "--settle withdraw goes on with that"
+    assert str(no.value.remedy).startswith("--settle withdraw goes on with that")
     for partition in range(2):
         drop_messages(scene.kafka, TopicPartition(scene.topic, partition), 5)
     with pytest.raises(RefusedError, match="5 messages of ") as no:
         scene.export(scene.group, settle="withdraw")
-    assert str(no.value.remedy).startswith("--settle forget, and then --adopt, enters what is left of its files")
+    assert str(no.value.remedy).startswith("--settle keep publishes those of its files that are left, then")
     lines: list[str] = []
     scene.export(scene.group, settle="withdraw", skip_lost=True, warn=lines.append)
     assert "messages are given up that no log has any more: 5 messages of" in lines[0]
@@ -118,7 +122,7 @@ def test_what_is_left_of_it_may_be_adopted(scene: Scene) -> None:
     drop_messages(scene.kafka, scene.first, 5)
     with pytest.raises(RefusedError, match=f"5 messages of {scene.first}: its log starts at 5") as no:
         scene.export(scene.group, settle="withdraw")
-    assert "--settle forget, and then --adopt" in str(no.value.remedy)
+    assert "then --settle forget and --adopt enter them" in str(no.value.remedy)
     lines: list[str] = []
     scene.export(scene.group, settle="forget", warn=lines.append)
     assert "is forgotten, and 1 file of it is published" in lines[0]
@@ -184,33 +188,6 @@ def test_one_that_was_taken_back_before_ends_once_more(scene: Scene, more: int) 
     assert [row.state for row in history(scene.lake)][:2] == ["withdrawn", "exported"]
 
 
-@pytest.mark.parametrize("gone", [remake, lambda scene: drop_messages(scene.kafka, scene.first, 5)])
-def test_what_is_not_published_is_not_forgotten_without_a_word(scene: Scene, gone: Callable[[Scene], None]) -> None:
-    """Its files would go with its folder, when the next export tidies up."""
-    left(scene, "decided")
-    gone(scene)
-    with pytest.raises(RefusedError, match="is not forgotten: its files hold what no log has any more") as no:
-        scene.export(scene.group, settle="forget")
-    assert str(no.value.remedy).endswith("; --settle forget --skip-lost gives these messages up")
-    lines: list[str] = []
-    scene.export(scene.group, settle="forget", skip_lost=True, warn=lines.append)
-    assert "messages are given up that no log has any more: " in lines[0]
-    assert status(scene.registry, scene.group, scene.lake) == []
-
-
-def test_what_the_logs_have_is_forgotten_and_read_again(scene: Scene) -> None:
-    """As is what is published: that stays, and is told of."""
-    left(scene, "decided")
-    scene.export(scene.group, settle="forget")
-    left(scene)
-    drop_messages(scene.kafka, scene.first, 5)
-    lines: list[str] = []
-    scene.export(scene.group, settle="forget", warn=lines.append)
-    assert len(lines) == 1
-    assert "2 files of it are published" in lines[0]
-    assert len(messages_in(scene.out)) == 20
-
-
 def test_a_file_of_several_partitions_in_folders_of_hours(scene: Scene) -> None:
     """Of each partition it is said what is gone."""
     left(scene, layout=LayoutWish(by=("hour",)))
@@ -231,10 +208,10 @@ def test_a_folder_that_lacks_what_was_decided_is_told_of(scene: Scene) -> None:
     kept = file.read_bytes()
     file.unlink()
     for wish in ({"settle": "keep"}, {}):
-        with pytest.raises(RefusedError, match=r"cannot be published: .* was written by a task and is not here") as no:
+        with pytest.raises(RefusedError, match=r"lacks 1 file that it has written .*; 1 is published") as no:
             scene.export(scene.group, **wish)
-        assert no.value.remedy == (
-            "somebody changed the folder: restore it; --settle withdraw ends the run, which is read again then"
+        assert str(no.value.remedy).startswith(
+            "somebody changed the folder: restore it; --settle withdraw ends the run, which is read again then; "
         )
     file.write_bytes(kept)
     (work / "manifest.json").unlink()
@@ -242,3 +219,42 @@ def test_a_folder_that_lacks_what_was_decided_is_told_of(scene: Scene) -> None:
     with pytest.raises(RefusedError, match=r"the manifest of run .* is not in") as no:
         scene.told(**EARLIEST)
     assert row.advice == f"its manifest is not in {scene.out}: {no.value.remedy}"
+
+
+def test_keep_is_refused_beside_members(scene: Scene, cluster: Sandbox) -> None:
+    """They have read, or will, from where the group stands: the same messages would be in two places."""
+    left(scene)
+    with closing(connector(cluster.connect, scene.group, auto_commit_enable=False)) as member:
+        member.streams({scene.topic: 1})
+        with pytest.raises(RefusedError, match=f"cannot be committed: group {scene.group} is live") as no:
+            scene.export(scene.group, settle="keep")
+        assert no.value.remedy == "stop the members, then run the same command again"
+    scene.export(scene.group, settle="keep")
+    is_kept(scene)
+
+
+def test_a_note_goes_with_the_run_that_is_kept(scene: Scene) -> None:
+    """It was left as the run was being taken back."""
+    half_way(scene, "files taken back")
+    assert list(scene.out.rglob("begun.json"))
+    scene.export(scene.group, settle="keep")
+    assert not list(scene.out.rglob("begun.json"))
+
+
+@pytest.mark.parametrize("how", ["keep", "forget"])
+def test_one_that_stood_still_as_it_began_files_nothing(
+    scene: Scene, brief: Callable[..., Any], registry: Registry, cluster: Sandbox, how: str
+) -> None:
+    """It overwrote how another process had ended the run, and called withdrawn what was kept."""
+    left(scene)
+    with Paused(lambda passed: brief(scene.group, settle="withdraw", passed=passed), "withdrawn") as first:
+        lose_session(registry, cluster, scene.group)
+        scene.export(scene.group, settle=how)
+        with pytest.raises(TakenOver):
+            first.finish()
+    assert not list(scene.out.rglob("begun.json"))
+    if how == "keep":
+        is_kept(scene)
+    else:
+        assert not list(scene.out.rglob("settled.json"))
+    assert len(messages_in(scene.out)) == 20

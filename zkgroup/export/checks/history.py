@@ -72,7 +72,7 @@ _ADVICE = {
     "decided": "run the same command again: it publishes and commits what was read; or end it with --settle",
     "committed": "run the same command again: it publishes what was read; the offsets are committed",
     "withdrawn": (
-        "run the same command again: it finishes taking the files back; or --settle keep, while none of them is gone"
+        "run the same command again: it finishes taking the files back; --settle keep keeps them, if all are there"
     ),
 }
 

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from zkgroup.errors import RefusedError
 from zkgroup.export.model.intervals import subtract
-from zkgroup.export.model.words import Begin, Disagreement, PartitionFacts, Policies, Policy, RecreatedPolicy, Skipped
+from zkgroup.export.model.words import (
+    Begin,
+    Disagreement,
+    OffsetRange,
+    PartitionFacts,
+    Policies,
+    Policy,
+    RecreatedPolicy,
+    Skipped,
+)
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.words import counted, listed
 
 
 class NoOffsetError(RefusedError):
     """Partitions have no committed offset, and nothing says where to begin. Members at work may commit one yet."""
+
+
+class LostError(RefusedError):
+    """Messages that were to be read are not in the log any more."""
 
 
 _SHOWN = 3  # partitions that a message names
@@ -41,7 +54,7 @@ class Troubles:
         for kind, (template, remedy) in _REFUSALS.items():
             if texts := self.found.get(kind):
                 count = counted(len(texts), "partition")
-                raise (NoOffsetError if kind in _NO_OFFSET else RefusedError)(
+                raise _ERRORS.get(kind, RefusedError)(
                     template.format(group=self.group, count=count, lost=lost, few=listed(texts, most=_SHOWN)), remedy
                 )
 
@@ -122,7 +135,12 @@ _REFUSALS: Mapping[str, tuple[str, str]] = {
     ),
 }
 
-_NO_OFFSET: Final = frozenset({"unknown", "unknown, exported", "new"})
+_ERRORS: Final[Mapping[str, type[RefusedError]]] = {
+    "unknown": NoOffsetError,
+    "unknown, exported": NoOffsetError,
+    "new": NoOffsetError,
+    "lost": LostError,
+}
 
 
 _Place: TypeAlias = tuple[int, tuple[Skipped, ...]]
@@ -146,6 +164,17 @@ def begin_at(fact: PartitionFacts, begin: Begin | None, policies: Policies, trou
     if place is not None and fact.copied:  # told in the manifest, also where nothing is new
         place = place[0], (*place[1], Skipped("same", place[0], place[0]))
     return None if place is None else _readable(fact, *place, policies.expired, troubles)
+
+
+def expired(facts: Iterable[PartitionFacts]) -> list[OffsetRange]:
+    """What the logs have no more of where these groups stand, or were to begin, and nothing accounts for."""
+    found: list[OffsetRange] = []
+    for fact in facts:
+        start = fact.begin if fact.committed is None else fact.committed
+        if start is not None and start < fact.log_start and not fact.remade:
+            gone = subtract((start, fact.log_start), (*fact.filled, *fact.coverage))
+            found += [OffsetRange(fact.partition, low, high) for low, high in gone]
+    return found
 
 
 def _begin_remade(fact: PartitionFacts, policy: RecreatedPolicy, troubles: Troubles) -> _Place | None:

@@ -3,7 +3,8 @@
 ``run`` (an export from the first look to the last), ``planner`` (what it has to do now), ``steps`` (the table, in
 code: each step can be repeated; ``under_way``: what they share) with ``writing`` (the one that has tasks run),
 ``assembling`` (pure: what tasks tell → what became of the plan), ``deciding`` (the point of no return) and
-``publishing`` (files get their names), ``settling`` (an end by hand) with ``last_copies`` (what that would lose);
+``publishing`` (files get their names), ``settling`` and ``forgetting`` (an end by hand) with ``last_copies`` (what that
+would lose);
 ``claim`` (lock, pointer, commit) with ``transactions`` (how much they hold), ``membership`` (the export as a member),
 ``neighbours`` (other groups' runs under way), ``refusals`` (what stops a run), ``surroundings`` (whom it tells),
 ``summaries``.

@@ -18,7 +18,7 @@ from zkgroup.words import counted, listed
 #: What is to become of a run, in words.
 _WORDS: Final[Mapping[str, str]] = {"withdraw": "taken back", "forget": "forgotten"}
 _KEEP: Final = "--settle keep leaves the files where they are"
-_ADOPT: Final = "--settle forget, and then --adopt, enters what is left of its files"
+_ADOPT: Final = "--settle keep publishes those of its files that are left, then --settle forget and --adopt enter them"
 
 
 class OnlyHere(NamedTuple):
@@ -92,6 +92,13 @@ def refuse_last_copies(
 
 def _way_back(run: UnderWay, manifest: Manifest) -> str:
     return _KEEP if all(is_there(run, file) for file in manifest.files) else _ADOPT
+
+
+def open_partitions(run: UnderWay, manifest: Manifest) -> set[TopicPartition]:
+    """The partitions of which nothing is committed."""
+    if run.plan.kind == "backfill":
+        return {part.plan.partition for part in manifest.parts}
+    return run.claim.persist(lambda: run.claim.unmoved(manifest.parts))
 
 
 def only_here(files: Iterable[ManifestFile], logs: Mapping[TopicPartition, LogRange | str]) -> Iterator[OnlyHere]:

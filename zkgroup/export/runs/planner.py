@@ -17,6 +17,7 @@ from zkgroup.export.lake.overlap import refuse_overlap
 from zkgroup.export.model.layout import Layout, LayoutWish
 from zkgroup.export.model.rundata import Kind, RunPlan, TopicIdentity, now_ms
 from zkgroup.export.model.words import ExportPlan, OffsetRange, PartitionFacts
+from zkgroup.export.planning.beginnings import LostError, expired
 from zkgroup.export.planning.begun import as_begun
 from zkgroup.export.planning.bounds import notes_on, refuse_unknown
 from zkgroup.export.planning.filling import ISOLATION, as_exported, plan_backfill
@@ -196,15 +197,20 @@ class Planner:
                 if fact.committed is not None and any(low <= fact.committed < high for low, high in fact.coverage)
             ]
             refuse_overlap(self._lake, again, look.tags, request.group)
-        return make_plan(
-            request.group,
-            facts,
-            policies=policies,
-            max_messages=request.max_messages,
-            range_messages=request.range_messages,
-            whole=request.max_bytes is None,
-            joined=book.last.joined,
-        )
+        try:
+            return make_plan(
+                request.group,
+                facts,
+                policies=policies,
+                max_messages=request.max_messages,
+                range_messages=request.range_messages,
+                whole=request.max_bytes is None,
+                joined=book.last.joined,
+            )
+        except LostError:
+            # Not what a run that was forgotten has published: such files come first, by their names.
+            refuse_overlap(self._lake, expired(facts), look.tags, request.group)
+            raise
 
     def _as_begun(self, look: _Look, facts: list[PartitionFacts]) -> list[PartitionFacts]:
         request = self._request

@@ -8,32 +8,59 @@ from zkgroup.errors import RefusedError
 from zkgroup.export.lake.lake import MANIFEST, Lake
 from zkgroup.export.lake.overlap import refuse_overlap
 from zkgroup.export.model.documents import encode_manifest
-from zkgroup.export.model.rundata import Manifest, ManifestPart, RunPlan
+from zkgroup.export.model.rundata import Manifest, ManifestFile, ManifestPart, RunPlan
 from zkgroup.export.model.words import OffsetRange
+from zkgroup.export.runs.last_copies import is_there
 from zkgroup.export.runs.under_way import UnderWay
 from zkgroup.export.stores.store import MissingWorkError
 from zkgroup.export.stores.taken import TAKEN_REMEDY
+from zkgroup.words import are, counted, listed
 
 
 def publish(run: UnderWay, manifest: Manifest) -> None:
     """Give the files their final names, and the manifest its own."""
     store, files, passed = run.lake.store, manifest.files, run.surroundings.passed
     _refuse_if_taken(run, manifest)
-    works = [(f"{run.folder}/{file.work}", file.name, file.bytes) for file in files]
     try:
-        for number, _ in enumerate(store.publish(works), 1):
+        for number, _ in enumerate(store.publish(_works(run, files)), 1):
             passed(f"published {number} of {len(files)}")
-    except MissingWorkError as error:
-        if run.pointer.attempt == run.claim.attempt:
-            raise  # it was written just now, wherever
-        ends = "" if run.pointer.state == "committed" else "; --settle withdraw ends the run, which is read again then"
-        raise RefusedError(
-            f"{run} cannot be published: {error.message}", f"somebody changed the folder: restore it{ends}"
-        ) from None
+    except MissingWorkError:
+        if run.pointer.attempt != run.claim.attempt:  # else it was written just now, wherever
+            refuse_gone(run, manifest)
+        raise
     store.settle(file.name for file in files)
     passed("published for good")
     store.write(f"{run.folder}/{MANIFEST}", encode_manifest(manifest))
     passed("manifest filed")
+
+
+def refuse_gone(run: UnderWay, manifest: Manifest) -> None:
+    """Raise ``RefusedError`` where files of a run that was left are gone. The others are published first: so they are
+    nobody's to tidy up, and can be adopted."""
+    gone = [file.name for file in manifest.files if not is_there(run, file)]
+    if not gone:
+        return
+    left = [file for file in manifest.files if file.name not in gone]
+    for _ in run.lake.store.publish(_works(run, left)):
+        pass
+    run.lake.store.settle(file.name for file in left)
+    names = f"({listed(gone, most=3)})"
+    if run.is_taken_back():
+        text = f"{run} is being taken back, and {counted(len(gone), 'file')} of it {are(len(gone))} gone {names}"
+        remedy = "--settle withdraw goes on with that"
+    else:
+        text = f"{run} lacks {counted(len(gone), 'file')} that it has written {names}"
+        remedy = "somebody changed the folder: restore it; --settle withdraw ends the run, which is read again then"
+    if run.pointer.state == "committed":
+        remedy = "somebody changed the folder: restore it; --settle forget --skip-lost gives up what is gone"
+    if left:
+        text += f"; {len(left)} {are(len(left))} published"
+        remedy += "; --settle forget, and then --adopt, enters what is left"
+    raise RefusedError(text, remedy)
+
+
+def _works(run: UnderWay, files: Iterable[ManifestFile]) -> list[tuple[str, str, int]]:
+    return [(f"{run.folder}/{file.work}", file.name, file.bytes) for file in files]
 
 
 def _refuse_if_taken(run: UnderWay, manifest: Manifest) -> None:

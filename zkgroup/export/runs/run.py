@@ -32,8 +32,8 @@ from zkgroup.export.planning.group import ExportGroup
 from zkgroup.export.planning.passing_over import fewer_again, passed_over, words_on
 from zkgroup.export.planning.request import DEFAULT_TARGET_BYTES, ExportRequest, Settle
 from zkgroup.export.runs.claim import ExportClaim
+from zkgroup.export.runs.forgetting import forget
 from zkgroup.export.runs.planner import Planner
-from zkgroup.export.runs.settling import forget
 from zkgroup.export.runs.steps import ExportRun
 from zkgroup.export.runs.summaries import PartitionSummary, summaries_of
 from zkgroup.export.runs.surroundings import Progress, Runner, Surroundings

@@ -53,8 +53,8 @@ class ExportRun(UnderWay):
             raise RefusedError(
                 f"an export of group {claim.group} to {pointer.output} is not finished, and its plan is not in "
                 f"{lake.store.uri}",
-                f"finish it first: the same command with --to {pointer.output}, where that folder is; or end it there "
-                "with --settle withdraw; if what that held is lost, --settle forget ends it",
+                f"finish it first: the same command with --to {pointer.output}, where that folder is; or end it with "
+                "--settle there: withdraw, or forget, if what that held is lost",
             )
         plan, found = here
         if found != pointer.plan:

@@ -1,0 +1,169 @@
+"""``--settle forget``: it ends a run whose lake is lost, and drops nothing that is there unsaid. Real servers."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from begun import EARLIEST
+from exports import joining, messages_in
+from resets import drop_messages
+from scenes import Scene, remake
+
+from zkgroup.errors import RefusedError
+from zkgroup.export.checks.history import status
+from zkgroup.export.checks.verify import verify
+from zkgroup.export.model.words import Policies
+from zkgroup.protocol.names import TopicPartition
+
+
+def stop(point: str) -> Callable[[str], None]:
+    """Ctrl-C at a point."""
+
+    def passed(found: str) -> None:
+        if found == point:
+            raise KeyboardInterrupt
+
+    return passed
+
+
+def left(scene: Scene, point: str = "published for good", **wish: Any) -> None:
+    """A decided run, as Ctrl-C leaves it."""
+    with pytest.raises(KeyboardInterrupt):
+        scene.told(passed=stop(point), **{**EARLIEST, **wish})
+
+
+def given_up(scene: Scene, **wish: Any) -> list[str]:
+    """It is forgotten with ``--skip-lost``; what that says."""
+    lines: list[str] = []
+    assert scene.export(scene.group, settle="forget", skip_lost=True, warn=lines.append, **wish) == []
+    assert status(scene.registry, scene.group) == []
+    return lines
+
+
+@pytest.mark.parametrize("gone", [remake, lambda scene: drop_messages(scene.kafka, scene.first, 5)])
+def test_what_is_not_published_is_not_forgotten_without_a_word(scene: Scene, gone: Callable[[Scene], None]) -> None:
+    """Its files would go with its folder, when the next export tidies up."""
+    left(scene, "decided")
+    gone(scene)
+    with pytest.raises(RefusedError, match="is not forgotten: its files hold what no log has any more") as no:
+        scene.export(scene.group, settle="forget")
+    assert str(no.value.remedy).endswith("; --settle forget --skip-lost gives these messages up")
+    lines: list[str] = []
+    scene.export(scene.group, settle="forget", skip_lost=True, warn=lines.append)
+    assert "messages are given up that no log has any more: " in lines[0]
+    assert status(scene.registry, scene.group, scene.lake) == []
+
+
+def test_what_the_logs_have_is_forgotten_and_read_again(scene: Scene) -> None:
+    """As is what is published: that stays, and is told of."""
+    left(scene, "decided")
+    scene.export(scene.group, settle="forget")
+    left(scene)
+    drop_messages(scene.kafka, scene.first, 5)
+    lines: list[str] = []
+    scene.export(scene.group, settle="forget", warn=lines.append)
+    assert len(lines) == 1
+    assert "2 files of it are published" in lines[0]
+    assert len(messages_in(scene.out)) == 20
+
+
+def test_in_another_folder_than_its_own_nothing_is_forgotten(scene: Scene, tmp_path: Path) -> None:
+    """A mistyped --to: the run's folder stood whole, and was tidied up by the next export."""
+    left(scene, "decided")
+    drop_messages(scene.kafka, scene.first, 5)
+    with pytest.raises(RefusedError, match=f"is in {scene.out}, and not in {tmp_path}/other") as no:
+        scene.export(scene.group, settle="forget", root=tmp_path / "other")
+    assert f"--settle forget with --to {scene.out} looks at what is there" in str(no.value.remedy)
+    scene.out.rename(tmp_path / "mounted")  # by another name it is the same
+    with pytest.raises(RefusedError, match="is not forgotten: its files hold what no log has any more"):
+        scene.export(scene.group, settle="forget", root=tmp_path / "mounted")
+    assert given_up(scene, root=tmp_path / "other") == []
+
+
+@pytest.mark.parametrize("document", ["plan.json", "manifest.json"])
+@pytest.mark.parametrize("damaged", [False, True])
+def test_files_that_no_document_tells_of_are_not_forgotten(scene: Scene, document: str, damaged: bool) -> None:
+    """They went with the next export, and nothing was said."""
+    left(scene, "decided")
+    (path,) = scene.out.rglob(document)
+    if damaged:
+        path.write_text("{")
+    else:
+        path.unlink()
+    with pytest.raises(RefusedError, match=r"is not forgotten: there are 2 files below .*, and its plan or its manif"):
+        scene.export(scene.group, settle="forget")
+    (line,) = given_up(scene)
+    assert "2 files below" in line
+    scene.told(**EARLIEST)
+    assert len(messages_in(scene.out)) == 20
+
+
+def test_where_nothing_is_left_it_is_forgotten(scene: Scene) -> None:
+    """What it is for; also where the folder cannot be looked into, if that is said."""
+    left(scene)
+    shutil.rmtree(scene.out)
+    scene.export(scene.group, settle="forget")
+    assert status(scene.registry, scene.group) == []
+
+
+def test_a_file_that_is_gone_beside_a_last_copy_is_no_circle(scene: Scene) -> None:
+    """``withdraw`` advised to forget, ``forget`` to forget, ``keep`` to withdraw: ``keep`` publishes what is left."""
+    left(scene, "decided")
+    lost = next(path for path in scene.out.rglob("*.tmp"))
+    lost.unlink()
+    for number in range(2):
+        drop_messages(scene.kafka, TopicPartition(scene.topic, number), 5)
+    for how in ("withdraw", "forget"):
+        with pytest.raises(RefusedError, match=r"its files hold what no log has any more .5 messages") as no:
+            scene.export(scene.group, settle=how)
+        assert str(no.value.remedy).startswith(
+            "--settle keep publishes those of its files that are left, then --settle"
+        )
+    with pytest.raises(RefusedError, match=r"lacks 1 file .*; 1 is published") as no:
+        scene.export(scene.group, settle="keep")
+    assert str(no.value.remedy).endswith("; --settle forget, and then --adopt, enters what is left")
+    scene.export(scene.group, settle="forget")
+    with pytest.raises(RefusedError, match="already holds offsets 0 to 9 of"):
+        scene.told(**EARLIEST)
+    scene.export(scene.group, adopt=True)
+    assert len(messages_in(scene.out)) == 10
+    scene.told(policies=Policies(disagreement="lake", no_offset="earliest"), skip_lost=True, **EARLIEST)
+    assert len(messages_in(scene.out)) == 15
+    assert [row.problem for row in verify(scene.lake) if row.problem] == []
+
+
+def test_a_committed_run_that_lacks_a_file_has_a_way_out(scene: Scene) -> None:
+    """Everything was refused, by the name of something that was refused."""
+    with pytest.raises(KeyboardInterrupt):
+        scene.told(passed=stop("decided"), join=joining(scene.group), **EARLIEST)
+    next(path for path in scene.out.rglob("*.tmp")).unlink()
+    with pytest.raises(RefusedError, match="forgotten, their messages would be lost"):
+        scene.export(scene.group, settle="forget", skip_lost=True)  # what is left is not published yet
+    for wish in ({"settle": "keep"}, {"begin": None}):
+        with pytest.raises(RefusedError, match=r"lacks 1 file .*; 1 is published") as no:
+            scene.export(scene.group, **wish)
+        assert "--settle forget --skip-lost gives up what is gone" in str(no.value.remedy)
+    with pytest.raises(RefusedError, match="are committed, and 1 file of it is gone"):
+        scene.export(scene.group, settle="forget")
+    lines = given_up(scene)
+    assert "is forgotten, though its offsets are committed, and 1 file of it is gone" in lines[0]
+    assert "1 file of it is published" in lines[1]
+    scene.export(scene.group, adopt=True)
+    scene.told(backfill=True, **EARLIEST)
+    assert len(messages_in(scene.out)) == 20
+    scene.told(policies=Policies(disagreement="group"))
+    assert [row.problem for row in verify(scene.lake) if row.problem] == []
+
+
+def test_what_a_forgotten_run_has_published_is_not_called_lost(scene: Scene) -> None:
+    """It is in a file: the refusal names that, rather than --skip-lost."""
+    left(scene)
+    scene.export(scene.group, settle="forget")
+    drop_messages(scene.kafka, scene.first, 5)
+    with pytest.raises(RefusedError, match=r"already holds offsets 0 to 9 of .*, and no run accounts for it") as no:
+        scene.told(policies=Policies(no_offset="earliest"))
+    assert "--adopt" in str(no.value.remedy)

@@ -1,0 +1,127 @@
+"""``--settle forget``: the end of a run whose lake is lost. Where it is not, what would be lost with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from zkgroup.errors import RefusedError, ZkgroupError
+from zkgroup.export.lake.lake import MANIFEST, Lake
+from zkgroup.export.model.encoding import DamagedDocumentError
+from zkgroup.export.model.rundata import Manifest, Pointer
+from zkgroup.export.model.shell import export_command
+from zkgroup.export.runs.claim import ExportClaim
+from zkgroup.export.runs.last_copies import is_published, is_there, open_partitions, refuse_last_copies
+from zkgroup.export.runs.surroundings import Surroundings
+from zkgroup.export.runs.under_way import UnderWay
+from zkgroup.words import are, counted, listed
+
+T = TypeVar("T")
+
+_GIVES_UP = "--settle forget --skip-lost"
+
+
+def forget(claim: ExportClaim, lake: Lake, pointer: Pointer, surroundings: Surroundings, *, skip_lost: bool) -> None:
+    """End what the pointer says, and nothing else. Where the run's folder is there, tell what stays in it, and what
+    that means for the next export.
+
+    Raises ``RefusedError`` where the run may be elsewhere, or messages would be in no file that counts, and in no log;
+    without ``skip_lost``, with which this is only said.
+    """
+    told = f"run {pointer.run} of group {claim.group}"
+    published: list[str] = []
+    counts = False
+    try:
+        counts, published = _look(claim, lake, pointer, surroundings, skip_lost=skip_lost)
+    except RefusedError:
+        raise
+    except ZkgroupError as error:
+        if not skip_lost:
+            raise RefusedError(
+                f"{told} is not forgotten, as {lake.store.uri} does not tell what it holds of it: {error.message}",
+                f"try again when it can be read; {_GIVES_UP} forgets it all the same",
+            ) from None
+    if not claim.drop(pointer):
+        return
+    if counts:
+        surroundings.warn(
+            f"{told} stays among the exports in {lake.store.uri}, and the group stands behind it: "
+            "--on-disagreement lake goes on where it ends"
+        )
+    elif published:
+        surroundings.warn(
+            f"{told} is forgotten, and {counted(len(published), 'file')} of it {are(len(published))} published in "
+            f"{lake.store.uri} ({listed(published)}): the next export is refused until "
+            f"{export_command(lake.store.destination, '--adopt', claim.group)} enters what is there, or it is moved "
+            "away"
+        )
+
+
+def _look(
+    claim: ExportClaim, lake: Lake, pointer: Pointer, surroundings: Surroundings, *, skip_lost: bool
+) -> tuple[bool, list[str]]:
+    """Whether the run counts as an export in any case, and its published files, so that these can be told of."""
+    group, folder = claim.group, lake.folder(claim.group, pointer.run)
+    told = f"run {pointer.run} of group {group}"
+    names = lake.store.names(folder)
+    if not names and lake.store.uri != pointer.output and not skip_lost:
+        raise RefusedError(
+            f"{told} is in {pointer.output}, and not in {lake.store.uri}",
+            f"--settle forget with --to {pointer.output} looks at what is there; {_GIVES_UP} does not",
+        )
+    planned = _unless_damaged(lambda: lake.plan(group, pointer.run))
+    manifest = None if pointer.manifest is None else _unless_damaged(lambda: lake.named(group, pointer))
+    if pointer.state == "planned":
+        return False, []
+    if planned is None or manifest is None:
+        _refuse_unknown(lake, folder, told, surroundings, skip_lost=skip_lost)
+        there = (
+            [] if manifest is None else [file for file in manifest.files if lake.store.size(file.name) == file.bytes]
+        )
+        return False, [file.name for file in there]
+    run = UnderWay(claim, lake, planned[0], pointer, surroundings)
+    if pointer.state == "committed":
+        _refuse_committed(run, manifest, skip_lost=skip_lost)
+    else:
+        refuse_last_copies(run, manifest, open_partitions(run, manifest), "forget", skip_lost=skip_lost)
+    counts = MANIFEST in names and not run.is_taken_back()
+    return counts, [file.name for file in manifest.files if is_published(run, file)]
+
+
+def _refuse_unknown(lake: Lake, folder: str, told: str, surroundings: Surroundings, *, skip_lost: bool) -> None:
+    """Raise where the run has files, and nothing tells what they hold."""
+    files = [file.name for file in lake.store.walk(folder) if file.name.endswith(".tmp")]
+    if not files:
+        return
+    what = f"{counted(len(files), 'file')} below {lake.store.uri}/{folder}"
+    if not skip_lost:
+        raise RefusedError(
+            f"{told} is not forgotten: there {are(len(files))} {what}, and its plan or its manifest is gone",
+            f"restore these; {_GIVES_UP} gives up what is in no log",
+        )
+    surroundings.warn(f"with {told} {what} {are(len(files))} given up, and where it was to begin may be told nowhere")
+
+
+def _refuse_committed(run: UnderWay, manifest: Manifest, *, skip_lost: bool) -> None:
+    """Raise as long as files are there that are not published, or are gone, and nobody has given them up."""
+    gone = [file.name for file in manifest.files if not is_there(run, file)]
+    if not gone or not all(is_published(run, file) for file in manifest.files if file.name not in gone):
+        raise RefusedError(
+            f"the offsets of {run} are committed, and its files are in {run.lake.store.uri}: forgotten, their messages "
+            "would be lost",
+            "--settle keep publishes them, as the same command without --settle does",
+        )
+    text = f"{counted(len(gone), 'file')} of it {are(len(gone))} gone ({listed(gone, most=3)})"
+    if not skip_lost:
+        raise RefusedError(
+            f"the offsets of {run} are committed, and {text}: its messages are in no file",
+            f"restore what is gone; {_GIVES_UP} gives it up, and --backfill exports again what the logs still have",
+        )
+    run.surroundings.warn(f"{run} is forgotten, though its offsets are committed, and {text}")
+
+
+def _unless_damaged(read: Callable[[], T]) -> T | None:
+    try:
+        return read()
+    except DamagedDocumentError:
+        return None
