@@ -201,3 +201,27 @@ def test_a_consumers_isolation_level_is_not_ignored_in_silence(
     done = run("export", *here, "-X", "isolation.level=read_uncommitted")
     assert done.returncode == 0, done.stderr
     assert "isolation.level is ignored: --isolation says which messages of transactions count" in done.stderr
+
+
+def test_another_pyspark_than_it_needs_is_told_of(
+    cluster: Sandbox, topic: str, unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Of an older release, ahead of ours on the path: it was an unexpected error."""
+    older = tmp_path / "older" / "pyspark" / "__init__.py"
+    older.parent.mkdir(parents=True)
+    older.write_text("class SparkContext: pass\n")
+    here = (
+        topic,
+        "--group",
+        unique("group"),
+        "--to",
+        str(tmp_path / "out"),
+        "--from",
+        "earliest",
+        "-z",
+        cluster.connect,
+    )
+    done = run("export", *here, env={"PYTHONPATH": str(older.parent.parent)})
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert "the pyspark that Python finds here does not do: " in done.stderr
+    assert nothing_in(tmp_path / "out")

@@ -167,6 +167,7 @@ def test_a_spark_that_has_no_log_is_told_by_what_it_raised() -> None:
             UsageError, "Error opening zip file or JAR manifest missing : /nowhere.jar",
         ),
         ("sh: 1: exec: /nowhere/bin/spark-submit: not found", UsageError, "/nowhere/bin/spark-submit: not found"),
+        ("Unrecognized option: --load-spark-defaults\n", UsageError, "SPARK_HOME is that of a Spark before 4.0"),
     ],
 )  # fmt: skip
 def test_a_spark_that_does_not_start_is_told_in_one_line(log: str, kind: type[ZkgroupError], said: str) -> None:

@@ -257,7 +257,13 @@ class _Export:
 
     def _spark(self) -> SparkJobs:
         # pyspark takes 0.1 s, and an export that finds nothing new does without.
-        from zkgroup.export.spark.context import SparkJobs
+        try:
+            from zkgroup.export.spark.context import SparkJobs
+        except ImportError as error:  # which is there, and is another one
+            raise UsageError(
+                f"the pyspark that Python finds here does not do: {error}",
+                "install pyspark 4.0 or later; PYTHONPATH, or spark-submit, may bring another one",
+            ) from None
 
         request = self._request
         return SparkJobs(request.master, request.conf, timeout=request.spark_timeout, log=request.log)

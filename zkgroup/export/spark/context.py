@@ -52,6 +52,10 @@ _FAILURES = (PySparkException, Py4JError, OSError)
 _ELSEWHERE: Final = "where this Spark writes it"
 
 
+class _OnceMoreError(Exception):
+    """It did not start, for a reason that is gone."""
+
+
 class SparkJobs:
     """A running Spark: a context manager. A SparkContext that this process already has is used, and left running.
 
@@ -79,6 +83,15 @@ class SparkJobs:
         if active is not None:
             self._context = active
             return self
+        try:
+            self._open()
+        except _OnceMoreError as told:
+            log.info("%s", told)
+            self._failure, self._started = None, threading.Event()
+            self._open()
+        return self
+
+    def _open(self) -> None:
         self._scratch = ScratchFolder.make()
         folder = self._scratch.path
         try:
@@ -89,7 +102,6 @@ class SparkJobs:
         except BaseException:
             self.__exit__()
             raise
-        return self
 
     def _start(self, folder: Path, jvm: SparkJvm) -> None:
         # In a thread of its own, which nothing interrupts; it also keeps pyspark from taking SIGINT for itself.
@@ -101,6 +113,8 @@ class SparkJobs:
         try:
             # No join: one that a signal interrupts takes the thread for ended from then on (seen with Python 3.11).
             while not self._started.wait(_POLL):
+                if failures.OTHER_RELEASE in self._log_text():
+                    raise failures.other_release(self._master, self._keep_log())
                 if time.monotonic() > deadline:
                     raise failures.silent_master(self._master, self._timeout, self._keep_log())
         except BaseException:
@@ -109,7 +123,10 @@ class SparkJobs:
             raise
         if self._failure is None:
             return
-        if _has_ended(jvm, self._failure) and jvm.was_killed:  # by the kernel where memory is short: no wrong usage
+        ended = _has_ended(jvm, self._failure)
+        if ended and jvm.crashed_with_archive():
+            raise _OnceMoreError(f"Spark's JVM {jvm.end_of_life}: once more, without the archive of its classes")
+        if ended and jvm.was_killed:  # by the kernel where memory is short: no wrong usage
             why = f"Spark does not start on {self._master}: Spark's JVM {jvm.end_of_life}"
             raise ZkgroupError(why, f"its log: {self._keep_log()}") from None
         if isinstance(self._failure, _FAILURES):

@@ -37,6 +37,18 @@ _PACKAGES: Final = {"confluent_kafka": "confluent-kafka", "pyarrow": "pyarrow", 
 GAVE_UP: Final = "All masters are unresponsive"
 
 
+#: What Spark's log says, again and again, of a master that speaks as another release does.
+OTHER_RELEASE: Final = "local class incompatible"
+
+
+def other_release(master: str, kept: str) -> ZkgroupError:
+    """Master and driver do not understand each other."""
+    return UsageError(
+        f"the Spark master {master} is of another release than pyspark here",
+        f"install the pyspark of that release (4.0 or later); Spark's log: {kept}",
+    )
+
+
 def no_master(master: str, kept: str) -> ZkgroupError:
     """Something takes connections there, and no applications."""
     return UnreachableError(
@@ -51,6 +63,11 @@ def start_failure(master: str, log: str, why: str, keep: Callable[[], str]) -> Z
         return UsageError("Java is too old for Spark", "install Java 17 or later, or set JAVA_HOME to it")
     if GAVE_UP in log:
         return no_master(master, keep())
+    if "Unrecognized option: --load-spark-defaults" in log:
+        return UsageError(
+            "SPARK_HOME is that of a Spark before 4.0, which pyspark here is not",
+            "unset it, or let it name one of pyspark's",
+        )
     master = re.sub(r"^local\[([^],]+),.*", r"local[\1]", master)  # as it is written; more is our own
     if match := _NO_JVM.search(log):
         return UsageError(
