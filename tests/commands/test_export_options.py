@@ -221,7 +221,9 @@ def test_another_pyspark_than_it_needs_is_told_of(
         "-z",
         cluster.connect,
     )
-    done = run("export", *here, env={"PYTHONPATH": str(older.parent.parent)})
+    found = environment({"PYTHONPATH": str(older.parent.parent)})
+    command = [ZKGROUP, "export", *here]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=found)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert "the pyspark that Python finds here does not do: " in done.stderr
     assert nothing_in(tmp_path / "out")
