@@ -42,7 +42,8 @@ withdrawn   the same; some unpublished again         the same, marked           
   the plan puts them, at the planned version plus one.
 - **Somebody moved an offset after the decision**, or the topic was made again: nothing is committed over it, the run
   stays as it is, and says so each time. ``--settle keep`` leaves the files and that offset as they are and ends the
-  run, ``--settle withdraw`` takes back the files of whatever is not committed.
+  run, ``--settle withdraw`` takes back the files of whatever is not committed, if the logs still have it. Until these
+  are gone, ``keep`` makes decided of withdrawn again.
 
 - **Between groups** there is no lock: what names a folder or a bucket differs from machine to machine. A run that is
   planned looks at the pointers of all groups, before it reads anything (``neighbours``); one that names a plan which

@@ -33,11 +33,9 @@ def keep(run: UnderWay, manifest: Manifest) -> None:
     the group has members."""
     if run.plan.kind == "export":
         try:
-            run.claim.persist(
-                lambda: ExportGroup(run.claim.registry, run.plan.group, run.surroundings.warn).refuse_if_live()
-            )
-        except RefusedError as error:
-            raise RefusedError(f"{run} cannot be committed: {error.message}", Live.again) from None
+            run.claim.persist(run.refuse_if_live)
+        except Live as error:
+            raise RefusedError(f"{run} cannot be committed: {error.message}", error.again) from None
     if run.is_taken_back():
         refuse_gone(run, manifest)
         run.lake.store.unpublish(f"{run.folder}/{SETTLED}")  # before the pointer: what is decided is not settled so

@@ -43,6 +43,13 @@ class UnderWay:
         settled = self.lake.settled(self.plan.group, self.plan.run)
         return settled is not None and settled.how == "withdraw"
 
+    def refuse_if_live(self) -> None:
+        """Raise ``Live`` where the group has members."""
+        try:
+            ExportGroup(self.claim.registry, self.plan.group, self.surroundings.warn).refuse_if_live()
+        except RefusedError as error:
+            raise Live(error.message, error.remedy) from None
+
     def refuse_if_changed(self) -> None:
         """Raise where members came, an offset that is to move was touched, or a topic is not the planned one."""
         self.claim.persist(self._look)
@@ -54,13 +61,9 @@ class UnderWay:
             if pointer.state == "planned":
                 raise claim.taken_over(found_pointer)
             return  # whoever goes on with it tells, or has committed
-        group = ExportGroup(claim.registry, plan.group, self.surroundings.warn)
         if plan.kind == "export" and member is None:
-            try:
-                group.refuse_if_live()
-            except RefusedError as error:
-                raise Live(error.message, error.remedy) from None
-        found = group.identities(plan.topics)
+            self.refuse_if_live()
+        found = ExportGroup(claim.registry, plan.group, self.surroundings.warn).identities(plan.topics)
         for topic, planned in plan.topics.items():
             if topic in found and not found[topic].same(planned):
                 raise Remade(f"topic {topic} was deleted and made again", "export again")
