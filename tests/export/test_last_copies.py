@@ -151,36 +151,56 @@ def test_nobody_tells(scene: Scene, short: ZooKeeperSettings, tmp_path: Path) ->
     assert messages_in(scene.out) == []
 
 
-def test_a_run_that_others_stand_behind_stays(scene: Scene, registry: Registry) -> None:
-    """ZooKeeper's data is an older copy, with a pointer to a run that was committed since."""
+def exported_and_put_back(scene: Scene) -> None:
+    """Two runs, and then ZooKeeper's data is an older copy: a pointer to the first, which was committed since."""
     path = znodes.export_state(scene.group)
     kept: list[bytes] = []
 
     def keep(passed: str) -> None:
         if passed == "manifest filed":
-            (node,) = registry.read([Get(path)])
+            (node,) = scene.registry.read([Get(path)])
             assert isinstance(node, Node)
             kept.append(node.data)
 
     scene.told(passed=keep, **EARLIEST)
     scene.fill(scene.topic, 20, 2)
     scene.told()
-    before = messages_in(scene.out)
-    assert len(before) == 40
+    assert len(messages_in(scene.out)) == 40
     for number in range(2):
-        registry.write(Delete(znodes.offset(scene.group, TopicPartition(scene.topic, number))))
-    registry.write(Ensure(path.rpartition("/")[0]))
-    registry.write(Create(path, kept[0]))
+        scene.registry.write(Delete(znodes.offset(scene.group, TopicPartition(scene.topic, number))))
+    scene.registry.write(Ensure(path.rpartition("/")[0]))
+    scene.registry.write(Create(path, kept[0]))
+
+
+def test_a_run_that_others_stand_behind_stays(scene: Scene) -> None:
+    """It was committed once, and is part of what the lake accounts for."""
+    exported_and_put_back(scene)
     for skips in (False, True):
         with pytest.raises(RefusedError, match=r"has ended before, as run 0+2-.* that came after it") as no:
             scene.export(scene.group, settle="withdraw", skip_lost=skips)
-        assert no.value.remedy.startswith("--settle keep ends it once more; then --on-disagreement lake")
+        assert str(no.value.remedy).startswith("--settle keep ends it once more; then --on-disagreement lake")
     scene.export(scene.group, settle="keep")
     with pytest.raises(RefusedError, match="already holds offsets 10 to 19"):
         scene.told()
     scene.fill(scene.topic, 2, 2)
     scene.told(policies=Policies(disagreement="lake"))
     assert len(messages_in(scene.out)) == 42
+    assert [row.problem for row in verify(scene.lake) if row.problem] == []
+
+
+def test_one_that_others_stand_behind_and_that_lacks_a_file_has_a_way_out(scene: Scene) -> None:
+    """``withdraw`` and ``keep`` advised each other; both name ``forget``, and it leads on to the letter."""
+    exported_and_put_back(scene)
+    (scene.out / f"topic={scene.topic}/partition=0/0-10.parquet").unlink()
+    for wish in ({"settle": "withdraw"}, {"settle": "keep"}, {}):
+        with pytest.raises(RefusedError, match=r"has ended before|lacks 1 file that it has written") as no:
+            scene.export(scene.group, **wish)
+        assert str(no.value.remedy).startswith("--settle forget ends it; then --on-disagreement lake goes on")
+    scene.export(scene.group, settle="forget")
+    scene.told(policies=Policies(disagreement="lake"))
+    assert [str(row.problem).partition(" is ")[2] for row in verify(scene.lake) if row.problem] == ["missing"]
+    scene.told(backfill=True, **EARLIEST)
+    assert len(messages_in(scene.out)) == 40
     assert [row.problem for row in verify(scene.lake) if row.problem] == []
 
 

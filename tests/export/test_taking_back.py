@@ -176,6 +176,8 @@ def test_one_that_was_taken_back_before_ends_once_more(scene: Scene, more: int) 
     scene.registry.write(Ensure(path.rpartition("/")[0]))
     scene.registry.write(Create(path, node.data))
     drop_messages(scene.kafka, scene.first, 5)  # which are in the later run's file
+    (row,) = status(scene.registry, scene.group, scene.lake)
+    assert row.advice.startswith("it was being taken back: run the same command again: it finishes")
     with pytest.raises(RefusedError, match="is being taken back, and 2 files of it are gone"):
         scene.export(scene.group, settle="keep")
     with pytest.raises(RefusedError, match="was being taken back, and now is") as no:

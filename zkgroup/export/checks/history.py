@@ -205,6 +205,7 @@ def _in_the_way(registry: Registry, group: str, pointer: Pointer, lake: Lake | N
     try:
         manifest = lake.named(group, pointer)
         planned = lake.plan(group, pointer.run)
+        settled = lake.settled(group, pointer.run)
     except ZkgroupError:
         return ""
     if planned is None:
@@ -213,6 +214,8 @@ def _in_the_way(registry: Registry, group: str, pointer: Pointer, lake: Lake | N
         return f"its manifest is not in {lake.store.uri}: {NOT_AS_DECIDED}"
     if pointer.state == "committed":
         return ""
+    if settled is not None and settled.how == "withdraw":
+        return f"it was being taken back: {_ADVICE['withdrawn']}"
     look, topics = ExportGroup(registry, group, lambda _: None), planned[0].topics
     remade = [name for name, now in look.identities(topics).items() if not topics[name].same(now)]
     if manifest is None:

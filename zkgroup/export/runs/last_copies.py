@@ -18,6 +18,11 @@ from zkgroup.words import counted, listed
 #: What is to become of a run, in words.
 _WORDS: Final[Mapping[str, str]] = {"withdraw": "taken back", "forget": "forgotten"}
 _KEEP: Final = "--settle keep leaves the files where they are"
+#: Of a run that has ended before, and lacks files.
+ENDED_BEFORE: Final = (
+    "--settle forget ends it; then --on-disagreement lake goes on where the exports end, and --verify names the "
+    "backfill of what is gone"
+)
 _ADOPT: Final = "--settle keep publishes those of its files that are left, then --settle forget and --adopt enter them"
 
 
@@ -37,14 +42,17 @@ def later_run(run: UnderWay) -> str | None:
     return later if later in runs and runs.index(later) > runs.index(run.plan.run) else None
 
 
-def refuse_filed_before(run: UnderWay) -> None:
+def refuse_filed_before(run: UnderWay, manifest: Manifest) -> None:
     """Raise ``RefusedError`` where the group's later runs stand behind this one: it was ended once, and whatever they
     account for they account for with it."""
     if (later := later_run(run)) is not None:
+        keeps = all(is_there(run, file) for file in manifest.files)
         raise RefusedError(
             f"{run} has ended before, as run {later} that came after it is in {run.lake.store.uri}: its files are part "
             "of that, and ZooKeeper's data is of an earlier time",
-            "--settle keep ends it once more; then --on-disagreement lake goes on where the exports end",
+            "--settle keep ends it once more; then --on-disagreement lake goes on where the exports end"
+            if keeps
+            else ENDED_BEFORE,
         )
 
 

@@ -10,7 +10,7 @@ from zkgroup.export.lake.overlap import refuse_overlap
 from zkgroup.export.model.documents import encode_manifest
 from zkgroup.export.model.rundata import Manifest, ManifestFile, ManifestPart, RunPlan
 from zkgroup.export.model.words import OffsetRange
-from zkgroup.export.runs.last_copies import is_there
+from zkgroup.export.runs.last_copies import ENDED_BEFORE, is_there, later_run
 from zkgroup.export.runs.under_way import UnderWay
 from zkgroup.export.stores.store import MissingWorkError
 from zkgroup.export.stores.taken import TAKEN_REMEDY
@@ -56,7 +56,7 @@ def refuse_gone(run: UnderWay, manifest: Manifest) -> None:
     if left:
         text += f"; {len(left)} {are(len(left))} published"
         remedy += "; --settle forget, and then --adopt, enters what is left"
-    raise RefusedError(text, remedy)
+    raise RefusedError(text, remedy if later_run(run) is None else ENDED_BEFORE)
 
 
 def _works(run: UnderWay, files: Iterable[ManifestFile]) -> list[tuple[str, str, int]]:

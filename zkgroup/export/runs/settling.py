@@ -67,7 +67,7 @@ def withdraw(run: UnderWay, manifest: Manifest, *, skip_lost: bool) -> None:
         settled, taken_back = None, open_partitions(run, manifest)
         if not fills:
             refuse_shared(manifest, taken_back)
-        refuse_filed_before(run)
+        refuse_filed_before(run, manifest)
     else:
         taken_back = {*settled.left}
     read_begun(lake, plan.group)  # which is to be written: rather now than when the run cannot be kept any more
