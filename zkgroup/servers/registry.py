@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from zkgroup.errors import UnreachableError, ZkgroupError
 from zkgroup.protocol.ops import (
@@ -30,6 +30,8 @@ from zkgroup.protocol.ops import (
     Transaction,
 )
 from zkgroup.servers.zookeeper import Session, Trouble, ZooKeeperSettings
+
+_WAIT: Final = 1.0  # seconds
 
 
 class TransactionRefused(ZkgroupError):
@@ -75,7 +77,7 @@ class Registry:
 
     def __enter__(self) -> Self:
         self._session.start()
-        if not self._up.wait(self.timeout) or self._down is not None:
+        if not self._is_up() or self._down is not None:
             if self._trouble is not None:
                 self._session.close(0.1)
                 raise self._trouble.error()
@@ -86,6 +88,15 @@ class Registry:
                 "check the address, and that the server runs",
             )
         return self
+
+    def _is_up(self) -> bool:
+        """Whether the session is there within the time-out. In short waits: Python does not look again for a signal
+        that comes as one begins, and would end it when the wait is over."""
+        deadline = time.monotonic() + self.timeout
+        while not self._up.wait(min(_WAIT, max(0.0, deadline - time.monotonic()))):
+            if time.monotonic() >= deadline:
+                return False
+        return True
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
