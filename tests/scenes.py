@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 from export_points import Export
 
 from zkgroup.export.lake.lake import Lake
@@ -64,3 +65,19 @@ def remake(scene: Scene) -> None:
     delete_topic(scene.registry, scene.topic)
     create_topic(scene.registry, scene.topic, 2)
     scene.fill(scene.topic, 20, 2)
+
+
+def stop(point: str) -> Callable[[str], None]:
+    """Ctrl-C at a point."""
+
+    def passed(found: str) -> None:
+        if found == point:
+            raise KeyboardInterrupt
+
+    return passed
+
+
+def left_at(scene: Scene, point: str = "published for good", **wish: Any) -> None:
+    """A run from the logs' starts, as Ctrl-C leaves it there."""
+    with pytest.raises(KeyboardInterrupt):
+        scene.told(passed=stop(point), **{"begin": "earliest", **wish})

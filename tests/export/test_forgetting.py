@@ -11,29 +11,13 @@ import pytest
 from begun import EARLIEST
 from exports import joining, messages_in
 from resets import drop_messages
-from scenes import Scene, remake
+from scenes import Scene, left_at, remake, stop
 
 from zkgroup.errors import RefusedError
 from zkgroup.export.checks.history import status
 from zkgroup.export.checks.verify import verify
 from zkgroup.export.model.words import Policies
 from zkgroup.protocol.names import TopicPartition
-
-
-def stop(point: str) -> Callable[[str], None]:
-    """Ctrl-C at a point."""
-
-    def passed(found: str) -> None:
-        if found == point:
-            raise KeyboardInterrupt
-
-    return passed
-
-
-def left(scene: Scene, point: str = "published for good", **wish: Any) -> None:
-    """A decided run, as Ctrl-C leaves it."""
-    with pytest.raises(KeyboardInterrupt):
-        scene.told(passed=stop(point), **{**EARLIEST, **wish})
 
 
 def given_up(scene: Scene, **wish: Any) -> list[str]:
@@ -47,7 +31,7 @@ def given_up(scene: Scene, **wish: Any) -> list[str]:
 @pytest.mark.parametrize("gone", [remake, lambda scene: drop_messages(scene.kafka, scene.first, 5)])
 def test_what_is_not_published_is_not_forgotten_without_a_word(scene: Scene, gone: Callable[[Scene], None]) -> None:
     """Its files would go with its folder, when the next export tidies up."""
-    left(scene, "decided")
+    left_at(scene, "decided")
     gone(scene)
     with pytest.raises(RefusedError, match="is not forgotten: its files hold what no log has any more") as no:
         scene.export(scene.group, settle="forget")
@@ -60,9 +44,9 @@ def test_what_is_not_published_is_not_forgotten_without_a_word(scene: Scene, gon
 
 def test_what_the_logs_have_is_forgotten_and_read_again(scene: Scene) -> None:
     """As is what is published: that stays, and is told of."""
-    left(scene, "decided")
+    left_at(scene, "decided")
     scene.export(scene.group, settle="forget")
-    left(scene)
+    left_at(scene)
     drop_messages(scene.kafka, scene.first, 5)
     lines: list[str] = []
     scene.export(scene.group, settle="forget", warn=lines.append)
@@ -73,7 +57,7 @@ def test_what_the_logs_have_is_forgotten_and_read_again(scene: Scene) -> None:
 
 def test_in_another_folder_than_its_own_nothing_is_forgotten(scene: Scene, tmp_path: Path) -> None:
     """A mistyped --to: the run's folder stood whole, and was tidied up by the next export."""
-    left(scene, "decided")
+    left_at(scene, "decided")
     drop_messages(scene.kafka, scene.first, 5)
     with pytest.raises(RefusedError, match=f"is in {scene.out}, and not in {tmp_path}/other") as no:
         scene.export(scene.group, settle="forget", root=tmp_path / "other")
@@ -88,7 +72,7 @@ def test_in_another_folder_than_its_own_nothing_is_forgotten(scene: Scene, tmp_p
 @pytest.mark.parametrize("damaged", [False, True])
 def test_files_that_no_document_tells_of_are_not_forgotten(scene: Scene, document: str, damaged: bool) -> None:
     """They went with the next export, and nothing was said."""
-    left(scene, "decided")
+    left_at(scene, "decided")
     (path,) = scene.out.rglob(document)
     if damaged:
         path.write_text("{")
@@ -104,7 +88,7 @@ def test_files_that_no_document_tells_of_are_not_forgotten(scene: Scene, documen
 
 def test_where_nothing_is_left_it_is_forgotten(scene: Scene) -> None:
     """What it is for; also where the folder cannot be looked into, if that is said."""
-    left(scene)
+    left_at(scene)
     shutil.rmtree(scene.out)
     scene.export(scene.group, settle="forget")
     assert status(scene.registry, scene.group) == []
@@ -112,7 +96,7 @@ def test_where_nothing_is_left_it_is_forgotten(scene: Scene) -> None:
 
 def test_a_file_that_is_gone_beside_a_last_copy_is_no_circle(scene: Scene) -> None:
     """``withdraw`` advised to forget, ``forget`` to forget, ``keep`` to withdraw: ``keep`` publishes what is left."""
-    left(scene, "decided")
+    left_at(scene, "decided")
     lost = next(path for path in scene.out.rglob("*.tmp"))
     lost.unlink()
     for number in range(2):
@@ -161,7 +145,7 @@ def test_a_committed_run_that_lacks_a_file_has_a_way_out(scene: Scene) -> None:
 
 def test_what_a_forgotten_run_has_published_is_not_called_lost(scene: Scene) -> None:
     """It is in a file: the refusal names that, rather than --skip-lost."""
-    left(scene)
+    left_at(scene)
     scene.export(scene.group, settle="forget")
     drop_messages(scene.kafka, scene.first, 5)
     with pytest.raises(RefusedError, match=r"already holds offsets 0 to 9 of .*, and no run accounts for it") as no:

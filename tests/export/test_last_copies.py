@@ -12,7 +12,7 @@ from exports import messages_in
 from hypothesis import given
 from hypothesis import strategies as st
 from resets import drop_messages
-from scenes import Scene, remake
+from scenes import Scene, left_at, remake
 
 from zkgroup.errors import RefusedError, UnreachableError
 from zkgroup.export.checks.history import status
@@ -36,17 +36,6 @@ EARLIEST: dict[str, Any] = {"begin": "earliest"}
 REMEDY = "--settle keep leaves the files where they are; --settle withdraw --skip-lost gives these messages up"
 
 
-def left(scene: Scene, point: str = "published for good", **wish: Any) -> None:
-    """A decided run, as Ctrl-C leaves it."""
-
-    def stop(passed: str) -> None:
-        if passed == point:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        scene.told(passed=stop, **{**EARLIEST, **wish})
-
-
 def refused(scene: Scene, said: str) -> None:
     """Nothing is taken back, and the run may still be kept."""
     before = len(list(scene.out.rglob("*.*")))
@@ -61,7 +50,7 @@ def refused(scene: Scene, said: str) -> None:
 @pytest.mark.parametrize("point", ["decided", "published 1 of 2", "manifest filed"])
 def test_what_retention_took_is_not_taken_back(scene: Scene, point: str) -> None:
     """Wherever the files are by then: ``keep`` has them all."""
-    left(scene, point)
+    left_at(scene, point)
     drop_messages(scene.kafka, scene.first, 5)
     refused(scene, f"5 messages of {scene.first}: its log starts at 5.")
     scene.export(scene.group, settle="keep")
@@ -71,7 +60,7 @@ def test_what_retention_took_is_not_taken_back(scene: Scene, point: str) -> None
 
 def test_who_gives_it_up_is_told_what_and_the_next_export_records_it(scene: Scene) -> None:
     """``--skip-lost``: the files go, and where the run was to begin is not forgotten."""
-    left(scene)
+    left_at(scene)
     drop_messages(scene.kafka, scene.first, 5)
     lines: list[str] = []
     scene.export(scene.group, settle="withdraw", skip_lost=True, warn=lines.append)
@@ -89,9 +78,9 @@ def test_who_gives_it_up_is_told_what_and_the_next_export_records_it(scene: Scen
 def test_what_the_log_has_is_taken_back(scene: Scene) -> None:
     """Retention took what was there before the run, and files that are gone are no reason."""
     drop_messages(scene.kafka, scene.first, 3)
-    left(scene)
+    left_at(scene)
     scene.export(scene.group, settle="withdraw")
-    left(scene)
+    left_at(scene)
     drop_messages(scene.kafka, scene.first, 5)
     for file in [*scene.out.rglob("*.parquet"), *scene.out.rglob("*.tmp")]:
         file.unlink()
@@ -102,7 +91,7 @@ def test_what_the_log_has_is_taken_back(scene: Scene) -> None:
 @pytest.mark.parametrize("gone", [remake, lambda scene: delete_topic(scene.registry, scene.topic)])
 def test_of_a_topic_that_is_gone_nothing_is_taken_back(scene: Scene, gone: Callable[[Scene], None]) -> None:
     """The next export asks what is to become of the new log; taken back, it began with it as if nothing had been."""
-    left(scene)
+    left_at(scene)
     gone(scene)
     again = "made again" if gone is remake else ""
     refused(
@@ -126,14 +115,14 @@ def test_of_a_topic_that_is_gone_nothing_is_taken_back(scene: Scene, gone: Calla
 def test_a_backfill_is_looked_at_as_well(scene: Scene) -> None:
     """It moves no offset: all of it would be taken back."""
     scene.told(begin="latest")
-    left(scene, backfill=True)
+    left_at(scene, backfill=True)
     drop_messages(scene.kafka, scene.first, 10)
     refused(scene, f"10 messages of {scene.first}: its log starts at 10.")
 
 
 def test_nobody_tells(scene: Scene, short: ZooKeeperSettings, tmp_path: Path) -> None:
     """No broker answers: nothing is taken back unless that is said to be no matter."""
-    left(scene)
+    left_at(scene)
     silent = KafkaSettings("127.0.0.1:1", scene.kafka.properties)
 
     def withdraw(*, skip_lost: bool) -> list[str]:
@@ -211,7 +200,7 @@ def test_a_folder_from_before_the_run_is_told_of_as_what_it_is(scene: Scene, poi
     shutil.copytree(scene.out, tmp_path / "copy")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("zkgroup.export.runs.steps.ExportRun.abandon", lambda run, **_: False)
-        left(scene, point)
+        left_at(scene, point)
     shutil.rmtree(scene.out)
     (tmp_path / "copy").rename(scene.out)
     (row,) = status(scene.registry, scene.group, scene.lake)
@@ -247,7 +236,7 @@ def test_a_planned_run_of_a_topic_that_was_made_again_is_dropped(scene: Scene) -
     """--status advised to read its ranges again."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("zkgroup.export.runs.steps.ExportRun.abandon", lambda run, **_: False)
-        left(scene, "files written")
+        left_at(scene, "files written")
     remake(scene)
     (row,) = status(scene.registry, scene.group, scene.lake)
     assert row.advice == (

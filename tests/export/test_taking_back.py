@@ -13,7 +13,7 @@ from export_points import Paused, lose_session
 from exports import messages_in
 from members import connector
 from resets import drop_messages
-from scenes import Scene, remake
+from scenes import Scene, left_at, remake, stop
 
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.checks.history import history, status
@@ -30,25 +30,9 @@ from zkgroup.servers.registry import Registry
 POINTS = ["withdrawn", "settlement filed", "files taken back"]
 
 
-def stop(point: str) -> Callable[[str], None]:
-    """Ctrl-C at a point."""
-
-    def passed(found: str) -> None:
-        if found == point:
-            raise KeyboardInterrupt
-
-    return passed
-
-
-def left(scene: Scene, point: str = "published for good", **wish: Any) -> None:
-    """A decided run, as Ctrl-C leaves it."""
-    with pytest.raises(KeyboardInterrupt):
-        scene.told(passed=stop(point), **{**EARLIEST, **wish})
-
-
 def half_way(scene: Scene, point: str) -> None:
     """It is to be taken back, and that is stopped."""
-    left(scene)
+    left_at(scene)
     with pytest.raises(KeyboardInterrupt):
         scene.export(scene.group, settle="withdraw", passed=stop(point))
     (row,) = status(scene.registry, scene.group, scene.lake)
@@ -135,7 +119,7 @@ def test_what_is_left_of_it_may_be_adopted(scene: Scene) -> None:
 
 def test_a_note_that_cannot_be_kept_is_seen_before_anything_is_changed(scene: Scene) -> None:
     """A damaged ``begun.json``: the run stays decided."""
-    left(scene)
+    left_at(scene)
     note = scene.out / "_zkgroup" / scene.group / "begun.json"
     note.write_text("{")
     with pytest.raises(ZkgroupError, match=r"begun\.json"):
@@ -150,7 +134,7 @@ def test_one_that_stood_still_takes_nothing_more(
     scene: Scene, brief: Callable[..., Any], registry: Registry, cluster: Sandbox
 ) -> None:
     """Meanwhile somebody else has kept the run."""
-    left(scene)
+    left_at(scene)
     with Paused(lambda passed: brief(scene.group, settle="withdraw", passed=passed), "settlement filed") as first:
         lose_session(registry, cluster, scene.group)
         scene.export(scene.group, settle="keep")
@@ -164,7 +148,7 @@ def test_one_that_was_taken_back_before_ends_once_more(scene: Scene, more: int) 
     """ZooKeeper's data is of an earlier time, and a later run has the messages: in a file of the same name, or another.
     It advised to take that file away, or to withdraw, which was refused in turn."""
     path = znodes.export_state(scene.group)
-    left(scene)
+    left_at(scene)
     (node,) = scene.registry.read([Get(path)])
     assert isinstance(node, Node)
     scene.export(scene.group, settle="withdraw")
@@ -192,7 +176,7 @@ def test_one_that_was_taken_back_before_ends_once_more(scene: Scene, more: int) 
 
 def test_a_file_of_several_partitions_in_folders_of_hours(scene: Scene) -> None:
     """Of each partition it is said what is gone."""
-    left(scene, layout=LayoutWish(by=("hour",)))
+    left_at(scene, layout=LayoutWish(by=("hour",)))
     drop_messages(scene.kafka, scene.first, 5)
     drop_messages(scene.kafka, TopicPartition(scene.topic, 1), 2)
     said = f"5 messages of {scene.first}: its log starts at 5; 2 messages of {scene.topic}-1: its log starts at 2"
@@ -204,7 +188,7 @@ def test_a_file_of_several_partitions_in_folders_of_hours(scene: Scene) -> None:
 
 def test_a_folder_that_lacks_what_was_decided_is_told_of(scene: Scene) -> None:
     """A copy from before the decision, or files that somebody has removed: --status says what the command does."""
-    left(scene, "decided")
+    left_at(scene, "decided")
     (work,) = (path for path in (scene.out / "_zkgroup" / scene.group).glob("*/*") if path.is_dir())
     file = next(work.glob("*.tmp"))
     kept = file.read_bytes()
@@ -225,7 +209,7 @@ def test_a_folder_that_lacks_what_was_decided_is_told_of(scene: Scene) -> None:
 
 def test_keep_is_refused_beside_members(scene: Scene, cluster: Sandbox) -> None:
     """They have read, or will, from where the group stands: the same messages would be in two places."""
-    left(scene)
+    left_at(scene)
     with closing(connector(cluster.connect, scene.group, auto_commit_enable=False)) as member:
         member.streams({scene.topic: 1})
         with pytest.raises(RefusedError, match=f"cannot be committed: group {scene.group} is live") as no:
@@ -248,7 +232,7 @@ def test_one_that_stood_still_as_it_began_files_nothing(
     scene: Scene, brief: Callable[..., Any], registry: Registry, cluster: Sandbox, how: str
 ) -> None:
     """It overwrote how another process had ended the run, and called withdrawn what was kept."""
-    left(scene)
+    left_at(scene)
     with Paused(lambda passed: brief(scene.group, settle="withdraw", passed=passed), "withdrawn") as first:
         lose_session(registry, cluster, scene.group)
         scene.export(scene.group, settle=how)

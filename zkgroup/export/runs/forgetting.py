@@ -104,8 +104,9 @@ def _refuse_unknown(lake: Lake, folder: str, told: str, surroundings: Surroundin
 
 def _refuse_committed(run: UnderWay, manifest: Manifest, *, skip_lost: bool) -> None:
     """Raise as long as files are there that are not published, or are gone, and nobody has given them up."""
-    gone = [file.name for file in manifest.files if not is_there(run, file)]
-    if not gone or not all(is_published(run, file) for file in manifest.files if file.name not in gone):
+    open_files = [file for file in manifest.files if not is_published(run, file)]
+    gone = [file.name for file in open_files if not is_there(run, file)]
+    if not gone or len(gone) < len(open_files):
         raise RefusedError(
             f"the offsets of {run} are committed, and its files are in {run.lake.store.uri}: forgotten, their messages "
             "would be lost",

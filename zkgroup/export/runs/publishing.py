@@ -37,10 +37,15 @@ def publish(run: UnderWay, manifest: Manifest) -> None:
 def refuse_gone(run: UnderWay, manifest: Manifest) -> None:
     """Raise ``RefusedError`` where files of a run that was left are gone. The others are published first: so they are
     nobody's to tidy up, and can be adopted."""
-    gone = [file.name for file in manifest.files if not is_there(run, file)]
+    left: list[ManifestFile] = []
+    gone: list[str] = []
+    for file in manifest.files:
+        if is_there(run, file):
+            left.append(file)
+        else:
+            gone.append(file.name)
     if not gone:
         return
-    left = [file for file in manifest.files if file.name not in gone]
     for _ in run.lake.store.publish(_works(run, left)):
         pass
     run.lake.store.settle(file.name for file in left)

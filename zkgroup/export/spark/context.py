@@ -113,7 +113,7 @@ class SparkJobs:
         try:
             # No join: one that a signal interrupts takes the thread for ended from then on (seen with Python 3.11).
             while not self._started.wait(_POLL):
-                if failures.OTHER_RELEASE in self._log_text():
+                if is_cluster(self._master) and failures.OTHER_RELEASE in self._log_text():
                     raise failures.other_release(self._master, self._keep_log())
                 if time.monotonic() > deadline:
                     raise failures.silent_master(self._master, self._timeout, self._keep_log())
