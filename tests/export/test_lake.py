@@ -208,13 +208,13 @@ def test_garbage_is_what_nobody_decided(lake: Lake) -> None:
     lake.store.write(f"{folder}/plan.json", encode_plan(PLAN))
     lake.store.write(f"{folder}/attempt/x.tmp", b"x")
     assert has_garbage(lake, "g")
-    assert remove_garbage(lake, "g", "another") == 0
+    assert remove_garbage(lake, "g", "another", lambda *_: None) == 0
     lake.store.write(f"{folder}/manifest.json", encode_manifest(MANIFEST))
     half = lake.folder("g", "00000002-aaaaaaaa")
     lake.store.write(f"{half}/attempt/y.tmp", b"half")
     assert has_garbage(lake, "g")
-    assert remove_garbage(lake, "g", "c") == 1
-    assert remove_garbage(lake, "g", "c") == 0
+    assert remove_garbage(lake, "g", "c", lambda *_: None) == 1
+    assert remove_garbage(lake, "g", "c", lambda *_: None) == 0
     assert lake.store.names(folder) == ["manifest.json", "plan.json"]
     assert not has_garbage(lake, "g")
 

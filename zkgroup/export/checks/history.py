@@ -10,6 +10,7 @@ from typing import Literal
 from zkgroup.errors import MalformedZnodeError, RefusedError, ZkgroupError
 from zkgroup.export.lake.holdings import is_taken_back
 from zkgroup.export.lake.lake import Lake
+from zkgroup.export.lake.leftovers import written
 from zkgroup.export.model.accounting import total
 from zkgroup.export.model.documents import decode_pointer
 from zkgroup.export.model.encoding import DamagedDocumentError
@@ -219,6 +220,11 @@ def _in_the_way(registry: Registry, group: str, pointer: Pointer, lake: Lake | N
     look, topics = ExportGroup(registry, group, lambda _: None), planned[0].topics
     remade = [name for name, now in look.identities(topics).items() if not topics[name].same(now)]
     if manifest is None:
+        if written(lake, group, pointer.run, pointer.plan) is not None:
+            keeps = "--settle keep publishes what it has written"
+            if not remade:
+                return f"{_ADVICE['planned']}; {keeps}"
+            return f"topic {remade[0]} was made again since: {keeps}, --settle withdraw --skip-lost gives it up"
         again = "run the same command again, which drops it, and then once more"
         return f"topic {remade[0]} was made again since: {again}" if remade else ""
     moved = ExportClaim(registry, group, pointer.attempt, lambda _: None).conflicts(manifest.parts)

@@ -3,13 +3,13 @@ that is over: of an object store a request for each would take minutes after som
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from zkgroup.errors import ZkgroupError
 from zkgroup.export.lake.begun import remember
 from zkgroup.export.lake.lake import MANIFEST, PLAN, SETTLED, Lake
 from zkgroup.export.model.encoding import DamagedDocumentError
-from zkgroup.export.model.rundata import RunPlan
+from zkgroup.export.model.rundata import Manifest, RunPlan
 
 
 def undecided(lake: Lake, own: str) -> Iterator[tuple[RunPlan, str]]:
@@ -34,28 +34,67 @@ def has_garbage(lake: Lake, group: str) -> bool:
     return MANIFEST not in names or bool(names - {PLAN, MANIFEST, SETTLED})
 
 
-def remove_garbage(lake: Lake, group: str, cluster: str) -> int:
-    """Remove runs of a group that were never decided, and attempts that are over; how many there were.
+def killed(
+    lake: Lake, group: str, cluster: str, kept: Mapping[str, set[str]] | None = None
+) -> dict[str, tuple[RunPlan, str] | None]:
+    """A group's runs that were never decided, the oldest first, with their plans and the hashes of these.
 
-    Only under the group's lock. ``cluster``: another cluster may have a group of this name, and a lock of its own.
+    ``cluster``: another cluster may have a group of this name, and a lock of its own. ``kept``: what lies in their
+    folders, where that is known.
     """
-    removed = 0
+    found: dict[str, tuple[RunPlan, str] | None] = {}
+    for run, names in (lake.documents(group) if kept is None else kept).items():
+        if MANIFEST in names:
+            continue
+        try:
+            plan = lake.plan(group, run)
+        except DamagedDocumentError:
+            plan = None  # half of a plan, from before plans were written at once: nobody can go on with it
+        if plan is None or plan[0].cluster == cluster:
+            found[run] = plan
+    return found
+
+
+def written(lake: Lake, group: str, run: str, plan: str) -> tuple[Manifest, str] | None:
+    """Of a run that was not decided the manifest that an attempt has filed, and its hash; of several the latest. None
+    where no attempt has, or no file of it is there. ``plan``: the hash of the run's."""
+    store, folder = lake.store, lake.folder(group, run)
+    names = set(store.names(folder))
+    if MANIFEST in names:  # it counts already, and all of its files are published
+        return None
+    found: list[tuple[Manifest, str]] = []
+    for attempt in names - {PLAN, SETTLED}:
+        try:
+            one = lake.manifest(group, run, attempt)
+        except DamagedDocumentError:
+            continue
+        if one is not None and one[0].plan == plan:
+            found.append(one)
+    found.sort(key=lambda one: one[0].decided, reverse=True)
+    for manifest, hashed in found:
+        for file in manifest.files:
+            if store.size(f"{folder}/{file.work}") is not None or store.size(file.name) == file.bytes:
+                return manifest, hashed
+    return None
+
+
+def remove_garbage(lake: Lake, group: str, cluster: str, look: Callable[[RunPlan, str], None]) -> int:
+    """Remove runs of a group that were ``killed``, and attempts that are over; how many there were.
+
+    Only under the group's lock. ``look`` raises where the run of a plan may not go: then none does.
+    """
     kept = lake.documents(group)
+    gone = killed(lake, group, cluster, kept)
+    for found in gone.values():
+        if found is not None:
+            look(*found)
+    for run, found in gone.items():
+        if found is not None:
+            remember(lake, found[0])
+        lake.store.remove(lake.folder(group, run))
     newest = next(reversed(kept), None)
-    for run, names in kept.items():
-        folder = lake.folder(group, run)
-        if MANIFEST not in names:
-            try:
-                plan = lake.plan(group, run)
-            except DamagedDocumentError:
-                plan = None  # half of a plan, from before plans were written at once: nobody can go on with it
-            if plan is not None:
-                if plan[0].cluster != cluster:
-                    continue
-                remember(lake, plan[0])
-            lake.store.remove(folder)
-            removed += 1
-        elif run == newest:  # of which a folder without a file is left behind, too
-            for name in set(lake.store.names(folder)) - {PLAN, MANIFEST, SETTLED}:
-                lake.store.remove(f"{folder}/{name}")
-    return removed
+    if newest is not None and MANIFEST in kept[newest]:  # of which a folder without a file is left behind, too
+        folder = lake.folder(group, newest)
+        for name in set(lake.store.names(folder)) - {PLAN, MANIFEST, SETTLED}:
+            lake.store.remove(f"{folder}/{name}")
+    return len(gone)

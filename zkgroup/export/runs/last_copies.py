@@ -15,9 +15,16 @@ from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.logs import LogRange, log_offsets
 from zkgroup.words import counted, listed
 
-#: What is to become of a run, in words.
-_WORDS: Final[Mapping[str, str]] = {"withdraw": "taken back", "forget": "forgotten"}
+#: How a run may end that its files do not outlive. ``drop``: it was not decided, as far as ZooKeeper knows.
+End = Literal["withdraw", "forget", "drop"]
+#: What becomes of it then, and what gives its messages up.
+_WORDS: Final[Mapping[End, tuple[str, str]]] = {
+    "withdraw": ("taken back", "--settle withdraw --skip-lost"),
+    "forget": ("forgotten", "--settle forget --skip-lost"),
+    "drop": ("dropped", "--skip-lost"),
+}
 _KEEP: Final = "--settle keep leaves the files where they are"
+_DECIDE: Final = "--settle keep publishes what it has written"
 #: Of a run that has ended before, and lacks files.
 ENDED_BEFORE: Final = (
     "--settle forget ends it; then --on-disagreement lake goes on where the exports end, and --verify names the "
@@ -60,14 +67,15 @@ def refuse_last_copies(
     run: UnderWay,
     manifest: Manifest,
     ended: Set[TopicPartition],
-    how: Literal["withdraw", "forget"],
+    how: End,
     *,
     skip_lost: bool,
 ) -> None:
     """Raise ``RefusedError`` where files of partitions that are to be ``ended`` hold messages that no log has any more,
-    ``UnreachableError`` where nobody tells. With ``skip_lost`` this is only said. Of a run that is to be forgotten only
-    files that are not published count: these go with its folder."""
-    plan, warn, what = run.plan, run.surroundings.warn, _WORDS[how]
+    ``UnreachableError`` where nobody tells. With ``skip_lost`` this is only said. Only a run that is taken back loses
+    what is published; of others the files go that are not."""
+    plan, warn = run.plan, run.surroundings.warn
+    what, gives_up = _WORDS[how]
     files = [file for file in manifest.files if how == "withdraw" or not is_published(run, file)]
     if not files:
         return
@@ -81,8 +89,8 @@ def refuse_last_copies(
             raise UnreachableError(
                 f"{run} is not {what}, as nobody tells whether the logs still have what its files hold: "
                 f"{error.message}",
-                f"try again when the brokers answer; {_way_back(run, manifest)}; "
-                f"--settle {how} --skip-lost gives up what may be lost",
+                f"try again when the brokers answer; {_way_back(run, manifest, how)}; "
+                f"{gives_up} gives up what may be lost",
             ) from None
         warn(f"{run} is {what}, and what that loses nobody tells: {error.message}")
         return
@@ -91,15 +99,18 @@ def refuse_last_copies(
         return
     text = listed(words_on(found), "; ", most=3)
     if not skip_lost:
+        lost = "is not decided, and holds" if how == "drop" else f"is not {what}: its files hold"
         raise RefusedError(
-            f"{run} is not {what}: its files hold what no log has any more ({text})",
-            f"{_way_back(run, manifest)}; --settle {how} --skip-lost gives these messages up",
+            f"{run} {lost} what no log has any more ({text})",
+            f"{_way_back(run, manifest, how)}; {gives_up} gives these messages up",
         )
     warn(f"with {run} messages are given up that no log has any more: {text}")
 
 
-def _way_back(run: UnderWay, manifest: Manifest) -> str:
-    return _KEEP if all(is_there(run, file) for file in manifest.files) else _ADOPT
+def _way_back(run: UnderWay, manifest: Manifest, how: End) -> str:
+    if not all(is_there(run, file) for file in manifest.files):
+        return _ADOPT
+    return _DECIDE if how == "drop" else _KEEP
 
 
 def open_partitions(run: UnderWay, manifest: Manifest) -> set[TopicPartition]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -20,10 +20,10 @@ from zkgroup.errors import NotFoundError, RefusedError, UsageError
 from zkgroup.export.lake.book import Book
 from zkgroup.export.lake.clusters import refuse_other_cluster
 from zkgroup.export.lake.lake import Lake
-from zkgroup.export.lake.leftovers import has_garbage, remove_garbage
+from zkgroup.export.lake.leftovers import has_garbage, killed, remove_garbage
 from zkgroup.export.model.documents import decode_pointer
 from zkgroup.export.model.layout import parse_compression
-from zkgroup.export.model.rundata import Pointer
+from zkgroup.export.model.rundata import Pointer, RunPlan
 from zkgroup.export.model.words import ExportPlan
 from zkgroup.export.planning.beginnings import NoOffsetError
 from zkgroup.export.planning.bounds import refuse_backwards
@@ -33,6 +33,7 @@ from zkgroup.export.planning.passing_over import fewer_again, passed_over, words
 from zkgroup.export.planning.request import DEFAULT_TARGET_BYTES, ExportRequest, Settle
 from zkgroup.export.runs.claim import ExportClaim
 from zkgroup.export.runs.forgetting import forget
+from zkgroup.export.runs.late import is_written, refuse_dropping
 from zkgroup.export.runs.planner import Planner
 from zkgroup.export.runs.steps import ExportRun
 from zkgroup.export.runs.summaries import PartitionSummary, summaries_of
@@ -135,6 +136,10 @@ class _Export:
                 if request.join is None:
                     raise
                 self._require_spark()  # what the others have read they commit as they give it up
+            except RefusedError:
+                if not has_garbage(self._lake, request.group):
+                    raise
+                # Under the lock it is looked at first: it may have what is missed.
             else:
                 if not self._planner.has_work(plan) and not has_garbage(self._lake, request.group):
                     self._planner.tell(words_on(plan))
@@ -149,12 +154,16 @@ class _Export:
                 return self._settle(claim, request.settle)
             if request.adopt:
                 return self._adopt(claim, pointer, attempt)
+            if pointer is not None and pointer.state == "planned":
+                self._refuse_dropping(ExportRun.found(claim, self._lake, pointer, self._with))
             if request.join is not None and (pointer is None or pointer.state == "planned"):
                 self._join(stack, claim.registry, request.join)
             if pointer is not None:
                 return self._finish(ExportRun.found(claim, self._lake, pointer, self._with), pointer.state)
-            cluster = claim.persist(lambda: ExportGroup(claim.registry, request.group, self._warn).cluster())
-            if removed := remove_garbage(self._lake, request.group, cluster):
+            cluster = self._cluster(claim)
+            if removed := remove_garbage(
+                self._lake, request.group, cluster, lambda *found: self._refuse_dropping(self._killed(claim, *found))
+            ):
                 log.info("removed what %d killed exports left in %s", removed, self._lake.store.uri)
             plan, run_plan = claim.persist(
                 lambda: self._planner.plan(claim.registry, cluster, self._with.member), asks_brokers=True
@@ -204,12 +213,18 @@ class _Export:
 
     def _settle(self, claim: ExportClaim, how: Settle) -> list[PartitionSummary]:
         pointer, _ = claim.persist(claim.pointer)
-        if pointer is None:
-            raise NotFoundError(f"no export of group {self._request.group} is unfinished", "there is nothing to settle")
+        nothing = NotFoundError(f"no export of group {self._request.group} is unfinished", "there is nothing to settle")
         if how == "forget":
+            if pointer is None:
+                raise nothing
             forget(claim, self._lake, pointer, self._with, skip_lost=self._request.skip_lost)
             return []
-        run = ExportRun.found(claim, self._lake, pointer, self._with)
+        if pointer is not None:
+            run = ExportRun.found(claim, self._lake, pointer, self._with)
+        elif left := [run for run in self._left(claim) if is_written(run)]:
+            run = left[0]
+        else:
+            raise nothing
         manifest = run.settle(how, skip_lost=self._request.skip_lost)
         return [] if manifest is None or how == "withdraw" else summaries_of(None, manifest)
 
@@ -223,6 +238,8 @@ class _Export:
                 "finish it first: run its command again, or end it with --settle (forget, if its folder is lost); "
                 "--status tells of it",
             )
+        for run in self._left(claim):  # an adoption would be a later run: it could not be kept any more
+            self._refuse_dropping(run)
         here = claim.persist(lambda: ExportGroup(claim.registry, request.group, self._warn).clusters())
         refuse_other_cluster(self._lake, request.group, here, (), Book(self._lake, request.group), adopts=True)
         made = adopt(
@@ -230,6 +247,21 @@ class _Export:
         )
         self._with.passed("adopted")
         return [row for manifest in made for row in summaries_of(None, manifest)]
+
+    def _left(self, claim: ExportClaim) -> Iterator[ExportRun]:
+        """The group's runs that were not decided, and of which ZooKeeper knows nothing."""
+        for found in killed(self._lake, self._request.group, self._cluster(claim)).values():
+            if found is not None:
+                yield self._killed(claim, *found)
+
+    def _killed(self, claim: ExportClaim, plan: RunPlan, hashed: str) -> ExportRun:
+        return ExportRun.killed(claim, self._lake, plan, hashed, self._with)
+
+    def _refuse_dropping(self, run: ExportRun) -> None:
+        refuse_dropping(run, skip_lost=self._request.skip_lost)
+
+    def _cluster(self, claim: ExportClaim) -> str:
+        return claim.persist(lambda: ExportGroup(claim.registry, self._request.group, self._warn).cluster())
 
     def _join(self, stack: ExitStack, registry: Registry, config: ConsumerConfig) -> None:
         from zkgroup.export.runs.membership import Membership

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
 
-from zkgroup.errors import RefusedError, ZkgroupError
+from zkgroup.errors import ZkgroupError
 from zkgroup.export.lake.begun import carried_out, read_begun, remember
 from zkgroup.export.lake.coverage import extended
 from zkgroup.export.lake.lake import MANIFEST, SETTLED
@@ -22,7 +22,6 @@ from zkgroup.export.runs.last_copies import (
     refuse_last_copies,
 )
 from zkgroup.export.runs.publishing import publish, refuse_gone
-from zkgroup.export.runs.refusals import Live
 from zkgroup.export.runs.under_way import UnderWay
 from zkgroup.protocol.names import TopicPartition
 
@@ -31,11 +30,7 @@ def keep(run: UnderWay, manifest: Manifest) -> None:
     """decided → (none): publish a run; offsets that somebody else moved stay as they are, all others are committed.
     One that was being taken back is kept as long as none of its files is gone. Raises ``RefusedError`` where one is, or
     the group has members."""
-    if run.plan.kind == "export":
-        try:
-            run.claim.persist(run.refuse_if_live)
-        except Live as error:
-            raise RefusedError(f"{run} cannot be committed: {error.message}", error.again) from None
+    run.refuse_beside_members()
     if run.is_taken_back():
         refuse_gone(run, manifest)
         run.lake.store.unpublish(f"{run.folder}/{SETTLED}")  # before the pointer: what is decided is not settled so

@@ -21,6 +21,7 @@ from zkgroup.export.planning.plan import in_no_file
 from zkgroup.export.runs.assembling import Written
 from zkgroup.export.runs.claim import ExportClaim
 from zkgroup.export.runs.deciding import decide
+from zkgroup.export.runs.late import decide_late, refuse_dropping
 from zkgroup.export.runs.neighbours import binding_layout, give_way, refuse_layout
 from zkgroup.export.runs.publishing import publish, refuse_beside
 from zkgroup.export.runs.refusals import NOT_AS_DECIDED, REPLACED, Live, Moved, Remade
@@ -36,7 +37,12 @@ class ExportRun(UnderWay):
     @classmethod
     def planned(cls, claim: ExportClaim, lake: Lake, plan: RunPlan, surroundings: Surroundings) -> Self:
         """A run that is about to begin."""
-        pointer = Pointer("planned", plan.run, lake.store.uri, digest(encode_plan(plan)), claim.attempt)
+        return cls.killed(claim, lake, plan, digest(encode_plan(plan)), surroundings)
+
+    @classmethod
+    def killed(cls, claim: ExportClaim, lake: Lake, plan: RunPlan, hashed: str, surroundings: Surroundings) -> Self:
+        """A run that ZooKeeper knows nothing of."""
+        pointer = Pointer("planned", plan.run, lake.store.uri, hashed, claim.attempt)
         return cls(claim, lake, plan, pointer, surroundings)
 
     @classmethod
@@ -251,16 +257,14 @@ class ExportRun(UnderWay):
     def settle(self, how: Literal["keep", "withdraw"], *, skip_lost: bool = False) -> Manifest | None:
         """End a run that cannot be committed. ``keep``: its files stay, offsets that somebody else moved stay, too.
         ``withdraw``: files of what is not committed go, with ``skip_lost`` also where no log has their messages any
-        more. None where it had not been decided: then nothing is left. Raises ``RefusedError`` where it is too late for
-        the one or the other."""
+        more. None where it had not been decided, and is dropped: then nothing is left. Raises ``RefusedError`` where it
+        is too late for the one or the other, or too early to be kept."""
         if self.pointer.state == "planned":
-            if how == "keep":
-                raise RefusedError(
-                    f"{self} is not decided: there are no files to keep",
-                    "the same command without --settle goes on with it, --settle withdraw gives it up",
-                )
-            self.abandon()
-            return None
+            if how == "withdraw":
+                refuse_dropping(self, skip_lost=skip_lost)
+                self.abandon()
+                return None
+            decide_late(self)
         manifest = self._decided()
         if self.pointer.state == "committed":
             if how == "withdraw":

@@ -50,6 +50,14 @@ class UnderWay:
         except RefusedError as error:
             raise Live(error.message, error.remedy) from None
 
+    def refuse_beside_members(self) -> None:
+        """Raise ``RefusedError`` where a run that is to be kept would move the offsets of a group that has members."""
+        if self.plan.kind == "export":
+            try:
+                self.claim.persist(self.refuse_if_live)
+            except Live as error:
+                raise RefusedError(f"{self} cannot be committed: {error.message}", error.again) from None
+
     def refuse_if_changed(self) -> None:
         """Raise where members came, an offset that is to move was touched, or a topic is not the planned one."""
         self.claim.persist(self._look)

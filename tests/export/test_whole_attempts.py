@@ -1,0 +1,275 @@
+"""Runs that were written to the end, and of which ZooKeeper does not know any more that they were decided: its data was
+restored from before that, or they were forgotten while their folder was away. Their files may be the only copy, and
+are no rubbish. Real servers."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from begun import EARLIEST
+from exports import messages_in
+from members import connector
+from resets import drop_messages
+from scenes import Scene, left_at, remake, stop, up_to
+
+from zkgroup.errors import NotFoundError, RefusedError, UnreachableError
+from zkgroup.export.checks.history import history, status
+from zkgroup.export.checks.verify import verify
+from zkgroup.export.model.words import Policies
+from zkgroup.export.planning.request import ExportRequest
+from zkgroup.export.runs.run import run_export
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import Get, Node, SetData
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
+from zkgroup.servers.zookeeper import ZooKeeperSettings
+
+ADVICE = "--settle keep publishes what it has written; --skip-lost gives these messages up"
+GOES_ON = Policies(expired="earliest")
+
+
+def rolled_back(scene: Scene, to: str, point: str = "decided", **wish: Any) -> None:
+    """A run that was left at ``point``, and ZooKeeper's data is of before its decision: its pointer is ``planned``
+    still, or is ``gone``."""
+    path = znodes.export_state(scene.group)
+    planned: list[bytes] = []
+
+    def passed(found: str) -> None:
+        if found == "checked":
+            (node,) = scene.registry.read([Get(path)])
+            assert isinstance(node, Node)
+            planned.append(node.data)
+        stop(point)(found)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("zkgroup.export.runs.steps.ExportRun.abandon", lambda run, **_: False)  # as SIGKILL does
+        with pytest.raises(KeyboardInterrupt):
+            scene.told(passed=passed, **{**EARLIEST, **wish})
+    scene.registry.write(SetData(path, planned[0] if to == "planned" else b"", -1))
+
+
+def works(scene: Scene) -> int:
+    """Files that are not published."""
+    return len(list(scene.out.rglob("*.tmp")))
+
+
+def refused(scene: Scene, said: str, advice: str = ADVICE, **wish: Any) -> None:
+    before = len(list(scene.out.rglob("*.*")))
+    with pytest.raises(RefusedError, match=f"is not decided, and holds what no log has any more .{said}") as no:
+        scene.export(scene.group, *(() if "settle" in wish else (scene.topic,)), **wish)
+    assert no.value.remedy == advice
+    assert len(list(scene.out.rglob("*.*"))) == before
+
+
+def is_kept(scene: Scene, count: int = 20) -> None:
+    assert len(messages_in(scene.out)) == count
+    assert works(scene) == 0
+    assert [row.problem for row in verify(scene.lake) if row.problem] == []
+    assert [row.state for row in history(scene.lake)][-1] == "kept"
+    assert status(scene.registry, scene.group, scene.lake) == []
+    scene.told()
+    assert len(messages_in(scene.out)) == count
+
+
+@pytest.mark.parametrize("to", ["planned", "gone"])
+@pytest.mark.parametrize("point", ["manifest written", "decided", "published 1 of 2"])
+def test_the_last_copies_are_no_rubbish(scene: Scene, to: str, point: str) -> None:
+    """They went with the next export, or with ``withdraw``, and were told of as expired afterwards."""
+    rolled_back(scene, to, point)
+    drop_messages(scene.kafka, scene.first, 5)
+    drop_messages(scene.kafka, TopicPartition(scene.topic, 1), 5)
+    said = "5 messages of " if point == "published 1 of 2" else f"5 messages of {scene.first}: its log starts at 5; 5 "
+    for wish in (EARLIEST, {**EARLIEST, "policies": GOES_ON}, {"settle": "withdraw"}, {"backfill": True, **EARLIEST}):
+        if "backfill" not in wish or to == "gone":
+            refused(scene, said, **wish)
+    scene.export(scene.group, settle="keep")
+    is_kept(scene)
+
+
+@pytest.mark.parametrize("to", ["planned", "gone"])
+@pytest.mark.parametrize("how", [{"settle": "withdraw"}, EARLIEST])
+def test_who_gives_them_up_is_told_so(scene: Scene, to: str, how: dict[str, Any]) -> None:
+    rolled_back(scene, to)
+    drop_messages(scene.kafka, scene.first, 5)
+    lines: list[str] = []
+    scene.export(scene.group, *(() if "settle" in how else (scene.topic,)), skip_lost=True, warn=lines.append, **how)
+    (line,) = [line for line in lines if "are given up" in line]
+    assert line.endswith(f"that no log has any more: 5 messages of {scene.first}: its log starts at 5")
+    if "settle" in how:
+        assert (works(scene), messages_in(scene.out)) == (0, [])
+        with pytest.raises(RefusedError, match="was to begin at 0, its log starts at 5: 5 offsets are lost"):
+            scene.told(**EARLIEST)
+        scene.told(skip_lost=True, **EARLIEST)
+    assert len(messages_in(scene.out)) == 15
+    (row,) = [row for row in verify(scene.lake) if row.partition == 0]
+    assert (row.problem, row.rows, row.end) == (None, 5, 10)
+
+
+@pytest.mark.parametrize("to", ["planned", "gone"])
+def test_what_the_logs_have_is_read_again(scene: Scene, to: str) -> None:
+    """As ever, and nothing is asked; what retention took before the run is no reason."""
+    drop_messages(scene.kafka, scene.first, 3)
+    rolled_back(scene, to)
+    scene.told(**EARLIEST)
+    assert (len(messages_in(scene.out)), works(scene)) == (17, 0)
+
+
+@pytest.mark.parametrize("to", ["planned", "gone"])
+def test_they_may_be_kept_all_the_same(scene: Scene, to: str) -> None:
+    rolled_back(scene, to)
+    rows = scene.export(scene.group, settle="keep")
+    assert [(row.partition, row.rows) for row in rows] == [(0, 10), (1, 10)]
+    is_kept(scene)
+
+
+def test_behind_earlier_exports(scene: Scene) -> None:
+    """The newest that was decided stays what it is."""
+    up_to(scene, 5)
+    scene.fill(scene.topic, 10, 2)
+    rolled_back(scene, "gone", begin=None)
+    drop_messages(scene.kafka, scene.first, 8)
+    refused(scene, f"3 messages of {scene.first}: its log starts at 8", begin=None)
+    scene.export(scene.group, settle="keep")
+    is_kept(scene, 30)
+
+
+def test_one_that_was_forgotten_while_its_folder_was_away(scene: Scene, tmp_path: Path) -> None:
+    left_at(scene, "decided")
+    scene.out.rename(tmp_path / "away")
+    scene.export(scene.group, settle="forget", skip_lost=True)
+    (tmp_path / "away").rename(scene.out)
+    drop_messages(scene.kafka, scene.first, 5)
+    refused(scene, f"5 messages of {scene.first}", **EARLIEST)
+    scene.export(scene.group, settle="keep")
+    is_kept(scene)
+
+
+@pytest.mark.parametrize("point", ["plan in place", "decided", "published 1 of 2", "settlement filed"])
+def test_keeping_them_may_be_stopped(scene: Scene, point: str) -> None:
+    """And is gone on with."""
+    rolled_back(scene, "gone")
+    drop_messages(scene.kafka, scene.first, 5)
+    with pytest.raises(KeyboardInterrupt):
+        scene.export(scene.group, settle="keep", passed=stop(point))
+    if point == "plan in place":
+        refused(scene, f"5 messages of {scene.first}", **EARLIEST)
+    scene.export(scene.group, settle="keep")
+    is_kept(scene)
+
+
+def test_of_a_topic_that_was_made_again(scene: Scene) -> None:
+    rolled_back(scene, "gone")
+    remake(scene)
+    refused(scene, f"10 messages of {scene.first}: the topic was deleted and made again", **EARLIEST)
+    scene.export(scene.group, settle="keep")
+    assert len(messages_in(scene.out)) == 20
+    with pytest.raises(RefusedError, match="made again"):
+        scene.told(**EARLIEST)
+
+
+def test_offsets_that_were_moved_meanwhile_stay(scene: Scene) -> None:
+    rolled_back(scene, "gone")
+    drop_messages(scene.kafka, scene.first, 5)
+    scene.commit(scene.group, {scene.first: 7})
+    scene.export(scene.group, settle="keep")
+    assert len(messages_in(scene.out)) == 20
+    with pytest.raises(RefusedError, match="7"):
+        scene.told(**EARLIEST)
+    scene.told(policies=Policies(disagreement="lake"))
+    assert len(messages_in(scene.out)) == 20
+
+
+def test_not_beside_members(scene: Scene, cluster: Sandbox) -> None:
+    """And nothing is under way then that was not before."""
+    rolled_back(scene, "gone")
+    with closing(connector(cluster.connect, scene.group, auto_commit_enable=False)) as member:
+        member.streams({scene.topic: 1})
+        with pytest.raises(RefusedError, match=f"cannot be committed: group {scene.group} is live"):
+            scene.export(scene.group, settle="keep")
+    assert status(scene.registry, scene.group, scene.lake) == []
+    scene.export(scene.group, settle="keep")
+    is_kept(scene)
+
+
+def test_nobody_tells(scene: Scene, short: ZooKeeperSettings, tmp_path: Path) -> None:
+    """No broker answers."""
+    rolled_back(scene, "planned")
+    silent = KafkaSettings("127.0.0.1:1", scene.kafka.properties)
+    with Registry(short, 3.0) as registry:
+        request = ExportRequest(scene.group, root=tmp_path / "out", settle="withdraw")
+        with pytest.raises(UnreachableError, match="nobody tells whether the logs still have what its files hold"):
+            run_export(request, registry, lambda: silent)
+    assert works(scene) == 2
+
+
+@pytest.mark.parametrize("to", ["planned", "gone"])
+def test_with_a_file_gone_it_ends_as_one_that_was_decided(scene: Scene, to: str) -> None:
+    """What is left is published, and may be adopted."""
+    rolled_back(scene, to)
+    next(scene.out.rglob("*.tmp")).unlink()
+    for number in range(2):
+        drop_messages(scene.kafka, TopicPartition(scene.topic, number), 5)
+    advice = (
+        "--settle keep publishes those of its files that are left, then --settle forget and --adopt enter them; "
+        "--skip-lost gives these messages up"
+    )
+    refused(scene, "5 messages of", advice, **EARLIEST)
+    with pytest.raises(RefusedError, match=r"lacks 1 file that it has written .*; 1 is published"):
+        scene.export(scene.group, settle="keep")
+    scene.export(scene.group, settle="forget")
+    scene.export(scene.group, adopt=True)
+    assert len(messages_in(scene.out)) == 10
+
+
+def test_where_another_has_the_messages_nothing_is_decided(scene: Scene) -> None:
+    """A file of somebody else's: it is told of while the run may still be dropped."""
+    rolled_back(scene, "gone")
+    target = scene.out / f"topic={scene.topic}/partition=0/0-4.parquet"
+    target.parent.mkdir(parents=True)
+    target.write_bytes(next(scene.out.rglob("*.tmp")).read_bytes())
+    with pytest.raises(RefusedError, match="already holds offsets 0 to "):
+        scene.export(scene.group, settle="keep")
+    assert status(scene.registry, scene.group, scene.lake) == []
+
+
+def test_files_are_not_adopted_beside_them(scene: Scene) -> None:
+    """A later run of the group, and it could not be kept."""
+    rolled_back(scene, "gone", "published 1 of 2")
+    for number in range(2):
+        drop_messages(scene.kafka, TopicPartition(scene.topic, number), 5)
+    with pytest.raises(RefusedError, match="is not decided, and holds what no log has any more"):
+        scene.export(scene.group, adopt=True)
+    scene.export(scene.group, settle="keep")
+    is_kept(scene)
+
+
+def test_where_there_is_nothing_there_is_nothing_to_settle(scene: Scene) -> None:
+    for how in ("keep", "withdraw"):
+        with pytest.raises(NotFoundError, match=r"no export of group .* is unfinished"):
+            scene.export(scene.group, settle=how)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("zkgroup.export.runs.steps.ExportRun.abandon", lambda run, **_: False)
+        left_at(scene, "files written")
+    with pytest.raises(RefusedError, match="is not decided: there are no files to keep"):
+        scene.export(scene.group, settle="keep")
+    scene.registry.write(SetData(znodes.export_state(scene.group), b"", -1))
+    with pytest.raises(NotFoundError, match=r"no export of group .* is unfinished"):
+        scene.export(scene.group, settle="keep")
+    scene.told(**EARLIEST)
+    assert (len(messages_in(scene.out)), works(scene)) == (20, 0)
+
+
+def test_status_names_the_way(scene: Scene) -> None:
+    rolled_back(scene, "planned")
+    (row,) = status(scene.registry, scene.group, scene.lake)
+    assert row.step == "planned"
+    assert row.advice.startswith("run the same command again: it reads the planned ranges again")
+    assert row.advice.endswith("; or --settle withdraw; --settle keep publishes what it has written")
+    remake(scene)
+    (row,) = status(scene.registry, scene.group, scene.lake)
+    assert row.advice.startswith(f"topic {scene.topic} was made again since: --settle keep publishes what it has")
