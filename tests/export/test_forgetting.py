@@ -151,3 +151,26 @@ def test_what_a_forgotten_run_has_published_is_not_called_lost(scene: Scene) -> 
     with pytest.raises(RefusedError, match=r"already holds offsets 0 to 9 of .*, and no run accounts for it") as no:
         scene.told(policies=Policies(no_offset="earliest"))
     assert "--adopt" in str(no.value.remedy)
+
+
+@pytest.mark.parametrize("backfill", [False, True])
+def test_what_stays_among_the_exports_is_told_of_as_what_it_means(scene: Scene, backfill: bool) -> None:
+    """A backfill moves no group: none stands behind it."""
+    if backfill:
+        scene.told(begin="latest")
+    left_at(scene, "manifest filed", backfill=backfill)
+    lines: list[str] = []
+    scene.export(scene.group, settle="forget", warn=lines.append)
+    (line,) = lines
+    assert ("stays among the exports in" in line, "--on-disagreement lake" in line) == (True, not backfill)
+    scene.told(**({} if backfill else {"policies": Policies(disagreement="lake")}))
+    assert len(messages_in(scene.out)) == 20
+
+
+def test_a_plan_that_is_another_one_tells_nothing(scene: Scene) -> None:
+    """Somebody has put another one in its place."""
+    left_at(scene, "decided")
+    (path,) = scene.out.rglob("plan.json")
+    path.write_bytes(path.read_bytes() + b"\n")
+    with pytest.raises(RefusedError, match=r"is not forgotten: there are 2 files below .*, and its plan or its manif"):
+        scene.export(scene.group, settle="forget")

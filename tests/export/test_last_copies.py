@@ -245,3 +245,20 @@ def test_a_planned_run_of_a_topic_that_was_made_again_is_dropped(scene: Scene) -
     with pytest.raises(RefusedError, match="was deleted and made again"):
         scene.told(**EARLIEST)
     assert scene.told(**EARLIEST)[1] == [0, 1]
+
+
+def test_a_file_of_somebody_else_beside_a_last_copy_is_no_circle(scene: Scene) -> None:
+    """``withdraw`` advised to keep the run, ``keep`` and the plain command to withdraw it."""
+    left_at(scene, "decided")
+    foreign = scene.out / f"topic={scene.topic}/partition=0/0-4.parquet"
+    foreign.parent.mkdir(parents=True)
+    shutil.copy(next(scene.out.rglob("*.tmp")), foreign)
+    drop_messages(scene.kafka, scene.first, 5)
+    with pytest.raises(RefusedError, match=r"is decided and cannot be published: .* already holds offsets 0 to"):
+        scene.export(scene.group, settle="keep")
+    with pytest.raises(RefusedError, match=f"5 messages of {scene.first}: its log starts at 5") as no:
+        scene.export(scene.group, settle="withdraw")
+    assert str(no.value.remedy).startswith(f"first move away what is in its way ({foreign} already holds offsets 0 to")
+    foreign.unlink()
+    scene.export(scene.group, settle="keep")
+    assert len(messages_in(scene.out)) == 20

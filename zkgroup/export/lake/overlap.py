@@ -10,6 +10,7 @@ from zkgroup.export.lake.holdings import offsets_of
 from zkgroup.export.lake.lake import ADOPTION, Lake, Published
 from zkgroup.export.model.documents import decode_log
 from zkgroup.export.model.intervals import Interval
+from zkgroup.export.model.rundata import ManifestPart, RunPlan
 from zkgroup.export.model.shell import export_command
 from zkgroup.export.model.words import OffsetRange, Slice
 from zkgroup.protocol.names import TopicPartition
@@ -42,6 +43,21 @@ def refuse_overlap(
                     low, high = max(one.start, piece.start), min(one.end, piece.end)
                     if low < high and offsets_of(file.name, Slice(one.partition, low, high, 0), lake.exact):
                         raise _overlap(lake, file, one, piece, own, fills=fills)
+
+
+def refuse_beside(lake: Lake, plan: RunPlan, ranges: Iterable[OffsetRange], but: Collection[str] = ()) -> None:
+    """Raise where published files, ``but`` for these, hold any of a run's ``ranges``."""
+    tags = {topic: identity.tag for topic, identity in plan.topics.items()}
+    refuse_overlap(lake, ranges, tags, plan.group, but, fills=plan.kind == "backfill")
+
+
+def first_time(parts: Iterable[ManifestPart]) -> list[OffsetRange]:
+    """What was not exported before."""
+    return [
+        OffsetRange(part.plan.partition, part.plan.start, part.end)
+        for part in parts
+        if not part.plan.again and part.plan.start < part.end
+    ]
 
 
 def _overlap(lake: Lake, file: Published, held: Slice, piece: OffsetRange, own: str, *, fills: bool) -> RefusedError:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 from zkgroup.errors import RefusedError
 from zkgroup.export.lake.coverage import extended
 from zkgroup.export.lake.lake import MANIFEST
+from zkgroup.export.lake.overlap import first_time, refuse_beside
 from zkgroup.export.model.documents import encode_manifest
 from zkgroup.export.model.encoding import digest
 from zkgroup.export.model.rundata import Manifest, now_ms
 from zkgroup.export.runs.assembling import Written, refuse_fewer, refuse_unexplained, words_on_gaps
-from zkgroup.export.runs.publishing import first_time, refuse_beside
 from zkgroup.export.runs.refusals import NotHeld
 from zkgroup.export.runs.surroundings import Progress, tell_of
 from zkgroup.export.runs.under_way import UnderWay

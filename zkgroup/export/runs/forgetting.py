@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from zkgroup.errors import RefusedError, ZkgroupError
@@ -29,10 +29,9 @@ def forget(claim: ExportClaim, lake: Lake, pointer: Pointer, surroundings: Surro
     without ``skip_lost``, with which this is only said.
     """
     told = f"run {pointer.run} of group {claim.group}"
-    published: list[str] = []
-    counts = False
+    stays = ""
     try:
-        counts, published = _look(claim, lake, pointer, surroundings, skip_lost=skip_lost)
+        stays = _look(claim, lake, pointer, surroundings, skip_lost=skip_lost)
     except RefusedError:
         raise
     except ZkgroupError as error:
@@ -43,24 +42,12 @@ def forget(claim: ExportClaim, lake: Lake, pointer: Pointer, surroundings: Surro
             ) from None
     if not claim.drop(pointer):
         return
-    if counts:
-        surroundings.warn(
-            f"{told} stays among the exports in {lake.store.uri}, and the group stands behind it: "
-            "--on-disagreement lake goes on where it ends"
-        )
-    elif published:
-        surroundings.warn(
-            f"{told} is forgotten, and {counted(len(published), 'file')} of it {are(len(published))} published in "
-            f"{lake.store.uri} ({listed(published)}): the next export is refused until "
-            f"{export_command(lake.store.destination, '--adopt', claim.group)} enters what is there, or it is moved "
-            "away"
-        )
+    if stays:
+        surroundings.warn(stays)
 
 
-def _look(
-    claim: ExportClaim, lake: Lake, pointer: Pointer, surroundings: Surroundings, *, skip_lost: bool
-) -> tuple[bool, list[str]]:
-    """Whether the run counts as an export in any case, and its published files, so that these can be told of."""
+def _look(claim: ExportClaim, lake: Lake, pointer: Pointer, surroundings: Surroundings, *, skip_lost: bool) -> str:
+    """What of the run stays, and what that means, in words."""
     group, folder = claim.group, lake.folder(claim.group, pointer.run)
     told = f"run {pointer.run} of group {group}"
     names = lake.store.names(folder)
@@ -70,22 +57,42 @@ def _look(
             f"--settle forget with --to {pointer.output} looks at what is there; {_GIVES_UP} does not",
         )
     planned = _unless_damaged(lambda: lake.plan(group, pointer.run))
+    if planned is not None and planned[1] != pointer.plan:  # somebody changed the folder
+        planned = None
     manifest = None if pointer.manifest is None else _unless_damaged(lambda: lake.named(group, pointer))
     if pointer.state == "planned":
-        return False, []
+        return ""
     if planned is None or manifest is None:
         _refuse_unknown(lake, folder, told, surroundings, skip_lost=skip_lost)
         there = (
             [] if manifest is None else [file for file in manifest.files if lake.store.size(file.name) == file.bytes]
         )
-        return False, [file.name for file in there]
+        return _words_on(claim, lake, told, [file.name for file in there])
     run = UnderWay(claim, lake, planned[0], pointer, surroundings)
     if pointer.state == "committed":
         _refuse_committed(run, manifest, skip_lost=skip_lost)
     else:
         refuse_last_copies(run, manifest, open_partitions(run, manifest), "forget", skip_lost=skip_lost)
-    counts = MANIFEST in names and not run.is_taken_back()
-    return counts, [file.name for file in manifest.files if is_published(run, file)]
+    if MANIFEST in names and not run.is_taken_back():
+        behind = (
+            ", and the group stands behind it: --on-disagreement lake goes on where it ends"
+            if open_partitions(run, manifest) and run.plan.kind == "export"
+            else ""
+        )
+        return f"{told} stays among the exports in {lake.store.uri}{behind}"
+    return _words_on(claim, lake, told, [file.name for file in manifest.files if is_published(run, file)])
+
+
+def _words_on(claim: ExportClaim, lake: Lake, told: str, published: Sequence[str]) -> str:
+    """What the files that a forgotten run has published mean for the next export."""
+    if not published:
+        return ""
+    return (
+        f"{told} is forgotten, and {counted(len(published), 'file')} of it {are(len(published))} published in "
+        f"{lake.store.uri} ({listed(published)}): the next export is refused until "
+        f"{export_command(lake.store.destination, '--adopt', claim.group)} enters what is there, or it is moved "
+        "away"
+    )
 
 
 def _refuse_unknown(lake: Lake, folder: str, told: str, surroundings: Surroundings, *, skip_lost: bool) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Final, Literal, NamedTuple
 
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
+from zkgroup.export.lake.overlap import first_time, refuse_beside
 from zkgroup.export.model.rundata import Manifest, ManifestFile, RunPlan, TopicIdentity
 from zkgroup.export.model.words import Slice
 from zkgroup.export.planning.group import ExportGroup
@@ -110,7 +111,12 @@ def refuse_last_copies(
 def _way_back(run: UnderWay, manifest: Manifest, how: End) -> str:
     if not all(is_there(run, file) for file in manifest.files):
         return _ADOPT
-    return _DECIDE if how == "drop" else _KEEP
+    keeps = _DECIDE if how == "drop" else _KEEP
+    try:
+        refuse_beside(run.lake, run.plan, first_time(manifest.parts), {file.name for file in manifest.files})
+    except RefusedError as error:
+        return f"first move away what is in its way ({error.message}), then {keeps}"
+    return keeps
 
 
 def open_partitions(run: UnderWay, manifest: Manifest) -> set[TopicPartition]:

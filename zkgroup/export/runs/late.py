@@ -9,10 +9,10 @@ from dataclasses import replace
 from zkgroup.errors import RefusedError
 from zkgroup.export.lake.book import Book
 from zkgroup.export.lake.leftovers import written
+from zkgroup.export.lake.overlap import first_time, refuse_beside
 from zkgroup.export.model.rundata import Manifest
 from zkgroup.export.runs.last_copies import later_run, refuse_last_copies
 from zkgroup.export.runs.neighbours import give_way, refuse_layout
-from zkgroup.export.runs.publishing import first_time, refuse_beside
 from zkgroup.export.runs.under_way import UnderWay
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 from zkgroup.errors import RefusedError
-from zkgroup.export.lake.lake import MANIFEST, Lake
-from zkgroup.export.lake.overlap import refuse_overlap
+from zkgroup.export.lake.lake import MANIFEST
+from zkgroup.export.lake.overlap import first_time, refuse_beside
 from zkgroup.export.model.documents import encode_manifest
-from zkgroup.export.model.rundata import Manifest, ManifestFile, ManifestPart, RunPlan
-from zkgroup.export.model.words import OffsetRange
+from zkgroup.export.model.rundata import Manifest, ManifestFile
 from zkgroup.export.runs.last_copies import ENDED_BEFORE, is_there, later_run
 from zkgroup.export.runs.under_way import UnderWay
 from zkgroup.export.stores.store import MissingWorkError
@@ -78,18 +77,3 @@ def _refuse_if_taken(run: UnderWay, manifest: Manifest) -> None:
             run.surroundings.warn(f"{error.message}; they are committed, and published once more")
             return
         raise RefusedError(f"{run} is decided and cannot be published: {error.message}", TAKEN_REMEDY) from None
-
-
-def refuse_beside(lake: Lake, plan: RunPlan, ranges: Iterable[OffsetRange], but: Collection[str] = ()) -> None:
-    """Raise where published files, ``but`` for these, hold any of a run's ``ranges``."""
-    tags = {topic: identity.tag for topic, identity in plan.topics.items()}
-    refuse_overlap(lake, ranges, tags, plan.group, but, fills=plan.kind == "backfill")
-
-
-def first_time(parts: Iterable[ManifestPart]) -> list[OffsetRange]:
-    """What was not exported before."""
-    return [
-        OffsetRange(part.plan.partition, part.plan.start, part.end)
-        for part in parts
-        if not part.plan.again and part.plan.start < part.end
-    ]

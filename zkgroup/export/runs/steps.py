@@ -14,6 +14,7 @@ from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.export.lake.begun import carried_out, remember
 from zkgroup.export.lake.book import Book
 from zkgroup.export.lake.lake import MANIFEST, PLAN, Lake
+from zkgroup.export.lake.overlap import refuse_beside
 from zkgroup.export.model.documents import encode_plan
 from zkgroup.export.model.encoding import digest
 from zkgroup.export.model.rundata import Manifest, Pointer, RunPlan
@@ -23,7 +24,7 @@ from zkgroup.export.runs.claim import ExportClaim
 from zkgroup.export.runs.deciding import decide
 from zkgroup.export.runs.late import decide_late, refuse_dropping
 from zkgroup.export.runs.neighbours import binding_layout, give_way, refuse_layout
-from zkgroup.export.runs.publishing import publish, refuse_beside
+from zkgroup.export.runs.publishing import publish
 from zkgroup.export.runs.refusals import NOT_AS_DECIDED, REPLACED, Live, Moved, Remade
 from zkgroup.export.runs.settling import keep, withdraw
 from zkgroup.export.runs.surroundings import Surroundings
