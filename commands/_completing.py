@@ -48,6 +48,13 @@ def complete_partitions(ctx: typer.Context, incomplete: str) -> list[str]:
     return _safe((f"{before}{number}" for number in found), incomplete)
 
 
+def complete_folders(incomplete: str) -> list[str]:
+    """Folders of an export, several with commas."""
+    before, comma, _ = incomplete.rpartition(",")
+    words = [word for word in ("partition", "date", "hour") if word not in before.split(",")]
+    return _safe((f"{before}{comma}{word}" for word in [*words, *(() if comma else ("none",))]), incomplete)
+
+
 def complete_finding(incomplete: str) -> list[str]:
     """Codes of findings."""
     from zkgroup.groups.judging.kinds import KINDS

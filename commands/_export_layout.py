@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
 
+from ._completing import complete_folders
+
 if TYPE_CHECKING:
     from zkgroup.export.model.layout import LayoutWish
 
@@ -22,6 +24,7 @@ PartitionBy: TypeAlias = Annotated[
         "[default: as the destination has it, else partition]",
         rich_help_panel=_PANEL,
         show_default=False,
+        autocompletion=complete_folders,
     ),
 ]
 TimeZone: TypeAlias = Annotated[

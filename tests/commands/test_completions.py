@@ -70,6 +70,9 @@ def test_words_of_an_option() -> None:
     assert offered("zkgroup export orders --from ") == ["committed", "earliest", "latest"]
     assert offered("zkgroup consume orders --offset l") == ["latest"]
     assert offered("zkgroup export orders --compression ") == ["zstd", "snappy", "gzip", "lz4", "none"]
+    assert offered("zkgroup export orders --partition-by ") == ["date", "hour", "none", "partition"]
+    assert offered("zkgroup export orders --partition-by partition,") == ["partition,date", "partition,hour"]
+    assert offered("zkgroup export orders --partition-by partition,h") == ["partition,hour"]
     assert offered("zkgroup inspect-group --explain offset-b") == ["offset-before-start", "offset-beyond-end"]
     assert set(offered("zkgroup inspect-group --explain ")) == set(KINDS)
 
