@@ -74,7 +74,7 @@ def show_lake(ctx: typer.Context, to: str, group: str | None, output: Output, *,
     notes: list[str] = []
     if group is not None:
         with open_registry(connection(ctx)) as registry:
-            rows_of_status = status(registry, group, None)
+            rows_of_status = status(registry, group, lake)
             unfinished = bool(rows_of_status)
             notes += [
                 f"run {row.run} of group {group} is not finished, and may have published nothing yet: --status tells"

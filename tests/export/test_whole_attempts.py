@@ -4,16 +4,20 @@ are no rubbish. Real servers."""
 
 from __future__ import annotations
 
+import contextlib
+import shutil
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from begun import EARLIEST
-from exports import messages_in
+from exports import joining, messages_in
 from members import connector
 from resets import drop_messages
 from scenes import Scene, left_at, remake, stop, up_to
+from whole_attempts import rolled_back, works
 
 from zkgroup.errors import NotFoundError, RefusedError, UnreachableError
 from zkgroup.export.checks.history import history, status
@@ -23,7 +27,7 @@ from zkgroup.export.planning.request import ExportRequest
 from zkgroup.export.runs.run import run_export
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Get, Node, SetData
+from zkgroup.protocol.ops import SetData
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry
@@ -31,31 +35,6 @@ from zkgroup.servers.zookeeper import ZooKeeperSettings
 
 ADVICE = "--settle keep publishes what it has written; --skip-lost gives these messages up"
 GOES_ON = Policies(expired="earliest")
-
-
-def rolled_back(scene: Scene, to: str, point: str = "decided", **wish: Any) -> None:
-    """A run that was left at ``point``, and ZooKeeper's data is of before its decision: its pointer is ``planned``
-    still, or is ``gone``."""
-    path = znodes.export_state(scene.group)
-    planned: list[bytes] = []
-
-    def passed(found: str) -> None:
-        if found == "checked":
-            (node,) = scene.registry.read([Get(path)])
-            assert isinstance(node, Node)
-            planned.append(node.data)
-        stop(point)(found)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("zkgroup.export.runs.steps.ExportRun.abandon", lambda run, **_: False)  # as SIGKILL does
-        with pytest.raises(KeyboardInterrupt):
-            scene.told(passed=passed, **{**EARLIEST, **wish})
-    scene.registry.write(SetData(path, planned[0] if to == "planned" else b"", -1))
-
-
-def works(scene: Scene) -> int:
-    """Files that are not published."""
-    return len(list(scene.out.rglob("*.tmp")))
 
 
 def refused(scene: Scene, said: str, advice: str = ADVICE, **wish: Any) -> None:
@@ -77,13 +56,13 @@ def is_kept(scene: Scene, count: int = 20) -> None:
 
 
 @pytest.mark.parametrize("to", ["planned", "gone"])
-@pytest.mark.parametrize("point", ["manifest written", "decided", "published 1 of 2"])
+@pytest.mark.parametrize("point", ["manifest written", "decided"])
 def test_the_last_copies_are_no_rubbish(scene: Scene, to: str, point: str) -> None:
     """They went with the next export, or with ``withdraw``, and were told of as expired afterwards."""
     rolled_back(scene, to, point)
     drop_messages(scene.kafka, scene.first, 5)
     drop_messages(scene.kafka, TopicPartition(scene.topic, 1), 5)
-    said = "5 messages of " if point == "published 1 of 2" else f"5 messages of {scene.first}: its log starts at 5; 5 "
+    said = f"5 messages of {scene.first}: its log starts at 5; 5 "
     for wish in (EARLIEST, {**EARLIEST, "policies": GOES_ON}, {"settle": "withdraw"}, {"backfill": True, **EARLIEST}):
         if "backfill" not in wish or to == "gone":
             refused(scene, said, **wish)
@@ -191,7 +170,7 @@ def test_not_beside_members(scene: Scene, cluster: Sandbox) -> None:
         member.streams({scene.topic: 1})
         with pytest.raises(RefusedError, match=f"cannot be committed: group {scene.group} is live"):
             scene.export(scene.group, settle="keep")
-    assert status(scene.registry, scene.group, scene.lake) == []
+    assert [row.step for row in status(scene.registry, scene.group, scene.lake)] == ["written"]
     scene.export(scene.group, settle="keep")
     is_kept(scene)
 
@@ -234,18 +213,112 @@ def test_where_another_has_the_messages_nothing_is_decided(scene: Scene) -> None
     target.write_bytes(next(scene.out.rglob("*.tmp")).read_bytes())
     with pytest.raises(RefusedError, match="already holds offsets 0 to "):
         scene.export(scene.group, settle="keep")
-    assert status(scene.registry, scene.group, scene.lake) == []
+    assert [row.step for row in status(scene.registry, scene.group, scene.lake)] == ["written"]
 
 
-def test_files_are_not_adopted_beside_them(scene: Scene) -> None:
-    """A later run of the group, and it could not be kept."""
-    rolled_back(scene, "gone", "published 1 of 2")
-    for number in range(2):
-        drop_messages(scene.kafka, TopicPartition(scene.topic, number), 5)
-    with pytest.raises(RefusedError, match="is not decided, and holds what no log has any more"):
-        scene.export(scene.group, adopt=True)
+@pytest.mark.parametrize("to", ["planned", "gone"])
+@pytest.mark.parametrize("point", ["published 1 of 2", "published for good"])
+def test_what_is_published_was_decided(scene: Scene, to: str, point: str) -> None:
+    """It cannot be read again beside its own files: the manifest went, and then the export was refused by them."""
+    rolled_back(scene, to, point)
+    for wish in (EARLIEST, {**EARLIEST, "skip_lost": True}, *([{"adopt": True}] if to == "gone" else ())):
+        with pytest.raises(RefusedError, match=r"is not decided as far as ZooKeeper knows, and \d files? of it") as no:
+            scene.export(scene.group, *(() if "adopt" in wish else (scene.topic,)), **wish)
+        assert no.value.remedy == "--settle keep publishes the rest and commits, --settle withdraw takes all of it back"
     scene.export(scene.group, settle="keep")
     is_kept(scene)
+
+
+@pytest.mark.parametrize("to", ["planned", "gone"])
+def test_what_is_published_is_taken_back_if_the_logs_have_it(scene: Scene, to: str) -> None:
+    rolled_back(scene, to, "published 1 of 2")
+    drop_messages(scene.kafka, scene.first, 5)
+    with pytest.raises(RefusedError, match=f"is not taken back: .*5 messages of {scene.first}"):
+        scene.export(scene.group, settle="withdraw")
+    scene.export(scene.group, settle="withdraw", skip_lost=True)
+    assert (messages_in(scene.out), works(scene)) == ([], 0)
+    scene.told(skip_lost=True, **EARLIEST)
+    assert len(messages_in(scene.out)) == 15
+    assert [row.problem for row in verify(scene.lake) if row.problem] == []
+
+
+def test_a_file_that_was_cut_is_one_that_is_gone(scene: Scene) -> None:
+    """The run was decided, and nothing named a way out."""
+    rolled_back(scene, "gone")
+    cut = next(scene.out.rglob("*.tmp"))
+    cut.write_bytes(cut.read_bytes()[:500])
+    with pytest.raises(RefusedError, match=r"lacks 1 file that it has written .*; 1 is published"):
+        scene.export(scene.group, settle="keep")
+    scene.export(scene.group, settle="withdraw")
+    scene.told(**EARLIEST)
+    assert (len(messages_in(scene.out)), works(scene)) == (20, 0)
+
+
+def test_beside_members_what_they_have_read_since_is_theirs(scene: Scene) -> None:
+    """It was never decided, cron was refused each minute, and ``keep`` published what they had read."""
+    scene.commit(scene.group, {TopicPartition(scene.topic, number): 0 for number in range(2)})
+    wish = {"begin": None, "join": joining(scene.group)}
+    rolled_back(scene, "planned", "manifest written", **wish)
+    scene.commit(scene.group, {TopicPartition(scene.topic, number): 10 for number in range(2)})
+    scene.fill(scene.topic, 10, 2)
+    for number in range(2):
+        drop_messages(scene.kafka, TopicPartition(scene.topic, number), 8)
+    with pytest.raises(RefusedError, match=f"members have read on since .*: {scene.first} stands at 10") as no:
+        scene.export(scene.group, settle="keep")
+    assert str(no.value.remedy).startswith("--settle withdraw drops the run")
+    for _ in range(3):  # the first one ends the run, as ever
+        with contextlib.suppress(RefusedError):
+            scene.told(**wish)
+    assert len(messages_in(scene.out)) == 10
+
+
+def test_beside_members_what_nobody_has_read_is_asked_about(scene: Scene) -> None:
+    scene.commit(scene.group, {TopicPartition(scene.topic, number): 0 for number in range(2)})
+    rolled_back(scene, "planned", "manifest written", begin=None, join=joining(scene.group))
+    drop_messages(scene.kafka, scene.first, 5)
+    points: list[str] = []
+    with pytest.raises(RefusedError, match=f"holds what no log has any more .5 messages of {scene.first}"):
+        scene.told(begin=None, join=joining(scene.group), passed=points.append)
+    assert "joined" not in points
+    scene.export(scene.group, settle="keep")
+    is_kept(scene)
+
+
+@pytest.mark.parametrize("to", ["planned", "gone"])
+def test_what_another_group_has_exported_is_no_last_copy(scene: Scene, to: str, unique: Callable[[str], str]) -> None:
+    """Advised to be kept, which was refused by the other's name. While its pointer is there, it is not put aside."""
+    rolled_back(scene, to)
+    other = unique("other")
+    if to == "planned":
+        with pytest.raises(RefusedError, match=f"group {scene.group} has not finished its export"):
+            scene.export(other, scene.topic)
+        return
+    scene.export(other, scene.topic)
+    drop_messages(scene.kafka, scene.first, 5)
+    with pytest.raises(RefusedError, match=f"group {other} exported them|group {other} has exported"):
+        scene.export(scene.group, settle="keep")
+    with pytest.raises(RefusedError, match=f"group {other}"):
+        scene.told(policies=GOES_ON, **EARLIEST)
+    assert (len(messages_in(scene.out)), works(scene)) == (20, 0)
+    assert [row.problem for row in verify(scene.lake) if row.problem] == []
+
+
+def test_a_run_that_others_came_after_is_dropped_where_they_have_it_all(scene: Scene, tmp_path: Path) -> None:
+    """It was forgotten while its folder was away, and the folders were put together again."""
+    left_at(scene, "decided")
+    scene.out.rename(tmp_path / "away")
+    scene.export(scene.group, settle="forget", skip_lost=True)
+    scene.told(**EARLIEST)
+    scene.fill(scene.topic, 10, 2)
+    scene.told()
+    shutil.copytree(tmp_path / "away", scene.out, dirs_exist_ok=True)
+    drop_messages(scene.kafka, scene.first, 5)
+    with pytest.raises(RefusedError, match=r"is not decided, and run 0+2-.* that came after it"):
+        scene.export(scene.group, settle="keep")
+    scene.fill(scene.topic, 10, 2)
+    scene.told()
+    assert (len(messages_in(scene.out)), works(scene)) == (40, 0)
+    assert [row.problem for row in verify(scene.lake) if row.problem] == []
 
 
 def test_where_there_is_nothing_there_is_nothing_to_settle(scene: Scene) -> None:
@@ -269,7 +342,29 @@ def test_status_names_the_way(scene: Scene) -> None:
     (row,) = status(scene.registry, scene.group, scene.lake)
     assert row.step == "planned"
     assert row.advice.startswith("run the same command again: it reads the planned ranges again")
-    assert row.advice.endswith("; or --settle withdraw; --settle keep publishes what it has written")
+    assert row.advice.endswith("; where the logs do not have it any more --settle keep publishes what it has written")
     remake(scene)
     (row,) = status(scene.registry, scene.group, scene.lake)
     assert row.advice.startswith(f"topic {scene.topic} was made again since: --settle keep publishes what it has")
+    scene.registry.write(SetData(znodes.export_state(scene.group), b"", -1))
+    (row,) = status(scene.registry, scene.group, scene.lake)
+    assert (row.state, row.step) == ("unfinished", "written")
+    assert row.advice.endswith("else --settle keep publishes what it has written")
+    scene.export(scene.group, settle="withdraw", skip_lost=True)
+    assert status(scene.registry, scene.group, scene.lake) == []
+
+
+def test_one_that_is_filed_has_ended(scene: Scene) -> None:
+    """--status advised to read it again."""
+    rolled_back(scene, "planned", "manifest filed")
+    shutil.rmtree(next(path for path in (scene.out / "_zkgroup" / scene.group).glob("*/*") if path.is_dir()))
+    (row,) = status(scene.registry, scene.group, scene.lake)
+    assert row.advice.startswith(
+        "it has ended before, and ZooKeeper's data is of an earlier time: --settle forget ends"
+    )
+    with pytest.raises(RefusedError, match="has ended before, and ZooKeeper's data is of an earlier time") as no:
+        scene.export(scene.group, settle="keep")
+    assert str(no.value.remedy).startswith("--settle forget ends it once more; then --on-disagreement lake goes on")
+    scene.export(scene.group, settle="forget")
+    scene.told(policies=Policies(disagreement="lake"), **EARLIEST)
+    assert len(messages_in(scene.out)) == 20

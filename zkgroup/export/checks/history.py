@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Literal
 
 from zkgroup.errors import MalformedZnodeError, RefusedError, ZkgroupError
 from zkgroup.export.lake.holdings import is_taken_back
-from zkgroup.export.lake.lake import Lake
+from zkgroup.export.lake.lake import MANIFEST, Lake
 from zkgroup.export.lake.leftovers import written
 from zkgroup.export.model.accounting import total
 from zkgroup.export.model.documents import decode_pointer
@@ -17,7 +18,7 @@ from zkgroup.export.model.encoding import DamagedDocumentError
 from zkgroup.export.model.rundata import Pointer
 from zkgroup.export.planning.group import ExportGroup, names_of
 from zkgroup.export.runs.claim import ExportClaim, read_holder
-from zkgroup.export.runs.refusals import NOT_AS_DECIDED, REPLACED, Moved, Remade
+from zkgroup.export.runs.refusals import ENDED, NOT_AS_DECIDED, REPLACED, Moved, Remade
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
@@ -50,8 +51,9 @@ class RunRow:
 @dataclass(frozen=True, slots=True)
 class StatusRow:
     """What is under way for a group. ``state``: ``running``, or ``unfinished``: nobody is at work on it. ``step``: the
-    pointer's. ``since``: when the work began, milliseconds since 1970. ``elsewhere``: whether it is known to be for
-    another destination than the one that was asked about."""
+    pointer's, or ``written``: there is none, and the run's files are there. ``since``: when the work began,
+    milliseconds since 1970. ``elsewhere``: whether it is known to be for another destination than the one that was
+    asked about."""
 
     group: str
     run: str | None
@@ -76,6 +78,13 @@ _ADVICE = {
         "run the same command again: it finishes taking the files back; --settle keep keeps them, if all are there"
     ),
 }
+
+
+_KEEP = "--settle keep publishes what it has written"
+_LEFT = (
+    "it is not decided as far as ZooKeeper knows, and was written to the end: the next export reads it again if the "
+    f"logs have it; else {_KEEP}"
+)
 
 
 def history(
@@ -136,15 +145,16 @@ def status(registry: Registry, group: str | None = None, lake: Lake | None = Non
     whether it can still be committed; without it in the run's own folder, if that is here."""
     groups = [group] if group is not None else sorted(names_of(registry.read([Children(znodes.consumers())])[0]))
     nodes = registry.read([Get(znodes.export_state(name)) for name in groups])
-    rows: list[StatusRow] = []
-    for name, node in zip(groups, nodes, strict=True):
-        path = znodes.export_state(name)
-        if isinstance(node, Failure) and node.code is Code.NO_NODE:
-            continue
-        holder = read_holder(registry, name)
-        pointer: Pointer | None = None
-        advice = "wait until it is done" if holder else ""
-        step = "planning"
+    rows = (_status_row(registry, name, node, lake) for name, node in zip(groups, nodes, strict=True))
+    return [row for row in rows if row is not None]
+
+
+def _status_row(registry: Registry, group: str, node: object, lake: Lake | None) -> StatusRow | None:
+    """What the ``node`` of a group's pointer tells, and who holds its lock; None where nothing is under way."""
+    path, pointer, advice, step = znodes.export_state(group), None, "", "planning"
+    holder = None
+    if not (isinstance(node, Failure) and node.code is Code.NO_NODE):
+        holder = read_holder(registry, group)
         if isinstance(node, Node):
             try:
                 pointer = decode_pointer(path, node.data)
@@ -153,29 +163,44 @@ def status(registry: Registry, group: str | None = None, lake: Lake | None = Non
         elif isinstance(node, Failure):
             why = node.code.value
             step, advice = "unreadable", f"znode {path} cannot be read: {why}: connect as one whom its list admits"
-        if pointer is not None:
-            step = pointer.state
-            if not advice and lake is not None and _is_replaced(lake, name, pointer):
-                advice = f"the run's plan is not in {lake.store.uri}: {REPLACED}"
-            if not advice and pointer.state != "withdrawn":
-                advice = _in_the_way(registry, name, pointer, lake)
-            advice = advice or _ADVICE[pointer.state]
-        if holder or pointer or step == "unreadable":
-            rows.append(
-                StatusRow(
-                    name,
-                    pointer.run if pointer else None,
-                    "running" if holder else "unfinished",
-                    step,
-                    str(holder["host"]) if holder else None,
-                    _number(holder.get("pid")) if holder else None,
-                    _number(holder.get("since")) if holder else None,
-                    pointer.output if pointer else None,
-                    advice,
-                    lake is not None and pointer is not None and not _lies_in(lake, name, pointer),
-                )
-            )
-    return rows
+    run = pointer.run if pointer is not None else None
+    if pointer is not None:
+        step, advice = pointer.state, "" if holder else _advice(registry, group, pointer, lake)
+    elif not holder and step != "unreadable":
+        run = None if lake is None else _left(lake, group)
+        if run is None:
+            return None
+        step, advice = "written", _LEFT
+    return StatusRow(
+        group,
+        run,
+        "running" if holder else "unfinished",
+        step,
+        str(holder["host"]) if holder else None,
+        _number(holder.get("pid")) if holder else None,
+        _number(holder.get("since")) if holder else None,
+        pointer.output if pointer else None,
+        "wait until it is done" if holder and not advice else advice,
+        lake is not None and pointer is not None and not _lies_in(lake, group, pointer),
+    )
+
+
+def _advice(registry: Registry, group: str, pointer: Pointer, lake: Lake | None) -> str:
+    """What is to be done about a run that nobody works on."""
+    if lake is not None and _is_replaced(lake, group, pointer):
+        return f"the run's plan is not in {lake.store.uri}: {REPLACED}"
+    found = _in_the_way(registry, group, pointer, lake) if pointer.state != "withdrawn" else ""
+    return found or _ADVICE[pointer.state]
+
+
+def _left(lake: Lake, group: str) -> str | None:
+    """A group's newest run, where it was not decided, but written to the end."""
+    for run in lake.runs(group)[-1:]:
+        with contextlib.suppress(ZkgroupError):
+            plan = lake.plan(group, run)
+            if plan is not None and written(lake, group, run, plan[1]) is not None:
+                return run
+    return None
 
 
 def _lies_in(lake: Lake, group: str, pointer: Pointer) -> bool:
@@ -220,11 +245,12 @@ def _in_the_way(registry: Registry, group: str, pointer: Pointer, lake: Lake | N
     look, topics = ExportGroup(registry, group, lambda _: None), planned[0].topics
     remade = [name for name, now in look.identities(topics).items() if not topics[name].same(now)]
     if manifest is None:
+        if MANIFEST in lake.store.names(lake.folder(group, pointer.run)):
+            return f"it has ended before, and ZooKeeper's data is of an earlier time: {ENDED}"
         if written(lake, group, pointer.run, pointer.plan) is not None:
-            keeps = "--settle keep publishes what it has written"
             if not remade:
-                return f"{_ADVICE['planned']}; {keeps}"
-            return f"topic {remade[0]} was made again since: {keeps}, --settle withdraw --skip-lost gives it up"
+                return f"{_ADVICE['planned']}; where the logs do not have it any more {_KEEP}"
+            return f"topic {remade[0]} was made again since: {_KEEP}, --settle withdraw --skip-lost gives it up"
         again = "run the same command again, which drops it, and then once more"
         return f"topic {remade[0]} was made again since: {again}" if remade else ""
     moved = ExportClaim(registry, group, pointer.attempt, lambda _: None).conflicts(manifest.parts)

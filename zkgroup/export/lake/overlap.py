@@ -12,7 +12,7 @@ from zkgroup.export.model.documents import decode_log
 from zkgroup.export.model.intervals import Interval
 from zkgroup.export.model.rundata import ManifestPart, RunPlan
 from zkgroup.export.model.shell import export_command
-from zkgroup.export.model.words import OffsetRange, Slice
+from zkgroup.export.model.words import OffsetRange, PartitionPlan, Slice
 from zkgroup.protocol.names import TopicPartition
 
 # Where so few are asked for, their folders are listed one by one.
@@ -49,6 +49,13 @@ def refuse_beside(lake: Lake, plan: RunPlan, ranges: Iterable[OffsetRange], but:
     """Raise where published files, ``but`` for these, hold any of a run's ``ranges``."""
     tags = {topic: identity.tag for topic, identity in plan.topics.items()}
     refuse_overlap(lake, ranges, tags, plan.group, but, fills=plan.kind == "backfill")
+
+
+def refuse_returned(lake: Lake, partitions: Iterable[PartitionPlan], but: Collection[str] = ()) -> None:
+    """Raise where a file is there again, ``but`` for these, that was to be replaced since it was lost."""
+    for name in sorted({lost.file for part in partitions for lost in part.again} - {*but}):
+        if lake.store.size(name) is not None:
+            raise RefusedError(f"{lake.store.uri}/{name} was missing, and is there again", "run it again")
 
 
 def first_time(parts: Iterable[ManifestPart]) -> list[OffsetRange]:

@@ -60,6 +60,12 @@ def difference(intervals: Iterable[Interval], taken: Iterable[Interval]) -> list
     return left
 
 
+def common(intervals: Iterable[Interval], others: Iterable[Interval]) -> list[Interval]:
+    """What is in both."""
+    found = [*intervals]
+    return difference(found, difference(found, others))
+
+
 def beyond(intervals: Iterable[Interval], end: int) -> list[Interval]:
     """What of ``intervals`` lies at ``end`` and further on."""
     return [(max(low, end), high) for low, high in intervals if high > end]

@@ -253,7 +253,7 @@ class ExportClaim:
 
     def untouched(self, plans: Sequence[PartitionPlan]) -> set[TopicPartition]:
         """The partitions whose offset node is as planned."""
-        return {plan.partition for plan, (_, version) in self._offsets(plans) if version == plan.version}
+        return {plan.partition for plan, (_, version) in self.offsets(plans) if version == plan.version}
 
     def drop(self, pointer: Pointer) -> bool:
         """End what ``pointer`` says without a commit. Whether nothing is under way now: if not, the run is
@@ -283,11 +283,11 @@ class ExportClaim:
 
     def refuse_if_moved(self, plans: Sequence[PartitionPlan]) -> None:
         """Raise ``Moved`` for an offset node that is not as planned."""
-        for plan, (offset, version) in self._offsets(plans):
+        for plan, (offset, version) in self.offsets(plans):
             if version != plan.version:
                 raise Moved(self.group, plan, offset)
 
-    def _offsets(self, plans: Sequence[PartitionPlan]) -> list[tuple[PartitionPlan, tuple[int | None, int | None]]]:
+    def offsets(self, plans: Sequence[PartitionPlan]) -> list[tuple[PartitionPlan, tuple[int | None, int | None]]]:
         paths = offset_paths(self.group, [plan.partition for plan in plans])
         nodes = self._registry.read([Get(path) for path in paths])
         return [(plan, committed_of(path, node)) for plan, path, node in zip(plans, paths, nodes, strict=True)]
@@ -313,7 +313,7 @@ class ExportClaim:
 
     def _states(self, parts: Sequence[ManifestPart]) -> list[tuple[ManifestPart, int | None, str]]:
         moving = [part for part in parts if part.moves]
-        found = self._offsets([part.plan for part in moving])
+        found = self.offsets([part.plan for part in moving])
         return [
             (part, offset, _state(part, offset, version))
             for part, (_, (offset, version)) in zip(moving, found, strict=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from zkgroup.errors import RefusedError
 from zkgroup.export.lake.coverage import extended
 from zkgroup.export.lake.lake import MANIFEST
-from zkgroup.export.lake.overlap import first_time, refuse_beside
+from zkgroup.export.lake.overlap import first_time, refuse_beside, refuse_returned
 from zkgroup.export.model.documents import encode_manifest
 from zkgroup.export.model.encoding import digest
 from zkgroup.export.model.rundata import Manifest, now_ms
@@ -40,7 +40,7 @@ def decide(run: UnderWay, written: Written) -> Manifest:
     tell_of(words_on_gaps(parts, "unexplained"), surroundings.warn)
     run.refuse_if_changed()
     refuse_beside(run.lake, plan, first_time(parts))
-    _refuse_if_found(run)
+    refuse_returned(run.lake, plan.partitions)
     run.lake.store.refuse_closed(file.name for file in written.files)
     surroundings.passed("checked")
     if surroundings.member is not None:
@@ -51,14 +51,6 @@ def decide(run: UnderWay, written: Written) -> Manifest:
     run.pointer = decided
     surroundings.passed("decided")
     return manifest
-
-
-def _refuse_if_found(run: UnderWay) -> None:
-    """Raise where a file is there again that was to be replaced since it was lost."""
-    store = run.lake.store
-    for name in sorted({lost.file for part in run.plan.partitions for lost in part.again}):
-        if store.size(name) is not None:
-            raise RefusedError(f"{store.uri}/{name} was missing, and is there again", "run it again")
 
 
 def _decide_held(run: UnderWay, member: Membership, written: Written) -> Manifest:

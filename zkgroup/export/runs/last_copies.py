@@ -7,8 +7,8 @@ from typing import Final, Literal, NamedTuple
 
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.export.lake.overlap import first_time, refuse_beside
+from zkgroup.export.model.intervals import Interval, common, difference, subtract
 from zkgroup.export.model.rundata import Manifest, ManifestFile, RunPlan, TopicIdentity
-from zkgroup.export.model.words import Slice
 from zkgroup.export.planning.group import ExportGroup
 from zkgroup.export.runs.under_way import UnderWay
 from zkgroup.protocol.names import TopicPartition
@@ -35,12 +35,14 @@ _ADOPT: Final = "--settle keep publishes those of its files that are left, then 
 
 
 class OnlyHere(NamedTuple):
-    """``rows`` messages of a file, at most, that the partition's log has not: ``why``."""
+    """``rows`` messages of a file, at most, that the partition's log has not: ``why``; they are among these
+    ``offsets``."""
 
     file: ManifestFile
     partition: TopicPartition
     rows: int
     why: str
+    offsets: tuple[Interval, ...]
 
 
 def later_run(run: UnderWay) -> str | None:
@@ -71,10 +73,12 @@ def refuse_last_copies(
     how: End,
     *,
     skip_lost: bool,
+    passed: Mapping[TopicPartition, int] = {},
 ) -> None:
     """Raise ``RefusedError`` where files of partitions that are to be ``ended`` hold messages that no log has any more,
-    ``UnreachableError`` where nobody tells. With ``skip_lost`` this is only said. Only a run that is taken back loses
-    what is published; of others the files go that are not."""
+    and no other file of the lake, ``UnreachableError`` where nobody tells. With ``skip_lost`` this is only said. Only a
+    run that is taken back loses what is published; of others the files go that are not. What is below the offsets that
+    the group has ``passed`` its members have read."""
     plan, warn = run.plan, run.surroundings.warn
     what, gives_up = _WORDS[how]
     files = [file for file in manifest.files if how == "withdraw" or not is_published(run, file)]
@@ -96,6 +100,7 @@ def refuse_last_copies(
         warn(f"{run} is {what}, and what that loses nobody tells: {error.message}")
         return
     found = [one for one in only_here(files, logs) if is_there(run, one.file)]
+    found = [*_nowhere_else(run, manifest, found, passed)]
     if not found:
         return
     text = listed(words_on(found), "; ", most=3)
@@ -108,7 +113,30 @@ def refuse_last_copies(
     warn(f"with {run} messages are given up that no log has any more: {text}")
 
 
+def _nowhere_else(
+    run: UnderWay, manifest: Manifest, found: Iterable[OnlyHere], passed: Mapping[TopicPartition, int]
+) -> Iterator[OnlyHere]:
+    """What of this is in no other file either, counted by the rows themselves."""
+    lake, elsewhere = run.lake, dict[TopicPartition, list[Interval]]()
+    for one in found:
+        topic, partition = one.partition
+        if one.partition not in elsewhere:
+            own = {file.name for file in manifest.files if is_published(run, file)}
+            pieces = [(0, passed.get(one.partition, 0))]
+            for file in lake.published(topic, partition):
+                if file.told.tag == run.plan.topics[topic].tag and file.name not in own:
+                    pieces += (lake.exact(file.name) or {}).get(partition, ())
+            elsewhere[one.partition] = pieces
+        work = f"{run.folder}/{one.file.work}"
+        held = lake.exact(work if lake.store.size(work) == one.file.bytes else one.file.name)
+        rows = one.offsets if held is None else common(held.get(partition, ()), one.offsets)
+        if left := difference(rows, elsewhere[one.partition]):
+            yield one._replace(rows=min(one.rows, sum(high - low for low, high in left)))
+
+
 def _way_back(run: UnderWay, manifest: Manifest, how: End) -> str:
+    if how == "drop" and later_run(run) is not None:
+        return f"move {run.lake.store.uri}/{run.folder} elsewhere to have what it holds"
     if not all(is_there(run, file) for file in manifest.files):
         return _ADOPT
     keeps = _DECIDE if how == "drop" else _KEEP
@@ -132,12 +160,13 @@ def only_here(files: Iterable[ManifestFile], logs: Mapping[TopicPartition, LogRa
         for one in file.slices:
             partition = TopicPartition(file.topic, one.partition)
             found = logs.get(partition)
+            whole = (one.start, one.end)
             if isinstance(found, str):
-                yield OnlyHere(file, partition, one.rows, found)
-            elif found is not None and (gone := _gone(one, found)):
-                below = one.start < found.start
-                why = f"starts at {found.start}" if below else f"ends at {found.end}"
-                yield OnlyHere(file, partition, min(one.rows, gone), f"its log {why}")
+                yield OnlyHere(file, partition, one.rows, found, (whole,))
+            elif found is not None and (gone := subtract(whole, [(found.start, max(found.start, found.end))])):
+                why = f"starts at {found.start}" if one.start < found.start else f"ends at {found.end}"
+                rows = min(one.rows, sum(high - low for low, high in gone))
+                yield OnlyHere(file, partition, rows, f"its log {why}", tuple(gone))
 
 
 def words_on(found: Iterable[OnlyHere]) -> list[str]:
@@ -146,10 +175,6 @@ def words_on(found: Iterable[OnlyHere]) -> list[str]:
     for one in found:
         sums[one.partition, one.why] = sums.get((one.partition, one.why), 0) + one.rows
     return [f"{counted(rows, 'message')} of {partition}: {why}" for (partition, why), rows in sorted(sums.items())]
-
-
-def _gone(one: Slice, log: LogRange) -> int:
-    return (one.end - one.start) - max(0, min(one.end, log.end) - max(one.start, log.start))
 
 
 def _logs(
@@ -180,7 +205,7 @@ def _logs(
 
 def is_there(run: UnderWay, file: ManifestFile) -> bool:
     """Whether a run's file is published, or still in the run's own folder."""
-    return run.lake.store.size(f"{run.folder}/{file.work}") is not None or is_published(run, file)
+    return run.lake.store.size(f"{run.folder}/{file.work}") == file.bytes or is_published(run, file)
 
 
 def is_published(run: UnderWay, file: ManifestFile) -> bool:

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.export.lake.lake import MANIFEST, Lake
-from zkgroup.export.lake.leftovers import undecided
+from zkgroup.export.lake.leftovers import undecided, written
 from zkgroup.export.model.documents import decode_pointer, encode_pointer
 from zkgroup.export.model.encoding import DamagedDocumentError
 from zkgroup.export.model.layout import Layout
@@ -75,9 +75,9 @@ def _is_under_way(registry: Registry, plan: RunPlan, hashed: str) -> bool:
 
 def give_way(registry: Registry, lake: Lake, plan: RunPlan, attempt: str, warn: Callable[[str], None]) -> None:
     """Raise ``RefusedError`` if another group's run that came first is to export a partition of ``plan``, whose pointer
-    stands, or has another layout. One that nobody works on and that is not decided is fenced off instead: it cannot
-    decide any more, and who goes on with it finds this run. May be repeated; raises ``UnreachableError`` where it is to
-    be."""
+    stands, or has another layout. One that nobody works on, that is not decided and not written to the end either, is
+    fenced off instead: it cannot decide any more, and who goes on with it finds this run. May be repeated; raises
+    ``UnreachableError`` where it is to be."""
     (own,) = registry.read([Get(znodes.export_state(plan.group))])
     own_zxid = own.stat.mzxid if isinstance(own, Node) else 0
     for other in _neighbours(registry, lake, plan.group):
@@ -90,7 +90,8 @@ def give_way(registry: Registry, lake: Lake, plan: RunPlan, attempt: str, warn: 
         if other.pointer.state == "planned":
             if other.changed > own_zxid:
                 continue  # it came later, and looks as we do
-            if _fence(registry, other, attempt):
+            is_written = written(lake, other.plan.group, other.plan.run, other.pointer.plan) is not None
+            if not is_written and _fence(registry, other, attempt):
                 why = shared or f"with {other.plan.layout.told()}"
                 warn(
                     f"run {other.plan.run} of group {other.plan.group} is in the way ({why}), and nobody "

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from zkgroup.errors import RefusedError
 from zkgroup.export.lake.lake import MANIFEST
-from zkgroup.export.lake.overlap import first_time, refuse_beside
+from zkgroup.export.lake.overlap import first_time, refuse_beside, refuse_returned
 from zkgroup.export.model.documents import encode_manifest
 from zkgroup.export.model.rundata import Manifest, ManifestFile
 from zkgroup.export.runs.last_copies import ENDED_BEFORE, is_there, later_run
@@ -70,8 +70,10 @@ def _works(run: UnderWay, files: Iterable[ManifestFile]) -> list[tuple[str, str,
 def _refuse_if_taken(run: UnderWay, manifest: Manifest) -> None:
     """Raise where files that are not this run's hold what it is to publish: nobody who heeds its pointer has put them
     there. What is committed is published beside them, as nobody can export it again."""
+    own = {file.name for file in manifest.files}
     try:
-        refuse_beside(run.lake, run.plan, first_time(manifest.parts), {file.name for file in manifest.files})
+        refuse_returned(run.lake, run.plan.partitions, own)
+        refuse_beside(run.lake, run.plan, first_time(manifest.parts), own)
     except RefusedError as error:
         if run.pointer.state == "committed":
             run.surroundings.warn(f"{error.message}; they are committed, and published once more")

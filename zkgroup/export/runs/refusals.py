@@ -54,6 +54,9 @@ REPLACED: Final = (
 #: Where it holds the run's plan, but not its manifest.
 NOT_AS_DECIDED: Final = "somebody changed or restored the folder: restore it, or end the run with --settle forget"
 
+#: Of a run that is filed in the lake, where ZooKeeper's data is of before that.
+ENDED: Final = "--settle forget ends it once more; then --on-disagreement lake goes on where the exports end"
+
 #: Behind the decision.
 LATE: Final = (
     "run the same command again as who may write the group's nodes, or give the run up: --settle withdraw takes back "

@@ -154,17 +154,15 @@ class _Export:
                 return self._settle(claim, request.settle)
             if request.adopt:
                 return self._adopt(claim, pointer, attempt)
-            if pointer is not None and pointer.state == "planned":
+            if pointer is None:
+                self._remove_garbage(claim)
+            elif pointer.state == "planned":
                 self._refuse_dropping(ExportRun.found(claim, self._lake, pointer, self._with))
             if request.join is not None and (pointer is None or pointer.state == "planned"):
                 self._join(stack, claim.registry, request.join)
             if pointer is not None:
                 return self._finish(ExportRun.found(claim, self._lake, pointer, self._with), pointer.state)
             cluster = self._cluster(claim)
-            if removed := remove_garbage(
-                self._lake, request.group, cluster, lambda *found: self._refuse_dropping(self._killed(claim, *found))
-            ):
-                log.info("removed what %d killed exports left in %s", removed, self._lake.store.uri)
             plan, run_plan = claim.persist(
                 lambda: self._planner.plan(claim.registry, cluster, self._with.member), asks_brokers=True
             )
@@ -247,6 +245,13 @@ class _Export:
         )
         self._with.passed("adopted")
         return [row for manifest in made for row in summaries_of(None, manifest)]
+
+    def _remove_garbage(self, claim: ExportClaim) -> None:
+        def look(plan: RunPlan, hashed: str) -> None:
+            self._refuse_dropping(self._killed(claim, plan, hashed))
+
+        if removed := remove_garbage(self._lake, self._request.group, self._cluster(claim), look):
+            log.info("removed what %d killed exports left in %s", removed, self._lake.store.uri)
 
     def _left(self, claim: ExportClaim) -> Iterator[ExportRun]:
         """The group's runs that were not decided, and of which ZooKeeper knows nothing."""

@@ -22,7 +22,7 @@ from zkgroup.export.planning.plan import in_no_file
 from zkgroup.export.runs.assembling import Written
 from zkgroup.export.runs.claim import ExportClaim
 from zkgroup.export.runs.deciding import decide
-from zkgroup.export.runs.late import decide_late, refuse_dropping
+from zkgroup.export.runs.late import decide_late, refuse_dropping, was_decided
 from zkgroup.export.runs.neighbours import binding_layout, give_way, refuse_layout
 from zkgroup.export.runs.publishing import publish
 from zkgroup.export.runs.refusals import NOT_AS_DECIDED, REPLACED, Live, Moved, Remade
@@ -261,11 +261,11 @@ class ExportRun(UnderWay):
         more. None where it had not been decided, and is dropped: then nothing is left. Raises ``RefusedError`` where it
         is too late for the one or the other, or too early to be kept."""
         if self.pointer.state == "planned":
-            if how == "withdraw":
+            if how == "withdraw" and not was_decided(self):
                 refuse_dropping(self, skip_lost=skip_lost)
                 self.abandon()
                 return None
-            decide_late(self)
+            decide_late(self, how)
         manifest = self._decided()
         if self.pointer.state == "committed":
             if how == "withdraw":

@@ -23,7 +23,7 @@ from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.export.model.destination import AZURE, ObjectAddress, child
 from zkgroup.export.model.words import StoredFile
 from zkgroup.export.stores.filesystems import FAILURES, check_credentials, is_denied, open_filesystem, told_failure
-from zkgroup.export.stores.store import MissingWorkError
+from zkgroup.export.stores.store import CHANGED_WORK, MissingWorkError
 from zkgroup.export.stores.taken import taken_name
 
 # S3 copies no more than 5 GiB in one request; what is larger goes through this process.
@@ -174,7 +174,7 @@ class ObjectStore:
         if found is None:
             raise MissingWorkError(f"{self.uri}/{work} was written by a task and is not there", "restore it")
         if found != size:
-            raise ZkgroupError(f"{self.uri}/{work} has {found} bytes, not {size} as written")
+            raise MissingWorkError(f"{self.uri}/{work} has {found} bytes, not {size} as written", CHANGED_WORK)
         if taken is not None:
             if taken == size and self._tail(work, size) == self._tail(final, size):
                 return

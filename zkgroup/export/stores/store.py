@@ -16,7 +16,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.export.model.destination import Destination, parse_destination
@@ -111,7 +111,11 @@ def open_store(destination: Destination) -> Store:
 
 
 class MissingWorkError(ZkgroupError):
-    """A file that is to be published is not where its task has written it."""
+    """A file that is to be published is not where, or not as, its task has written it."""
+
+
+#: What helps where a file has another size than its task has told.
+CHANGED_WORK: Final = "somebody changed it, or its disk has lost what was written: restore it, or remove it"
 
 
 class UnlistableError(ZkgroupError):
@@ -269,7 +273,7 @@ class FolderStore:
                     "the tasks and this process must share the folder",
                 )
             if found != size:
-                raise ZkgroupError(f"{source} has {found} bytes, not {size} as written")
+                raise MissingWorkError(f"{source} has {found} bytes, not {size} as written", CHANGED_WORK)
             target.parent.mkdir(parents=True, exist_ok=True)
             _link(source, target)
         except OSError as error:

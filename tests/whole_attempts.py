@@ -1,0 +1,37 @@
+"""Runs that were written to the end, where ZooKeeper does not know that they were decided."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from begun import EARLIEST
+from scenes import Scene, stop
+
+from zkgroup.protocol import znodes
+from zkgroup.protocol.ops import Get, Node, SetData
+
+
+def rolled_back(scene: Scene, to: str, point: str = "decided", **wish: Any) -> None:
+    """A run that was left at ``point``, and ZooKeeper's data is of before its decision: its pointer is ``planned``
+    still, or is ``gone``."""
+    path = znodes.export_state(scene.group)
+    planned: list[bytes] = []
+
+    def passed(found: str) -> None:
+        if found == "checked":
+            (node,) = scene.registry.read([Get(path)])
+            assert isinstance(node, Node)
+            planned.append(node.data)
+        stop(point)(found)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("zkgroup.export.runs.steps.ExportRun.abandon", lambda run, **_: False)  # as SIGKILL does
+        with pytest.raises(KeyboardInterrupt):
+            scene.told(passed=passed, **{**EARLIEST, **wish})
+    scene.registry.write(SetData(path, planned[0] if to == "planned" else b"", -1))
+
+
+def works(scene: Scene) -> int:
+    """Files that are not published."""
+    return len(list(scene.out.rglob("*.tmp")))
