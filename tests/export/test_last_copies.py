@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from exports import messages_in
 from hypothesis import given
@@ -17,6 +18,7 @@ from scenes import Scene, left_at, remake
 from zkgroup.errors import RefusedError, UnreachableError
 from zkgroup.export.checks.history import status
 from zkgroup.export.checks.verify import verify
+from zkgroup.export.lake.footer import read_footer
 from zkgroup.export.model.rundata import ManifestFile
 from zkgroup.export.model.words import Policies, Slice
 from zkgroup.export.planning.bounds import Bound
@@ -250,15 +252,17 @@ def test_a_planned_run_of_a_topic_that_was_made_again_is_dropped(scene: Scene) -
 def test_a_file_of_somebody_else_beside_a_last_copy_is_no_circle(scene: Scene) -> None:
     """``withdraw`` advised to keep the run, ``keep`` and the plain command to withdraw it."""
     left_at(scene, "decided")
-    foreign = scene.out / f"topic={scene.topic}/partition=0/0-4.parquet"
+    foreign = scene.out / f"topic={scene.topic}/partition=0/2-4.parquet"
     foreign.parent.mkdir(parents=True)
-    shutil.copy(next(scene.out.rglob("*.tmp")), foreign)
+    files = [str(file.relative_to(scene.out)) for file in scene.out.rglob("*.tmp")]
+    (own,) = [scene.out / name for name in files if not read_footer(scene.lake.store, name).slices[0].partition]
+    pq.write_table(pq.read_table(own).slice(2, 2), foreign)
     drop_messages(scene.kafka, scene.first, 5)
-    with pytest.raises(RefusedError, match=r"is decided and cannot be published: .* already holds offsets 0 to"):
+    with pytest.raises(RefusedError, match=r"is decided and cannot be published: .* already holds offsets 2 to 3"):
         scene.export(scene.group, settle="keep")
-    with pytest.raises(RefusedError, match=f"5 messages of {scene.first}: its log starts at 5") as no:
+    with pytest.raises(RefusedError, match=f"3 messages of {scene.first}: its log starts at 5") as no:
         scene.export(scene.group, settle="withdraw")
-    assert str(no.value.remedy).startswith(f"first move away what is in its way ({foreign} already holds offsets 0 to")
+    assert str(no.value.remedy).startswith(f"first move away what is in its way ({foreign} already holds offsets 2 to")
     foreign.unlink()
     scene.export(scene.group, settle="keep")
     assert len(messages_in(scene.out)) == 20

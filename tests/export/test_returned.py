@@ -78,7 +78,19 @@ def test_a_copy_that_lacks_some_is_none(scene: Scene, tmp_path: Path) -> None:
     table = pq.read_table(aside)
     pq.write_table(table.filter([row["offset"] != 3 for row in table.to_pylist()]), file)
     drop_messages(scene.kafka, scene.first, 5)
-    with pytest.raises(
-        RefusedError, match=f"no log has any more .1 message of {scene.first}: its log starts at 5"
-    ):
+    with pytest.raises(RefusedError, match=f"no log has any more .1 message of {scene.first}: its log starts at 5"):
         scene.export(scene.group, settle="withdraw")
+
+
+def test_one_that_comes_back_after_all_is_told_of_as_that(scene: Scene, tmp_path: Path) -> None:
+    """It was called a file of no manifest, and --adopt was advised, which enters nothing of it."""
+    file, aside = lost(scene, tmp_path)
+    scene.told(backfill=True, **EARLIEST)
+    aside.rename(file)
+    found = [row for row in verify(scene.lake) if row.problem]
+    again = [row for row in found if "has written again what it held, and it is there again" in str(row.problem)]
+    assert again
+    assert {row.mend for row in again} == {"move"}
+    assert "adopt" not in {row.mend for row in found}
+    file.rename(aside)
+    is_there_once(scene)

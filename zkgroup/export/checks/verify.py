@@ -229,8 +229,11 @@ def _judge_file(books: _Books, file: Published, look: Look, calendars: dict[Layo
             books.add_renamed(footer)
         run = "" if footer is None else footer.told.get("run", "")
         if footer is not None and _is_numbered(footer.run):
-            can = not problems and decode_log(footer.told.get("log", "")) is not None
+            by = books.holdings.replaced.get(file.name)
+            can = by is None and not problems and decode_log(footer.told.get("log", "")) is not None
             why = f"{file.name} is in no run's manifest (it says: {run})"
+            if by is not None:
+                why = f"{file.name} was missing, run {by} has written again what it held, and it is there again"
             mend: Mend = "adopt" if can else "move"
             account.problems.append(Problem(interval, why, footer.told.get("group") if can else None, mend=mend))
             for one in slices if can else ():

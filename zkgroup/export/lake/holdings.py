@@ -57,6 +57,8 @@ class Holdings:
         #: What runs tell of that later ones have written again without knowing of them.
         self.followed: list[tuple[LiveFile, Slice]] = []
         self._held: dict[Incarnation, list[Interval]] = {}
+        #: Files of which all was written again since they were lost, with the run that has it.
+        self.replaced: dict[str, str] = {}
         self._gone: dict[Incarnation, list[Interval]] = {}
 
     def add(self, manifest: Manifest, withdrawn: Set[TopicPartition]) -> None:
@@ -71,7 +73,10 @@ class Holdings:
             gone = self._gone.setdefault(Incarnation(topic, partition, tags.get(topic)), [])
             gone += [(gap.start, gap.end) for gap in part.plan.skipped if gap.kind not in FILLABLE]
             for lost in part.plan.again:
-                self.forget(lost, partition)
+                if lost.file in self.files:
+                    self.forget(lost, partition)
+                    if lost.file not in self.files:
+                        self.replaced[lost.file] = manifest.run
             if is_among_others(part):
                 place += held_again(part, held, place, timed=manifest.layout.timed, exact=self._exact)
             else:
@@ -80,6 +85,7 @@ class Holdings:
             if not is_taken_back(file, withdrawn):
                 if (before := self.files.get(file.name)) is not None and before.run != manifest.run:
                     self.followed += [(before, one) for one in before.file.slices]
+                self.replaced.pop(file.name, None)
                 self.files[file.name] = LiveFile(
                     file, manifest.group, manifest.run, tags.get(file.topic), manifest.layout, manifest.isolation
                 )

@@ -29,9 +29,9 @@ def forget(claim: ExportClaim, lake: Lake, pointer: Pointer, surroundings: Surro
     without ``skip_lost``, with which this is only said.
     """
     told = f"run {pointer.run} of group {claim.group}"
-    stays = ""
+    stays, given_up = "", None
     try:
-        stays = _look(claim, lake, pointer, surroundings, skip_lost=skip_lost)
+        stays, given_up = _look(claim, lake, pointer, surroundings, skip_lost=skip_lost)
     except RefusedError:
         raise
     except ZkgroupError as error:
@@ -42,12 +42,16 @@ def forget(claim: ExportClaim, lake: Lake, pointer: Pointer, surroundings: Surro
             ) from None
     if not claim.drop(pointer):
         return
+    if given_up is not None:  # nobody is asked again
+        given_up.remove_attempts()
     if stays:
         surroundings.warn(stays)
 
 
-def _look(claim: ExportClaim, lake: Lake, pointer: Pointer, surroundings: Surroundings, *, skip_lost: bool) -> str:
-    """What of the run stays, and what that means, in words."""
+def _look(
+    claim: ExportClaim, lake: Lake, pointer: Pointer, surroundings: Surroundings, *, skip_lost: bool
+) -> tuple[str, UnderWay | None]:
+    """What of the run stays, and what that means, in words; and the run, where its unpublished files are given up."""
     group, folder = claim.group, lake.folder(claim.group, pointer.run)
     told = f"run {pointer.run} of group {group}"
     names = lake.store.names(folder)
@@ -61,26 +65,27 @@ def _look(claim: ExportClaim, lake: Lake, pointer: Pointer, surroundings: Surrou
         planned = None
     manifest = None if pointer.manifest is None else _unless_damaged(lambda: lake.named(group, pointer))
     if pointer.state == "planned":
-        return ""
+        return "", None
     if planned is None or manifest is None:
         _refuse_unknown(lake, folder, told, surroundings, skip_lost=skip_lost)
         there = (
             [] if manifest is None else [file for file in manifest.files if lake.store.size(file.name) == file.bytes]
         )
-        return _words_on(claim, lake, told, [file.name for file in there])
+        return _words_on(claim, lake, told, [file.name for file in there]), None
     run = UnderWay(claim, lake, planned[0], pointer, surroundings)
+    given_up = None
     if pointer.state == "committed":
         _refuse_committed(run, manifest, skip_lost=skip_lost)
-    else:
-        refuse_last_copies(run, manifest, open_partitions(run, manifest), "forget", skip_lost=skip_lost)
+    elif refuse_last_copies(run, manifest, open_partitions(run, manifest), "forget", skip_lost=skip_lost):
+        given_up = run
     if MANIFEST in names and not run.is_taken_back():
         behind = (
             ", and the group stands behind it: --on-disagreement lake goes on where it ends"
             if open_partitions(run, manifest) and run.plan.kind == "export"
             else ""
         )
-        return f"{told} stays among the exports in {lake.store.uri}{behind}"
-    return _words_on(claim, lake, told, [file.name for file in manifest.files if is_published(run, file)])
+        return f"{told} stays among the exports in {lake.store.uri}{behind}", None
+    return _words_on(claim, lake, told, [file.name for file in manifest.files if is_published(run, file)]), given_up
 
 
 def _words_on(claim: ExportClaim, lake: Lake, told: str, published: Sequence[str]) -> str:

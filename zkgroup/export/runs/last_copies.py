@@ -74,22 +74,22 @@ def refuse_last_copies(
     *,
     skip_lost: bool,
     passed: Mapping[TopicPartition, int] = {},
-) -> None:
+) -> bool:
     """Raise ``RefusedError`` where files of partitions that are to be ``ended`` hold messages that no log has any more,
-    and no other file of the lake, ``UnreachableError`` where nobody tells. With ``skip_lost`` this is only said. Only a
-    run that is taken back loses what is published; of others the files go that are not. What is below the offsets that
-    the group has ``passed`` its members have read."""
+    and no other file of the lake, ``UnreachableError`` where nobody tells. With ``skip_lost`` this is only said: then
+    True, if there are such messages. Only a run that is taken back loses what is published; of others the files go that
+    are not. What is below the offsets that the group has ``passed`` its members have read."""
     plan, warn = run.plan, run.surroundings.warn
     what, gives_up = _WORDS[how]
     files = [file for file in manifest.files if how == "withdraw" or not is_published(run, file)]
     if not files:
-        return
+        return False
     now = run.claim.persist(lambda: ExportGroup(run.claim.registry, plan.group, warn).identities(plan.topics))
     try:
         logs = _logs(plan, ended, now, run.surroundings.kafka, run.claim.registry.timeout)
     except ZkgroupError as error:
         if not any(is_there(run, file) for file in files):
-            return
+            return False
         if not skip_lost:
             raise UnreachableError(
                 f"{run} is not {what}, as nobody tells whether the logs still have what its files hold: "
@@ -98,11 +98,11 @@ def refuse_last_copies(
                 f"{gives_up} gives up what may be lost",
             ) from None
         warn(f"{run} is {what}, and what that loses nobody tells: {error.message}")
-        return
+        return False
     found = [one for one in only_here(files, logs) if is_there(run, one.file)]
-    found = [*_nowhere_else(run, manifest, found, passed)]
+    found = list(_nowhere_else(run, manifest, found, passed)) if found else []
     if not found:
-        return
+        return False
     text = listed(words_on(found), "; ", most=3)
     if not skip_lost:
         lost = "is not decided, and holds" if how == "drop" else f"is not {what}: its files hold"
@@ -111,6 +111,7 @@ def refuse_last_copies(
             f"{_way_back(run, manifest, how)}; {gives_up} gives these messages up",
         )
     warn(f"with {run} messages are given up that no log has any more: {text}")
+    return True
 
 
 def _nowhere_else(
@@ -118,10 +119,10 @@ def _nowhere_else(
 ) -> Iterator[OnlyHere]:
     """What of this is in no other file either, counted by the rows themselves."""
     lake, elsewhere = run.lake, dict[TopicPartition, list[Interval]]()
+    own = {file.name for file in manifest.files if is_published(run, file)}
     for one in found:
         topic, partition = one.partition
         if one.partition not in elsewhere:
-            own = {file.name for file in manifest.files if is_published(run, file)}
             pieces = [(0, passed.get(one.partition, 0))]
             for file in lake.published(topic, partition):
                 if file.told.tag == run.plan.topics[topic].tag and file.name not in own:

@@ -5,37 +5,50 @@ by now: they are not dropped unsaid, and can be decided late."""
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
-from zkgroup.errors import RefusedError
+from zkgroup.errors import RefusedError, UnreachableError
 from zkgroup.export.lake.book import Book
 from zkgroup.export.lake.lake import MANIFEST
 from zkgroup.export.lake.leftovers import written
 from zkgroup.export.lake.overlap import first_time, refuse_beside, refuse_returned
-from zkgroup.export.model.rundata import Manifest
+from zkgroup.export.model.rundata import Manifest, Pointer, RunPlan
+from zkgroup.export.model.shell import export_command
 from zkgroup.export.runs.last_copies import is_published, is_there, later_run, refuse_last_copies
 from zkgroup.export.runs.neighbours import give_way, refuse_layout
 from zkgroup.export.runs.refusals import ENDED
 from zkgroup.export.runs.under_way import UnderWay
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.words import are, counted
+from zkgroup.words import counted
 
 
-def refuse_dropping(run: UnderWay, *, skip_lost: bool) -> None:
+def refuse_dropping(run: UnderWay, *, skip_lost: bool, adopts: bool = False) -> None:
     """Raise where a run that is not decided has been written to the end, and must have been decided, or as
-    ``refuse_last_copies`` does."""
+    ``refuse_last_copies`` does. ``adopts``: what is published is entered now."""
     found = _written(run)
     if found is None:
         return
     manifest = found[0]
-    if published := _published(run, manifest):
+    if not adopts and (published := _published(run, manifest)):
+        adopt = export_command(run.lake.store.destination, "--adopt", run.plan.group)
         raise RefusedError(
-            f"{run} is not decided as far as ZooKeeper knows, and {counted(published, 'file')} of it "
-            f"{are(published)} published: its data is of an earlier time",
-            "--settle keep publishes the rest and commits, --settle withdraw takes all of it back",
+            f"{run} has published {counted(published, 'file')}, and ZooKeeper does not know that it was decided: it "
+            "was forgotten, or ZooKeeper's data is of an earlier time",
+            "--settle keep publishes the rest and commits, --settle withdraw takes all of it back; "
+            f"{adopt} enters what is published",
         )
     everywhere = {part.plan.partition for part in manifest.parts}
     refuse_last_copies(run, manifest, everywhere, "drop", skip_lost=skip_lost, passed=_passed(run, manifest))
+
+
+def holds_last_copies(run: UnderWay, plan: RunPlan, pointer: Pointer) -> bool:
+    """Whether another group's run in the same lake may not be dropped, or nobody tells."""
+    try:
+        refuse_dropping(UnderWay(run.claim, run.lake, plan, pointer, run.surroundings), skip_lost=False)
+    except (RefusedError, UnreachableError):
+        return True
+    return False
 
 
 def is_written(run: UnderWay) -> bool:
@@ -73,7 +86,8 @@ def decide_late(run: UnderWay, how: Literal["keep", "withdraw"]) -> None:
         claim.point(None, run.pointer)
         surroundings.passed("plan in place")
     if how == "keep":
-        claim.persist(lambda: give_way(claim.registry, run.lake, plan, claim.attempt, surroundings.warn))
+        others = partial(holds_last_copies, run)
+        claim.persist(lambda: give_way(claim.registry, run.lake, plan, claim.attempt, surroundings.warn, others))
     decided = replace(run.pointer, state="decided", manifest=digest, attempt=manifest.attempt)
     claim.point(run.pointer, decided)
     run.pointer = decided
@@ -98,7 +112,7 @@ def _refuse_keeping(run: UnderWay, manifest: Manifest) -> None:
 
 def _passed(run: UnderWay, manifest: Manifest) -> dict[TopicPartition, int]:
     """Of a run beside members the offsets that these have moved since: below these nothing was left to it."""
-    if not manifest.joined or manifest.kind != "export":
+    if not manifest.joined or manifest.kind != "export" or run.claim.group != manifest.group:
         return {}
     found = run.claim.persist(lambda: run.claim.offsets([part.plan for part in manifest.parts if part.moves]))
     return {

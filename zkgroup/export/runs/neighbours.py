@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.export.lake.lake import MANIFEST, Lake
-from zkgroup.export.lake.leftovers import undecided, written
+from zkgroup.export.lake.leftovers import undecided
 from zkgroup.export.model.documents import decode_pointer, encode_pointer
 from zkgroup.export.model.encoding import DamagedDocumentError
 from zkgroup.export.model.layout import Layout
@@ -73,10 +73,13 @@ def _is_under_way(registry: Registry, plan: RunPlan, hashed: str) -> bool:
     return pointer.state != "planned" or isinstance(lock, Stat)
 
 
-def give_way(registry: Registry, lake: Lake, plan: RunPlan, attempt: str, warn: Callable[[str], None]) -> None:
+def give_way(
+    registry: Registry, lake: Lake, plan: RunPlan, attempt: str, warn: Callable[[str], None],
+    is_needed: Callable[[RunPlan, Pointer], bool],
+) -> None:  # fmt: skip
     """Raise ``RefusedError`` if another group's run that came first is to export a partition of ``plan``, whose pointer
-    stands, or has another layout. One that nobody works on, that is not decided and not written to the end either, is
-    fenced off instead: it cannot decide any more, and who goes on with it finds this run. May be repeated; raises
+    stands, or has another layout. One that nobody works on and that is not decided is fenced off instead, unless it
+    ``is_needed``: it cannot decide any more, and who goes on with it finds this run. May be repeated; raises
     ``UnreachableError`` where it is to be."""
     (own,) = registry.read([Get(znodes.export_state(plan.group))])
     own_zxid = own.stat.mzxid if isinstance(own, Node) else 0
@@ -90,8 +93,7 @@ def give_way(registry: Registry, lake: Lake, plan: RunPlan, attempt: str, warn: 
         if other.pointer.state == "planned":
             if other.changed > own_zxid:
                 continue  # it came later, and looks as we do
-            is_written = written(lake, other.plan.group, other.plan.run, other.pointer.plan) is not None
-            if not is_written and _fence(registry, other, attempt):
+            if not is_needed(other.plan, other.pointer) and _fence(registry, other, attempt):
                 why = shared or f"with {other.plan.layout.told()}"
                 warn(
                     f"run {other.plan.run} of group {other.plan.group} is in the way ({why}), and nobody "

@@ -237,7 +237,7 @@ class _Export:
                 "--status tells of it",
             )
         for run in self._left(claim):  # an adoption would be a later run: it could not be kept any more
-            self._refuse_dropping(run)
+            refuse_dropping(run, skip_lost=request.skip_lost, adopts=True)
         here = claim.persist(lambda: ExportGroup(claim.registry, request.group, self._warn).clusters())
         refuse_other_cluster(self._lake, request.group, here, (), Book(self._lake, request.group), adopts=True)
         made = adopt(

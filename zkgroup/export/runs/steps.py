@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
+from functools import partial
 from typing import Literal, Self
 
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
@@ -22,7 +23,7 @@ from zkgroup.export.planning.plan import in_no_file
 from zkgroup.export.runs.assembling import Written
 from zkgroup.export.runs.claim import ExportClaim
 from zkgroup.export.runs.deciding import decide
-from zkgroup.export.runs.late import decide_late, refuse_dropping, was_decided
+from zkgroup.export.runs.late import decide_late, holds_last_copies, refuse_dropping, was_decided
 from zkgroup.export.runs.neighbours import binding_layout, give_way, refuse_layout
 from zkgroup.export.runs.publishing import publish
 from zkgroup.export.runs.refusals import NOT_AS_DECIDED, REPLACED, Live, Moved, Remade
@@ -182,7 +183,8 @@ class ExportRun(UnderWay):
         """Raise where another group's run came first, or has ended since this one was planned. From here on whoever
         comes later sees this run's pointer, and gives way."""
         plan, claim = self.plan, self.claim
-        claim.persist(lambda: give_way(claim.registry, self.lake, plan, claim.attempt, self.surroundings.warn))
+        others, warn = partial(holds_last_copies, self), self.surroundings.warn
+        claim.persist(lambda: give_way(claim.registry, self.lake, plan, claim.attempt, warn, others))
         refuse_layout(self.lake, plan.layout, self.lake.layout())
         refuse_beside(self.lake, plan, in_no_file(plan.partitions, fills=plan.kind == "backfill"))
         if plan.kind == "export":
