@@ -131,7 +131,7 @@ def test_a_committed_run_that_lacks_a_file_has_a_way_out(scene: Scene) -> None:
         with pytest.raises(RefusedError, match=r"lacks 1 file .*; 1 is published") as no:
             scene.export(scene.group, **wish)
         assert "--settle forget --skip-lost gives up what is gone" in str(no.value.remedy)
-    with pytest.raises(RefusedError, match="are committed, and 1 file of it is gone"):
+    with pytest.raises(RefusedError, match=r"are committed, and 1 file of it is gone"):
         scene.export(scene.group, settle="forget")
     lines = given_up(scene)
     assert "is forgotten, though its offsets are committed, and 1 file of it is gone" in lines[0]
@@ -150,7 +150,7 @@ def test_what_a_forgotten_run_has_published_is_not_called_lost(scene: Scene) -> 
     drop_messages(scene.kafka, scene.first, 5)
     with pytest.raises(RefusedError, match="ZooKeeper does not know that it was decided: it was forgotten") as no:
         scene.told(policies=Policies(no_offset="earliest"))
-    assert "--adopt" in str(no.value.remedy)
+    assert str(no.value.remedy).startswith("--settle keep publishes the rest and commits, --settle withdraw")
 
 
 @pytest.mark.parametrize("backfill", [False, True])
@@ -174,3 +174,18 @@ def test_a_plan_that_is_another_one_tells_nothing(scene: Scene) -> None:
     path.write_bytes(path.read_bytes() + b"\n")
     with pytest.raises(RefusedError, match=r"is not forgotten: there are 2 files below .*, and its plan or its manif"):
         scene.export(scene.group, settle="forget")
+
+
+def test_what_is_committed_and_not_there_is_not_forgotten_without_a_word(scene: Scene, tmp_path: Path) -> None:
+    """Its folder was not mounted: nobody would have exported the messages again."""
+    scene.commit(scene.group, {TopicPartition(scene.topic, number): 0 for number in range(2)})
+    left_at(scene, "decided", begin=None, join=joining(scene.group))
+    scene.out.rename(tmp_path / "away")
+    with pytest.raises(
+        RefusedError, match=r"are committed, and its files are not known to be in .*: its messages may"
+    ) as no:
+        scene.export(scene.group, settle="forget")
+    assert str(no.value.remedy).startswith("bring its folder back; --settle forget --skip-lost gives it up")
+    (tmp_path / "away").rename(scene.out)
+    scene.export(scene.group, settle="keep")
+    assert len(messages_in(scene.out)) == 20

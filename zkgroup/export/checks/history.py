@@ -15,7 +15,7 @@ from zkgroup.export.lake.leftovers import written
 from zkgroup.export.model.accounting import total
 from zkgroup.export.model.documents import decode_pointer
 from zkgroup.export.model.encoding import DamagedDocumentError
-from zkgroup.export.model.rundata import Pointer
+from zkgroup.export.model.rundata import Manifest, Pointer
 from zkgroup.export.planning.group import ExportGroup, names_of
 from zkgroup.export.runs.claim import ExportClaim, read_holder
 from zkgroup.export.runs.refusals import ENDED, NOT_AS_DECIDED, REPLACED, Moved, Remade
@@ -81,9 +81,13 @@ _ADVICE = {
 
 
 _KEEP = "--settle keep publishes what it has written"
+_PUBLISHED = (
+    "it has published files, so it was decided: --settle keep publishes the rest and commits, --settle withdraw takes "
+    "all of it back"
+)
 _LEFT = (
-    "it is not decided as far as ZooKeeper knows, and was written to the end: the next export reads it again if the "
-    f"logs have it; else {_KEEP}"
+    "it was written to the end, and ZooKeeper knows nothing of it: the next export reads it again if the logs have it; "
+    f"else {_KEEP}"
 )
 
 
@@ -167,10 +171,10 @@ def _status_row(registry: Registry, group: str, node: object, lake: Lake | None)
     if pointer is not None:
         step, advice = pointer.state, "" if holder else _advice(registry, group, pointer, lake)
     elif not holder and step != "unreadable":
-        run = None if lake is None else _left(lake, group)
-        if run is None:
+        found = None if lake is None else _left(lake, group)
+        if found is None:
             return None
-        step, advice = "written", _LEFT
+        step, (run, advice) = "written", found
     return StatusRow(
         group,
         run,
@@ -193,14 +197,19 @@ def _advice(registry: Registry, group: str, pointer: Pointer, lake: Lake | None)
     return found or _ADVICE[pointer.state]
 
 
-def _left(lake: Lake, group: str) -> str | None:
-    """A group's newest run, where it was not decided, but written to the end."""
+def _left(lake: Lake, group: str) -> tuple[str, str] | None:
+    """A group's newest run, where it was not decided, but written to the end; and what is to be done about it."""
     for run in lake.runs(group)[-1:]:
         with contextlib.suppress(ZkgroupError):
             plan = lake.plan(group, run)
-            if plan is not None and written(lake, group, run, plan[1]) is not None:
-                return run
+            found = None if plan is None else written(lake, group, run, plan[1])
+            if found is not None:
+                return run, _PUBLISHED if _has_published(lake, found[0]) else _LEFT
     return None
+
+
+def _has_published(lake: Lake, manifest: Manifest) -> bool:
+    return any(lake.store.size(file.name) == file.bytes for file in manifest.files)
 
 
 def _lies_in(lake: Lake, group: str, pointer: Pointer) -> bool:
@@ -247,7 +256,9 @@ def _in_the_way(registry: Registry, group: str, pointer: Pointer, lake: Lake | N
     if manifest is None:
         if MANIFEST in lake.store.names(lake.folder(group, pointer.run)):
             return f"it has ended before, and ZooKeeper's data is of an earlier time: {ENDED}"
-        if written(lake, group, pointer.run, pointer.plan) is not None:
+        if (found := written(lake, group, pointer.run, pointer.plan)) is not None:
+            if _has_published(lake, found[0]):
+                return _PUBLISHED
             if not remade:
                 return f"{_ADVICE['planned']}; where the logs do not have it any more {_KEEP}"
             return f"topic {remade[0]} was made again since: {_KEEP}, --settle withdraw --skip-lost gives it up"

@@ -67,7 +67,7 @@ def _look(
     if pointer.state == "planned":
         return "", None
     if planned is None or manifest is None:
-        _refuse_unknown(lake, folder, told, surroundings, skip_lost=skip_lost)
+        _refuse_unknown(lake, pointer, group, surroundings, skip_lost=skip_lost)
         there = (
             [] if manifest is None else [file for file in manifest.files if lake.store.size(file.name) == file.bytes]
         )
@@ -100,10 +100,20 @@ def _words_on(claim: ExportClaim, lake: Lake, told: str, published: Sequence[str
     )
 
 
-def _refuse_unknown(lake: Lake, folder: str, told: str, surroundings: Surroundings, *, skip_lost: bool) -> None:
-    """Raise where the run has files, and nothing tells what they hold."""
+def _refuse_unknown(lake: Lake, pointer: Pointer, group: str, surroundings: Surroundings, *, skip_lost: bool) -> None:
+    """Raise where the run has files, and nothing tells what they hold; or where it is committed, and has none."""
+    folder, told = lake.folder(group, pointer.run), f"run {pointer.run} of group {group}"
     files = [file.name for file in lake.store.walk(folder) if file.name.endswith(".tmp")]
+    if not files and pointer.state != "committed":
+        return
     if not files:
+        text = f"the offsets of {told} are committed, and its files are not known to be in {lake.store.uri}"
+        if not skip_lost:
+            raise RefusedError(
+                f"{text}: its messages may be in none",
+                f"bring its folder back; {_GIVES_UP} gives it up, and --backfill exports what the logs still have",
+            )
+        surroundings.warn(f"{text}: these messages are given up")
         return
     what = f"{counted(len(files), 'file')} below {lake.store.uri}/{folder}"
     if not skip_lost:

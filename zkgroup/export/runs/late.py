@@ -14,7 +14,6 @@ from zkgroup.export.lake.lake import MANIFEST
 from zkgroup.export.lake.leftovers import written
 from zkgroup.export.lake.overlap import first_time, refuse_beside, refuse_returned
 from zkgroup.export.model.rundata import Manifest, Pointer, RunPlan
-from zkgroup.export.model.shell import export_command
 from zkgroup.export.runs.last_copies import is_published, is_there, later_run, refuse_last_copies
 from zkgroup.export.runs.neighbours import give_way, refuse_layout
 from zkgroup.export.runs.refusals import ENDED
@@ -31,12 +30,10 @@ def refuse_dropping(run: UnderWay, *, skip_lost: bool, adopts: bool = False) -> 
         return
     manifest = found[0]
     if not adopts and (published := _published(run, manifest)):
-        adopt = export_command(run.lake.store.destination, "--adopt", run.plan.group)
         raise RefusedError(
             f"{run} has published {counted(published, 'file')}, and ZooKeeper does not know that it was decided: it "
             "was forgotten, or ZooKeeper's data is of an earlier time",
-            "--settle keep publishes the rest and commits, --settle withdraw takes all of it back; "
-            f"{adopt} enters what is published",
+            "--settle keep publishes the rest and commits, --settle withdraw takes all of it back",
         )
     everywhere = {part.plan.partition for part in manifest.parts}
     refuse_last_copies(run, manifest, everywhere, "drop", skip_lost=skip_lost, passed=_passed(run, manifest))
