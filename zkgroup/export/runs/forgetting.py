@@ -95,8 +95,8 @@ def _words_on(claim: ExportClaim, lake: Lake, told: str, published: Sequence[str
     return (
         f"{told} is forgotten, and {counted(len(published), 'file')} of it {are(len(published))} published in "
         f"{lake.store.uri} ({listed(published)}): the next export is refused until "
-        f"{export_command(lake.store.destination, '--adopt', claim.group)} enters what is there, or it is moved "
-        "away"
+        f"{export_command(lake.store.destination, '--adopt', claim.group)} enters what is there, --settle keep or "
+        "withdraw ends the run after all, or it is moved away"
     )
 
 
