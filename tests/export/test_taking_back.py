@@ -244,3 +244,18 @@ def test_one_that_stood_still_as_it_began_files_nothing(
     else:
         assert not list(scene.out.rglob("settled.json"))
     assert len(messages_in(scene.out)) == 20
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_what_stands_where_the_run_ends_is_published(scene: Scene, both: bool) -> None:
+    """Somebody has moved the group there: nobody would export that again, and its files went unpublished."""
+    scene.commit(scene.group, {TopicPartition(scene.topic, number): 0 for number in range(2)})
+    left_at(scene, "decided", begin=None)
+    scene.commit(scene.group, {TopicPartition(scene.topic, number): 10 for number in range(1 + both)})
+    for number in range(1 + both):
+        drop_messages(scene.kafka, TopicPartition(scene.topic, number), 10)
+    scene.export(scene.group, settle="withdraw")
+    assert len(messages_in(scene.out)) == 10 + 10 * both
+    scene.told()
+    assert len(messages_in(scene.out)) == 20
+    assert [row.problem for row in verify(scene.lake) if row.problem] == []

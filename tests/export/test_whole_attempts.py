@@ -4,7 +4,6 @@ are no rubbish. Real servers."""
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 from collections.abc import Callable
 from contextlib import closing
@@ -13,7 +12,7 @@ from typing import Any
 
 import pytest
 from begun import EARLIEST
-from exports import joining, messages_in
+from exports import messages_in
 from members import connector
 from resets import drop_messages
 from scenes import Scene, left_at, remake, stop, up_to
@@ -27,7 +26,7 @@ from zkgroup.export.planning.request import ExportRequest
 from zkgroup.export.runs.run import run_export
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import SetData
+from zkgroup.protocol.ops import Delete, SetData
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry
@@ -256,36 +255,6 @@ def test_a_file_that_was_cut_is_one_that_is_gone(scene: Scene) -> None:
     assert (len(messages_in(scene.out)), works(scene)) == (20, 0)
 
 
-def test_beside_members_what_they_have_read_since_is_theirs(scene: Scene) -> None:
-    """It was never decided, cron was refused each minute, and ``keep`` published what they had read."""
-    scene.commit(scene.group, {TopicPartition(scene.topic, number): 0 for number in range(2)})
-    wish = {"begin": None, "join": joining(scene.group)}
-    rolled_back(scene, "planned", "manifest written", **wish)
-    scene.commit(scene.group, {TopicPartition(scene.topic, number): 10 for number in range(2)})
-    scene.fill(scene.topic, 10, 2)
-    for number in range(2):
-        drop_messages(scene.kafka, TopicPartition(scene.topic, number), 8)
-    with pytest.raises(RefusedError, match=f"members have read on since .*: {scene.first} stands at 10") as no:
-        scene.export(scene.group, settle="keep")
-    assert str(no.value.remedy).startswith("--settle withdraw drops the run")
-    for _ in range(3):  # the first one ends the run, as ever
-        with contextlib.suppress(RefusedError):
-            scene.told(**wish)
-    assert len(messages_in(scene.out)) == 10
-
-
-def test_beside_members_what_nobody_has_read_is_asked_about(scene: Scene) -> None:
-    scene.commit(scene.group, {TopicPartition(scene.topic, number): 0 for number in range(2)})
-    rolled_back(scene, "planned", "manifest written", begin=None, join=joining(scene.group))
-    drop_messages(scene.kafka, scene.first, 5)
-    points: list[str] = []
-    with pytest.raises(RefusedError, match=f"holds what no log has any more .5 messages of {scene.first}"):
-        scene.told(begin=None, join=joining(scene.group), passed=points.append)
-    assert "joined" not in points
-    scene.export(scene.group, settle="keep")
-    is_kept(scene)
-
-
 @pytest.mark.parametrize("to", ["planned", "gone"])
 def test_what_another_group_has_exported_is_no_last_copy(scene: Scene, to: str, unique: Callable[[str], str]) -> None:
     """Advised to be kept, which was refused by the other's name."""
@@ -360,6 +329,30 @@ def test_status_names_the_way(scene: Scene) -> None:
     assert row.advice.endswith("else --settle keep publishes what it has written")
     scene.export(scene.group, settle="withdraw", skip_lost=True)
     assert status(scene.registry, scene.group, scene.lake) == []
+
+
+def test_status_tells_of_groups_that_are_not_in_zookeeper(scene: Scene) -> None:
+    """Nothing of the group is there any more."""
+    rolled_back(scene, "gone")
+    scene.registry.write(Delete(znodes.export_state(scene.group)))
+    (run,) = scene.lake.runs(scene.group)
+    found = [row for row in status(scene.registry, None, scene.lake) if row.group == scene.group]
+    assert [(row.run, row.step) for row in found] == [(run, "written")]
+
+
+def test_with_a_file_published_and_one_gone_nothing_is_dropped(scene: Scene) -> None:
+    """The plain command removed the manifest, and its own file then stopped every export."""
+    rolled_back(scene, "planned", "published 1 of 2")
+    (published,) = (file.name for file in scene.out.rglob("*.parquet"))
+    for work in scene.out.rglob("*.tmp"):
+        work.unlink()
+    with pytest.raises(RefusedError, match="has published 1 file, and ZooKeeper does not know that it was dec") as no:
+        scene.told(**EARLIEST)
+    assert str(no.value.remedy).startswith("--settle withdraw takes back what is left of it; --settle forget, and then")
+    assert [file.name for file in scene.out.rglob("*.parquet")] == [published]
+    scene.export(scene.group, settle="withdraw")
+    scene.told(**EARLIEST)
+    assert (len(messages_in(scene.out)), works(scene)) == (20, 0)
 
 
 def test_one_that_is_filed_has_ended(scene: Scene) -> None:

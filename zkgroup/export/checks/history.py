@@ -82,8 +82,8 @@ _ADVICE = {
 
 _KEEP = "--settle keep publishes what it has written"
 _PUBLISHED = (
-    "it has published files, so it was decided: --settle keep publishes the rest and commits, --settle withdraw takes "
-    "all of it back"
+    "it has published files, so it was decided: --settle keep publishes the rest and commits, or tells what is in the "
+    "way; or --settle withdraw"
 )
 _LEFT = (
     "it was written to the end, and ZooKeeper knows nothing of it: the next export reads it again if the logs have it; "
@@ -147,7 +147,11 @@ def _run_row(lake: Lake, group: str, run: str) -> RunRow:
 def status(registry: Registry, group: str | None = None, lake: Lake | None = None) -> list[StatusRow]:
     """What is under way for a group, or for any. ``lake``: where a decided run's manifest is looked for, to tell
     whether it can still be committed; without it in the run's own folder, if that is here."""
-    groups = [group] if group is not None else sorted(names_of(registry.read([Children(znodes.consumers())])[0]))
+    if group is not None:
+        groups = [group]
+    else:
+        known = names_of(registry.read([Children(znodes.consumers())])[0])
+        groups = sorted({*known, *(lake.groups() if lake is not None else ())})
     nodes = registry.read([Get(znodes.export_state(name)) for name in groups])
     rows = (_status_row(registry, name, node, lake) for name, node in zip(groups, nodes, strict=True))
     return [row for row in rows if row is not None]
@@ -198,8 +202,8 @@ def _advice(registry: Registry, group: str, pointer: Pointer, lake: Lake | None)
 
 
 def _left(lake: Lake, group: str) -> tuple[str, str] | None:
-    """A group's newest run, where it was not decided, but written to the end; and what is to be done about it."""
-    for run in lake.runs(group)[-1:]:
+    """A group's first run that was not decided, but written to the end; and what is to be done about it."""
+    for run in [run for run, names in lake.documents(group).items() if MANIFEST not in names]:
         with contextlib.suppress(ZkgroupError):
             plan = lake.plan(group, run)
             found = None if plan is None else written(lake, group, run, plan[1])

@@ -25,7 +25,8 @@ _WORDS: Final[Mapping[End, tuple[str, str]]] = {
     "drop": ("dropped", "--skip-lost"),
 }
 _KEEP: Final = "--settle keep leaves the files where they are"
-_DECIDE: Final = "--settle keep publishes what it has written"
+#: Of a run that was not decided.
+KEEPS: Final = "--settle keep publishes what it has written"
 #: Of a run that has ended before, and lacks files.
 ENDED_BEFORE: Final = (
     "--settle forget ends it; then --on-disagreement lake goes on where the exports end, and --verify names the "
@@ -140,7 +141,7 @@ def _way_back(run: UnderWay, manifest: Manifest, how: End) -> str:
         return f"move {run.lake.store.uri}/{run.folder} elsewhere to have what it holds"
     if not all(is_there(run, file) for file in manifest.files):
         return _ADOPT
-    keeps = _DECIDE if how == "drop" else _KEEP
+    keeps = KEEPS if how == "drop" else _KEEP
     try:
         refuse_beside(run.lake, run.plan, first_time(manifest.parts), {file.name for file in manifest.files})
     except RefusedError as error:

@@ -4,9 +4,10 @@ by now: they are not dropped unsaid, and can be decided late."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from zkgroup.errors import RefusedError, UnreachableError
 from zkgroup.export.lake.book import Book
@@ -14,7 +15,14 @@ from zkgroup.export.lake.lake import MANIFEST
 from zkgroup.export.lake.leftovers import written
 from zkgroup.export.lake.overlap import first_time, refuse_beside, refuse_returned
 from zkgroup.export.model.rundata import Manifest, Pointer, RunPlan
-from zkgroup.export.runs.last_copies import is_published, is_there, later_run, refuse_last_copies
+from zkgroup.export.runs.last_copies import (
+    KEEPS,
+    is_published,
+    is_there,
+    later_run,
+    open_partitions,
+    refuse_last_copies,
+)
 from zkgroup.export.runs.neighbours import give_way, refuse_layout
 from zkgroup.export.runs.refusals import ENDED
 from zkgroup.export.runs.under_way import UnderWay
@@ -22,21 +30,55 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.words import counted
 
 
+class _Found(NamedTuple):
+    """A run that was written to the end, by its ``manifest``, and what may be known of its decision.
+
+    ``published``: how many of its files are, as only happens behind a decision. ``passed``: beside members, the offsets
+    that have moved since; below these nothing was left to it. ``may_be_committed``: they stand where it ends, or
+    further on, and nothing tells that it was not the run that has moved them.
+    """
+
+    manifest: Manifest
+    hashed: str
+    published: int
+    passed: Mapping[TopicPartition, int]
+    may_be_committed: bool
+
+
 def refuse_dropping(run: UnderWay, *, skip_lost: bool, adopts: bool = False) -> None:
-    """Raise where a run that is not decided has been written to the end, and must have been decided, or as
-    ``refuse_last_copies`` does. ``adopts``: what is published is entered now."""
-    found = _written(run)
+    """Raise where a run that is not decided has been written to the end, and must have been decided, or may have been,
+    or as ``refuse_last_copies`` does. ``adopts``: what is published is entered now."""
+    found = _look(run)
     if found is None:
         return
-    manifest = found[0]
-    if not adopts and (published := _published(run, manifest)):
+    manifest = found.manifest
+    if found.published and not adopts:
         raise RefusedError(
-            f"{run} has published {counted(published, 'file')}, and ZooKeeper does not know that it was decided: it "
-            "was forgotten, or ZooKeeper's data is of an earlier time",
-            "--settle keep publishes the rest and commits, --settle withdraw takes all of it back",
+            f"{run} has published {counted(found.published, 'file')}, and ZooKeeper does not know that it was decided: "
+            "it was forgotten, or ZooKeeper's data is of an earlier time",
+            _ways_on(run, found),
         )
+    if found.may_be_committed:
+        told = f"{run} may have been decided, as group {manifest.group} stands where it ends"
+        if not skip_lost:
+            raise RefusedError(
+                f"{told}, and ZooKeeper does not tell who has moved it there",
+                f"{KEEPS}; if other members have read that, --skip-lost drops it",
+            )
+        run.surroundings.warn(f"{told}: what it has written is given up")
+        return
     everywhere = {part.plan.partition for part in manifest.parts}
-    refuse_last_copies(run, manifest, everywhere, "drop", skip_lost=skip_lost, passed=_passed(run, manifest))
+    refuse_last_copies(run, manifest, everywhere, "drop", skip_lost=skip_lost, passed=found.passed)
+
+
+def _ways_on(run: UnderWay, found: _Found) -> str:
+    """What may become of a run that has published files."""
+    if not all(is_there(run, file) for file in found.manifest.files):
+        adopt = "--adopt" if run.claim.persist(run.claim.pointer)[0] is None else "--settle forget, and then --adopt,"
+        return f"--settle withdraw takes back what is left of it; {adopt} enters that"
+    if found.may_be_committed:
+        return f"{KEEPS}; its offsets are committed"
+    return "--settle keep publishes the rest and commits, --settle withdraw takes all of it back"
 
 
 def holds_last_copies(run: UnderWay, plan: RunPlan, pointer: Pointer) -> bool:
@@ -54,15 +96,15 @@ def is_written(run: UnderWay) -> bool:
 
 
 def was_decided(run: UnderWay) -> bool:
-    """Whether a run that is not decided has published files, as only happens behind a decision."""
-    found = _written(run)
-    return found is not None and _published(run, found[0]) > 0
+    """Whether a run that is not decided has published files."""
+    found = _look(run)
+    return found is not None and found.published > 0
 
 
-def decide_late(run: UnderWay, how: Literal["keep", "withdraw"]) -> None:
+def decide_late(run: UnderWay, how: Literal["keep", "withdraw"], *, skip_lost: bool) -> None:
     """(none), planned → decided, of what the run has written, so that it can be settled. Offsets may have moved since,
     as in all that is kept. Raises ``RefusedError`` where there is nothing, or others were here since, or are."""
-    found = _written(run)
+    found = _look(run)
     if found is None:
         if MANIFEST in run.lake.store.names(run.folder):
             raise RefusedError(f"{run} has ended before, and ZooKeeper's data is of an earlier time", ENDED)
@@ -70,36 +112,42 @@ def decide_late(run: UnderWay, how: Literal["keep", "withdraw"]) -> None:
             f"{run} is not decided: there are no files to keep",
             "the same command without --settle goes on with it, --settle withdraw gives it up",
         )
-    manifest, digest = found
+    manifest, claim, warn = found.manifest, run.claim, run.surroundings.warn
     if (later := later_run(run)) is not None:
         raise RefusedError(
             f"{run} is not decided, and run {later} that came after it is in {run.lake.store.uri}",
             f"--settle withdraw --skip-lost drops it; to have what it holds move {run.folder} elsewhere",
         )
-    claim, plan, surroundings = run.claim, run.plan, run.surroundings
     if how == "keep":
-        _refuse_keeping(run, manifest)
+        _refuse_keeping(run, found)
+    elif found.may_be_committed:
+        raise RefusedError(
+            f"the offsets of {run} are committed: without its files their messages would be lost", _ways_on(run, found)
+        )
+    elif not skip_lost:  # now, as nothing is changed yet
+        refuse_last_copies(run, manifest, open_partitions(run, manifest), how, skip_lost=False)
     if claim.persist(claim.pointer)[0] is None:
         claim.point(None, run.pointer)
-        surroundings.passed("plan in place")
+        run.surroundings.passed("plan in place")
     if how == "keep":
         others = partial(holds_last_copies, run)
-        claim.persist(lambda: give_way(claim.registry, run.lake, plan, claim.attempt, surroundings.warn, others))
-    decided = replace(run.pointer, state="decided", manifest=digest, attempt=manifest.attempt)
+        claim.persist(lambda: give_way(claim.registry, run.lake, run.plan, claim.attempt, warn, others))
+    decided = replace(run.pointer, state="decided", manifest=found.hashed, attempt=manifest.attempt)
     claim.point(run.pointer, decided)
     run.pointer = decided
-    surroundings.passed("decided")
+    run.surroundings.passed("decided")
 
 
-def _refuse_keeping(run: UnderWay, manifest: Manifest) -> None:
+def _refuse_keeping(run: UnderWay, found: _Found) -> None:
     """Raise where what is to be published is elsewhere, or may be."""
-    lake, plan = run.lake, run.plan
+    lake, plan, manifest = run.lake, run.plan, found.manifest
     run.refuse_beside_members()
-    for partition, offset in sorted(_passed(run, manifest).items()):
-        raise RefusedError(
-            f"members have read on since {run} was written, which was one of them: {partition} stands at {offset}",
-            "--settle withdraw drops the run: what they have not read is exported again",
-        )
+    if found.passed and not found.published:
+        partition, offset = min(found.passed.items())
+        told = f"members have read on since {run} was written, which was one of them: {partition} stands at {offset}"
+        if not _holds_more(run, found):
+            raise RefusedError(told, "--settle withdraw drops the run: what they have not read is exported again")
+        run.surroundings.warn(f"{told}; what they have read of it is in its files, too")
     refuse_layout(lake, plan.layout, lake.layout())
     refuse_returned(lake, plan.partitions)
     refuse_beside(lake, plan, first_time(manifest.parts), {file.name for file in manifest.files})
@@ -107,25 +155,41 @@ def _refuse_keeping(run: UnderWay, manifest: Manifest) -> None:
         Book(lake, plan.group).refuse_others(plan.partitions, plan.topics)
 
 
-def _passed(run: UnderWay, manifest: Manifest) -> dict[TopicPartition, int]:
-    """Of a run beside members the offsets that these have moved since: below these nothing was left to it."""
-    if not manifest.joined or manifest.kind != "export" or run.claim.group != manifest.group:
-        return {}
-    found = run.claim.persist(lambda: run.claim.offsets([part.plan for part in manifest.parts if part.moves]))
-    return {
-        plan.partition: offset
-        for plan, (offset, _) in found
-        if offset is not None and offset > (plan.start if plan.committed is None else plan.committed)
-    }
+def _holds_more(run: UnderWay, found: _Found) -> bool:
+    """Whether a run has what members have not read, and no log has any more."""
+    everywhere = {part.plan.partition for part in found.manifest.parts}
+    try:
+        refuse_last_copies(run, found.manifest, everywhere, "drop", skip_lost=False, passed=found.passed)
+    except RefusedError:
+        return True
+    return False
 
 
 def _written(run: UnderWay) -> tuple[Manifest, str] | None:
     return written(run.lake, run.plan.group, run.plan.run, run.pointer.plan)
 
 
-def _published(run: UnderWay, manifest: Manifest) -> int:
-    """How many of a run's files are published, where it can be settled: all of them are there, and no later run of the
-    group stands behind it."""
-    if later_run(run) is not None or not all(is_there(run, file) for file in manifest.files):
-        return 0
-    return sum(is_published(run, file) for file in manifest.files)
+def _look(run: UnderWay) -> _Found | None:
+    found = _written(run)
+    if found is None:
+        return None
+    manifest, hashed = found
+    published = 0
+    if later_run(run) is None:  # else they are part of nothing, and only what is open may still be had
+        published = sum(is_published(run, file) for file in manifest.files)
+    if not manifest.joined or manifest.kind != "export" or run.claim.group != manifest.group:
+        return _Found(manifest, hashed, published, {}, may_be_committed=False)
+    moving = [part for part in manifest.parts if part.moves]
+    stands = run.claim.persist(lambda: run.claim.offsets([part.plan for part in moving]))
+    offsets = {plan.partition: offset or 0 for plan, (offset, _) in stands}
+    # Its decision is its commit, and changes the pointer as well: one that is still there was not decided.
+    is_gone = run.claim.persist(run.claim.pointer)[0] is None
+    all_there = bool(moving) and all(offsets[part.plan.partition] >= part.end for part in moving)
+    if all_there and (is_gone or published):
+        return _Found(manifest, hashed, published, {}, may_be_committed=True)
+    passed = {
+        part.plan.partition: offsets[part.plan.partition]
+        for part in moving
+        if offsets[part.plan.partition] > (part.plan.start if part.plan.committed is None else part.plan.committed)
+    }
+    return _Found(manifest, hashed, published, passed, may_be_committed=False)

@@ -21,7 +21,7 @@ def publish(run: UnderWay, manifest: Manifest) -> None:
     store, files, passed = run.lake.store, manifest.files, run.surroundings.passed
     _refuse_if_taken(run, manifest)
     try:
-        for number, _ in enumerate(store.publish(_works(run, files)), 1):
+        for number, _ in enumerate(store.publish(works_of(run, files)), 1):
             passed(f"published {number} of {len(files)}")
     except MissingWorkError:
         if run.pointer.attempt != run.claim.attempt:  # else it was written just now, wherever
@@ -45,7 +45,7 @@ def refuse_gone(run: UnderWay, manifest: Manifest) -> None:
             gone.append(file.name)
     if not gone:
         return
-    for _ in run.lake.store.publish(_works(run, left)):
+    for _ in run.lake.store.publish(works_of(run, left)):
         pass
     run.lake.store.settle(file.name for file in left)
     names = f"({listed(gone, most=3)})"
@@ -63,7 +63,8 @@ def refuse_gone(run: UnderWay, manifest: Manifest) -> None:
     raise RefusedError(text, remedy if later_run(run) is None else ENDED_BEFORE)
 
 
-def _works(run: UnderWay, files: Iterable[ManifestFile]) -> list[tuple[str, str, int]]:
+def works_of(run: UnderWay, files: Iterable[ManifestFile]) -> list[tuple[str, str, int]]:
+    """What a store is to publish: working names, final ones, sizes."""
     return [(f"{run.folder}/{file.work}", file.name, file.bytes) for file in files]
 
 

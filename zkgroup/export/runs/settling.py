@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 
 from zkgroup.errors import ZkgroupError
 from zkgroup.export.lake.begun import carried_out, read_begun, remember
 from zkgroup.export.lake.coverage import extended
 from zkgroup.export.lake.lake import MANIFEST, SETTLED
+from zkgroup.export.lake.overlap import first_time, refuse_beside
 from zkgroup.export.model.documents import encode_manifest, encode_settled
 from zkgroup.export.model.rundata import Manifest, ManifestFile, Settled, State, TopicCoverage, now_ms
 from zkgroup.export.planning.group import ExportGroup
 from zkgroup.export.runs.assembling import refuse_shared
 from zkgroup.export.runs.last_copies import (
+    is_there,
     is_written_by,
     later_run,
     open_partitions,
     refuse_filed_before,
     refuse_last_copies,
 )
-from zkgroup.export.runs.publishing import publish, refuse_gone
+from zkgroup.export.runs.publishing import publish, refuse_gone, works_of
 from zkgroup.export.runs.under_way import UnderWay
 from zkgroup.protocol.names import TopicPartition
 
@@ -63,6 +65,8 @@ def withdraw(run: UnderWay, manifest: Manifest, *, skip_lost: bool) -> None:
         if not fills:
             refuse_shared(manifest, taken_back)
         refuse_filed_before(run, manifest)
+        kept = [part for part in manifest.parts if part.plan.partition not in taken_back]
+        refuse_beside(lake, plan, first_time(kept), {file.name for file in manifest.files})
     else:
         taken_back = {*settled.left}
     read_begun(lake, plan.group)  # which is to be written: rather now than when the run cannot be kept any more
@@ -71,6 +75,7 @@ def withdraw(run: UnderWay, manifest: Manifest, *, skip_lost: bool) -> None:
     if settled is None:
         taken_back = open_partitions(run, manifest)
         kept = [part for part in manifest.parts if part.plan.partition not in taken_back]
+        _publish_kept(run, manifest, taken_back)
         before = lake.last(plan.group, but=plan.run)
         coverage: Mapping[str, TopicCoverage] = (
             extended(before.coverage, plan.topics, kept, fills=fills) if kept else before.coverage
@@ -87,6 +92,20 @@ def withdraw(run: UnderWay, manifest: Manifest, *, skip_lost: bool) -> None:
     run.surroundings.passed("files taken back")
     lake.store.write(f"{run.folder}/{MANIFEST}", encode_manifest(manifest))
     run.claim.drop(run.pointer)
+
+
+def _publish_kept(run: UnderWay, manifest: Manifest, taken_back: Set[TopicPartition]) -> None:
+    """Publish files of partitions that stand where the run ends, whoever has moved them there: they count as committed,
+    and nobody exports them again."""
+    files = [
+        file
+        for file in manifest.files
+        if not any(TopicPartition(file.topic, one.partition) in taken_back for one in file.slices)
+        and is_there(run, file)
+    ]
+    for _ in run.lake.store.publish(works_of(run, files)):
+        pass
+    run.lake.store.settle(file.name for file in files)
 
 
 def _point(run: UnderWay, state: State) -> None:

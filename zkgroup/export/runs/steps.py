@@ -267,7 +267,7 @@ class ExportRun(UnderWay):
                 refuse_dropping(self, skip_lost=skip_lost)
                 self.abandon()
                 return None
-            decide_late(self, how)
+            decide_late(self, how, skip_lost=skip_lost)
         manifest = self._decided()
         if self.pointer.state == "committed":
             if how == "withdraw":
