@@ -59,6 +59,8 @@ def refuse_dropping(run: UnderWay, *, skip_lost: bool, adopts: bool = False) -> 
             _ways_on(run, found),
         )
     if found.may_be_committed:
+        if all(is_published(run, file) or not is_there(run, file) for file in manifest.files):
+            return
         told = f"{run} may have been decided, as group {manifest.group} stands where it ends"
         if not skip_lost:
             raise RefusedError(
@@ -75,7 +77,8 @@ def _ways_on(run: UnderWay, found: _Found) -> str:
     """What may become of a run that has published files."""
     if not all(is_there(run, file) for file in found.manifest.files):
         adopt = "--adopt" if run.claim.persist(run.claim.pointer)[0] is None else "--settle forget, and then --adopt,"
-        return f"--settle withdraw takes back what is left of it; {adopt} enters that"
+        back = "" if found.may_be_committed else "--settle withdraw takes back what is left of it; "
+        return f"{back}{adopt} enters what is left of it"
     if found.may_be_committed:
         return f"{KEEPS}; its offsets are committed"
     return "--settle keep publishes the rest and commits, --settle withdraw takes all of it back"
