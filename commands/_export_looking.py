@@ -77,7 +77,8 @@ def show_lake(ctx: typer.Context, to: str, group: str | None, output: Output, *,
             rows_of_status = status(registry, group, lake)
             unfinished = bool(rows_of_status)
             notes += [
-                f"run {row.run} of group {group} is not finished, and may have published nothing yet: --status tells"
+                f"{f'run {row.run}' if row.run else 'an export'} of group {group} is not finished, and may have "
+                "published nothing yet: --status tells"
                 for row in rows_of_status
                 if row.state == "unfinished"
             ]

@@ -21,12 +21,13 @@ from whole_attempts import rolled_back, works
 from zkgroup.errors import NotFoundError, RefusedError, UnreachableError
 from zkgroup.export.checks.history import history, status
 from zkgroup.export.checks.verify import verify
+from zkgroup.export.model.layout import LayoutWish
 from zkgroup.export.model.words import Policies
 from zkgroup.export.planning.request import ExportRequest
 from zkgroup.export.runs.run import run_export
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Delete, SetData
+from zkgroup.protocol.ops import Delete, Get, Node, SetData
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry
@@ -329,6 +330,53 @@ def test_status_names_the_way(scene: Scene) -> None:
     assert row.advice.endswith("else --settle keep publishes what it has written")
     scene.export(scene.group, settle="withdraw", skip_lost=True)
     assert status(scene.registry, scene.group, scene.lake) == []
+
+
+def test_what_cannot_be_kept_is_not_promised_to_be(scene: Scene, unique: Callable[[str], str]) -> None:
+    """Its beginning is in no log any more, and another group has exported the rest: files of that were to be moved, and
+    then it was refused all the same."""
+    rolled_back(scene, "gone")
+    for number in range(2):
+        drop_messages(scene.kafka, TopicPartition(scene.topic, number), 5)
+    other = unique("other")
+    scene.export(other, scene.topic, skip_lost=True)
+    with pytest.raises(RefusedError, match=f"holds what no log has any more .5 messages of {scene.first}") as no:
+        scene.told(**EARLIEST)
+    (run,) = scene.lake.runs(scene.group)
+    folder = scene.out / "_zkgroup" / scene.group / run
+    assert str(no.value.remedy).startswith("it cannot be kept (")
+    assert f": move {folder} elsewhere to have what it holds; --skip-lost gives these" in str(no.value.remedy)
+    folder.rename(scene.out.parent / "elsewhere")
+    with pytest.raises(RefusedError, match=f"group {other}"):
+        scene.told(policies=GOES_ON, **EARLIEST)
+
+
+def test_a_refused_withdrawal_decides_nothing(scene: Scene) -> None:
+    """A file holds something else, too: that was seen when the run was decided already."""
+    scene.commit(scene.group, {TopicPartition(scene.topic, number): 0 for number in range(2)})
+    rolled_back(scene, "planned", "published 1 of 1", begin=None, layout=LayoutWish(by=()))
+    scene.commit(scene.group, {scene.first: 10})
+    with pytest.raises(RefusedError, match="it also holds messages of"):
+        scene.export(scene.group, settle="withdraw", skip_lost=True)
+    (row,) = status(scene.registry, scene.group, scene.lake)
+    assert row.step == "planned"
+    scene.export(scene.group, settle="keep")
+    is_kept(scene)
+
+
+def test_a_withdrawal_that_was_stopped_and_forgotten_by_zookeeper(scene: Scene) -> None:
+    """--status advised to run the same command again, which was refused."""
+    path = znodes.export_state(scene.group)
+    rolled_back(scene, "planned", "published 1 of 2")
+    (node,) = scene.registry.read([Get(path)])
+    assert isinstance(node, Node)
+    with pytest.raises(KeyboardInterrupt):
+        scene.export(scene.group, settle="withdraw", passed=stop("settlement filed"))
+    scene.registry.write(SetData(path, node.data, -1))
+    (row,) = status(scene.registry, scene.group, scene.lake)
+    assert row.advice.startswith("it has published files, so it was decided: --settle keep publishes the rest")
+    scene.export(scene.group, settle="keep")
+    is_kept(scene)
 
 
 def test_status_tells_of_groups_that_are_not_in_zookeeper(scene: Scene) -> None:

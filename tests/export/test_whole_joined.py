@@ -16,6 +16,7 @@ from whole_attempts import rolled_back, works
 from zkgroup.errors import RefusedError
 from zkgroup.export.checks.history import status
 from zkgroup.export.checks.verify import verify
+from zkgroup.export.model.words import Policies
 from zkgroup.protocol.names import TopicPartition
 
 
@@ -135,8 +136,12 @@ def test_what_members_have_read_in_part_is_kept_with_the_rest_if_no_log_has_that
         scene.export(scene.group, settle="withdraw")
     lines: list[str] = []
     scene.export(scene.group, settle="keep", warn=lines.append)
-    assert any("stands at 4; what they have read of it is in its files, too" in line for line in lines)
+    assert any(f"{scene.first} stands at 4, {scene.topic}-1 stands at 4; what they have read" in one for one in lines)
     assert len(messages_in(scene.out)) == 20
+    with pytest.raises(RefusedError, match="at 4"):
+        scene.told()
+    scene.told(policies=Policies(disagreement="lake"))
+    is_whole(scene)
 
 
 def test_a_refused_withdrawal_changes_nothing(scene: Scene) -> None:
@@ -151,5 +156,19 @@ def test_a_refused_withdrawal_changes_nothing(scene: Scene) -> None:
     assert status(scene.registry, scene.group, scene.lake) == before
     with contextlib.suppress(RefusedError):
         scene.told(**joined(scene))
+    scene.export(scene.group, settle="keep")
+    assert len(messages_in(scene.out)) == 20
+
+
+@pytest.mark.parametrize("offset", [0, 4])
+def test_its_own_commit_where_a_partition_was_moved_since(scene: Scene, offset: int) -> None:
+    """It had to stand where the run ends in all partitions: the other one's messages went as if they had been read."""
+    stands(scene, 0)
+    rolled_back(scene, "gone", **joined(scene))
+    scene.commit(scene.group, {TopicPartition(scene.topic, 1): offset})
+    drop_messages(scene.kafka, scene.first, 10)
+    for wish in ({"settle": "withdraw"}, joined(scene)):
+        with pytest.raises(RefusedError, match="may have been decided"):
+            scene.export(scene.group, *(() if "settle" in wish else (scene.topic,)), **wish)
     scene.export(scene.group, settle="keep")
     assert len(messages_in(scene.out)) == 20

@@ -253,7 +253,7 @@ def _in_the_way(registry: Registry, group: str, pointer: Pointer, lake: Lake | N
         return f"its manifest is not in {lake.store.uri}: {NOT_AS_DECIDED}"
     if pointer.state == "committed":
         return ""
-    if settled is not None and settled.how == "withdraw":
+    if settled is not None and settled.how == "withdraw" and pointer.state != "planned":
         return f"it was being taken back: {_ADVICE['withdrawn']}"
     look, topics = ExportGroup(registry, group, lambda _: None), planned[0].topics
     remade = [name for name, now in look.identities(topics).items() if not topics[name].same(now)]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Final, Literal, NamedTuple
 
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
+from zkgroup.export.lake.book import Book
 from zkgroup.export.lake.overlap import first_time, refuse_beside
 from zkgroup.export.model.intervals import Interval, common, difference, subtract
 from zkgroup.export.model.rundata import Manifest, ManifestFile, RunPlan, TopicIdentity
@@ -137,14 +138,19 @@ def _nowhere_else(
 
 
 def _way_back(run: UnderWay, manifest: Manifest, how: End) -> str:
+    away = f"move {run.lake.store.uri}/{run.folder} elsewhere to have what it holds"
     if how == "drop" and later_run(run) is not None:
-        return f"move {run.lake.store.uri}/{run.folder} elsewhere to have what it holds"
+        return away
     if not all(is_there(run, file) for file in manifest.files):
         return _ADOPT
     keeps = KEEPS if how == "drop" else _KEEP
     try:
         refuse_beside(run.lake, run.plan, first_time(manifest.parts), {file.name for file in manifest.files})
+        if how == "drop" and run.plan.kind == "export":
+            Book(run.lake, run.plan.group).refuse_others(run.plan.partitions, run.plan.topics)
     except RefusedError as error:
+        if how == "drop":
+            return f"it cannot be kept ({error.message}): {away}"
         return f"first move away what is in its way ({error.message}), then {keeps}"
     return keeps
 

@@ -4,7 +4,7 @@ by now: they are not dropped unsaid, and can be decided late."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Literal, NamedTuple
@@ -20,22 +20,21 @@ from zkgroup.export.runs.last_copies import (
     is_published,
     is_there,
     later_run,
-    open_partitions,
     refuse_last_copies,
 )
 from zkgroup.export.runs.neighbours import give_way, refuse_layout
 from zkgroup.export.runs.refusals import ENDED
 from zkgroup.export.runs.under_way import UnderWay
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.words import counted
+from zkgroup.words import counted, listed
 
 
 class _Found(NamedTuple):
     """A run that was written to the end, by its ``manifest``, and what may be known of its decision.
 
     ``published``: how many of its files are, as only happens behind a decision. ``passed``: beside members, the offsets
-    that have moved since; below these nothing was left to it. ``may_be_committed``: they stand where it ends, or
-    further on, and nothing tells that it was not the run that has moved them.
+    that have moved since; below these nothing was left to it. ``may_be_committed``: some of them stand where it ends,
+    or further on, of a published run all, and nothing tells that it was not the run that has moved them.
     """
 
     manifest: Manifest
@@ -104,9 +103,10 @@ def was_decided(run: UnderWay) -> bool:
     return found is not None and found.published > 0
 
 
-def decide_late(run: UnderWay, how: Literal["keep", "withdraw"], *, skip_lost: bool) -> None:
+def decide_late(run: UnderWay, how: Literal["keep", "withdraw"], look: Callable[[Manifest], None]) -> None:
     """(none), planned → decided, of what the run has written, so that it can be settled. Offsets may have moved since,
-    as in all that is kept. Raises ``RefusedError`` where there is nothing, or others were here since, or are."""
+    as in all that is kept. Raises ``RefusedError`` where there is nothing, or others were here since, or are; or what
+    ``look`` does, before anything is changed."""
     found = _look(run)
     if found is None:
         if MANIFEST in run.lake.store.names(run.folder):
@@ -127,8 +127,7 @@ def decide_late(run: UnderWay, how: Literal["keep", "withdraw"], *, skip_lost: b
         raise RefusedError(
             f"the offsets of {run} are committed: without its files their messages would be lost", _ways_on(run, found)
         )
-    elif not skip_lost:  # now, as nothing is changed yet
-        refuse_last_copies(run, manifest, open_partitions(run, manifest), how, skip_lost=False)
+    look(manifest)
     if claim.persist(claim.pointer)[0] is None:
         claim.point(None, run.pointer)
         run.surroundings.passed("plan in place")
@@ -146,11 +145,13 @@ def _refuse_keeping(run: UnderWay, found: _Found) -> None:
     lake, plan, manifest = run.lake, run.plan, found.manifest
     run.refuse_beside_members()
     if found.passed and not found.published:
-        partition, offset = min(found.passed.items())
-        told = f"members have read on since {run} was written, which was one of them: {partition} stands at {offset}"
+        stands = listed([f"{partition} stands at {offset}" for partition, offset in sorted(found.passed.items())])
+        told = f"members have read on since {run} was written, which was one of them: {stands}"
         if not _holds_more(run, found):
             raise RefusedError(told, "--settle withdraw drops the run: what they have not read is exported again")
-        run.surroundings.warn(f"{told}; what they have read of it is in its files, too")
+        run.surroundings.warn(
+            f"{told}; what they have read of it is in its files, too, and --on-disagreement lake goes on where it ends"
+        )
     refuse_layout(lake, plan.layout, lake.layout())
     refuse_returned(lake, plan.partitions)
     refuse_beside(lake, plan, first_time(manifest.parts), {file.name for file in manifest.files})
@@ -187,8 +188,8 @@ def _look(run: UnderWay) -> _Found | None:
     offsets = {plan.partition: offset or 0 for plan, (offset, _) in stands}
     # Its decision is its commit, and changes the pointer as well: one that is still there was not decided.
     is_gone = run.claim.persist(run.claim.pointer)[0] is None
-    all_there = bool(moving) and all(offsets[part.plan.partition] >= part.end for part in moving)
-    if all_there and (is_gone or published):
+    there = [offsets[part.plan.partition] >= part.end for part in moving]
+    if (published and there and all(there)) or (not published and is_gone and any(there)):
         return _Found(manifest, hashed, published, {}, may_be_committed=True)
     passed = {
         part.plan.partition: offsets[part.plan.partition]

@@ -61,12 +61,7 @@ def withdraw(run: UnderWay, manifest: Manifest, *, skip_lost: bool) -> None:
     lake, plan, fills = run.lake, run.plan, run.plan.kind == "backfill"
     settled = lake.settled(plan.group, plan.run)
     if settled is None or settled.how != "withdraw":
-        settled, taken_back = None, open_partitions(run, manifest)
-        if not fills:
-            refuse_shared(manifest, taken_back)
-        refuse_filed_before(run, manifest)
-        kept = [part for part in manifest.parts if part.plan.partition not in taken_back]
-        refuse_beside(lake, plan, first_time(kept), {file.name for file in manifest.files})
+        settled, taken_back = None, refuse_withdrawing(run, manifest)
     else:
         taken_back = {*settled.left}
     read_begun(lake, plan.group)  # which is to be written: rather now than when the run cannot be kept any more
@@ -92,6 +87,18 @@ def withdraw(run: UnderWay, manifest: Manifest, *, skip_lost: bool) -> None:
     run.surroundings.passed("files taken back")
     lake.store.write(f"{run.folder}/{MANIFEST}", encode_manifest(manifest))
     run.claim.drop(run.pointer)
+
+
+def refuse_withdrawing(run: UnderWay, manifest: Manifest) -> set[TopicPartition]:
+    """What is to be taken back of a run. Raises ``RefusedError`` where that cannot be: others stand behind it, a file
+    holds something else, too, or what stays is in the way of another file."""
+    taken_back = open_partitions(run, manifest)
+    if run.plan.kind != "backfill":
+        refuse_shared(manifest, taken_back)
+    refuse_filed_before(run, manifest)
+    kept = [part for part in manifest.parts if part.plan.partition not in taken_back]
+    refuse_beside(run.lake, run.plan, first_time(kept), {file.name for file in manifest.files})
+    return taken_back
 
 
 def _publish_kept(run: UnderWay, manifest: Manifest, taken_back: Set[TopicPartition]) -> None:

@@ -23,11 +23,12 @@ from zkgroup.export.planning.plan import in_no_file
 from zkgroup.export.runs.assembling import Written
 from zkgroup.export.runs.claim import ExportClaim
 from zkgroup.export.runs.deciding import decide
+from zkgroup.export.runs.last_copies import refuse_last_copies
 from zkgroup.export.runs.late import decide_late, holds_last_copies, refuse_dropping, was_decided
 from zkgroup.export.runs.neighbours import binding_layout, give_way, refuse_layout
 from zkgroup.export.runs.publishing import publish
 from zkgroup.export.runs.refusals import NOT_AS_DECIDED, REPLACED, Live, Moved, Remade
-from zkgroup.export.runs.settling import keep, withdraw
+from zkgroup.export.runs.settling import keep, refuse_withdrawing, withdraw
 from zkgroup.export.runs.surroundings import Surroundings
 from zkgroup.export.runs.under_way import UnderWay
 from zkgroup.export.runs.writing import write_ranges
@@ -267,7 +268,7 @@ class ExportRun(UnderWay):
                 refuse_dropping(self, skip_lost=skip_lost)
                 self.abandon()
                 return None
-            decide_late(self, how, skip_lost=skip_lost)
+            decide_late(self, how, lambda manifest: self._look_first(manifest, how, skip_lost=skip_lost))
         manifest = self._decided()
         if self.pointer.state == "committed":
             if how == "withdraw":
@@ -282,3 +283,10 @@ class ExportRun(UnderWay):
             withdraw(self, manifest, skip_lost=skip_lost)
         self._tidy()
         return manifest
+
+    def _look_first(self, manifest: Manifest, how: Literal["keep", "withdraw"], *, skip_lost: bool) -> None:
+        """Raise where what is still to be decided could not be taken back then."""
+        if how == "withdraw":
+            open_ones = refuse_withdrawing(self, manifest)
+            if not skip_lost:
+                refuse_last_copies(self, manifest, open_ones, how, skip_lost=False)
