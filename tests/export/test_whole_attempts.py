@@ -351,6 +351,22 @@ def test_what_cannot_be_kept_is_not_promised_to_be(scene: Scene, unique: Callabl
         scene.told(policies=GOES_ON, **EARLIEST)
 
 
+def test_a_group_that_was_renamed_is_told_of_its_run(scene: Scene, unique: Callable[[str], str]) -> None:
+    """It was told what is lost, and not that it is there."""
+    rolled_back(scene, "gone")
+    heir = unique("heir")
+    scene.commit(heir, {TopicPartition(scene.topic, number): 0 for number in range(2)})
+    drop_messages(scene.kafka, scene.first, 5)
+    lines: list[str] = []
+    with pytest.raises(RefusedError, match="5 offsets are lost"):
+        scene.export(heir, scene.topic, warn=lines.append)
+    (line,) = [line for line in lines if "was written to the end" in line]
+    assert f"of group {scene.group} " in line
+    assert f"--group {scene.group} --to {scene.out} --settle keep' publishes" in line
+    scene.export(scene.group, settle="keep")
+    is_kept(scene)
+
+
 def test_a_refused_withdrawal_decides_nothing(scene: Scene) -> None:
     """A file holds something else, too: that was seen when the run was decided already."""
     scene.commit(scene.group, {TopicPartition(scene.topic, number): 0 for number in range(2)})

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Final, Literal, NamedTuple
 
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
@@ -120,21 +121,36 @@ def _nowhere_else(
     run: UnderWay, manifest: Manifest, found: Iterable[OnlyHere], passed: Mapping[TopicPartition, int]
 ) -> Iterator[OnlyHere]:
     """What of this is in no other file either, counted by the rows themselves."""
-    lake, elsewhere = run.lake, dict[TopicPartition, list[Interval]]()
-    own = {file.name for file in manifest.files if is_published(run, file)}
+    lake, gone = run.lake, dict[TopicPartition, list[OnlyHere]]()
     for one in found:
-        topic, partition = one.partition
-        if one.partition not in elsewhere:
-            pieces = [(0, passed.get(one.partition, 0))]
-            for file in lake.published(topic, partition):
-                if file.told.tag == run.plan.topics[topic].tag and file.name not in own:
-                    pieces += (lake.exact(file.name) or {}).get(partition, ())
-            elsewhere[one.partition] = pieces
-        work = f"{run.folder}/{one.file.work}"
-        held = lake.exact(work if lake.store.size(work) == one.file.bytes else one.file.name)
-        rows = one.offsets if held is None else common(held.get(partition, ()), one.offsets)
-        if left := difference(rows, elsewhere[one.partition]):
-            yield one._replace(rows=min(one.rows, sum(high - low for low, high in left)))
+        gone.setdefault(one.partition, []).append(one)
+    own = {file.name for file in manifest.files if is_published(run, file)}
+    for partition, ones in gone.items():
+        read = (0, passed.get(partition, 0))
+        elsewhere = [read, *_held_by_others(run, partition, [piece for one in ones for piece in one.offsets], own)]
+        for one in ones:
+            work = f"{run.folder}/{one.file.work}"
+            held = lake.exact(work if lake.store.size(work) == one.file.bytes else one.file.name)
+            rows = one.offsets if held is None else common(held.get(partition.partition, ()), one.offsets)
+            if left := difference(rows, elsewhere):
+                yield one._replace(rows=min(one.rows, sum(high - low for low, high in left)))
+
+
+def _held_by_others(
+    run: UnderWay, partition: TopicPartition, wanted: Sequence[Interval], own: Set[str]
+) -> Iterator[Interval]:
+    """The offsets of a partition that published files hold, but for the run's ``own``; of those files alone that may
+    hold any of ``wanted``, as each is read."""
+    from zkgroup.export.lake.footer import UnreadableFileError  # pyarrow: most exports do without
+
+    low, high, number = min(wanted)[0], max(end for _, end in wanted), partition.partition
+    for file in run.lake.published(*partition):
+        if file.told.tag != run.plan.topics[partition.topic].tag or file.name in own:
+            continue
+        with contextlib.suppress(UnreadableFileError):
+            pieces = run.lake.slices(file)
+            if any(one.partition == number and one.start < high and low < one.end for one in pieces):
+                yield from (run.lake.exact(file.name) or {}).get(number, ())
 
 
 def _way_back(run: UnderWay, manifest: Manifest, how: End) -> str:

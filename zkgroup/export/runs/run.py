@@ -20,12 +20,13 @@ from zkgroup.errors import NotFoundError, RefusedError, UsageError
 from zkgroup.export.lake.book import Book
 from zkgroup.export.lake.clusters import refuse_other_cluster
 from zkgroup.export.lake.lake import Lake
-from zkgroup.export.lake.leftovers import has_garbage, killed, remove_garbage
+from zkgroup.export.lake.leftovers import has_garbage, killed, remove_garbage, undecided, written
 from zkgroup.export.model.documents import decode_pointer
 from zkgroup.export.model.layout import parse_compression
 from zkgroup.export.model.rundata import Pointer, RunPlan
+from zkgroup.export.model.shell import export_command
 from zkgroup.export.model.words import ExportPlan
-from zkgroup.export.planning.beginnings import NoOffsetError
+from zkgroup.export.planning.beginnings import LostError, NoOffsetError
 from zkgroup.export.planning.bounds import refuse_backwards
 from zkgroup.export.planning.filling import refuse_to_finish
 from zkgroup.export.planning.group import ExportGroup
@@ -136,7 +137,9 @@ class _Export:
                 if request.join is None:
                     raise
                 self._require_spark()  # what the others have read they commit as they give it up
-            except RefusedError:
+            except RefusedError as error:
+                if isinstance(error, LostError):
+                    self._tell_of_others()
                 if not has_garbage(self._lake, request.group):
                     raise
                 # Under the lock it is looked at first: it may have what is missed.
@@ -202,6 +205,16 @@ class _Export:
         rows = summaries_of(None, run.carry_out(resumed=True))
         self.besides = besides
         return rows
+
+    def _tell_of_others(self) -> None:
+        """Tell of other groups' runs in the lake that may have what is lost, as before the group was renamed."""
+        for plan, hashed in undecided(self._lake, self._request.group):
+            if written(self._lake, plan.group, plan.run, hashed) is not None:
+                keep = export_command(self._lake.store.destination, "--settle keep", plan.group)
+                self._planner.once(
+                    f"run {plan.run} of group {plan.group} was written to the end, and is not decided: {keep} "
+                    "publishes what it has written"
+                )
 
     def _unfinished(self) -> bool:
         """Whether a run of the group is under way, or was left."""
