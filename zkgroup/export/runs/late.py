@@ -174,6 +174,7 @@ def _written(run: UnderWay) -> tuple[Manifest, str] | None:
 
 
 def _look(run: UnderWay) -> _Found | None:
+    """None where the run was not written to the end, or counts already."""
     found = _written(run)
     if found is None:
         return None
