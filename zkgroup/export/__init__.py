@@ -32,10 +32,10 @@ withdrawn   the same; some unpublished again         the same, marked           
   that the pointer is as this attempt wrote it and that no offset node has changed. A process that was paused, cut off
   or declared dead cannot decide any more once another has taken over, and its files can be removed without fear. (The
   manifest alone, as a file, would be no such point: no store has both a fence and a conditional write.)
-- **Until then** nothing is visible, and the run can be dropped, unless it was written to the end and may be decided for
-  all that ZooKeeper knows, or has what no log has any more: see ``runs.late``, and ``--settle keep`` decides it. An export that fails in order drops it, one that finds
-  an offset moved or a topic made again drops it and says so. What only its plan tells is where it was to begin:
-  that is noted (``lake.begun``) before the plan goes.
+- **Until then** nothing is visible, and the run can be dropped, unless it was written to the end, and may be decided
+  for all that ZooKeeper knows, or has what no log has any more: ``--settle keep`` decides it then (``runs.late``). An
+  export that fails in order drops it, one that finds an offset moved or a topic made again drops it and says so. What
+  only its plan tells is where it was to begin: that is noted (``lake.begun``) before the plan goes.
 - **From then on** it only goes forward. Publishing is repeatable: final names carry start and end, no file is replaced,
   and a final name that is taken is only right if it is this very file.
 - **decided → none** is the commit: the offsets, each only from its planned version, and in the last transaction the
