@@ -3,14 +3,16 @@ as they are there it can be kept. Real servers."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 from begun import EARLIEST
 from export_points import Paused, lose_session
-from exports import messages_in
+from exports import joining, messages_in
 from members import connector
 from resets import drop_messages
 from scenes import Scene, left_at, remake, stop
@@ -256,6 +258,18 @@ def test_what_stands_where_the_run_ends_is_published(scene: Scene, both: bool) -
         drop_messages(scene.kafka, TopicPartition(scene.topic, number), 10)
     scene.export(scene.group, settle="withdraw")
     assert len(messages_in(scene.out)) == 10 + 10 * both
+    scene.told()
+    assert len(messages_in(scene.out)) == 20
+    assert [row.problem for row in verify(scene.lake) if row.problem] == []
+
+
+@pytest.mark.parametrize("join", [False, True])
+def test_a_folder_that_was_copied_holds_its_own_files(scene: Scene, join: bool, tmp_path: Path) -> None:
+    """Without hard links: what the run had published was called another run's, by each command that another named."""
+    scene.commit(scene.group, {TopicPartition(scene.topic, number): 0 for number in range(2)})
+    left_at(scene, "published 1 of 2", begin=None, join=joining(scene.group) if join else None)
+    scene.out.rename(tmp_path / "before")
+    shutil.copytree(tmp_path / "before", scene.out)
     scene.told()
     assert len(messages_in(scene.out)) == 20
     assert [row.problem for row in verify(scene.lake) if row.problem] == []

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from exports import joining, messages_in
 from resets import drop_messages
-from scenes import Scene
+from scenes import Scene, left_at
 from whole_attempts import rolled_back, works
 
 from zkgroup.errors import RefusedError
@@ -45,16 +45,16 @@ def test_beside_members_what_they_have_read_since_is_theirs(scene: Scene) -> Non
     stands(scene, 0)
     wish = {"begin": None, "join": joining(scene.group)}
     rolled_back(scene, "planned", "manifest written", **wish)
-    stands(scene, 10)
+    stands(scene, 8)
     scene.fill(scene.topic, 10, 2)
     retention(scene, 8)
-    with pytest.raises(RefusedError, match=f"members have read on since .*: {scene.first} stands at 10") as no:
+    with pytest.raises(RefusedError, match=f"members have read on since .*: {scene.first} stands at 8, ") as no:
         scene.export(scene.group, settle="keep")
     assert str(no.value.remedy).startswith("--settle withdraw drops the run")
     for _ in range(3):  # the first one ends the run, as ever
         with contextlib.suppress(RefusedError):
             scene.told(**wish)
-    assert len(messages_in(scene.out)) == 10
+    assert len(messages_in(scene.out)) == 14
 
 
 def test_beside_members_what_nobody_has_read_is_asked_about(scene: Scene) -> None:
@@ -172,3 +172,33 @@ def test_its_own_commit_where_a_partition_was_moved_since(scene: Scene, offset: 
             scene.export(scene.group, *(() if "settle" in wish else (scene.topic,)), **wish)
     scene.export(scene.group, settle="keep")
     assert len(messages_in(scene.out)) == 20
+
+
+def test_further_on_than_the_run_it_is_asked_about(scene: Scene) -> None:
+    """The pointer was put back, or it was killed just before its decision and members read on: nobody can tell."""
+    stands(scene, 0)
+    rolled_back(scene, "planned", **joined(scene))
+    stands(scene, 12)
+    scene.fill(scene.topic, 10, 2)
+    with pytest.raises(RefusedError, match="may have been decided"):
+        scene.told(**joined(scene))
+    with contextlib.suppress(RefusedError):
+        scene.told(skip_lost=True, **joined(scene))
+    scene.told(**joined(scene))
+    assert len(messages_in(scene.out)) == 6
+
+
+def test_what_the_lake_has_meanwhile_is_not_asked_about(scene: Scene, tmp_path: Path) -> None:
+    """Its folder was away, it was forgotten, and a backfill exported its messages once more."""
+    stands(scene, 0)
+    left_at(scene, "decided", **joined(scene))
+    (run,) = scene.lake.runs(scene.group)
+    folder = scene.out / "_zkgroup" / scene.group / run
+    folder.rename(tmp_path / "away")
+    scene.export(scene.group, settle="forget", skip_lost=True)
+    scene.told(backfill=True, begin="earliest")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / "away").rename(folder.parent / run)
+    scene.fill(scene.topic, 10, 2)
+    scene.told(**joined(scene))
+    is_whole(scene, 30)

@@ -18,6 +18,7 @@ from zkgroup.export.model.encoding import DamagedDocumentError
 from zkgroup.export.model.rundata import Manifest, Pointer
 from zkgroup.export.planning.group import ExportGroup, names_of
 from zkgroup.export.runs.claim import ExportClaim, read_holder
+from zkgroup.export.runs.last_copies import is_published
 from zkgroup.export.runs.refusals import ENDED, NOT_AS_DECIDED, REPLACED, Moved, Remade
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol import znodes
@@ -83,7 +84,7 @@ _ADVICE = {
 _KEEP = "--settle keep publishes what it has written"
 _PUBLISHED = (
     "it has published files, so it was decided: --settle keep publishes the rest and commits, or tells what is in the "
-    "way; or --settle withdraw"
+    "way"
 )
 _LEFT = (
     "it was written to the end, and ZooKeeper knows nothing of it: the next export reads it again if the logs have it; "
@@ -213,7 +214,7 @@ def _left(lake: Lake, group: str) -> tuple[str, str] | None:
 
 
 def _has_published(lake: Lake, manifest: Manifest) -> bool:
-    return any(lake.store.size(file.name) == file.bytes for file in manifest.files)
+    return any(is_published(lake, file) for file in manifest.files)
 
 
 def _lies_in(lake: Lake, group: str, pointer: Pointer) -> bool:

@@ -85,7 +85,9 @@ def _look(
             else ""
         )
         return f"{told} stays among the exports in {lake.store.uri}{behind}", None
-    return _words_on(claim, lake, told, [file.name for file in manifest.files if is_published(run, file)]), given_up
+    return _words_on(
+        claim, lake, told, [file.name for file in manifest.files if is_published(run.lake, file)]
+    ), given_up
 
 
 def _words_on(claim: ExportClaim, lake: Lake, told: str, published: Sequence[str]) -> str:
@@ -126,7 +128,7 @@ def _refuse_unknown(lake: Lake, pointer: Pointer, group: str, surroundings: Surr
 
 def _refuse_committed(run: UnderWay, manifest: Manifest, *, skip_lost: bool) -> None:
     """Raise as long as files are there that are not published, or are gone, and nobody has given them up."""
-    open_files = [file for file in manifest.files if not is_published(run, file)]
+    open_files = [file for file in manifest.files if not is_published(run.lake, file)]
     gone = [file.name for file in open_files if not is_there(run, file)]
     if not gone or len(gone) < len(open_files):
         raise RefusedError(

@@ -8,6 +8,7 @@ from typing import Final, Literal, NamedTuple
 
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.export.lake.book import Book
+from zkgroup.export.lake.lake import Lake
 from zkgroup.export.lake.overlap import first_time, refuse_beside
 from zkgroup.export.model.intervals import Interval, common, difference, subtract
 from zkgroup.export.model.rundata import Manifest, ManifestFile, RunPlan, TopicIdentity
@@ -84,7 +85,7 @@ def refuse_last_copies(
     are not. What is below the offsets that the group has ``passed`` its members have read."""
     plan, warn = run.plan, run.surroundings.warn
     what, gives_up = _WORDS[how]
-    files = [file for file in manifest.files if how == "withdraw" or not is_published(run, file)]
+    files = [file for file in manifest.files if how == "withdraw" or not is_published(run.lake, file)]
     if not files:
         return False
     now = run.claim.persist(lambda: ExportGroup(run.claim.registry, plan.group, warn).identities(plan.topics))
@@ -97,7 +98,7 @@ def refuse_last_copies(
             raise UnreachableError(
                 f"{run} is not {what}, as nobody tells whether the logs still have what its files hold: "
                 f"{error.message}",
-                f"try again when the brokers answer; {_way_back(run, manifest, how)}; "
+                f"try again when the brokers answer; {way_back(run, manifest, how)}; "
                 f"{gives_up} gives up what may be lost",
             ) from None
         warn(f"{run} is {what}, and what that loses nobody tells: {error.message}")
@@ -111,10 +112,17 @@ def refuse_last_copies(
         lost = "is not decided, and holds" if how == "drop" else f"is not {what}: its files hold"
         raise RefusedError(
             f"{run} {lost} what no log has any more ({text})",
-            f"{_way_back(run, manifest, how)}; {gives_up} gives these messages up",
+            f"{way_back(run, manifest, how)}; {gives_up} gives these messages up",
         )
     warn(f"with {run} messages are given up that no log has any more: {text}")
     return True
+
+
+def is_elsewhere(run: UnderWay, manifest: Manifest) -> bool:
+    """Whether the lake's other files have all that is in a run's unpublished ones."""
+    files = [file for file in manifest.files if is_there(run, file) and not is_published(run.lake, file)]
+    everywhere = {part.plan.partition: "" for part in manifest.parts}
+    return not any(_nowhere_else(run, manifest, only_here(files, everywhere), {}))
 
 
 def _nowhere_else(
@@ -124,7 +132,7 @@ def _nowhere_else(
     lake, gone = run.lake, dict[TopicPartition, list[OnlyHere]]()
     for one in found:
         gone.setdefault(one.partition, []).append(one)
-    own = {file.name for file in manifest.files if is_published(run, file)}
+    own = {file.name for file in manifest.files if is_published(run.lake, file)}
     for partition, ones in gone.items():
         read = (0, passed.get(partition, 0))
         elsewhere = [read, *_held_by_others(run, partition, [piece for one in ones for piece in one.offsets], own)]
@@ -153,7 +161,8 @@ def _held_by_others(
                 yield from (run.lake.exact(file.name) or {}).get(number, ())
 
 
-def _way_back(run: UnderWay, manifest: Manifest, how: End) -> str:
+def way_back(run: UnderWay, manifest: Manifest, how: End) -> str:
+    """How the messages of a run are not lost."""
     away = f"move {run.lake.store.uri}/{run.folder} elsewhere to have what it holds"
     if how == "drop" and later_run(run) is not None:
         return away
@@ -229,23 +238,23 @@ def _logs(
 
 def is_there(run: UnderWay, file: ManifestFile) -> bool:
     """Whether a run's file is published, or still in the run's own folder."""
-    return run.lake.store.size(f"{run.folder}/{file.work}") == file.bytes or is_published(run, file)
+    return run.lake.store.size(f"{run.folder}/{file.work}") == file.bytes or is_published(run.lake, file)
 
 
-def is_published(run: UnderWay, file: ManifestFile) -> bool:
+def is_published(lake: Lake, file: ManifestFile) -> bool:
     """Whether the file that has the final name is the run's. One that cannot be read counts as such."""
     from zkgroup.export.lake.footer import UnreadableFileError  # pyarrow: most exports do without
 
-    if run.lake.store.size(file.name) is None:
+    if lake.store.size(file.name) is None:
         return False
     try:
-        return is_written_by(run, file)
+        return is_written_by(lake, file)
     except UnreadableFileError:
         return True
 
 
-def is_written_by(run: UnderWay, file: ManifestFile) -> bool:
+def is_written_by(lake: Lake, file: ManifestFile) -> bool:
     """Whether the file that has the final name says that it is the run's. Raises ``UnreadableFileError``."""
     from zkgroup.export.lake.footer import read_footer
 
-    return read_footer(run.lake.store, file.name).told.get("file") == file.work.rpartition("/")[2].removesuffix(".tmp")
+    return read_footer(lake.store, file.name).told.get("file") == file.work.rpartition("/")[2].removesuffix(".tmp")

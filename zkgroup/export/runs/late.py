@@ -17,14 +17,17 @@ from zkgroup.export.lake.overlap import first_time, refuse_beside, refuse_return
 from zkgroup.export.model.rundata import Manifest, Pointer, RunPlan
 from zkgroup.export.runs.last_copies import (
     KEEPS,
+    is_elsewhere,
     is_published,
     is_there,
     later_run,
     refuse_last_copies,
+    way_back,
 )
 from zkgroup.export.runs.neighbours import give_way, refuse_layout
 from zkgroup.export.runs.refusals import ENDED
 from zkgroup.export.runs.under_way import UnderWay
+from zkgroup.export.stores.taken import taken_name
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.words import counted, listed
 
@@ -33,8 +36,8 @@ class _Found(NamedTuple):
     """A run that was written to the end, by its ``manifest``, and what may be known of its decision.
 
     ``published``: how many of its files are, as only happens behind a decision. ``passed``: beside members, the offsets
-    that have moved since; below these nothing was left to it. ``may_be_committed``: some of them stand where it ends,
-    or further on, of a published run all, and nothing tells that it was not the run that has moved them.
+    that have moved since; below these nothing was left to it. ``may_be_committed``: all of them stand where it ends, or
+    further on, where nothing at all is known of it some, and nothing tells that it was not the run that moved them.
     """
 
     manifest: Manifest
@@ -58,13 +61,15 @@ def refuse_dropping(run: UnderWay, *, skip_lost: bool, adopts: bool = False) -> 
             _ways_on(run, found),
         )
     if found.may_be_committed:
-        if all(is_published(run, file) or not is_there(run, file) for file in manifest.files):
+        if is_elsewhere(run, manifest):
             return
         told = f"{run} may have been decided, as group {manifest.group} stands where it ends"
         if not skip_lost:
             raise RefusedError(
                 f"{told}, and ZooKeeper does not tell who has moved it there",
-                f"{KEEPS}; if other members have read that, --skip-lost drops it",
+                _ways_on(run, found)
+                if found.published
+                else f"{way_back(run, manifest, 'drop')}; if other members have read that, --skip-lost drops it",
             )
         run.surroundings.warn(f"{told}: what it has written is given up")
         return
@@ -157,6 +162,9 @@ def _refuse_keeping(run: UnderWay, found: _Found) -> None:
     refuse_beside(lake, plan, first_time(manifest.parts), {file.name for file in manifest.files})
     if plan.kind == "export":
         Book(lake, plan.group).refuse_others(plan.partitions, plan.topics)
+    for file in manifest.files:
+        if lake.store.size(file.name) is not None and not is_published(lake, file):
+            raise taken_name(f"{lake.store.uri}/{file.name}")
 
 
 def _holds_more(run: UnderWay, found: _Found) -> bool:
@@ -181,16 +189,17 @@ def _look(run: UnderWay) -> _Found | None:
     manifest, hashed = found
     published = 0
     if later_run(run) is None:  # else they are part of nothing, and only what is open may still be had
-        published = sum(is_published(run, file) for file in manifest.files)
+        published = sum(is_published(run.lake, file) for file in manifest.files)
     if not manifest.joined or manifest.kind != "export" or run.claim.group != manifest.group:
         return _Found(manifest, hashed, published, {}, may_be_committed=False)
     moving = [part for part in manifest.parts if part.moves]
     stands = run.claim.persist(lambda: run.claim.offsets([part.plan for part in moving]))
     offsets = {plan.partition: offset or 0 for plan, (offset, _) in stands}
-    # Its decision is its commit, and changes the pointer as well: one that is still there was not decided.
+    # Its decision is its commit, of all of them at once, and changes the pointer as well: one that is still there was
+    # not decided, unless it was put back.
     is_gone = run.claim.persist(run.claim.pointer)[0] is None
     there = [offsets[part.plan.partition] >= part.end for part in moving]
-    if (published and there and all(there)) or (not published and is_gone and any(there)):
+    if any(there) and (all(there) or (is_gone and not published)):
         return _Found(manifest, hashed, published, {}, may_be_committed=True)
     passed = {
         part.plan.partition: offsets[part.plan.partition]

@@ -138,7 +138,7 @@ def _take_back(run: UnderWay, file: ManifestFile) -> None:
     if store.size(file.name) is None:
         return
     try:
-        ours = is_written_by(run, file)
+        ours = is_written_by(run.lake, file)
     except UnreadableFileError as error:
         warn(f"{error.message}: it is left where it is")
         return

@@ -23,7 +23,7 @@ from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.export.model.destination import AZURE, ObjectAddress, child
 from zkgroup.export.model.words import StoredFile
 from zkgroup.export.stores.filesystems import FAILURES, check_credentials, is_denied, open_filesystem, told_failure
-from zkgroup.export.stores.store import CHANGED_WORK, MissingWorkError
+from zkgroup.export.stores.store import CHANGED_WORK, TAIL, MissingWorkError
 from zkgroup.export.stores.taken import taken_name
 
 # S3 copies no more than 5 GiB in one request; what is larger goes through this process.
@@ -32,7 +32,6 @@ _CHUNK: Final = 4 << 20
 #: Where pyarrow (26) lists folders only if somebody has made an object for them: they are in the names of all below.
 _FLAT: Final = ("gs",)
 # Of two files that are compared: each ends in a footer that names it.
-_TAIL: Final = 64 << 10
 #: Requests at a time where there are many.
 PARALLEL: Final = 8
 _RENAMING: Final = ("hdfs", "viewfs")
@@ -191,7 +190,7 @@ class ObjectStore:
 
     def _tail(self, name: str, size: int) -> bytes:
         with self._told("cannot read", name), self.open(name) as file:
-            return bytes(file.read_at(min(_TAIL, size), max(0, size - _TAIL)))
+            return bytes(file.read_at(min(TAIL, size), max(0, size - TAIL)))
 
     def unpublish(self, final: str) -> None:
         with self._told("cannot remove", final):

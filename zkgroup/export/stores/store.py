@@ -114,6 +114,8 @@ class MissingWorkError(ZkgroupError):
     """A file that is to be published is not where, or not as, its task has written it."""
 
 
+#: The end of a file that holds its footer, in bytes.
+TAIL: Final = 64 * 1024
 #: What helps where a file has another size than its task has told.
 CHANGED_WORK: Final = "somebody changed it, or its disk has lost what was written: restore it, or remove it"
 
@@ -329,15 +331,27 @@ def _link(source: Path, target: Path) -> None:
     try:
         os.link(source, target)
     except FileExistsError:
-        if not source.samefile(target):
+        if not _is_copy(source, target):
             raise taken_name(target) from None
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK):
             raise
         # A file system without hard links. The look before is not atomic, but the group's lock keeps others away.
-        if target.exists():
+        if not target.exists():
+            source.rename(target)
+        elif not _is_copy(source, target):
             raise taken_name(target) from None
-        source.rename(target)
+
+
+def _is_copy(source: Path, target: Path) -> bool:
+    """Whether both are one file, or were before the folder was copied: the end of it names its run and itself."""
+    return source.samefile(target) or (_size_of(source) == _size_of(target) and _tail(source) == _tail(target))
+
+
+def _tail(path: Path) -> bytes:
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - TAIL))
+        return file.read()
 
 
 def _sync_folder(folder: Path) -> None:
