@@ -31,7 +31,6 @@ _COPY_BYTES: Final = 5 << 30
 _CHUNK: Final = 4 << 20
 #: Where pyarrow (26) lists folders only if somebody has made an object for them: they are in the names of all below.
 _FLAT: Final = ("gs",)
-# Of two files that are compared: each ends in a footer that names it.
 #: Requests at a time where there are many.
 PARALLEL: Final = 8
 _RENAMING: Final = ("hdfs", "viewfs")

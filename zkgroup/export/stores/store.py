@@ -114,7 +114,7 @@ class MissingWorkError(ZkgroupError):
     """A file that is to be published is not where, or not as, its task has written it."""
 
 
-#: The end of a file that holds its footer, in bytes.
+#: The end of a file, in bytes: of two that are compared it holds the footer, which names the run and the file.
 TAIL: Final = 64 * 1024
 #: What helps where a file has another size than its task has told.
 CHANGED_WORK: Final = "somebody changed it, or its disk has lost what was written: restore it, or remove it"
