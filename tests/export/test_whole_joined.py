@@ -77,6 +77,8 @@ def test_its_own_commit_is_not_what_members_have_read(scene: Scene, lost: bool) 
     scene.fill(scene.topic, 10, 2)
     if lost:
         retention(scene, 10)
+    (row,) = status(scene.registry, scene.group, scene.lake)
+    assert row.advice.startswith("it may have been decided, as the group stands where it ends: --settle keep publishes")
     for wish in ({"settle": "withdraw"}, {"begin": None}, joined(scene)):
         with pytest.raises(RefusedError, match=r"may have been decided, as group .* stands where it ends, and") as no:
             scene.export(scene.group, *(() if "settle" in wish else (scene.topic,)), **wish)
@@ -129,6 +131,8 @@ def test_what_members_have_read_in_part_is_kept_with_the_rest_if_no_log_has_that
     stands(scene, 0)
     rolled_back(scene, "planned", "manifest written", **joined(scene))
     stands(scene, 4)
+    (row,) = status(scene.registry, scene.group, scene.lake)
+    assert row.advice.startswith("run the same command again: it reads the planned ranges again")
     with pytest.raises(RefusedError, match="members have read on since"):
         scene.export(scene.group, settle="keep")
     retention(scene, 10)
@@ -178,6 +182,8 @@ def test_further_on_than_the_run_it_is_asked_about(scene: Scene) -> None:
     """The pointer was put back, or it was killed just before its decision and members read on: nobody can tell."""
     stands(scene, 0)
     rolled_back(scene, "planned", **joined(scene))
+    (row,) = status(scene.registry, scene.group, scene.lake)
+    assert row.advice.startswith("it may have been decided")
     stands(scene, 12)
     scene.fill(scene.topic, 10, 2)
     with pytest.raises(RefusedError, match="may have been decided"):

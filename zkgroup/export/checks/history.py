@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -85,6 +85,10 @@ _KEEP = "--settle keep publishes what it has written"
 _PUBLISHED = (
     "it has published files, so it was decided: --settle keep publishes the rest and commits, or tells what is in the "
     "way"
+)
+_AT_ENDS = (
+    f"it may have been decided, as the group stands where it ends: {_KEEP}; if other members have read that, "
+    "--skip-lost drops it"
 )
 _LEFT = (
     "it was written to the end, and ZooKeeper knows nothing of it: the next export reads it again if the logs have it; "
@@ -176,7 +180,7 @@ def _status_row(registry: Registry, group: str, node: object, lake: Lake | None)
     if pointer is not None:
         step, advice = pointer.state, "" if holder else _advice(registry, group, pointer, lake)
     elif not holder and step != "unreadable":
-        found = None if lake is None else _left(lake, group)
+        found = None if lake is None else _left(registry, lake, group)
         if found is None:
             return None
         step, (run, advice) = "written", found
@@ -202,15 +206,27 @@ def _advice(registry: Registry, group: str, pointer: Pointer, lake: Lake | None)
     return found or _ADVICE[pointer.state]
 
 
-def _left(lake: Lake, group: str) -> tuple[str, str] | None:
+def _left(registry: Registry, lake: Lake, group: str) -> tuple[str, str] | None:
     """A group's first run that was not decided, but written to the end; and what is to be done about it."""
     for run in [run for run, names in lake.documents(group).items() if MANIFEST not in names]:
         with contextlib.suppress(ZkgroupError):
             plan = lake.plan(group, run)
             found = None if plan is None else written(lake, group, run, plan[1])
             if found is not None:
-                return run, _PUBLISHED if _has_published(lake, found[0]) else _LEFT
+                asked = _AT_ENDS if _is_at_ends(registry, found[0], any) else _LEFT
+                return run, _PUBLISHED if _has_published(lake, found[0]) else asked
     return None
+
+
+def _is_at_ends(registry: Registry, manifest: Manifest, of: Callable[[Iterable[bool]], bool]) -> bool:
+    """Whether the group of a run that was joined stands where that ends, or further on: ``of`` its partitions all, or
+    any (see ``runs.late``)."""
+    if not manifest.joined or manifest.kind != "export":
+        return False
+    ends = {part.plan.partition: part.end for part in manifest.parts if part.moves}
+    claim = ExportClaim(registry, manifest.group, manifest.attempt, lambda _: None)
+    found = claim.offsets([part.plan for part in manifest.parts if part.moves])
+    return bool(ends) and of((offset or 0) >= ends[plan.partition] for plan, (offset, _) in found)
 
 
 def _has_published(lake: Lake, manifest: Manifest) -> bool:
@@ -264,6 +280,8 @@ def _in_the_way(registry: Registry, group: str, pointer: Pointer, lake: Lake | N
         if (found := written(lake, group, pointer.run, pointer.plan)) is not None:
             if _has_published(lake, found[0]):
                 return _PUBLISHED
+            if _is_at_ends(registry, found[0], all):
+                return _AT_ENDS
             if not remade:
                 return f"{_ADVICE['planned']}; where the logs do not have it any more {_KEEP}"
             return f"topic {remade[0]} was made again since: {_KEEP}, --settle withdraw --skip-lost gives it up"
