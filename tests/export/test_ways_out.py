@@ -69,6 +69,8 @@ def test_files_of_a_run_that_was_forgotten_are_moved_away_or_adopted(
             brief(group, filled, policies=Policies(disagreement=believed))  # type: ignore[arg-type]
         assert "--on-disagreement" not in f"{raised.value}"
         assert str(raised.value.remedy).startswith("--settle keep publishes the rest and commits, --settle withdraw")
+        assert f"{command} enters what is published" in str(raised.value.remedy)
+        assert "move it away" in str(raised.value.remedy)
     problems = problems_of(out)
     assert len(problems) == len(left)
     for name in left:

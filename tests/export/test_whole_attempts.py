@@ -226,7 +226,9 @@ def test_what_is_published_was_decided(scene: Scene, to: str, point: str) -> Non
     for wish in (EARLIEST, {**EARLIEST, "skip_lost": True}):
         with pytest.raises(RefusedError, match=r"has published \d files?, and ZooKeeper does not know that it") as no:
             scene.told(**wish)
-        assert no.value.remedy == "--settle keep publishes the rest and commits, --settle withdraw takes all of it back"
+        enters = f"'zkgroup export --group {scene.group} --to {scene.out} --adopt' enters what is published"
+        ways = "--settle keep publishes the rest and commits, --settle withdraw takes all of it back"
+        assert no.value.remedy == ways + (f"; {enters}, or move it away" if to == "gone" else "")
     scene.export(scene.group, settle="keep")
     is_kept(scene)
 

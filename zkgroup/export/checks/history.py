@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -18,7 +18,8 @@ from zkgroup.export.model.encoding import DamagedDocumentError
 from zkgroup.export.model.rundata import Manifest, Pointer
 from zkgroup.export.planning.group import ExportGroup, names_of
 from zkgroup.export.runs.claim import ExportClaim, read_holder
-from zkgroup.export.runs.last_copies import is_published
+from zkgroup.export.runs.last_copies import KEEPS, is_published
+from zkgroup.export.runs.late import may_be_committed, standing
 from zkgroup.export.runs.refusals import ENDED, NOT_AS_DECIDED, REPLACED, Moved, Remade
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol import znodes
@@ -81,18 +82,17 @@ _ADVICE = {
 }
 
 
-_KEEP = "--settle keep publishes what it has written"
 _PUBLISHED = (
     "it has published files, so it was decided: --settle keep publishes the rest and commits, or tells what is in the "
     "way"
 )
 _AT_ENDS = (
-    f"it may have been decided, as the group stands where it ends: {_KEEP}; if other members have read that, "
+    f"it may have been decided, as the group stands where it ends: {KEEPS}; if other members have read that, "
     "--skip-lost drops it"
 )
 _LEFT = (
     "it was written to the end, and ZooKeeper knows nothing of it: the next export reads it again if the logs have it; "
-    f"else {_KEEP}"
+    f"else {KEEPS}"
 )
 
 
@@ -213,20 +213,14 @@ def _left(registry: Registry, lake: Lake, group: str) -> tuple[str, str] | None:
             plan = lake.plan(group, run)
             found = None if plan is None else written(lake, group, run, plan[1])
             if found is not None:
-                asked = _AT_ENDS if _is_at_ends(registry, found[0], any) else _LEFT
+                asked = _AT_ENDS if _may_be_committed(registry, found[0], is_gone=True) else _LEFT
                 return run, _PUBLISHED if _has_published(lake, found[0]) else asked
     return None
 
 
-def _is_at_ends(registry: Registry, manifest: Manifest, of: Callable[[Iterable[bool]], bool]) -> bool:
-    """Whether the group of a run that was joined stands where that ends, or further on: ``of`` its partitions all, or
-    any (see ``runs.late``)."""
-    if not manifest.joined or manifest.kind != "export":
-        return False
-    ends = {part.plan.partition: part.end for part in manifest.parts if part.moves}
+def _may_be_committed(registry: Registry, manifest: Manifest, *, is_gone: bool) -> bool:
     claim = ExportClaim(registry, manifest.group, manifest.attempt, lambda _: None)
-    found = claim.offsets([part.plan for part in manifest.parts if part.moves])
-    return bool(ends) and of((offset or 0) >= ends[plan.partition] for plan, (offset, _) in found)
+    return may_be_committed(standing(claim, manifest), is_gone=is_gone)
 
 
 def _has_published(lake: Lake, manifest: Manifest) -> bool:
@@ -280,11 +274,11 @@ def _in_the_way(registry: Registry, group: str, pointer: Pointer, lake: Lake | N
         if (found := written(lake, group, pointer.run, pointer.plan)) is not None:
             if _has_published(lake, found[0]):
                 return _PUBLISHED
-            if _is_at_ends(registry, found[0], all):
+            if _may_be_committed(registry, found[0], is_gone=False):
                 return _AT_ENDS
             if not remade:
-                return f"{_ADVICE['planned']}; where the logs do not have it any more {_KEEP}"
-            return f"topic {remade[0]} was made again since: {_KEEP}, --settle withdraw --skip-lost gives it up"
+                return f"{_ADVICE['planned']}; where the logs do not have it any more {KEEPS}"
+            return f"topic {remade[0]} was made again since: {KEEPS}, --settle withdraw --skip-lost gives it up"
         again = "run the same command again, which drops it, and then once more"
         return f"topic {remade[0]} was made again since: {again}" if remade else ""
     moved = ExportClaim(registry, group, pointer.attempt, lambda _: None).conflicts(manifest.parts)

@@ -56,9 +56,9 @@ class Holdings:
         self.files: dict[str, LiveFile] = {}
         #: What runs tell of that later ones have written again without knowing of them.
         self.followed: list[tuple[LiveFile, Slice]] = []
-        self._held: dict[Incarnation, list[Interval]] = {}
         #: Files of which all was written again since they were lost, with the run that has it.
         self.replaced: dict[str, str] = {}
+        self._held: dict[Incarnation, list[Interval]] = {}
         self._gone: dict[Incarnation, list[Interval]] = {}
 
     def add(self, manifest: Manifest, withdrawn: Set[TopicPartition]) -> None:

@@ -4,7 +4,7 @@ by now: they are not dropped unsaid, and can be decided late."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Literal, NamedTuple
@@ -14,7 +14,9 @@ from zkgroup.export.lake.book import Book
 from zkgroup.export.lake.lake import MANIFEST
 from zkgroup.export.lake.leftovers import written
 from zkgroup.export.lake.overlap import first_time, refuse_beside, refuse_returned
-from zkgroup.export.model.rundata import Manifest, Pointer, RunPlan
+from zkgroup.export.model.rundata import Manifest, ManifestPart, Pointer, RunPlan
+from zkgroup.export.model.shell import export_command
+from zkgroup.export.runs.claim import ExportClaim
 from zkgroup.export.runs.last_copies import (
     KEEPS,
     is_elsewhere,
@@ -79,13 +81,16 @@ def refuse_dropping(run: UnderWay, *, skip_lost: bool, adopts: bool = False) -> 
 
 def _ways_on(run: UnderWay, found: _Found) -> str:
     """What may become of a run that has published files."""
+    is_gone, adopt = _is_gone(run), export_command(run.lake.store.destination, "--adopt", run.plan.group)
     if not all(is_there(run, file) for file in found.manifest.files):
-        adopt = "--adopt" if run.claim.persist(run.claim.pointer)[0] is None else "--settle forget, and then --adopt,"
         back = "" if found.may_be_committed else "--settle withdraw takes back what is left of it; "
-        return f"{back}{adopt} enters what is left of it"
+        return (
+            f"{back}{'' if is_gone else '--settle forget, and then '}{adopt}{',' * (not is_gone)} enters what is left"
+        )
     if found.may_be_committed:
         return f"{KEEPS}; its offsets are committed"
-    return "--settle keep publishes the rest and commits, --settle withdraw takes all of it back"
+    ways = "--settle keep publishes the rest and commits, --settle withdraw takes all of it back"
+    return f"{ways}; {adopt} enters what is published, or move it away" if is_gone else ways
 
 
 def holds_last_copies(run: UnderWay, plan: RunPlan, pointer: Pointer) -> bool:
@@ -133,7 +138,7 @@ def decide_late(run: UnderWay, how: Literal["keep", "withdraw"], look: Callable[
             f"the offsets of {run} are committed: without its files their messages would be lost", _ways_on(run, found)
         )
     look(manifest)
-    if claim.persist(claim.pointer)[0] is None:
+    if _is_gone(run):
         claim.point(None, run.pointer)
         run.surroundings.passed("plan in place")
     if how == "keep":
@@ -190,20 +195,34 @@ def _look(run: UnderWay) -> _Found | None:
     published = 0
     if later_run(run) is None:  # else they are part of nothing, and only what is open may still be had
         published = sum(is_published(run.lake, file) for file in manifest.files)
-    if not manifest.joined or manifest.kind != "export" or run.claim.group != manifest.group:
+    if run.claim.group != manifest.group:  # another group's offsets are not this claim's
         return _Found(manifest, hashed, published, {}, may_be_committed=False)
-    moving = [part for part in manifest.parts if part.moves]
-    stands = run.claim.persist(lambda: run.claim.offsets([part.plan for part in moving]))
-    offsets = {plan.partition: offset or 0 for plan, (offset, _) in stands}
-    # Its decision is its commit, of all of them at once, and changes the pointer as well: one that is still there was
-    # not decided, unless it was put back.
-    is_gone = run.claim.persist(run.claim.pointer)[0] is None
-    there = [offsets[part.plan.partition] >= part.end for part in moving]
-    if any(there) and (all(there) or (is_gone and not published)):
+    stands = run.claim.persist(lambda: standing(run.claim, manifest))
+    if may_be_committed(stands, is_gone=_is_gone(run) and not published):
         return _Found(manifest, hashed, published, {}, may_be_committed=True)
     passed = {
-        part.plan.partition: offsets[part.plan.partition]
-        for part in moving
-        if offsets[part.plan.partition] > (part.plan.start if part.plan.committed is None else part.plan.committed)
+        part.plan.partition: offset
+        for part, offset in stands
+        if offset > (part.plan.start if part.plan.committed is None else part.plan.committed)
     }
     return _Found(manifest, hashed, published, passed, may_be_committed=False)
+
+
+def standing(claim: ExportClaim, manifest: Manifest) -> list[tuple[ManifestPart, int]]:
+    """The parts of a run beside members that move the group, with the offsets that it has now; of others nothing."""
+    if not manifest.joined or manifest.kind != "export":
+        return []
+    moving = [part for part in manifest.parts if part.moves]
+    found = claim.offsets([part.plan for part in moving])
+    return [(part, offset or 0) for part, (_, (offset, _)) in zip(moving, found, strict=True)]
+
+
+def may_be_committed(stands: Iterable[tuple[ManifestPart, int]], *, is_gone: bool) -> bool:
+    """Whether nothing tells that a run beside members was not committed. Its commit is of all partitions at once, and
+    changes the pointer as well: one that is still there was not decided, unless it was put back. Pure."""
+    there = [offset >= part.end for part, offset in stands]
+    return any(there) and (is_gone or all(there))
+
+
+def _is_gone(run: UnderWay) -> bool:
+    return run.claim.persist(run.claim.pointer)[0] is None

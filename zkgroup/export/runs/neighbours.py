@@ -93,7 +93,7 @@ def give_way(
         if other.pointer.state == "planned":
             if other.changed > own_zxid:
                 continue  # it came later, and looks as we do
-            if not is_needed(other.plan, other.pointer) and _fence(registry, other, attempt):
+            if _fence(registry, other, attempt, is_needed):
                 why = shared or f"with {other.plan.layout.told()}"
                 warn(
                     f"run {other.plan.run} of group {other.plan.group} is in the way ({why}), and nobody "
@@ -136,9 +136,9 @@ def _undecided(lake: Lake, group: str) -> RunPlan | None:
     return found[0] if found is not None else None
 
 
-def _fence(registry: Registry, other: Neighbour, attempt: str) -> bool:
-    """Take the run's attempt from it, if nobody holds its group's lock. False where somebody does, or it is not
-    allowed."""
+def _fence(registry: Registry, other: Neighbour, attempt: str, is_needed: Callable[[RunPlan, Pointer], bool]) -> bool:
+    """Take the run's attempt from it, if nobody holds its group's lock. False where somebody does, the run is needed,
+    or it is not allowed."""
     assert other.pointer is not None
     path, lock = znodes.export_state(other.plan.group), znodes.export_lock(other.plan.group)
     (held,) = registry.read([Exists(lock)])
@@ -146,6 +146,8 @@ def _fence(registry: Registry, other: Neighbour, attempt: str) -> bool:
         return False
     if other.pointer.attempt == attempt:
         return True
+    if is_needed(other.plan, other.pointer):
+        return False
     refused = registry.write(SetData(path, encode_pointer(replace(other.pointer, attempt=attempt)), other.version))
     if not isinstance(refused, Failure):
         return True

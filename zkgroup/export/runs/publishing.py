@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from zkgroup.errors import RefusedError
 from zkgroup.export.lake.lake import MANIFEST
@@ -21,7 +21,7 @@ def publish(run: UnderWay, manifest: Manifest) -> None:
     store, files, passed = run.lake.store, manifest.files, run.surroundings.passed
     _refuse_if_taken(run, manifest)
     try:
-        for number, _ in enumerate(store.publish(works_of(run, files)), 1):
+        for number, _ in enumerate(store.publish(_works(run, files)), 1):
             passed(f"published {number} of {len(files)}")
     except MissingWorkError:
         if run.pointer.attempt != run.claim.attempt:  # else it was written just now, wherever
@@ -45,9 +45,7 @@ def refuse_gone(run: UnderWay, manifest: Manifest) -> None:
             gone.append(file.name)
     if not gone:
         return
-    for _ in run.lake.store.publish(works_of(run, left)):
-        pass
-    run.lake.store.settle(file.name for file in left)
+    publish_some(run, left)
     names = f"({listed(gone, most=3)})"
     if run.is_taken_back():
         text = f"{run} is being taken back, and {counted(len(gone), 'file')} of it {are(len(gone))} gone {names}"
@@ -63,8 +61,14 @@ def refuse_gone(run: UnderWay, manifest: Manifest) -> None:
     raise RefusedError(text, remedy if later_run(run) is None else ENDED_BEFORE)
 
 
-def works_of(run: UnderWay, files: Iterable[ManifestFile]) -> list[tuple[str, str, int]]:
-    """What a store is to publish: working names, final ones, sizes."""
+def publish_some(run: UnderWay, files: Sequence[ManifestFile]) -> None:
+    """Give these of a run's files their final names: the others cannot have theirs."""
+    for _ in run.lake.store.publish(_works(run, files)):
+        pass
+    run.lake.store.settle(file.name for file in files)
+
+
+def _works(run: UnderWay, files: Iterable[ManifestFile]) -> list[tuple[str, str, int]]:
     return [(f"{run.folder}/{file.work}", file.name, file.bytes) for file in files]
 
 

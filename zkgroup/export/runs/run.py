@@ -157,15 +157,18 @@ class _Export:
                 return self._settle(claim, request.settle)
             if request.adopt:
                 return self._adopt(claim, pointer, attempt)
-            if pointer is None:
-                self._remove_garbage(claim)
-            elif pointer.state == "planned":
-                self._refuse_dropping(ExportRun.found(claim, self._lake, pointer, self._with))
-            if request.join is not None and (pointer is None or pointer.state == "planned"):
-                self._join(stack, claim.registry, request.join)
             if pointer is not None:
-                return self._finish(ExportRun.found(claim, self._lake, pointer, self._with), pointer.state)
+                left = ExportRun.found(claim, self._lake, pointer, self._with)
+                if pointer.state == "planned":
+                    self._refuse_dropping(left)
+                    if request.join is not None:
+                        self._join(stack, claim.registry, request.join)
+                        left = ExportRun(claim, self._lake, left.plan, pointer, self._with)
+                return self._finish(left, pointer.state)
             cluster = self._cluster(claim)
+            self._remove_garbage(claim, cluster)
+            if request.join is not None:
+                self._join(stack, claim.registry, request.join)
             plan, run_plan = claim.persist(
                 lambda: self._planner.plan(claim.registry, cluster, self._with.member), asks_brokers=True
             )
@@ -232,8 +235,8 @@ class _Export:
             return []
         if pointer is not None:
             run = ExportRun.found(claim, self._lake, pointer, self._with)
-        elif left := [run for run in self._left(claim) if is_written(run)]:
-            run = left[0]
+        elif (left := next(filter(is_written, self._left(claim)), None)) is not None:
+            run = left
         else:
             raise nothing
         manifest = run.settle(how, skip_lost=self._request.skip_lost)
@@ -259,11 +262,11 @@ class _Export:
         self._with.passed("adopted")
         return [row for manifest in made for row in summaries_of(None, manifest)]
 
-    def _remove_garbage(self, claim: ExportClaim) -> None:
+    def _remove_garbage(self, claim: ExportClaim, cluster: str) -> None:
         def look(plan: RunPlan, hashed: str) -> None:
             self._refuse_dropping(self._killed(claim, plan, hashed))
 
-        if removed := remove_garbage(self._lake, self._request.group, self._cluster(claim), look):
+        if removed := remove_garbage(self._lake, self._request.group, cluster, look):
             log.info("removed what %d killed exports left in %s", removed, self._lake.store.uri)
 
     def _left(self, claim: ExportClaim) -> Iterator[ExportRun]:

@@ -23,7 +23,7 @@ from zkgroup.export.runs.last_copies import (
     refuse_filed_before,
     refuse_last_copies,
 )
-from zkgroup.export.runs.publishing import publish, refuse_gone, works_of
+from zkgroup.export.runs.publishing import publish, publish_some, refuse_gone
 from zkgroup.export.runs.under_way import UnderWay
 from zkgroup.protocol.names import TopicPartition
 
@@ -110,9 +110,7 @@ def _publish_kept(run: UnderWay, manifest: Manifest, taken_back: Set[TopicPartit
         if not any(TopicPartition(file.topic, one.partition) in taken_back for one in file.slices)
         and is_there(run, file)
     ]
-    for _ in run.lake.store.publish(works_of(run, files)):
-        pass
-    run.lake.store.settle(file.name for file in files)
+    publish_some(run, files)
 
 
 def _point(run: UnderWay, state: State) -> None:
