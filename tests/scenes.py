@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from export_points import Export
+from resets import drop_messages
 
 from zkgroup.export.lake.lake import Lake
 from zkgroup.export.planning.bounds import Bound
@@ -81,3 +82,14 @@ def left_at(scene: Scene, point: str = "published for good", **wish: Any) -> Non
     """A run from the logs' starts, as Ctrl-C leaves it there."""
     with pytest.raises(KeyboardInterrupt):
         scene.told(passed=stop(point), **{"begin": "earliest", **wish})
+
+
+def stands(scene: Scene, offset: int) -> None:
+    """Somebody moves the group there."""
+    scene.commit(scene.group, {TopicPartition(scene.topic, number): offset for number in range(2)})
+
+
+def retention(scene: Scene, start: int) -> None:
+    """What lies before ``start`` goes, in both partitions."""
+    for number in range(2):
+        drop_messages(scene.kafka, TopicPartition(scene.topic, number), start)

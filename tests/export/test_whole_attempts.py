@@ -5,7 +5,6 @@ are no rubbish. Real servers."""
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,18 +14,17 @@ from begun import EARLIEST
 from exports import messages_in
 from members import connector
 from resets import drop_messages
-from scenes import Scene, left_at, remake, stop, up_to
-from whole_attempts import rolled_back, works
+from scenes import Scene, left_at, remake, retention, stands, stop, up_to
+from whole_attempts import GOES_ON, is_kept, rolled_back, works
 
 from zkgroup.errors import NotFoundError, RefusedError, UnreachableError
-from zkgroup.export.checks.history import history, status
+from zkgroup.export.checks.history import status
 from zkgroup.export.checks.verify import verify
 from zkgroup.export.model.layout import LayoutWish
 from zkgroup.export.model.words import Policies
 from zkgroup.export.planning.request import ExportRequest
 from zkgroup.export.runs.run import run_export
 from zkgroup.protocol import znodes
-from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Delete, Get, Node, SetData
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.servers.kafka import KafkaSettings
@@ -34,7 +32,6 @@ from zkgroup.servers.registry import Registry
 from zkgroup.servers.zookeeper import ZooKeeperSettings
 
 ADVICE = "--settle keep publishes what it has written; --skip-lost gives these messages up"
-GOES_ON = Policies(expired="earliest")
 
 
 def refused(scene: Scene, said: str, advice: str = ADVICE, **wish: Any) -> None:
@@ -45,23 +42,12 @@ def refused(scene: Scene, said: str, advice: str = ADVICE, **wish: Any) -> None:
     assert len(list(scene.out.rglob("*.*"))) == before
 
 
-def is_kept(scene: Scene, count: int = 20) -> None:
-    assert len(messages_in(scene.out)) == count
-    assert works(scene) == 0
-    assert [row.problem for row in verify(scene.lake) if row.problem] == []
-    assert [row.state for row in history(scene.lake)][-1] == "kept"
-    assert status(scene.registry, scene.group, scene.lake) == []
-    scene.told()
-    assert len(messages_in(scene.out)) == count
-
-
 @pytest.mark.parametrize("to", ["planned", "gone"])
 @pytest.mark.parametrize("point", ["manifest written", "decided"])
 def test_the_last_copies_are_no_rubbish(scene: Scene, to: str, point: str) -> None:
     """They went with the next export, or with ``withdraw``, and were told of as expired afterwards."""
     rolled_back(scene, to, point)
-    drop_messages(scene.kafka, scene.first, 5)
-    drop_messages(scene.kafka, TopicPartition(scene.topic, 1), 5)
+    retention(scene, 5)
     said = f"5 messages of {scene.first}: its log starts at 5; 5 "
     for wish in (EARLIEST, {**EARLIEST, "policies": GOES_ON}, {"settle": "withdraw"}, {"backfill": True, **EARLIEST}):
         if "backfill" not in wish or to == "gone":
@@ -191,8 +177,7 @@ def test_with_a_file_gone_it_ends_as_one_that_was_decided(scene: Scene, to: str)
     """What is left is published, and may be adopted."""
     rolled_back(scene, to)
     next(scene.out.rglob("*.tmp")).unlink()
-    for number in range(2):
-        drop_messages(scene.kafka, TopicPartition(scene.topic, number), 5)
+    retention(scene, 5)
     advice = (
         "--settle keep publishes those of its files that are left, then --settle forget and --adopt enter them; "
         "--skip-lost gives these messages up"
@@ -258,31 +243,6 @@ def test_a_file_that_was_cut_is_one_that_is_gone(scene: Scene) -> None:
     assert (len(messages_in(scene.out)), works(scene)) == (20, 0)
 
 
-@pytest.mark.parametrize("to", ["planned", "gone"])
-def test_what_another_group_has_exported_is_no_last_copy(scene: Scene, to: str, unique: Callable[[str], str]) -> None:
-    """Advised to be kept, which was refused by the other's name."""
-    rolled_back(scene, to)
-    other = unique("other")
-    scene.export(other, scene.topic)
-    drop_messages(scene.kafka, scene.first, 5)
-    with pytest.raises(RefusedError, match=f"group {other}"):
-        scene.export(scene.group, settle="keep")
-    with pytest.raises(RefusedError, match=f"group {other}"):
-        scene.told(policies=GOES_ON, **EARLIEST)
-    assert (len(messages_in(scene.out)), works(scene)) == (20, 0)
-    assert [row.problem for row in verify(scene.lake) if row.problem] == []
-
-
-def test_another_group_does_not_put_last_copies_aside(scene: Scene, unique: Callable[[str], str]) -> None:
-    """It exported what the logs still had, and nothing could keep the rest then."""
-    rolled_back(scene, "planned")
-    drop_messages(scene.kafka, scene.first, 5)
-    with pytest.raises(RefusedError, match=f"group {scene.group} has not finished its export"):
-        scene.export(unique("other"), scene.topic)
-    scene.export(scene.group, settle="keep")
-    is_kept(scene)
-
-
 def test_a_run_that_others_came_after_is_dropped_where_they_have_it_all(scene: Scene, tmp_path: Path) -> None:
     """It was forgotten while its folder was away, and the folders were put together again."""
     left_at(scene, "decided")
@@ -334,44 +294,9 @@ def test_status_names_the_way(scene: Scene) -> None:
     assert status(scene.registry, scene.group, scene.lake) == []
 
 
-def test_what_cannot_be_kept_is_not_promised_to_be(scene: Scene, unique: Callable[[str], str]) -> None:
-    """Its beginning is in no log any more, and another group has exported the rest: files of that were to be moved, and
-    then it was refused all the same."""
-    rolled_back(scene, "gone")
-    for number in range(2):
-        drop_messages(scene.kafka, TopicPartition(scene.topic, number), 5)
-    other = unique("other")
-    scene.export(other, scene.topic, skip_lost=True)
-    with pytest.raises(RefusedError, match=f"holds what no log has any more .5 messages of {scene.first}") as no:
-        scene.told(**EARLIEST)
-    (run,) = scene.lake.runs(scene.group)
-    folder = scene.out / "_zkgroup" / scene.group / run
-    assert str(no.value.remedy).startswith("it cannot be kept (")
-    assert f": move {folder} elsewhere to have what it holds; --skip-lost gives these" in str(no.value.remedy)
-    folder.rename(scene.out.parent / "elsewhere")
-    with pytest.raises(RefusedError, match=f"group {other}"):
-        scene.told(policies=GOES_ON, **EARLIEST)
-
-
-def test_a_group_that_was_renamed_is_told_of_its_run(scene: Scene, unique: Callable[[str], str]) -> None:
-    """It was told what is lost, and not that it is there."""
-    rolled_back(scene, "gone")
-    heir = unique("heir")
-    scene.commit(heir, {TopicPartition(scene.topic, number): 0 for number in range(2)})
-    drop_messages(scene.kafka, scene.first, 5)
-    lines: list[str] = []
-    with pytest.raises(RefusedError, match="5 offsets are lost"):
-        scene.export(heir, scene.topic, warn=lines.append)
-    (line,) = [line for line in lines if "was written to the end" in line]
-    assert f"of group {scene.group} " in line
-    assert f"--group {scene.group} --to {scene.out} --settle keep' publishes" in line
-    scene.export(scene.group, settle="keep")
-    is_kept(scene)
-
-
 def test_a_refused_withdrawal_decides_nothing(scene: Scene) -> None:
     """A file holds something else, too: that was seen when the run was decided already."""
-    scene.commit(scene.group, {TopicPartition(scene.topic, number): 0 for number in range(2)})
+    stands(scene, 0)
     rolled_back(scene, "planned", "published 1 of 1", begin=None, layout=LayoutWish(by=()))
     scene.commit(scene.group, {scene.first: 10})
     with pytest.raises(RefusedError, match="it also holds messages of"):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from exports import joining, messages_in
 from resets import drop_messages
-from scenes import Scene, left_at
+from scenes import Scene, left_at, retention, stands
 from whole_attempts import rolled_back, works
 
 from zkgroup.errors import RefusedError
@@ -18,16 +18,6 @@ from zkgroup.export.checks.history import status
 from zkgroup.export.checks.verify import verify
 from zkgroup.export.model.words import Policies
 from zkgroup.protocol.names import TopicPartition
-
-
-def stands(scene: Scene, offset: int) -> None:
-    """Somebody moves the group there."""
-    scene.commit(scene.group, {TopicPartition(scene.topic, number): offset for number in range(2)})
-
-
-def retention(scene: Scene, start: int) -> None:
-    for number in range(2):
-        drop_messages(scene.kafka, TopicPartition(scene.topic, number), start)
 
 
 def joined(scene: Scene) -> dict[str, Any]:
@@ -43,8 +33,7 @@ def is_whole(scene: Scene, count: int = 20) -> None:
 def test_beside_members_what_they_have_read_since_is_theirs(scene: Scene) -> None:
     """It was never decided, cron was refused each minute, and ``keep`` published what they had read."""
     stands(scene, 0)
-    wish = {"begin": None, "join": joining(scene.group)}
-    rolled_back(scene, "planned", "manifest written", **wish)
+    rolled_back(scene, "planned", "manifest written", **joined(scene))
     stands(scene, 8)
     scene.fill(scene.topic, 10, 2)
     retention(scene, 8)
@@ -53,17 +42,17 @@ def test_beside_members_what_they_have_read_since_is_theirs(scene: Scene) -> Non
     assert str(no.value.remedy).startswith("--settle withdraw drops the run")
     for _ in range(3):  # the first one ends the run, as ever
         with contextlib.suppress(RefusedError):
-            scene.told(**wish)
+            scene.told(**joined(scene))
     assert len(messages_in(scene.out)) == 14
 
 
 def test_beside_members_what_nobody_has_read_is_asked_about(scene: Scene) -> None:
     stands(scene, 0)
-    rolled_back(scene, "planned", "manifest written", begin=None, join=joining(scene.group))
+    rolled_back(scene, "planned", "manifest written", **joined(scene))
     drop_messages(scene.kafka, scene.first, 5)
     points: list[str] = []
     with pytest.raises(RefusedError, match=f"holds what no log has any more .5 messages of {scene.first}"):
-        scene.told(begin=None, join=joining(scene.group), passed=points.append)
+        scene.told(passed=points.append, **joined(scene))
     assert "joined" not in points
     scene.export(scene.group, settle="keep")
     is_whole(scene)

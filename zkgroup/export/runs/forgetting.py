@@ -106,24 +106,30 @@ def _refuse_unknown(lake: Lake, pointer: Pointer, group: str, surroundings: Surr
     """Raise where the run has files, and nothing tells what they hold; or where it is committed, and has none."""
     folder, told = lake.folder(group, pointer.run), f"run {pointer.run} of group {group}"
     files = [file.name for file in lake.store.walk(folder) if file.name.endswith(".tmp")]
-    if not files and pointer.state != "committed":
-        return
-    if not files:
-        text = f"the offsets of {told} are committed, and its files are not known to be in {lake.store.uri}"
-        if not skip_lost:
-            raise RefusedError(
-                f"{text}: its messages may be in none",
-                f"bring its folder back; {_GIVES_UP} gives it up, and --backfill exports what the logs still have",
-            )
-        surroundings.warn(f"{text}: these messages are given up")
-        return
-    what = f"{counted(len(files), 'file')} below {lake.store.uri}/{folder}"
-    if not skip_lost:
-        raise RefusedError(
+    if files:
+        what = f"{counted(len(files), 'file')} below {lake.store.uri}/{folder}"
+        refusal = RefusedError(
             f"{told} is not forgotten: there {are(len(files))} {what}, and its plan or its manifest is gone",
             f"restore these; {_GIVES_UP} gives up what is in no log",
         )
-    surroundings.warn(f"with {told} {what} {are(len(files))} given up, and where it was to begin may be told nowhere")
+        warning = f"with {told} {what} {are(len(files))} given up, and where it was to begin may be told nowhere"
+    elif pointer.state == "committed":
+        text = f"the offsets of {told} are committed, and its files are not known to be in {lake.store.uri}"
+        refusal = RefusedError(
+            f"{text}: its messages may be in none",
+            f"bring its folder back; {_GIVES_UP} gives it up, and --backfill exports what the logs still have",
+        )
+        warning = f"{text}: these messages are given up"
+    else:
+        return
+    _give_up(refusal, warning, surroundings, skip_lost=skip_lost)
+
+
+def _give_up(refusal: RefusedError, warning: str, surroundings: Surroundings, *, skip_lost: bool) -> None:
+    """Raise, unless who runs it has said that it is no matter: then it is told what is given up."""
+    if not skip_lost:
+        raise refusal
+    surroundings.warn(warning)
 
 
 def _refuse_committed(run: UnderWay, manifest: Manifest, *, skip_lost: bool) -> None:
@@ -137,12 +143,12 @@ def _refuse_committed(run: UnderWay, manifest: Manifest, *, skip_lost: bool) -> 
             "--settle keep publishes them, as the same command without --settle does",
         )
     text = f"{counted(len(gone), 'file')} of it {are(len(gone))} gone ({listed(gone, most=3)})"
-    if not skip_lost:
-        raise RefusedError(
-            f"the offsets of {run} are committed, and {text}: its messages are in no file",
-            f"restore what is gone; {_GIVES_UP} gives it up, and --backfill exports again what the logs still have",
-        )
-    run.surroundings.warn(f"{run} is forgotten, though its offsets are committed, and {text}")
+    refusal = RefusedError(
+        f"the offsets of {run} are committed, and {text}: its messages are in no file",
+        f"restore what is gone; {_GIVES_UP} gives it up, and --backfill exports again what the logs still have",
+    )
+    warning = f"{run} is forgotten, though its offsets are committed, and {text}"
+    _give_up(refusal, warning, run.surroundings, skip_lost=skip_lost)
 
 
 def _unless_damaged(read: Callable[[], T]) -> T | None:

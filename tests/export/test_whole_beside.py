@@ -1,0 +1,75 @@
+"""As ``test_whole_attempts``, with another group in the same lake, which has exported the same. Real servers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from begun import EARLIEST
+from exports import messages_in
+from resets import drop_messages
+from scenes import Scene, retention
+from whole_attempts import GOES_ON, is_kept, rolled_back, works
+
+from zkgroup.errors import RefusedError
+from zkgroup.export.checks.verify import verify
+from zkgroup.protocol.names import TopicPartition
+
+
+@pytest.mark.parametrize("to", ["planned", "gone"])
+def test_what_another_group_has_exported_is_no_last_copy(scene: Scene, to: str, unique: Callable[[str], str]) -> None:
+    """Advised to be kept, which was refused by the other's name."""
+    rolled_back(scene, to)
+    other = unique("other")
+    scene.export(other, scene.topic)
+    drop_messages(scene.kafka, scene.first, 5)
+    with pytest.raises(RefusedError, match=f"group {other}"):
+        scene.export(scene.group, settle="keep")
+    with pytest.raises(RefusedError, match=f"group {other}"):
+        scene.told(policies=GOES_ON, **EARLIEST)
+    assert (len(messages_in(scene.out)), works(scene)) == (20, 0)
+    assert [row.problem for row in verify(scene.lake) if row.problem] == []
+
+
+def test_another_group_does_not_put_last_copies_aside(scene: Scene, unique: Callable[[str], str]) -> None:
+    """It exported what the logs still had, and nothing could keep the rest then."""
+    rolled_back(scene, "planned")
+    drop_messages(scene.kafka, scene.first, 5)
+    with pytest.raises(RefusedError, match=f"group {scene.group} has not finished its export"):
+        scene.export(unique("other"), scene.topic)
+    scene.export(scene.group, settle="keep")
+    is_kept(scene)
+
+
+def test_what_cannot_be_kept_is_not_promised_to_be(scene: Scene, unique: Callable[[str], str]) -> None:
+    """Its beginning is in no log any more, and another group has exported the rest: files of that were to be moved, and
+    then it was refused all the same."""
+    rolled_back(scene, "gone")
+    retention(scene, 5)
+    other = unique("other")
+    scene.export(other, scene.topic, skip_lost=True)
+    with pytest.raises(RefusedError, match=f"holds what no log has any more .5 messages of {scene.first}") as no:
+        scene.told(**EARLIEST)
+    (run,) = scene.lake.runs(scene.group)
+    folder = scene.out / "_zkgroup" / scene.group / run
+    assert str(no.value.remedy).startswith("it cannot be kept (")
+    assert f": move {folder} elsewhere to have what it holds; --skip-lost gives these" in str(no.value.remedy)
+    folder.rename(scene.out.parent / "elsewhere")
+    with pytest.raises(RefusedError, match=f"group {other}"):
+        scene.told(policies=GOES_ON, **EARLIEST)
+
+
+def test_a_group_that_was_renamed_is_told_of_its_run(scene: Scene, unique: Callable[[str], str]) -> None:
+    """It was told what is lost, and not that it is there."""
+    rolled_back(scene, "gone")
+    heir = unique("heir")
+    scene.commit(heir, {TopicPartition(scene.topic, number): 0 for number in range(2)})
+    drop_messages(scene.kafka, scene.first, 5)
+    lines: list[str] = []
+    with pytest.raises(RefusedError, match="5 offsets are lost"):
+        scene.export(heir, scene.topic, warn=lines.append)
+    (line,) = [line for line in lines if "was written to the end" in line]
+    assert f"of group {scene.group} " in line
+    assert f"--group {scene.group} --to {scene.out} --settle keep' publishes" in line
+    scene.export(scene.group, settle="keep")
+    is_kept(scene)
