@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from zkgroup.config.properties import parse_properties
 from zkgroup.errors import UnreachableError, UsageError, ZkgroupError
-from zkgroup.export.spark.failures import job_failure, silent_master, start_failure
+from zkgroup.export.spark.failures import hopeless_start, job_failure, no_executor, silent_master, start_failure
 from zkgroup.export.spark.master import (
     choose_master,
     encode_properties,
@@ -120,6 +120,45 @@ def test_a_client_whose_reason_stands_behind_its_error_is_told_by_that() -> None
         "the Spark master k8s://https://127.0.0.1:1 does not answer as one: IOException: Connection refused: "
         "/127.0.0.1:1"
     )
+
+
+def test_what_kubernetes_repeats_of_its_answer_is_left_out() -> None:
+    """Its client tells the whole object behind the message."""
+    log = (
+        "io.fabric8.kubernetes.client.KubernetesClientException: Failure executing: POST at: https://a:1/api/v1/pods. "
+        'Message: pods is forbidden: User "export" cannot create resource "pods". Received status: Status('
+        "apiVersion=v1, code=403, reason=Forbidden, status=Failure, additionalProperties={}).\n"
+    )
+    error = start_failure("k8s://https://a:1", log, "it ended", lambda: "/tmp/log")
+    assert error.message == (
+        "Spark does not start on k8s://https://a:1: Failure executing: POST at: https://a:1/api/v1/pods. Message: pods "
+        'is forbidden: User "export" cannot create resource "pods"'
+    )
+
+
+def test_a_start_without_hope_is_told_at_once() -> None:
+    """Spark goes on trying for minutes; what only takes its time is waited for."""
+    log = (
+        "WARN ExecutorPodsSnapshotsStoreImpl: Exception when notifying snapshot subscriber.\n"
+        "org.apache.spark.SparkException: Must specify the executor container image\n"
+    )
+    error = hopeless_start("k8s://https://a:1", log, lambda: "/tmp/log")
+    assert isinstance(error, UsageError)
+    assert "k8s://https://a:1 is not told which image" in error.message
+    assert "spark.kubernetes.container.image=" in error.remedy
+    other = hopeless_start("spark://a:1", "java.io.InvalidClassException: x; local class incompatible", lambda: "/l")
+    assert other is not None
+    assert other.message == "the Spark master spark://a:1 is of another release than pyspark here"
+    assert other.remedy.endswith("Spark's log: /l")
+    assert hopeless_start("k8s://https://a:1", "WARN Utils: Set SPARK_LOCAL_IP", lambda: "/tmp/log") is None
+
+
+def test_pods_that_do_not_run_are_looked_at_with_kubernetes_own_tool() -> None:
+    """Workers are what a standalone master has."""
+    late = no_executor("k8s://https://a:1", 5.0, "/tmp/log")
+    assert late.exit_code == 3
+    assert "kubectl describe pods -l spark-role=executor" in late.remedy
+    assert "workers" in no_executor("spark://a:1", 5.0, "/tmp/log").remedy
 
 
 def test_a_spark_that_has_no_log_is_told_by_what_it_raised() -> None:

@@ -164,7 +164,7 @@ def test_a_cluster_that_loses_its_last_worker_is_told_in_time(
             out, _ = driver.communicate(timeout=120)
     assert driver.returncode == 3
     assert "no executor of" in out
-    assert not (tmp_path / "out").exists()
+    assert nothing_in(tmp_path / "out")
 
 
 def test_a_jvm_that_dies_is_told_and_leaves_nothing(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from cli import ZKGROUP, environment, run
-from exports import files_in, messages_in
+from exports import files_in, messages_in, nothing_in
 from spark_cluster import python_without
 from support import fresh_name, numbered, wait_until
 from yarn_cluster import Yarn, yarn
@@ -93,7 +93,7 @@ def test_what_yarn_refuses_is_one_line(
     assert done.returncode == 2, done.stderr
     (line,) = done.stderr.splitlines()
     assert said in line
-    assert not (tmp_path / "out").exists()
+    assert nothing_in(tmp_path / "out")
 
 
 def test_yarn_without_its_settings_is_told(

@@ -113,8 +113,10 @@ class SparkJobs:
         try:
             # No join: one that a signal interrupts takes the thread for ended from then on (seen with Python 3.11).
             while not self._started.wait(_POLL):
-                if is_cluster(self._master) and failures.OTHER_RELEASE in self._log_text():
-                    raise failures.other_release(self._master, self._keep_log())
+                if is_cluster(self._master):
+                    hopeless = failures.hopeless_start(self._master, self._log_text(), self._keep_log)
+                    if hopeless is not None:
+                        raise hopeless
                 if time.monotonic() > deadline:
                     raise failures.silent_master(self._master, self._timeout, self._keep_log())
         except BaseException:
@@ -257,7 +259,8 @@ class SparkJobs:
             idleness = Idleness(job) if self._is_cluster else None
             while not job.finished(_POLL):
                 if idleness is not None and idleness.seconds() > self._timeout:
-                    raise failures.no_executor(context.master, self._timeout, self._keep_log())
+                    hopeless = failures.hopeless_start(context.master, self._log_text(), self._keep_log)
+                    raise hopeless or failures.no_executor(context.master, self._timeout, self._keep_log())
                 answers = told.value
                 for answer in answers[len(seen) :]:
                     done(done_or_raise(answer))

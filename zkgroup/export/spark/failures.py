@@ -28,6 +28,8 @@ _RAISED = re.compile(r"^(?:: |Caused by: )?((?:\w+\.)*\w+(?:Error|Exception): .+
 _OF_SPARK: Final = ("org.apache.spark", "py4j.", "java.", "pyspark.")
 #: Of a client whose reasons stand behind it (Kubernetes').
 _NOTHING_SAID: Final = "An error has occurred"
+#: Before what it repeats of them.
+_ONCE_MORE: Final = " Received status: "
 _CAUSE: Final = re.compile(r"^Caused by: [\w.$]*?(\w+: .+)$", re.MULTILINE)
 #: Module → the package to install.
 _PACKAGES: Final = {"confluent_kafka": "confluent-kafka", "pyarrow": "pyarrow", "zkgroup": "zkgroup"}
@@ -37,16 +39,26 @@ _PACKAGES: Final = {"confluent_kafka": "confluent-kafka", "pyarrow": "pyarrow", 
 GAVE_UP: Final = "All masters are unresponsive"
 
 
-#: What Spark's log says, again and again, of a master that speaks as another release does.
-OTHER_RELEASE: Final = "local class incompatible"
+# What Spark's log says, again and again, of a master that speaks as another release does.
+_OTHER_RELEASE: Final = "local class incompatible"
+# And where Kubernetes is to run nothing.
+_NO_IMAGE: Final = "Must specify the executor container image"
 
 
-def other_release(master: str, kept: str) -> ZkgroupError:
-    """Master and driver do not understand each other."""
-    return UsageError(
-        f"the Spark master {master} is of another release than pyspark here",
-        f"install the pyspark of that release (4.0 or later); Spark's log: {kept}",
-    )
+def hopeless_start(master: str, log: str, keep: Callable[[], str]) -> ZkgroupError | None:
+    """Why Spark, which goes on trying, will not start; None while it may."""
+    if _OTHER_RELEASE in log:
+        return UsageError(
+            f"the Spark master {master} is of another release than pyspark here",
+            f"install the pyspark of that release (4.0 or later); Spark's log: {keep()}",
+        )
+    if _NO_IMAGE in log:
+        return UsageError(
+            f"{master} is not told which image its executors are to run",
+            "name one with --conf spark.kubernetes.container.image=IMAGE: with Spark, and with a Python that has "
+            "confluent-kafka, pyarrow and orjson",
+        )
+    return None
 
 
 def no_master(master: str, kept: str) -> ZkgroupError:
@@ -82,6 +94,7 @@ def start_failure(master: str, log: str, why: str, keep: Callable[[], str]) -> Z
             f"check its address, and that it runs; Spark's log: {keep()}",
         )
     said = found[1] if found else (raised or why.splitlines() or ["no reason was given"])[0]
+    said = said.partition(_ONCE_MORE)[0]
     return UsageError(f"Spark does not start on {master}: {said[:_LINE].rstrip('. ')}", f"its log: {keep()}")
 
 
@@ -100,10 +113,12 @@ def silent_master(master: str, timeout: float, kept: str) -> ZkgroupError:
 
 def no_executor(master: str, timeout: float, kept: str) -> ZkgroupError:
     """Nobody has taken a task for so long."""
+    check = "check that workers run and have cores and memory free (spark.executor.memory, spark.cores.max)"
+    if master.startswith("k8s://"):
+        check = "see what keeps its pods from running (kubectl describe pods -l spark-role=executor, while it waits)"
     return UnreachableError(
         f"no executor of {master} has worked on the export for {timeout:g} s",
-        "check that workers run and have cores and memory free (spark.executor.memory, spark.cores.max), or wait "
-        f"longer with --spark-timeout; Spark's log: {kept}",
+        f"{check}, or wait longer with --spark-timeout; Spark's log: {kept}",
     )
 
 
