@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from zkgroup.errors import NotFoundError, VerificationError
+from zkgroup.errors import MalformedZnodeError, NotFoundError, VerificationError
 
 from ._context import connection, open_registry, warn
 from ._render import Output, print_rows, time_column
@@ -70,7 +70,7 @@ def show_lake(ctx: typer.Context, to: str, group: str | None, output: Output, *,
     from zkgroup.export.model.encoding import DamagedDocumentError
     from zkgroup.export.planning.group import ExportGroup, read_committed
 
-    committed, unfinished = None, False
+    committed, unfinished, broken = None, False, None
     notes: list[str] = []
     if group is not None:
         with open_registry(connection(ctx)) as registry:
@@ -87,7 +87,11 @@ def show_lake(ctx: typer.Context, to: str, group: str | None, output: Output, *,
                 refuse_offsets_of_another_cluster(
                     lake, group, ExportGroup(registry, group, notes.append).clusters(), last
                 )
-                committed = {group: read_committed(registry, group, last.coverage)}
+                try:
+                    committed = {group: read_committed(registry, group, last.coverage)}
+                except MalformedZnodeError as error:  # which tells nothing of the files
+                    broken = error
+                    notes.append(f"the offsets of group {group} are not compared: {error.message}")
     rows = check(lake, committed, notes.append)
     print_rows(rows, VERIFY, output)
     warn(ctx, notes)
@@ -105,6 +109,8 @@ def show_lake(ctx: typer.Context, to: str, group: str | None, output: Output, *,
                 unfinished=unfinished or any(has_garbage(lake, one) for one in lake.groups()),
             ),
         )
+    if broken is not None:
+        raise broken
 
 
 def _groups(lake: Lake) -> str:

@@ -98,6 +98,25 @@ def test_a_lost_file_leaves_the_rest_to_the_next_export(
     assert problems(lake) == []
 
 
+def test_a_damaged_file_counts_as_there_and_is_named(
+    in_process: Export, make_topic: Make, fill: Fill, unique: Unique, lake: Lake, tmp_path: Path, cluster: Sandbox
+) -> None:
+    """The backfill that ``--verify`` names did nothing, and said nothing, until it was moved away."""
+    topic, group = make_topic(), unique("group")
+    fill(topic, 20)
+    in_process(group, topic)
+    (name,) = published_in(tmp_path / "out")
+    (tmp_path / "out" / name).write_bytes(b"PAR1")
+    (command,) = advised(cluster, lake)
+    told = run(*shlex.split(command)[1:], "-z", cluster.connect)
+    assert told.returncode == 0
+    assert f"{name} is not of the size that a manifest tells: what is damaged counts as there" in told.stderr
+    assert paste(command) == []
+    (tmp_path / "out" / name).rename(tmp_path / "away")
+    assert paste(command) == [(0, 0, 20)]
+    assert problems(lake) == []
+
+
 def test_what_a_group_has_exported_no_other_group_fills(
     in_process: Export, fill_in: Export, make_topic: Make, fill: Fill, unique: Unique, lake: Lake, tmp_path: Path,
     cluster: Sandbox, commit: Callable[..., None],

@@ -16,6 +16,7 @@ from scenes import Scene, left_at, remake, stop
 from zkgroup.errors import RefusedError
 from zkgroup.export.checks.history import status
 from zkgroup.export.checks.verify import verify
+from zkgroup.export.model.destination import parse_destination
 from zkgroup.export.model.words import Policies
 from zkgroup.protocol.names import TopicPartition
 
@@ -65,7 +66,8 @@ def test_in_another_folder_than_its_own_nothing_is_forgotten(scene: Scene, tmp_p
     scene.out.rename(tmp_path / "mounted")  # by another name it is the same
     with pytest.raises(RefusedError, match="is not forgotten: its files hold what no log has any more"):
         scene.export(scene.group, settle="forget", root=tmp_path / "mounted")
-    assert given_up(scene, root=tmp_path / "other") == []
+    (line,) = given_up(scene, root=tmp_path / "other")
+    assert line.endswith(f"is forgotten, and {tmp_path}/other has nothing of it")
 
 
 @pytest.mark.parametrize("document", ["plan.json", "manifest.json"])
@@ -84,6 +86,27 @@ def test_files_that_no_document_tells_of_are_not_forgotten(scene: Scene, documen
     assert "2 files below" in line
     scene.told(**EARLIEST)
     assert len(messages_in(scene.out)) == 20
+
+
+def test_a_destination_that_nobody_can_write_to_is_what_it_is_for(scene: Scene, tmp_path: Path) -> None:
+    """A store that does not answer, or something else in the folder's place, was refused before anything was looked
+    at, with --skip-lost, too: another --to was the only way out."""
+    left_at(scene, "decided")
+    silent = parse_destination("s3://lake/x?endpoint_override=127.0.0.1:1&scheme=http&region=us-east-1")
+    with pytest.raises(RefusedError, match=r"s3://lake/x does not tell what it holds of it: .* does not answer") as no:
+        scene.export(scene.group, settle="forget", root=silent)
+    assert str(no.value.remedy).endswith("; --settle forget --skip-lost forgets it all the same")
+    (line,) = given_up(scene, root=silent)
+    assert "is forgotten, and nobody knows what s3://lake/x holds of it: " in line
+
+    scene.out.rename(tmp_path / "away")
+    left_at(scene, "decided")
+    shutil.rmtree(scene.out)
+    scene.out.touch()
+    lines: list[str] = []
+    scene.export(scene.group, settle="forget", warn=lines.append)
+    assert status(scene.registry, scene.group) == []
+    assert lines[0].endswith(f"is forgotten, and {scene.out} has nothing of it")
 
 
 def test_where_nothing_is_left_it_is_forgotten(scene: Scene) -> None:

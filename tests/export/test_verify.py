@@ -181,6 +181,26 @@ def test_a_group_that_was_moved_is_named(
     assert problems(lake, committed={group: {}}) == [(40, 40, f"group {group} has no offset, exported up to 40")]
 
 
+def test_an_offset_that_is_none_hides_nothing_of_the_files(
+    exported: tuple[Lake, str, str], registry: Registry, cluster: Sandbox
+) -> None:
+    """Nothing was looked at, for one node that somebody has written anything to."""
+    lake, group, topic = exported
+    path = znodes.offset(group, TopicPartition(topic, 0))
+    registry.write(SetData(path, b"abc"))
+    look = ("export", "--group", group, "--to", lake.store.uri, "--verify", "-z", cluster.connect, "--output", "json")
+    done = run(*look)
+    assert (done.returncode, len(json.loads(done.stdout))) == (1, 1)
+    notes, error = done.stderr.splitlines()
+    assert f"the offsets of group {group} are not compared: znode {path}: 'abc' is no offset" in notes
+    assert f"znode {path}: 'abc' is no offset: set the offset again, or delete the node" in error
+    assert isinstance(lake.store, FolderStore)
+    next(lake.store.root.rglob("*.parquet")).unlink()
+    done = run(*look)
+    assert (done.returncode, len(json.loads(done.stdout))) == (6, 2)
+    assert "are not compared" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("offset", "believed", "not_said"), [(12, "lake", "--on-disagreement group"), (47, "group", "another --to")]
 )
@@ -214,6 +234,10 @@ def test_advice_is_for_the_problems_that_there_are() -> None:
     )
     assert "--on-disagreement" not in remedy_for([file], Path("/lake"))
     assert "--backfill" in remedy_for([file], Path("/lake"))
+    assert "exports again what is missing, and what is damaged once that is moved away; " in remedy_for(
+        [file], Path("/lake")
+    )
+    assert "exports again what is missing; " in remedy_for([replace(file, mend="fill")], Path("/lake"))
     assert "--backfill" not in remedy_for([back, ahead], Path("/lake"))
     for problems in ([file, back], [file, back, ahead]):
         advice = remedy_for(problems, Path("/lake"))

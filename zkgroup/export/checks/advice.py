@@ -36,9 +36,11 @@ def remedy_for(problems: Iterable[VerifyRow], destination: Destination, *, unfin
         ways.append(f"{listed(commands, ' and ', most=_GROUPS)} {them}")
     missing = [row for row in found if row.mend in ("fill", "refill")]
     if commands := [one for group, rows in _by_group(missing).items() for one in _backfills(destination, group, rows)]:
+        damaged = ", and what is damaged once that is moved away" * any(row.mend == "refill" for row in missing)
         ways.append(
-            f"{listed(commands, ' and ', most=_BACKFILLS)} exports again what is missing; what no log has any more is "
-            "refused, and recorded as lost with --skip-lost, and of a topic that is gone only a copy brings it back"
+            f"{listed(commands, ' and ', most=_BACKFILLS)} exports again what is missing{damaged}; what no log has any "
+            "more is refused, and recorded as lost with --skip-lost, and of a topic that is gone only a copy brings it "
+            "back"
         )
     standing = [row for row in found if row.stands is not None]
     behind = {(row.group, row.topic) for row in standing if row.stands == "behind"}

@@ -58,7 +58,7 @@ def plan_backfill(
     own = _held_by(lake, group)
     shared = {other: alike for other, last in book.others.items() if (alike := _shared(last, identities, tags))}
     others = {other: _held_by(lake, other) for other in shared}
-    there = {file.name for topic in tags for file in lake.published(topic)}
+    there = {file.name: file.size for topic in tags for file in lake.published(topic)}
     for known in (own, *others.values()):
         follow(known, there)
     lost = own.lost(there, tags)
@@ -87,6 +87,9 @@ def plan_backfill(
     if unread := own.lost_of_earlier(there, tags):
         what = f"{listed(unread)} {are(len(unread))} missing, with messages of an earlier log of the topic"
         tell(f"{what}: they cannot be exported again")
+    if damaged := sorted(name for name, size in there.items() if named.get(name, size) != size):
+        what = f"{listed(damaged)} {are(len(damaged))} not of the size that a manifest tells"
+        tell(f"{what}: what is damaged counts as there, and is exported again once it is moved away")
     if lost and (request.max_messages is not None or request.max_bytes is not None):
         tell("files that are missing are written again as a whole, and left out here: leave --max-… out")
         lost = {}

@@ -40,6 +40,7 @@ def forget(claim: ExportClaim, lake: Lake, pointer: Pointer, surroundings: Surro
                 f"{told} is not forgotten, as {lake.store.uri} does not tell what it holds of it: {error.message}",
                 f"try again when it can be read; {_GIVES_UP} forgets it all the same",
             ) from None
+        stays = f"{told} is forgotten, and nobody knows what {lake.store.uri} holds of it: {error.message}"
     if not claim.drop(pointer):
         return
     if given_up is not None:  # nobody is asked again
@@ -71,6 +72,8 @@ def _look(
         there = (
             [] if manifest is None else [file for file in manifest.files if lake.store.size(file.name) == file.bytes]
         )
+        if not names and pointer.state == "decided":
+            return f"{told} is forgotten, and {lake.store.uri} has nothing of it", None
         return _words_on(claim, lake, told, [file.name for file in there]), None
     run = UnderWay(claim, lake, planned[0], pointer, surroundings)
     given_up = None
