@@ -69,7 +69,7 @@ def test_nothing_new_is_told_quickly_and_without_spark(
     assert time.monotonic() - began < 5  # 0.3 s where nothing else runs
     half = MESSAGES // 2
     assert (done.returncode, done.stderr.count("\n")) == (0, 1)
-    assert f"{tmp_path / 'out'} is empty: what group {at_end} has read before" in done.stderr
+    assert f"{tmp_path / 'out'} has no exports: what group {at_end} has read before" in done.stderr
     assert json.loads(done.stdout) == [
         dict(zip(COLUMNS, (topic, number, half, half, 0, 0, 0, 0, 0), strict=True)) for number in range(2)
     ]

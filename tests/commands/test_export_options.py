@@ -151,7 +151,7 @@ def test_skipping_what_is_lost_may_be_said_twice(topic: str, cluster: Sandbox, a
     done = run("export", topic, "--group", at_end, "--to", str(tmp_path), "-z", cluster.connect, "--skip-lost",
                "--on-expired", "earliest")  # fmt: skip
     assert (done.returncode, done.stderr.count("\n")) == (0, 1)
-    assert f"{tmp_path} is empty: what group {at_end} has read before" in done.stderr
+    assert f"{tmp_path} has no exports: what group {at_end} has read before" in done.stderr
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ def test_a_full_disk_behind_stdout_is_not_the_lakes(
             stdout=full, stderr=subprocess.PIPE, text=True, env=environment({}), timeout=60, check=False,
         )  # fmt: skip
     warning, error = done.stderr.splitlines()
-    assert f"{tmp_path} is empty: what group {at_end} has read before" in warning
+    assert f"{tmp_path} has no exports: what group {at_end} has read before" in warning
     assert (done.returncode, error) == (
         1,
         "zkgroup: the export is done; only what it prints cannot be written: standard output: No space left on device",

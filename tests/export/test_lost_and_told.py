@@ -270,6 +270,13 @@ def test_a_run_in_another_groups_folder_is_to_be_moved_back(
     assert "--adopt" not in looked(cluster, lake)
     wrong.rename(right)
     assert problems(lake) == []
+    shutil.copytree(right, wrong)  # was to be moved back as well, and its one file to be moved away, as there twice
+    why = (
+        f"{lake.folder(heir, moved)} is a copy of {lake.folder(group, moved)}, a run of group {group}: remove the copy"
+    )
+    assert [row.problem for row in verify(lake) if row.problem] == [why]
+    shutil.rmtree(wrong)
+    assert problems(lake) == []
     fill(topic, 5)
     in_process(heir, topic)
     assert offsets(lake) == list(range(35))

@@ -216,7 +216,7 @@ def test_an_empty_folder_that_a_group_goes_on_in_is_told(scene: Scene, tmp_path:
     away = tmp_path / "away"
     scene.out.rename(away)
     (line,) = [line for line in scene.told()[0] if "mounted" in line]
-    assert line.startswith(f"{scene.out} is empty: what group {scene.group} has read before ({scene.first} at ")
+    assert line.startswith(f"{scene.out} has no exports: what group {scene.group} has read before ({scene.first} at ")
     assert "--backfill exports it" in line
     scene.fill(scene.topic, 2)
     assert scene.told()[0] == [], "it is no longer empty"
@@ -229,7 +229,7 @@ def test_a_folder_that_is_not_mounted_is_told_of_before_there_is_anything_new(sc
     scene.out.rename(kept)
     for _ in range(2):
         (line,) = scene.told()[0]
-        assert f"{scene.out} is empty: what group {scene.group} has read before ({scene.first} at 10" in line
+        assert f"{scene.out} has no exports: what group {scene.group} has read before ({scene.first} at 10" in line
         assert not scene.out.exists()
     kept.rename(scene.out)
     assert scene.told()[0] == []
@@ -283,7 +283,7 @@ def test_a_lake_whose_only_run_was_withdrawn_is_empty(scene: Scene, short: ZooKe
         scene.told(begin="earliest")
     scene.told(settle="withdraw")
     lines, _ = scene.told(begin="earliest")
-    assert [line.partition(": what group")[0] for line in lines] == [f"{scene.out} is empty"]
+    assert [line.partition(": what group")[0] for line in lines] == [f"{scene.out} has no exports"]
 
 
 @pytest.mark.parametrize(("minutes", "lines"), [(20, 1), (1, 0)])

@@ -253,8 +253,13 @@ def test_a_run_that_others_came_after_is_dropped_where_they_have_it_all(scene: S
     scene.told()
     shutil.copytree(tmp_path / "away", scene.out, dirs_exist_ok=True)
     drop_messages(scene.kafka, scene.first, 5)
-    with pytest.raises(RefusedError, match=r"is not decided, and run 0+2-.* that came after it"):
+    with pytest.raises(RefusedError, match=r"is not decided, and run 0+2-.* that came after it") as no:
         scene.export(scene.group, settle="keep")
+    (row,) = status(scene.registry, scene.group, scene.lake)
+    for told in (str(no.value.remedy), row.advice):
+        assert f"/{scene.group}/{row.run} elsewhere to have " in told
+        assert f"below _zkgroup/{scene.group} of another destination --settle keep publishes it" in told
+    assert f"and run {scene.lake.runs(scene.group)[-1]} came after it: the next export drops it" in row.advice
     scene.fill(scene.topic, 10, 2)
     scene.told()
     assert (len(messages_in(scene.out)), works(scene)) == (40, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 
 import pytest
@@ -41,20 +42,51 @@ def test_another_group_does_not_put_last_copies_aside(scene: Scene, unique: Call
     is_kept(scene)
 
 
+@pytest.mark.parametrize("backfill", [False, True])
+def test_nor_does_it_pass_over_those_that_zookeeper_has_forgotten(
+    scene: Scene, unique: Callable[[str], str], backfill: bool
+) -> None:
+    """It looked at pointers alone, exported what the logs still had, with exit 0, and nothing could keep the rest."""
+    rolled_back(scene, "gone")
+    retention(scene, 5)
+    scene.fill(scene.topic, 10, 2)
+    other = unique("other")
+    wish = {"backfill": True, **EARLIEST} if backfill else EARLIEST
+    with pytest.raises(RefusedError, match=r"is not decided, and holds what no log has any more .5 messages") as no:
+        scene.export(other, scene.topic, **wish)
+    keep = f"--group {scene.group} --to {scene.out} --settle keep' publishes it; --skip-lost goes on without it"
+    assert str(no.value.remedy).endswith(keep)
+    assert scene.lake.runs(other) == []
+    scene.export(scene.group, settle="keep")
+    assert (len(messages_in(scene.out)), works(scene)) == (20, 0)
+    scene.told()
+    assert len(messages_in(scene.out)) == 30
+    assert [row.problem for row in verify(scene.lake) if row.problem] == []
+
+
 def test_what_cannot_be_kept_is_not_promised_to_be(scene: Scene, unique: Callable[[str], str]) -> None:
     """Its beginning is in no log any more, and another group has exported the rest: files of that were to be moved, and
     then it was refused all the same."""
     rolled_back(scene, "gone")
     retention(scene, 5)
-    other = unique("other")
-    scene.export(other, scene.topic, skip_lost=True)
+    other, lines = unique("other"), list[str]()
+    scene.export(other, scene.topic, skip_lost=True, warn=lines.append)
+    assert "5 messages of " in next(line for line in lines if "messages are given up that no log has any more" in line)
+    with pytest.raises(RefusedError, match=f"cannot be kept: .*group {other}") as no:
+        scene.export(scene.group, settle="keep")
+    assert "elsewhere to have what it holds: below _zkgroup/" in str(no.value.remedy)
     with pytest.raises(RefusedError, match=f"holds what no log has any more .5 messages of {scene.first}") as no:
         scene.told(**EARLIEST)
     (run,) = scene.lake.runs(scene.group)
     folder = scene.out / "_zkgroup" / scene.group / run
     assert str(no.value.remedy).startswith("it cannot be kept (")
     assert f": move {folder} elsewhere to have what it holds; --skip-lost gives these" in str(no.value.remedy)
-    folder.rename(scene.out.parent / "elsewhere")
+    there = scene.out.parent / "elsewhere"
+    shutil.copytree(folder, there / "_zkgroup" / scene.group / run)
+    shutil.rmtree(folder)
+    scene.export(scene.group, settle="keep", root=there)  # as it says
+    assert len(messages_in(there)) == 20
+    scene.commit(scene.group, {TopicPartition(scene.topic, number): 0 for number in range(2)})
     with pytest.raises(RefusedError, match=f"group {other}"):
         scene.told(policies=GOES_ON, **EARLIEST)
 

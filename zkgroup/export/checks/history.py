@@ -90,6 +90,10 @@ _AT_ENDS = (
     f"it may have been decided, as the group stands where it ends: {KEEPS}; if other members have read that, "
     "--skip-lost drops it"
 )
+_PASSED = (
+    "it was written to the end, and run {} came after it: the next export drops it where logs or other files have what "
+    "it holds; else move {} elsewhere to have it: below _zkgroup/{} of another destination --settle keep publishes it"
+)
 _LEFT = (
     "it was written to the end, and ZooKeeper knows nothing of it: the next export reads it again if the logs have it; "
     f"else {KEEPS}"
@@ -213,6 +217,8 @@ def _left(registry: Registry, lake: Lake, group: str) -> tuple[str, str] | None:
             plan = lake.plan(group, run)
             found = None if plan is None else written(lake, group, run, plan[1])
             if found is not None:
+                if (later := lake.later(group, run)) is not None:
+                    return run, _PASSED.format(later, f"{lake.store.uri}/{lake.folder(group, run)}", group)
                 asked = _AT_ENDS if _may_be_committed(registry, found[0], is_gone=True) else _LEFT
                 return run, _PUBLISHED if _has_published(lake, found[0]) else asked
     return None

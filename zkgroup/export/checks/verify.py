@@ -139,10 +139,13 @@ def _read_books(lake: Lake) -> _Books:
                 books.strangers.append(VerifyRow(*NOWHERE, error.message, group=group, mend="readopt"))
                 continue
             if found is not None and found[0].group != group:
-                right = lake.folder(found[0].group, run)
-                why = f"{lake.folder(group, run)} is a run of group {found[0].group}: move it back to {right}"
+                here, right = lake.folder(group, run), lake.folder(found[0].group, run)
+                why = f"{here} is a run of group {found[0].group}: move it back to {right}"
+                if _is_there(lake, found[0]):
+                    why = f"{here} is a copy of {right}, a run of group {found[0].group}: remove the copy"
+                else:
+                    _enter_run(books, holdings, found[0].group, *found, lake.exact)
                 books.strangers.append(VerifyRow(*NOWHERE, why, mend="move"))
-                _enter_run(books, holdings, found[0].group, *found, lake.exact)
             elif found is not None:
                 _enter_run(books, holdings, group, *found, lake.exact)
                 told = lake.accounted(group, run) if found[1] else None
@@ -153,6 +156,15 @@ def _read_books(lake: Lake) -> _Books:
                 books.account(Incarnation(topic, number, tag)).claimed.setdefault(group, []).extend(intervals)
     books.holdings, books.files = holdings, dict(holdings.files)
     return books
+
+
+def _is_there(lake: Lake, manifest: Manifest) -> bool:
+    """Whether a run lies where it belongs."""
+    try:
+        there = lake.manifest(manifest.group, manifest.run)
+    except DamagedDocumentError:
+        return False
+    return there is not None and there[0] == manifest
 
 
 def _enter_run(

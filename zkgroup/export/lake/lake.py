@@ -136,6 +136,11 @@ class Lake:
                 return found[0]
         return None
 
+    def later(self, group: str, run: str) -> str | None:
+        """The newest run of a group that was decided, if that is not this one but came after it."""
+        runs, newest = self.runs(group), self.last(group, but=run).run
+        return newest if newest in runs and runs.index(newest) > runs.index(run) else None
+
     def settled(self, group: str, run: str) -> Settled | None:
         """How a run was ended by hand, if it was."""
         name = f"{self.folder(group, run)}/{SETTLED}"

@@ -29,7 +29,7 @@ def beginning(
     ]
     if later:
         yield (
-            f"{uri} is empty: what group {group} has read before ({listed(later)}) is not in it, and --backfill "
+            f"{uri} has no exports: what group {group} has read before ({listed(later)}) is not in it, and --backfill "
             "exports it; if it was exported there, the folder is not mounted, or is another one"
         )
 

@@ -50,10 +50,8 @@ class OnlyHere(NamedTuple):
 
 
 def later_run(run: UnderWay) -> str | None:
-    """The newest run of the group that was decided, if that is not this one but came after it."""
-    runs = run.lake.runs(run.plan.group)
-    later = run.lake.last(run.plan.group, but=run.plan.run).run
-    return later if later in runs and runs.index(later) > runs.index(run.plan.run) else None
+    """See ``Lake.later``."""
+    return run.lake.later(run.plan.group, run.plan.run)
 
 
 def refuse_filed_before(run: UnderWay, manifest: Manifest) -> None:
@@ -161,11 +159,15 @@ def _held_by_others(
                 yield from (run.lake.exact(file.name) or {}).get(number, ())
 
 
+def away(run: UnderWay) -> str:
+    """How a run that cannot be kept is not lost."""
+    return f"move {run.lake.store.uri}/{run.folder} elsewhere to have what it holds"
+
+
 def way_back(run: UnderWay, manifest: Manifest, how: End) -> str:
     """How the messages of a run are not lost."""
-    away = f"move {run.lake.store.uri}/{run.folder} elsewhere to have what it holds"
     if how == "drop" and later_run(run) is not None:
-        return away
+        return away(run)
     if not all(is_there(run, file) for file in manifest.files):
         return _ADOPT
     keeps = KEEPS if how == "drop" else _KEEP
@@ -175,7 +177,7 @@ def way_back(run: UnderWay, manifest: Manifest, how: End) -> str:
             Book(run.lake, run.plan.group).refuse_others(run.plan.partitions, run.plan.topics)
     except RefusedError as error:
         if how == "drop":
-            return f"it cannot be kept ({error.message}): {away}"
+            return f"it cannot be kept ({error.message}): {away(run)}"
         return f"first move away what is in its way ({error.message}), then {keeps}"
     return keeps
 

@@ -19,6 +19,7 @@ from zkgroup.export.model.shell import export_command
 from zkgroup.export.runs.claim import ExportClaim
 from zkgroup.export.runs.last_copies import (
     KEEPS,
+    away,
     is_elsewhere,
     is_published,
     is_there,
@@ -26,7 +27,7 @@ from zkgroup.export.runs.last_copies import (
     refuse_last_copies,
     way_back,
 )
-from zkgroup.export.runs.neighbours import give_way, refuse_layout
+from zkgroup.export.runs.neighbours import give_way, left_behind, refuse_layout
 from zkgroup.export.runs.refusals import ENDED
 from zkgroup.export.runs.under_way import UnderWay
 from zkgroup.export.stores.taken import taken_name
@@ -102,6 +103,28 @@ def holds_last_copies(run: UnderWay, plan: RunPlan, pointer: Pointer) -> bool:
     return False
 
 
+def refuse_beside_left(run: UnderWay, *, skip_lost: bool) -> None:
+    """Raise where another group's run in the lake that no pointer names has been written to the end, shares a partition
+    with this one, and has what is nowhere else: it could not be kept any more. With ``skip_lost`` this is only said."""
+    partitions = {part.partition for part in run.plan.partitions}
+    for plan, hashed in left_behind(run.claim.registry, run.lake, run.plan):
+        if partitions.isdisjoint(part.partition for part in plan.partitions):
+            continue
+        pointer = Pointer("planned", plan.run, run.lake.store.uri, hashed, run.claim.attempt)
+        left = UnderWay(run.claim, run.lake, plan, pointer, run.surroundings)
+        if (found := _written(left)) is None:
+            continue
+        manifest = found[0]
+        everywhere = {part.plan.partition for part in manifest.parts}
+        try:
+            refuse_last_copies(left, manifest, everywhere, "drop", skip_lost=skip_lost)
+        except RefusedError as error:
+            way = way_back(left, manifest, "drop")
+            if way == KEEPS:
+                way = f"{export_command(run.lake.store.destination, '--settle keep', plan.group)} publishes it"
+            raise RefusedError(error.message, f"{way}; --skip-lost goes on without it") from None
+
+
 def is_written(run: UnderWay) -> bool:
     """Whether a run that is not decided can be."""
     return _written(run) is not None
@@ -129,7 +152,7 @@ def decide_late(run: UnderWay, how: Literal["keep", "withdraw"], look: Callable[
     if (later := later_run(run)) is not None:
         raise RefusedError(
             f"{run} is not decided, and run {later} that came after it is in {run.lake.store.uri}",
-            f"--settle withdraw --skip-lost drops it; to have what it holds move {run.folder} elsewhere",
+            _gives_up(run),
         )
     if how == "keep":
         _refuse_keeping(run, found)
@@ -164,12 +187,26 @@ def _refuse_keeping(run: UnderWay, found: _Found) -> None:
         )
     refuse_layout(lake, plan.layout, lake.layout())
     refuse_returned(lake, plan.partitions)
-    refuse_beside(lake, plan, first_time(manifest.parts), {file.name for file in manifest.files})
-    if plan.kind == "export":
-        Book(lake, plan.group).refuse_others(plan.partitions, plan.topics)
+    try:
+        refuse_beside(lake, plan, first_time(manifest.parts), {file.name for file in manifest.files})
+        if plan.kind == "export":
+            Book(lake, plan.group).refuse_others(plan.partitions, plan.topics)
+    except RefusedError as error:  # which tells what an export may do: this is one that was
+        raise RefusedError(
+            f"{run} cannot be kept: {error.message}",
+            _gives_up(run),
+        ) from None
     for file in manifest.files:
         if lake.store.size(file.name) is not None and not is_published(lake, file):
             raise taken_name(f"{lake.store.uri}/{file.name}")
+
+
+def _gives_up(run: UnderWay) -> str:
+    """What may become of a run that cannot be kept here."""
+    return (
+        "--settle withdraw gives it up where the logs or other files have what it holds, and with --skip-lost all the "
+        f"same; else {away(run)}: below _zkgroup/{run.plan.group} of another destination --settle keep publishes it"
+    )
 
 
 def _holds_more(run: UnderWay, found: _Found) -> bool:

@@ -120,6 +120,20 @@ def _neighbours(registry: Registry, lake: Lake, own: str) -> Iterator[Neighbour]
                 yield Neighbour(found[0], pointer, node.stat.version, node.stat.mzxid)
 
 
+def left_behind(registry: Registry, lake: Lake, plan: RunPlan) -> Iterator[tuple[RunPlan, str]]:
+    """Other groups' runs of the cluster in the lake that no manifest is beside, and no pointer names, with the hashes
+    of their plans: killed ones that ZooKeeper has forgotten. Of a group that may not be read nobody tells."""
+    for other, hashed in undecided(lake, plan.group):
+        if other.cluster != plan.cluster:
+            continue
+        (node,) = registry.read([Get(znodes.export_state(other.group))])
+        if isinstance(node, Failure) and node.code is not Code.NO_NODE:
+            continue
+        pointer = _pointer(other.group, node) if isinstance(node, Node) else None
+        if pointer is None or pointer.plan != hashed:
+            yield other, hashed
+
+
 def _pointer(group: str, node: Node) -> Pointer | None:
     try:
         return decode_pointer(znodes.export_state(group), node.data)

@@ -34,7 +34,7 @@ from zkgroup.export.planning.passing_over import fewer_again, passed_over, words
 from zkgroup.export.planning.request import DEFAULT_TARGET_BYTES, ExportRequest, Settle
 from zkgroup.export.runs.claim import ExportClaim
 from zkgroup.export.runs.forgetting import forget
-from zkgroup.export.runs.late import is_written, refuse_dropping
+from zkgroup.export.runs.late import is_written, refuse_beside_left, refuse_dropping
 from zkgroup.export.runs.planner import Planner
 from zkgroup.export.runs.steps import ExportRun
 from zkgroup.export.runs.summaries import PartitionSummary, summaries_of
@@ -178,6 +178,7 @@ class _Export:
                 return summaries_of(plan, None)
             log.info("run %s: %d ranges of %d partitions", run_plan.run, len(plan.ranges), len(plan.partitions))
             run = ExportRun.planned(claim, self._lake, run_plan, self._with)
+            refuse_beside_left(run, skip_lost=request.skip_lost)
             manifest = run.carry_out(resumed=False)
             self._planner.tell(fewer_again(manifest.parts if manifest is not None else ()))
             summaries = summaries_of(plan, manifest)
