@@ -9,11 +9,12 @@ import pytest
 from begun import EARLIEST
 from exports import messages_in
 from resets import drop_messages
-from scenes import Scene, retention
+from scenes import Scene, retention, stop
 from whole_attempts import GOES_ON, is_kept, rolled_back, works
 
 from zkgroup.errors import RefusedError
 from zkgroup.export.checks.verify import verify
+from zkgroup.export.planning.bounds import Bound
 from zkgroup.protocol.names import TopicPartition
 
 
@@ -62,6 +63,30 @@ def test_nor_does_it_pass_over_those_that_zookeeper_has_forgotten(
     scene.told()
     assert len(messages_in(scene.out)) == 30
     assert [row.problem for row in verify(scene.lake) if row.problem] == []
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_nor_does_a_run_that_goes_on(scene: Scene, unique: Callable[[str], str], gone: bool) -> None:
+    """What was last copies only since it was planned was looked for by new exports alone."""
+    rolled_back(scene, "gone")
+    other = unique("other")
+    wish = {"begin": Bound("offsets", offsets={TopicPartition(scene.topic, number): 5 for number in range(2)})}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("zkgroup.export.runs.steps.ExportRun.abandon", lambda run, **_: False)  # as SIGKILL does
+        with pytest.raises(KeyboardInterrupt):
+            scene.export(other, scene.topic, passed=stop("files written"), **wish)
+    retention(scene, 5)
+    with pytest.raises(RefusedError, match=r"is not decided, and holds what no log has any more .5 messages") as no:
+        scene.export(other, scene.topic, **wish)
+    assert f"--group {scene.group} --to {scene.out} --settle keep' publishes it" in str(no.value.remedy)
+    if not gone:  # as it says
+        scene.export(scene.group, settle="keep")
+        assert len(messages_in(scene.out)) == 20
+        return
+    next(path for path in scene.out.glob(f"_zkgroup/{scene.group}/*/*/*.tmp")).unlink()
+    with pytest.raises(RefusedError) as no:
+        scene.export(other, scene.topic, **wish)
+    assert str(no.value.remedy).startswith(f"with --group {scene.group} --settle keep publishes those of its files")
 
 
 def test_what_cannot_be_kept_is_not_promised_to_be(scene: Scene, unique: Callable[[str], str]) -> None:

@@ -122,6 +122,8 @@ def refuse_beside_left(run: UnderWay, *, skip_lost: bool) -> None:
             way = way_back(left, manifest, "drop")
             if way == KEEPS:
                 way = f"{export_command(run.lake.store.destination, '--settle keep', plan.group)} publishes it"
+            elif way.startswith("--"):
+                way = f"with --group {plan.group} {way}"
             raise RefusedError(error.message, f"{way}; --skip-lost goes on without it") from None
 
 

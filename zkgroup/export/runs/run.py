@@ -205,6 +205,7 @@ class _Export:
         )
         if state == "planned":
             self._require_spark()
+            refuse_beside_left(run, skip_lost=request.skip_lost)
             run.accept(deleted=request.skip_deleted, unexplained=request.record_unexplained)
             self._planner.tell(passed_over(left.partitions))  # whoever planned it may have told nobody any more
         rows = summaries_of(None, run.carry_out(resumed=True))
