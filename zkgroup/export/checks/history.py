@@ -18,7 +18,7 @@ from zkgroup.export.model.encoding import DamagedDocumentError
 from zkgroup.export.model.rundata import Manifest, Pointer
 from zkgroup.export.planning.group import ExportGroup, names_of
 from zkgroup.export.runs.claim import ExportClaim, read_holder
-from zkgroup.export.runs.last_copies import KEEPS, is_published
+from zkgroup.export.runs.last_copies import KEEPS, is_published, kept_elsewhere
 from zkgroup.export.runs.late import may_be_committed, standing
 from zkgroup.export.runs.refusals import ENDED, NOT_AS_DECIDED, REPLACED, Moved, Remade
 from zkgroup.export.stores.store import FolderStore
@@ -92,7 +92,7 @@ _AT_ENDS = (
 )
 _PASSED = (
     "it was written to the end, and run {} came after it: the next export drops it where logs or other files have what "
-    "it holds; else move {} elsewhere to have it: below _zkgroup/{} of another destination --settle keep publishes it"
+    "it holds; else {}"
 )
 _LEFT = (
     "it was written to the end, and ZooKeeper knows nothing of it: the next export reads it again if the logs have it; "
@@ -218,7 +218,7 @@ def _left(registry: Registry, lake: Lake, group: str) -> tuple[str, str] | None:
             found = None if plan is None else written(lake, group, run, plan[1])
             if found is not None:
                 if (later := lake.later(group, run)) is not None:
-                    return run, _PASSED.format(later, f"{lake.store.uri}/{lake.folder(group, run)}", group)
+                    return run, _PASSED.format(later, kept_elsewhere(lake, group, run))
                 asked = _AT_ENDS if _may_be_committed(registry, found[0], is_gone=True) else _LEFT
                 return run, _PUBLISHED if _has_published(lake, found[0]) else asked
     return None

@@ -159,15 +159,21 @@ def _held_by_others(
                 yield from (run.lake.exact(file.name) or {}).get(number, ())
 
 
-def away(run: UnderWay) -> str:
+def away(lake: Lake, group: str, run: str) -> str:
     """How a run that cannot be kept is not lost."""
-    return f"move {run.lake.store.uri}/{run.folder} elsewhere to have what it holds"
+    return f"move {lake.store.uri}/{lake.folder(group, run)} elsewhere to have what it holds"
+
+
+def kept_elsewhere(lake: Lake, group: str, run: str) -> str:
+    """The same, with where it can be kept then."""
+    return f"{away(lake, group, run)}: below _zkgroup/{group} of another destination --settle keep publishes it"
 
 
 def way_back(run: UnderWay, manifest: Manifest, how: End) -> str:
     """How the messages of a run are not lost."""
+    moved = away(run.lake, run.plan.group, run.plan.run)
     if how == "drop" and later_run(run) is not None:
-        return away(run)
+        return moved
     if not all(is_there(run, file) for file in manifest.files):
         return _ADOPT
     keeps = KEEPS if how == "drop" else _KEEP
@@ -177,7 +183,7 @@ def way_back(run: UnderWay, manifest: Manifest, how: End) -> str:
             Book(run.lake, run.plan.group).refuse_others(run.plan.partitions, run.plan.topics)
     except RefusedError as error:
         if how == "drop":
-            return f"it cannot be kept ({error.message}): {away(run)}"
+            return f"it cannot be kept ({error.message}): {moved}"
         return f"first move away what is in its way ({error.message}), then {keeps}"
     return keeps
 

@@ -19,10 +19,10 @@ from zkgroup.export.model.shell import export_command
 from zkgroup.export.runs.claim import ExportClaim
 from zkgroup.export.runs.last_copies import (
     KEEPS,
-    away,
     is_elsewhere,
     is_published,
     is_there,
+    kept_elsewhere,
     later_run,
     refuse_last_copies,
     way_back,
@@ -110,8 +110,7 @@ def refuse_beside_left(run: UnderWay, *, skip_lost: bool) -> None:
     for plan, hashed in left_behind(run.claim.registry, run.lake, run.plan):
         if partitions.isdisjoint(part.partition for part in plan.partitions):
             continue
-        pointer = Pointer("planned", plan.run, run.lake.store.uri, hashed, run.claim.attempt)
-        left = UnderWay(run.claim, run.lake, plan, pointer, run.surroundings)
+        left = UnderWay.killed(run.claim, run.lake, plan, hashed, run.surroundings)
         if (found := _written(left)) is None:
             continue
         manifest = found[0]
@@ -194,10 +193,7 @@ def _refuse_keeping(run: UnderWay, found: _Found) -> None:
         if plan.kind == "export":
             Book(lake, plan.group).refuse_others(plan.partitions, plan.topics)
     except RefusedError as error:  # which tells what an export may do: this is one that was
-        raise RefusedError(
-            f"{run} cannot be kept: {error.message}",
-            _gives_up(run),
-        ) from None
+        raise RefusedError(f"{run} cannot be kept: {error.message}", _gives_up(run)) from None
     for file in manifest.files:
         if lake.store.size(file.name) is not None and not is_published(lake, file):
             raise taken_name(f"{lake.store.uri}/{file.name}")
@@ -207,7 +203,7 @@ def _gives_up(run: UnderWay) -> str:
     """What may become of a run that cannot be kept here."""
     return (
         "--settle withdraw gives it up where the logs or other files have what it holds, and with --skip-lost all the "
-        f"same; else {away(run)}: below _zkgroup/{run.plan.group} of another destination --settle keep publishes it"
+        f"same; else {kept_elsewhere(run.lake, run.plan.group, run.plan.run)}"
     )
 
 

@@ -43,12 +43,6 @@ class ExportRun(UnderWay):
         return cls.killed(claim, lake, plan, digest(encode_plan(plan)), surroundings)
 
     @classmethod
-    def killed(cls, claim: ExportClaim, lake: Lake, plan: RunPlan, hashed: str, surroundings: Surroundings) -> Self:
-        """A run that ZooKeeper knows nothing of."""
-        pointer = Pointer("planned", plan.run, lake.store.uri, hashed, claim.attempt)
-        return cls(claim, lake, plan, pointer, surroundings)
-
-    @classmethod
     def found(cls, claim: ExportClaim, lake: Lake, pointer: Pointer, surroundings: Surroundings) -> Self:
         """The run that the group's pointer names, if its plan lies in this lake."""
         here = lake.plan(claim.group, pointer.run)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Self
 
 from zkgroup.errors import RefusedError
 from zkgroup.export.lake.lake import MANIFEST, PLAN, SETTLED, Lake
@@ -26,6 +27,12 @@ class UnderWay:
     def __post_init__(self) -> None:
         if self.plan.kind == "backfill":  # it moves no offset: it is nobody's share
             self.surroundings = replace(self.surroundings, member=None)
+
+    @classmethod
+    def killed(cls, claim: ExportClaim, lake: Lake, plan: RunPlan, hashed: str, surroundings: Surroundings) -> Self:
+        """A run that ZooKeeper knows nothing of."""
+        pointer = Pointer("planned", plan.run, lake.store.uri, hashed, claim.attempt)
+        return cls(claim, lake, plan, pointer, surroundings)
 
     @property
     def folder(self) -> str:
