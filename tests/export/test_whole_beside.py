@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from begun import EARLIEST
@@ -130,3 +131,51 @@ def test_a_group_that_was_renamed_is_told_of_its_run(scene: Scene, unique: Calla
     assert f"--group {scene.group} --to {scene.out} --settle keep' publishes" in line
     scene.export(scene.group, settle="keep")
     is_kept(scene)
+
+
+def beside(scene: Scene, group: str, begin: int) -> Scene:
+    """Ten more messages, and another group's run of all from ``begin`` on that ZooKeeper has forgotten, too."""
+    other = replace(scene, group=group)
+    scene.fill(scene.topic, 10, 2)
+    first = {TopicPartition(scene.topic, number): begin for number in range(2)}
+    rolled_back(other, "gone", begin=Bound("offsets", offsets=first))
+    return other
+
+
+def test_of_two_the_one_that_has_all_is_kept(scene: Scene, unique: Callable[[str], str]) -> None:
+    """The other one could be, and then five messages of each partition were published by nobody."""
+    rolled_back(scene, "gone")
+    other, third = beside(scene, unique("other"), 0), unique("third")
+    retention(scene, 15)
+    scene.fill(scene.topic, 2, 2)
+    whole = f"--group {other.group} --to {scene.out} --settle keep' publishes it"
+    with pytest.raises(RefusedError, match=f"{other.group} is not decided.*{scene.group} is not decided") as no:
+        scene.export(third, scene.topic, **EARLIEST)
+    assert f"{whole}; --skip-lost goes on without it" in str(no.value.remedy)
+    with pytest.raises(RefusedError, match=f"{other.group} is not decided, and holds what no log .* .5 messages") as no:
+        scene.export(scene.group, settle="keep")
+    assert whole in str(no.value.remedy)
+    scene.export(other.group, settle="keep")  # as it says
+    assert len(messages_in(scene.out)) == 30
+    other.told()
+    assert [row.problem for row in verify(scene.lake) if row.problem] == []
+    with pytest.raises(RefusedError, match=f"group {other.group}"):
+        scene.told(policies=GOES_ON, **EARLIEST)
+    assert (len(messages_in(scene.out)), works(scene)) == (32, 0)
+
+
+def test_of_two_that_cannot_both_be_kept_one_is_moved(scene: Scene, unique: Callable[[str], str]) -> None:
+    """Each has what the other one has not, and what both have cannot be there twice."""
+    rolled_back(scene, "gone")
+    other = beside(scene, unique("other"), 5)
+    retention(scene, 15)
+    for one, left in ((scene, other), (other, scene)):
+        with pytest.raises(RefusedError, match=f"{left.group} is not decided, and holds") as no:
+            one.export(one.group, settle="keep")
+        (run,) = scene.lake.runs(left.group)
+        moved = f"move {scene.out}/_zkgroup/{left.group}/{run} elsewhere to have what it holds: below"
+        assert str(no.value.remedy).startswith(f"not all of these can be kept here: {moved}")
+    lines: list[str] = []
+    scene.export(scene.group, settle="keep", skip_lost=True, warn=lines.append)
+    assert "5 messages of " in next(line for line in lines if f"of group {other.group} messages are given up" in line)
+    assert len(messages_in(scene.out)) == 20

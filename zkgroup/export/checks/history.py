@@ -15,10 +15,10 @@ from zkgroup.export.lake.leftovers import written
 from zkgroup.export.model.accounting import total
 from zkgroup.export.model.documents import decode_pointer
 from zkgroup.export.model.encoding import DamagedDocumentError
-from zkgroup.export.model.rundata import Manifest, Pointer
+from zkgroup.export.model.rundata import Manifest, Pointer, RunPlan
 from zkgroup.export.planning.group import ExportGroup, names_of
 from zkgroup.export.runs.claim import ExportClaim, read_holder
-from zkgroup.export.runs.last_copies import KEEPS, is_published, kept_elsewhere
+from zkgroup.export.runs.last_copies import KEEPS, beside, is_published, kept_elsewhere
 from zkgroup.export.runs.late import may_be_committed, standing
 from zkgroup.export.runs.refusals import ENDED, NOT_AS_DECIDED, REPLACED, Moved, Remade
 from zkgroup.export.stores.store import FolderStore
@@ -87,8 +87,12 @@ _PUBLISHED = (
     "way"
 )
 _AT_ENDS = (
-    f"it may have been decided, as the group stands where it ends: {KEEPS}; if other members have read that, "
-    "--skip-lost drops it"
+    "it may have been decided, as the group stands where it ends: {}; if other members have read that, --skip-lost "
+    "drops it"
+)
+_DAMAGED = (
+    "it has files that are not published, and {}: restore that document from a copy; where the logs do not have what "
+    "they hold any more the next export is refused, and --skip-lost gives it up"
 )
 _PASSED = (
     "it was written to the end, and run {} came after it: the next export drops it where logs or other files have what "
@@ -96,7 +100,7 @@ _PASSED = (
 )
 _LEFT = (
     "it was written to the end, and ZooKeeper knows nothing of it: the next export reads it again if the logs have it; "
-    f"else {KEEPS}"
+    "else {}"
 )
 
 
@@ -213,15 +217,36 @@ def _advice(registry: Registry, group: str, pointer: Pointer, lake: Lake | None)
 def _left(registry: Registry, lake: Lake, group: str) -> tuple[str, str] | None:
     """A group's first run that was not decided, but written to the end; and what is to be done about it."""
     for run in [run for run, names in lake.documents(group).items() if MANIFEST not in names]:
-        with contextlib.suppress(ZkgroupError):
+        try:
             plan = lake.plan(group, run)
             found = None if plan is None else written(lake, group, run, plan[1])
-            if found is not None:
-                if (later := lake.later(group, run)) is not None:
-                    return run, _PASSED.format(later, kept_elsewhere(lake, group, run))
-                asked = _AT_ENDS if _may_be_committed(registry, found[0], is_gone=True) else _LEFT
-                return run, _PUBLISHED if _has_published(lake, found[0]) else asked
+            if plan is not None and found is not None:
+                return run, _advice_on_left(registry, lake, plan[0], found[0])
+        except DamagedDocumentError as damage:
+            if lake.works(group, run):
+                return run, _DAMAGED.format(damage.message)
+        except ZkgroupError:
+            continue
     return None
+
+
+def _advice_on_left(registry: Registry, lake: Lake, plan: RunPlan, manifest: Manifest) -> str:
+    if (later := lake.later(plan.group, plan.run)) is not None:
+        return _PASSED.format(later, kept_elsewhere(lake, plan.group, plan.run))
+    if _has_published(lake, manifest):
+        return _PUBLISHED
+    asked = _AT_ENDS if _may_be_committed(registry, manifest, is_gone=True) else _LEFT
+    return asked.format(_keeps(lake, plan, manifest))
+
+
+def _keeps(lake: Lake, plan: RunPlan, manifest: Manifest) -> str:
+    """How the files of a run that is not decided are not lost."""
+    in_the_way = None
+    with contextlib.suppress(ZkgroupError):  # which whoever tries it is told
+        in_the_way = beside(lake, plan, manifest, decided=False)
+    if in_the_way is None:
+        return KEEPS
+    return f"it cannot be kept here ({in_the_way}): {kept_elsewhere(lake, plan.group, plan.run)}"
 
 
 def _may_be_committed(registry: Registry, manifest: Manifest, *, is_gone: bool) -> bool:
@@ -259,7 +284,7 @@ def _in_the_way(registry: Registry, group: str, pointer: Pointer, lake: Lake | N
             return ""
         lake = Lake(FolderStore(Path(pointer.output)))
     try:
-        manifest = lake.named(group, pointer)
+        manifest = None if pointer.state == "planned" else lake.named(group, pointer)
         planned = lake.plan(group, pointer.run)
         settled = lake.settled(group, pointer.run)
     except ZkgroupError:
@@ -277,14 +302,19 @@ def _in_the_way(registry: Registry, group: str, pointer: Pointer, lake: Lake | N
     if manifest is None:
         if MANIFEST in lake.store.names(lake.folder(group, pointer.run)):
             return f"it has ended before, and ZooKeeper's data is of an earlier time: {ENDED}"
-        if (found := written(lake, group, pointer.run, pointer.plan)) is not None:
+        try:
+            found = written(lake, group, pointer.run, pointer.plan)
+        except DamagedDocumentError as damage:
+            return _DAMAGED.format(damage.message)
+        if found is not None:
             if _has_published(lake, found[0]):
                 return _PUBLISHED
+            keeps = _keeps(lake, planned[0], found[0])
             if _may_be_committed(registry, found[0], is_gone=False):
-                return _AT_ENDS
+                return _AT_ENDS.format(keeps)
             if not remade:
-                return f"{_ADVICE['planned']}; where the logs do not have it any more {KEEPS}"
-            return f"topic {remade[0]} was made again since: {KEEPS}, --settle withdraw --skip-lost gives it up"
+                return f"{_ADVICE['planned']}; where the logs do not have it any more {keeps}"
+            return f"topic {remade[0]} was made again since: {keeps}, --settle withdraw --skip-lost gives it up"
         again = "run the same command again, which drops it, and then once more"
         return f"topic {remade[0]} was made again since: {again}" if remade else ""
     moved = ExportClaim(registry, group, pointer.attempt, lambda _: None).conflicts(manifest.parts)

@@ -93,11 +93,12 @@ def _count(file: Any, slices: tuple[Slice, ...], partitioned: bool) -> str | Non
     return "rows of its ranges are missing" if any(left) else None
 
 
-def offsets_held(store: Store, name: str) -> dict[int, tuple[Interval, ...]]:
-    """Read the offsets of a file's rows: each partition's, as intervals. Raises ``UnreadableFileError``."""
+def offsets_held(store: Store, name: str, final: str | None = None) -> dict[int, tuple[Interval, ...]]:
+    """Read the offsets of a file's rows: each partition's, as intervals; ``final``: the name that it is to have, if it
+    is not published. Raises ``UnreadableFileError``."""
     found: dict[int, list[Interval]] = {}
     with _opened(store, name) as opened:
-        alone = next((int(one[10:]) for one in name.split("/") if one.startswith("partition=")), None)
+        alone = next((int(one[10:]) for one in (final or name).split("/") if one.startswith("partition=")), None)
         columns = ["partition", "offset"] if alone is None else ["offset"]
         file = pq.ParquetFile(opened)
         if missing := set(columns) - set(file.schema_arrow.names):

@@ -138,8 +138,14 @@ class Lake:
 
     def later(self, group: str, run: str) -> str | None:
         """The newest run of a group that was decided, if that is not this one but came after it."""
-        runs, newest = self.runs(group), self.last(group, but=run).run
-        return newest if newest in runs and runs.index(newest) > runs.index(run) else None
+        newest = self.last(group, but=run).run
+        if newest is None or _number(newest) < _number(run):
+            return None
+        if _number(newest) == _number(run):  # one was elsewhere when the other was planned
+            mine, theirs = self.plan(group, run), self.plan(group, newest)
+            if mine is not None and theirs is not None and mine[0].planned > theirs[0].planned:
+                return None
+        return newest
 
     def settled(self, group: str, run: str) -> Settled | None:
         """How a run was ended by hand, if it was."""
@@ -224,6 +230,17 @@ class Lake:
                 names.update(self.store.names(self.folder(group, run)))
         return kept
 
+    def works(self, group: str, run: str, attempt: str = "") -> list[str]:
+        """The files of a run that are not published, or of one attempt of it."""
+        folder = self.folder(group, run) + (f"/{attempt}" if attempt else "")
+        return [file.name for file in self.store.walk(folder) if file.name.endswith(".tmp")]
+
+    def remove_attempts(self, group: str, run: str, but: str | None = None) -> None:
+        """Remove what attempts have left of a run, ``but`` for this one's."""
+        for name in self.store.names(self.folder(group, run)):
+            if name not in (PLAN, MANIFEST, SETTLED, but):
+                self.store.remove(f"{self.folder(group, run)}/{name}")
+
     # --- files ------------------------------------------------------------------------------------------------------
 
     def published(self, topic: str, partition: int | None = None) -> Iterator[Published]:
@@ -286,13 +303,14 @@ class Lake:
                         found += offsets_of(file.name, one, self.exact) if reads else [(one.start, one.end)]
         return found
 
-    def exact(self, name: str) -> Mapping[int, Sequence[Interval]] | None:
-        """The offsets of a file's rows, of each partition; None where it is not there, or cannot be read."""
+    def exact(self, name: str, final: str | None = None) -> Mapping[int, Sequence[Interval]] | None:
+        """The offsets of a file's rows, of each partition; None where it is not there, or cannot be read. ``final``:
+        see ``offsets_held``."""
         from zkgroup.export.lake.footer import UnreadableFileError, offsets_held
 
         if name not in self._exact:
             try:
-                self._exact[name] = offsets_held(self.store, name)
+                self._exact[name] = offsets_held(self.store, name, final)
             except UnreadableFileError:
                 return None
         return self._exact[name]

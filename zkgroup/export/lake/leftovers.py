@@ -57,16 +57,20 @@ def killed(
 
 def written(lake: Lake, group: str, run: str, plan: str) -> tuple[Manifest, str] | None:
     """Of a run that was not decided the manifest that an attempt has filed, and its hash; of several the latest. None
-    where no attempt has, or no file of it is there. ``plan``: the hash of the run's."""
+    where no attempt has, or no file of it is there; raises ``DamagedDocumentError`` where one cannot be read, and has
+    files that are not published. ``plan``: the hash of the run's."""
     store, folder = lake.store, lake.folder(group, run)
     names = set(store.names(folder))
     if MANIFEST in names:  # it counts already, and all of its files are published
         return None
     found: list[tuple[Manifest, str]] = []
+    damage: DamagedDocumentError | None = None
     for attempt in names - {PLAN, SETTLED}:
         try:
             one = lake.manifest(group, run, attempt)
-        except DamagedDocumentError:
+        except DamagedDocumentError as error:
+            if lake.works(group, run, attempt):
+                damage = error
             continue
         if one is not None and one[0].plan == plan:
             found.append(one)
@@ -75,19 +79,23 @@ def written(lake: Lake, group: str, run: str, plan: str) -> tuple[Manifest, str]
         for file in manifest.files:
             if store.size(f"{folder}/{file.work}") is not None or store.size(file.name) == file.bytes:
                 return manifest, hashed
+    if damage is not None:
+        raise damage
     return None
 
 
-def remove_garbage(lake: Lake, group: str, cluster: str, look: Callable[[RunPlan, str], None]) -> int:
+def remove_garbage(
+    lake: Lake, group: str, cluster: str, look: Callable[[str, tuple[RunPlan, str] | None], None]
+) -> int:
     """Remove runs of a group that were ``killed``, and attempts that are over; how many there were.
 
-    Only under the group's lock. ``look`` raises where the run of a plan may not go: then none does.
+    Only under the group's lock. ``look`` raises where a run, with its plan as from ``killed``, may not go: then none
+    does.
     """
     kept = lake.documents(group)
     gone = killed(lake, group, cluster, kept)
-    for found in gone.values():
-        if found is not None:
-            look(*found)
+    for run, found in gone.items():
+        look(run, found)
     for run, found in gone.items():
         if found is not None:
             remember(lake, found[0])

@@ -29,7 +29,7 @@ def forget(claim: ExportClaim, lake: Lake, pointer: Pointer, surroundings: Surro
     without ``skip_lost``, with which this is only said.
     """
     told = f"run {pointer.run} of group {claim.group}"
-    stays, given_up = "", None
+    stays, given_up = "", False
     try:
         stays, given_up = _look(claim, lake, pointer, surroundings, skip_lost=skip_lost)
     except RefusedError:
@@ -43,16 +43,16 @@ def forget(claim: ExportClaim, lake: Lake, pointer: Pointer, surroundings: Surro
         stays = f"{told} is forgotten, and nobody knows what {lake.store.uri} holds of it: {error.message}"
     if not claim.drop(pointer):
         return
-    if given_up is not None:  # nobody is asked again
-        given_up.remove_attempts()
+    if given_up:  # nobody is asked again
+        lake.remove_attempts(claim.group, pointer.run)
     if stays:
         surroundings.warn(stays)
 
 
 def _look(
     claim: ExportClaim, lake: Lake, pointer: Pointer, surroundings: Surroundings, *, skip_lost: bool
-) -> tuple[str, UnderWay | None]:
-    """What of the run stays, and what that means, in words; and the run, where its unpublished files are given up."""
+) -> tuple[str, bool]:
+    """What of the run stays, and what that means, in words; and whether its unpublished files are given up."""
     group, folder = claim.group, lake.folder(claim.group, pointer.run)
     told = f"run {pointer.run} of group {group}"
     names = lake.store.names(folder)
@@ -66,28 +66,28 @@ def _look(
         planned = None
     manifest = None if pointer.manifest is None else _unless_damaged(lambda: lake.named(group, pointer))
     if pointer.state == "planned":
-        return "", None
+        return "", False
     if planned is None or manifest is None:
-        _refuse_unknown(lake, pointer, group, surroundings, skip_lost=skip_lost)
+        given_up = _refuse_unknown(lake, pointer, group, surroundings, skip_lost=skip_lost)
         there = (
             [] if manifest is None else [file for file in manifest.files if lake.store.size(file.name) == file.bytes]
         )
         if not names and pointer.state == "decided":
-            return f"{told} is forgotten, and {lake.store.uri} has nothing of it", None
-        return _words_on(claim, lake, told, [file.name for file in there]), None
+            return f"{told} is forgotten, and {lake.store.uri} has nothing of it", False
+        return _words_on(claim, lake, told, [file.name for file in there]), given_up
     run = UnderWay(claim, lake, planned[0], pointer, surroundings)
-    given_up = None
+    given_up = False
     if pointer.state == "committed":
         _refuse_committed(run, manifest, skip_lost=skip_lost)
-    elif refuse_last_copies(run, manifest, open_partitions(run, manifest), "forget", skip_lost=skip_lost):
-        given_up = run
+    else:
+        given_up = refuse_last_copies(run, manifest, open_partitions(run, manifest), "forget", skip_lost=skip_lost)
     if MANIFEST in names and not run.is_taken_back():
         behind = (
             ", and the group stands behind it: --on-disagreement lake goes on where it ends"
             if open_partitions(run, manifest) and run.plan.kind == "export"
             else ""
         )
-        return f"{told} stays among the exports in {lake.store.uri}{behind}", None
+        return f"{told} stays among the exports in {lake.store.uri}{behind}", False
     return _words_on(
         claim, lake, told, [file.name for file in manifest.files if is_published(run.lake, file)]
     ), given_up
@@ -105,10 +105,11 @@ def _words_on(claim: ExportClaim, lake: Lake, told: str, published: Sequence[str
     )
 
 
-def _refuse_unknown(lake: Lake, pointer: Pointer, group: str, surroundings: Surroundings, *, skip_lost: bool) -> None:
-    """Raise where the run has files, and nothing tells what they hold; or where it is committed, and has none."""
+def _refuse_unknown(lake: Lake, pointer: Pointer, group: str, surroundings: Surroundings, *, skip_lost: bool) -> bool:
+    """Raise where the run has files, and nothing tells what they hold; or where it is committed, and has none. Else
+    whether such files are given up."""
     folder, told = lake.folder(group, pointer.run), f"run {pointer.run} of group {group}"
-    files = [file.name for file in lake.store.walk(folder) if file.name.endswith(".tmp")]
+    files = lake.works(group, pointer.run)
     if files:
         what = f"{counted(len(files), 'file')} below {lake.store.uri}/{folder}"
         refusal = RefusedError(
@@ -124,8 +125,9 @@ def _refuse_unknown(lake: Lake, pointer: Pointer, group: str, surroundings: Surr
         )
         warning = f"{text}: these messages are given up"
     else:
-        return
+        return False
     _give_up(refusal, warning, surroundings, skip_lost=skip_lost)
+    return bool(files)
 
 
 def _give_up(refusal: RefusedError, warning: str, surroundings: Surroundings, *, skip_lost: bool) -> None:

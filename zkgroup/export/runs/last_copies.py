@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Final, Literal, NamedTuple
 
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
@@ -11,11 +11,10 @@ from zkgroup.export.lake.book import Book
 from zkgroup.export.lake.lake import Lake
 from zkgroup.export.lake.overlap import first_time, refuse_beside
 from zkgroup.export.model.intervals import Interval, common, difference, subtract
-from zkgroup.export.model.rundata import Manifest, ManifestFile, RunPlan, TopicIdentity
+from zkgroup.export.model.rundata import Manifest, ManifestFile, RunPlan
 from zkgroup.export.planning.group import ExportGroup
 from zkgroup.export.runs.under_way import UnderWay
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.logs import LogRange, log_offsets
 from zkgroup.words import counted, listed
 
@@ -36,6 +35,11 @@ ENDED_BEFORE: Final = (
     "backfill of what is gone"
 )
 _ADOPT: Final = "--settle keep publishes those of its files that are left, then --settle forget and --adopt enter them"
+
+
+#: The offsets of rows.
+Held = Mapping[TopicPartition, Sequence[Interval]]
+NONE_HAD: Final[Held] = {}
 
 
 class OnlyHere(NamedTuple):
@@ -75,20 +79,19 @@ def refuse_last_copies(
     how: End,
     *,
     skip_lost: bool,
-    passed: Mapping[TopicPartition, int] = {},
+    had: Held = NONE_HAD,
 ) -> bool:
     """Raise ``RefusedError`` where files of partitions that are to be ``ended`` hold messages that no log has any more,
     and no other file of the lake, ``UnreachableError`` where nobody tells. With ``skip_lost`` this is only said: then
     True, if there are such messages. Only a run that is taken back loses what is published; of others the files go that
-    are not. What is below the offsets that the group has ``passed`` its members have read."""
-    plan, warn = run.plan, run.surroundings.warn
+    are not. What is ``had`` is not missed, whoever has it."""
+    warn = run.surroundings.warn
     what, gives_up = _WORDS[how]
     files = [file for file in manifest.files if how == "withdraw" or not is_published(run.lake, file)]
     if not files:
         return False
-    now = run.claim.persist(lambda: ExportGroup(run.claim.registry, plan.group, warn).identities(plan.topics))
     try:
-        logs = _logs(plan, ended, now, run.surroundings.kafka, run.claim.registry.timeout)
+        logs = _logs(run, ended)
     except ZkgroupError as error:
         if not any(is_there(run, file) for file in files):
             return False
@@ -102,7 +105,7 @@ def refuse_last_copies(
         warn(f"{run} is {what}, and what that loses nobody tells: {error.message}")
         return False
     found = [one for one in only_here(files, logs) if is_there(run, one.file)]
-    found = list(_nowhere_else(run, manifest, found, passed)) if found else []
+    found = list(_nowhere_else(run, manifest, found, had)) if found else []
     if not found:
         return False
     text = listed(words_on(found), "; ", most=3)
@@ -116,6 +119,26 @@ def refuse_last_copies(
     return True
 
 
+def refuse_damaged(run: UnderWay, damage: ZkgroupError, gives_up: str, *, skip_lost: bool) -> None:
+    """Raise where a run has files that are not published, what tells of them is damaged, and the logs do not have all
+    that was planned any more, or nobody tells. With ``skip_lost`` this is only said."""
+    plan = run.plan
+    everywhere = {part.partition for part in plan.partitions}
+    try:
+        logs = _logs(run, everywhere)
+    except ZkgroupError as error:
+        gone = error.message
+    else:
+        missing = [(part.partition, _gone(logs[part.partition], (part.start, part.end))) for part in plan.partitions]
+        gone = listed([f"{partition}: {found[0]}" for partition, found in missing if found is not None], "; ", most=3)
+    if not gone:
+        return
+    text = f"{run} has files that are not published, and {damage.message}; the logs may not have all of it ({gone})"
+    if not skip_lost:
+        raise RefusedError(text, f"restore that document from a copy, and the same command goes on; {gives_up}")
+    run.surroundings.warn(f"{text}: what only these files hold is given up")
+
+
 def is_elsewhere(run: UnderWay, manifest: Manifest) -> bool:
     """Whether the lake's other files have all that is in a run's unpublished ones."""
     files = [file for file in manifest.files if is_there(run, file) and not is_published(run.lake, file)]
@@ -123,23 +146,34 @@ def is_elsewhere(run: UnderWay, manifest: Manifest) -> bool:
     return not any(_nowhere_else(run, manifest, only_here(files, everywhere), {}))
 
 
-def _nowhere_else(
-    run: UnderWay, manifest: Manifest, found: Iterable[OnlyHere], passed: Mapping[TopicPartition, int]
-) -> Iterator[OnlyHere]:
+def _nowhere_else(run: UnderWay, manifest: Manifest, found: Iterable[OnlyHere], had: Held) -> Iterator[OnlyHere]:
     """What of this is in no other file either, counted by the rows themselves."""
-    lake, gone = run.lake, dict[TopicPartition, list[OnlyHere]]()
+    gone = dict[TopicPartition, list[OnlyHere]]()
     for one in found:
         gone.setdefault(one.partition, []).append(one)
     own = {file.name for file in manifest.files if is_published(run.lake, file)}
     for partition, ones in gone.items():
-        read = (0, passed.get(partition, 0))
-        elsewhere = [read, *_held_by_others(run, partition, [piece for one in ones for piece in one.offsets], own)]
+        wanted = [piece for one in ones for piece in one.offsets]
+        elsewhere = [*had.get(partition, ()), *_held_by_others(run, partition, wanted, own)]
         for one in ones:
-            work = f"{run.folder}/{one.file.work}"
-            held = lake.exact(work if lake.store.size(work) == one.file.bytes else one.file.name)
+            held = _rows(run, one.file)
             rows = one.offsets if held is None else common(held.get(partition.partition, ()), one.offsets)
             if left := difference(rows, elsewhere):
                 yield one._replace(rows=min(one.rows, sum(high - low for low, high in left)))
+
+
+def offsets_held(run: UnderWay, manifest: Manifest) -> Held:
+    """The offsets of the rows of a run's files, as far as these can be read."""
+    found: dict[TopicPartition, list[Interval]] = {}
+    for file in manifest.files:
+        for partition, pieces in (_rows(run, file) or {}).items():
+            found.setdefault(TopicPartition(file.topic, partition), []).extend(pieces)
+    return found
+
+
+def _rows(run: UnderWay, file: ManifestFile) -> Mapping[int, Sequence[Interval]] | None:
+    work = f"{run.folder}/{file.work}"
+    return run.lake.exact(work if run.lake.store.size(work) == file.bytes else file.name, file.name)
 
 
 def _held_by_others(
@@ -176,16 +210,22 @@ def way_back(run: UnderWay, manifest: Manifest, how: End) -> str:
         return moved
     if not all(is_there(run, file) for file in manifest.files):
         return _ADOPT
-    keeps = KEEPS if how == "drop" else _KEEP
+    in_the_way = beside(run.lake, run.plan, manifest, decided=how != "drop")
+    if how == "drop":
+        return KEEPS if in_the_way is None else f"it cannot be kept ({in_the_way}): {moved}"
+    return _KEEP if in_the_way is None else f"first move away what is in its way ({in_the_way}), then {_KEEP}"
+
+
+def beside(lake: Lake, plan: RunPlan, manifest: Manifest, *, decided: bool) -> str | None:
+    """What is in the way of a run that is to be published: files, or of one that was not ``decided`` what another group
+    has exported."""
     try:
-        refuse_beside(run.lake, run.plan, first_time(manifest.parts), {file.name for file in manifest.files})
-        if how == "drop" and run.plan.kind == "export":
-            Book(run.lake, run.plan.group).refuse_others(run.plan.partitions, run.plan.topics)
+        refuse_beside(lake, plan, first_time(manifest.parts), {file.name for file in manifest.files})
+        if not decided and plan.kind == "export":
+            Book(lake, plan.group).refuse_others(plan.partitions, plan.topics)
     except RefusedError as error:
-        if how == "drop":
-            return f"it cannot be kept ({error.message}): {moved}"
-        return f"first move away what is in its way ({error.message}), then {keeps}"
-    return keeps
+        return error.message
+    return None
 
 
 def open_partitions(run: UnderWay, manifest: Manifest) -> set[TopicPartition]:
@@ -200,14 +240,20 @@ def only_here(files: Iterable[ManifestFile], logs: Mapping[TopicPartition, LogRa
     for file in files:
         for one in file.slices:
             partition = TopicPartition(file.topic, one.partition)
-            found = logs.get(partition)
-            whole = (one.start, one.end)
-            if isinstance(found, str):
-                yield OnlyHere(file, partition, one.rows, found, (whole,))
-            elif found is not None and (gone := subtract(whole, [(found.start, max(found.start, found.end))])):
-                why = f"starts at {found.start}" if one.start < found.start else f"ends at {found.end}"
-                rows = min(one.rows, sum(high - low for low, high in gone))
-                yield OnlyHere(file, partition, rows, f"its log {why}", tuple(gone))
+            if (gone := _gone(logs.get(partition), (one.start, one.end))) is not None:
+                why, offsets = gone
+                rows = min(one.rows, sum(high - low for low, high in offsets))
+                yield OnlyHere(file, partition, rows, why, offsets)
+
+
+def _gone(log: LogRange | str | None, whole: Interval) -> tuple[str, tuple[Interval, ...]] | None:
+    """Why a log does not have all of these offsets, and which are gone; None where it does, or was not asked."""
+    if isinstance(log, str):
+        return log, (whole,)
+    if log is None or not (gone := subtract(whole, [(log.start, max(log.start, log.end))])):
+        return None
+    why = f"starts at {log.start}" if whole[0] < log.start else f"ends at {log.end}"
+    return f"its log {why}", tuple(gone)
 
 
 def words_on(found: Iterable[OnlyHere]) -> list[str]:
@@ -218,14 +264,10 @@ def words_on(found: Iterable[OnlyHere]) -> list[str]:
     return [f"{counted(rows, 'message')} of {partition}: {why}" for (partition, why), rows in sorted(sums.items())]
 
 
-def _logs(
-    plan: RunPlan,
-    partitions: Set[TopicPartition],
-    now: Mapping[str, TopicIdentity],
-    kafka: Callable[[], KafkaSettings],
-    timeout: float,
-) -> dict[TopicPartition, LogRange | str]:
+def _logs(run: UnderWay, partitions: Set[TopicPartition]) -> dict[TopicPartition, LogRange | str]:
     """The logs of these partitions, as far as they are the planned ones."""
+    plan, registry = run.plan, run.claim.registry
+    now = run.claim.persist(lambda: ExportGroup(registry, plan.group, run.surroundings.warn).identities(plan.topics))
     found: dict[TopicPartition, LogRange | str] = {}
     same: list[TopicPartition] = []
     for partition in sorted(partitions):
@@ -236,7 +278,7 @@ def _logs(
             found[partition] = "the topic was deleted and made again"
         else:
             same.append(partition)
-    told = log_offsets(kafka(), same, timeout) if same else {}
+    told = log_offsets(run.surroundings.kafka(), same, registry.timeout) if same else {}
     for partition, log in told.items():
         if isinstance(log, ZkgroupError):
             raise log

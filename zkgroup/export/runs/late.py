@@ -4,35 +4,41 @@ by now: they are not dropped unsaid, and can be decided late."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Literal, NamedTuple
 
 from zkgroup.errors import RefusedError, UnreachableError
-from zkgroup.export.lake.book import Book
-from zkgroup.export.lake.lake import MANIFEST
+from zkgroup.export.lake.lake import MANIFEST, Lake
 from zkgroup.export.lake.leftovers import written
-from zkgroup.export.lake.overlap import first_time, refuse_beside, refuse_returned
+from zkgroup.export.lake.overlap import refuse_returned
+from zkgroup.export.model.encoding import DamagedDocumentError
 from zkgroup.export.model.rundata import Manifest, ManifestPart, Pointer, RunPlan
 from zkgroup.export.model.shell import export_command
 from zkgroup.export.runs.claim import ExportClaim
 from zkgroup.export.runs.last_copies import (
     KEEPS,
+    NONE_HAD,
+    Held,
+    beside,
     is_elsewhere,
     is_published,
     is_there,
     kept_elsewhere,
     later_run,
+    refuse_damaged,
     refuse_last_copies,
     way_back,
 )
-from zkgroup.export.runs.neighbours import give_way, left_behind, refuse_layout
+from zkgroup.export.runs.left_runs import had_by, refuse_beside_left
+from zkgroup.export.runs.neighbours import give_way, refuse_layout
 from zkgroup.export.runs.refusals import ENDED
 from zkgroup.export.runs.under_way import UnderWay
 from zkgroup.export.stores.taken import taken_name
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.words import counted, listed
+from zkgroup.words import are, counted, listed
 
 
 class _Found(NamedTuple):
@@ -49,11 +55,21 @@ class _Found(NamedTuple):
     passed: Mapping[TopicPartition, int]
     may_be_committed: bool
 
+    @property
+    def had(self) -> Held:
+        """What the group's members have read."""
+        return {partition: [(0, offset)] for partition, offset in self.passed.items()}
 
-def refuse_dropping(run: UnderWay, *, skip_lost: bool, adopts: bool = False) -> None:
+
+def refuse_dropping(run: UnderWay, *, skip_lost: bool, adopts: bool = False, had: Held = NONE_HAD) -> None:
     """Raise where a run that is not decided has been written to the end, and must have been decided, or may have been,
-    or as ``refuse_last_copies`` does. ``adopts``: what is published is entered now."""
-    found = _look(run)
+    or as ``refuse_last_copies`` does; or where that may be, and a damaged document hides it. ``adopts``: what is
+    published is entered now."""
+    try:
+        found = _look(run)
+    except DamagedDocumentError as damage:
+        refuse_damaged(run, damage, "--skip-lost gives up what only its files hold", skip_lost=skip_lost)
+        return
     if found is None:
         return
     manifest = found.manifest
@@ -77,7 +93,7 @@ def refuse_dropping(run: UnderWay, *, skip_lost: bool, adopts: bool = False) -> 
         run.surroundings.warn(f"{told}: what it has written is given up")
         return
     everywhere = {part.plan.partition for part in manifest.parts}
-    refuse_last_copies(run, manifest, everywhere, "drop", skip_lost=skip_lost, passed=found.passed)
+    refuse_last_copies(run, manifest, everywhere, "drop", skip_lost=skip_lost, had={**had, **found.had})
 
 
 def _ways_on(run: UnderWay, found: _Found) -> str:
@@ -94,54 +110,66 @@ def _ways_on(run: UnderWay, found: _Found) -> str:
     return f"{ways}; {adopt} enters what is published, or move it away" if is_gone else ways
 
 
-def holds_last_copies(run: UnderWay, plan: RunPlan, pointer: Pointer) -> bool:
-    """Whether another group's run in the same lake may not be dropped, or nobody tells."""
+def refuse_hidden(lake: Lake, group: str, run: str, warn: Callable[[str], None], *, skip_lost: bool) -> None:
+    """Raise where a run that is not decided has files, and its plan cannot be read. With ``skip_lost`` this is only
+    said."""
     try:
-        refuse_dropping(UnderWay(run.claim, run.lake, plan, pointer, run.surroundings), skip_lost=False)
+        lake.plan(group, run)
+    except DamagedDocumentError as damage:
+        files = lake.works(group, run)
+        if not files:
+            return
+        text = f"run {run} of group {group} has {counted(len(files), 'file')} that {are(len(files))} not published"
+        if not skip_lost:
+            raise RefusedError(
+                f"{text}, and {damage.message}",
+                "restore that document from a copy; --skip-lost gives up what only its files hold",
+            ) from None
+        warn(f"{text}, and {damage.message}: what only these files hold is given up")
+
+
+def holds_last_copies(run: UnderWay, plan: RunPlan, pointer: Pointer, *, keeps: Manifest | None = None) -> bool:
+    """Whether another group's run in the same lake may not be dropped where this one, as it ``keeps``, is published, or
+    nobody tells."""
+    other = UnderWay(run.claim, run.lake, plan, pointer, run.surroundings)
+    try:
+        refuse_dropping(other, skip_lost=False, had=had_by(run, keeps, plan))
     except (RefusedError, UnreachableError):
         return True
     return False
 
 
-def refuse_beside_left(run: UnderWay, *, skip_lost: bool) -> None:
-    """Raise where another group's run in the lake that no pointer names has been written to the end, shares a partition
-    with this one, and has what is nowhere else: it could not be kept any more. With ``skip_lost`` this is only said."""
-    partitions = {part.partition for part in run.plan.partitions}
-    for plan, hashed in left_behind(run.claim.registry, run.lake, run.plan):
-        if partitions.isdisjoint(part.partition for part in plan.partitions):
-            continue
-        left = UnderWay.killed(run.claim, run.lake, plan, hashed, run.surroundings)
-        if (found := _written(left)) is None:
-            continue
-        manifest = found[0]
-        everywhere = {part.plan.partition for part in manifest.parts}
-        try:
-            refuse_last_copies(left, manifest, everywhere, "drop", skip_lost=skip_lost)
-        except RefusedError as error:
-            way = way_back(left, manifest, "drop")
-            if way == KEEPS:
-                way = f"{export_command(run.lake.store.destination, '--settle keep', plan.group)} publishes it"
-            elif way.startswith("--"):
-                way = f"with --group {plan.group} {way}"
-            raise RefusedError(error.message, f"{way}; --skip-lost goes on without it") from None
-
-
 def is_written(run: UnderWay) -> bool:
-    """Whether a run that is not decided can be."""
-    return _written(run) is not None
+    """Whether a run that is not decided can be, or nobody tells."""
+    try:
+        return _written(run) is not None
+    except DamagedDocumentError:
+        return True
 
 
 def was_decided(run: UnderWay) -> bool:
-    """Whether a run that is not decided has published files."""
-    found = _look(run)
-    return found is not None and found.published > 0
+    """Whether a run that is not decided is known to have published files."""
+    with contextlib.suppress(DamagedDocumentError):
+        found = _look(run)
+        return found is not None and found.published > 0
+    return False
 
 
-def decide_late(run: UnderWay, how: Literal["keep", "withdraw"], look: Callable[[Manifest], None]) -> None:
+def decide_late(
+    run: UnderWay, how: Literal["keep", "withdraw"], look: Callable[[Manifest], None], *, skip_lost: bool
+) -> None:
     """(none), planned → decided, of what the run has written, so that it can be settled. Offsets may have moved since,
-    as in all that is kept. Raises ``RefusedError`` where there is nothing, or others were here since, or are; or what
-    ``look`` does, before anything is changed."""
-    found = _look(run)
+    as in all that is kept. Raises ``RefusedError`` where there is nothing, or others were here since, or are; without
+    ``skip_lost`` also where another group's run could not be kept then; or what ``look`` does, before anything is
+    changed."""
+    try:
+        found = _look(run)
+    except DamagedDocumentError as damage:
+        raise RefusedError(
+            f"what {run} has written cannot be told: {damage.message}",
+            "restore that document from a copy; --settle withdraw gives the run up, where the logs have what was "
+            "planned, and with --skip-lost all the same",
+        ) from None
     if found is None:
         if MANIFEST in run.lake.store.names(run.folder):
             raise RefusedError(f"{run} has ended before, and ZooKeeper's data is of an earlier time", ENDED)
@@ -157,6 +185,7 @@ def decide_late(run: UnderWay, how: Literal["keep", "withdraw"], look: Callable[
         )
     if how == "keep":
         _refuse_keeping(run, found)
+        refuse_beside_left(run, skip_lost=skip_lost, keeps=manifest)
     elif found.may_be_committed:
         raise RefusedError(
             f"the offsets of {run} are committed: without its files their messages would be lost", _ways_on(run, found)
@@ -166,7 +195,7 @@ def decide_late(run: UnderWay, how: Literal["keep", "withdraw"], look: Callable[
         claim.point(None, run.pointer)
         run.surroundings.passed("plan in place")
     if how == "keep":
-        others = partial(holds_last_copies, run)
+        others = partial(holds_last_copies, run, keeps=manifest)
         claim.persist(lambda: give_way(claim.registry, run.lake, run.plan, claim.attempt, warn, others))
     decided = replace(run.pointer, state="decided", manifest=found.hashed, attempt=manifest.attempt)
     claim.point(run.pointer, decided)
@@ -188,12 +217,8 @@ def _refuse_keeping(run: UnderWay, found: _Found) -> None:
         )
     refuse_layout(lake, plan.layout, lake.layout())
     refuse_returned(lake, plan.partitions)
-    try:
-        refuse_beside(lake, plan, first_time(manifest.parts), {file.name for file in manifest.files})
-        if plan.kind == "export":
-            Book(lake, plan.group).refuse_others(plan.partitions, plan.topics)
-    except RefusedError as error:  # which tells what an export may do: this is one that was
-        raise RefusedError(f"{run} cannot be kept: {error.message}", _gives_up(run)) from None
+    if (in_the_way := beside(lake, plan, manifest, decided=False)) is not None:
+        raise RefusedError(f"{run} cannot be kept: {in_the_way}", _gives_up(run))
     for file in manifest.files:
         if lake.store.size(file.name) is not None and not is_published(lake, file):
             raise taken_name(f"{lake.store.uri}/{file.name}")
@@ -211,7 +236,7 @@ def _holds_more(run: UnderWay, found: _Found) -> bool:
     """Whether a run has what members have not read, and no log has any more."""
     everywhere = {part.plan.partition for part in found.manifest.parts}
     try:
-        refuse_last_copies(run, found.manifest, everywhere, "drop", skip_lost=False, passed=found.passed)
+        refuse_last_copies(run, found.manifest, everywhere, "drop", skip_lost=False, had=found.had)
     except RefusedError:
         return True
     return False

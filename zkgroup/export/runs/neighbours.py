@@ -120,9 +120,12 @@ def _neighbours(registry: Registry, lake: Lake, own: str) -> Iterator[Neighbour]
                 yield Neighbour(found[0], pointer, node.stat.version, node.stat.mzxid)
 
 
-def left_behind(registry: Registry, lake: Lake, plan: RunPlan) -> Iterator[tuple[RunPlan, str]]:
+def left_behind(
+    registry: Registry, lake: Lake, plan: RunPlan, *, planned: bool = False
+) -> Iterator[tuple[RunPlan, str]]:
     """Other groups' runs of the cluster in the lake that no manifest is beside, and no pointer names, with the hashes
-    of their plans: killed ones that ZooKeeper has forgotten. Of a group that may not be read nobody tells."""
+    of their plans: killed ones that ZooKeeper has forgotten. ``planned``: also those that a pointer
+    names, and that are not decided. Of a group that may not be read nobody tells."""
     for other, hashed in undecided(lake, plan.group):
         if other.cluster != plan.cluster:
             continue
@@ -130,7 +133,7 @@ def left_behind(registry: Registry, lake: Lake, plan: RunPlan) -> Iterator[tuple
         if isinstance(node, Failure) and node.code is not Code.NO_NODE:
             continue
         pointer = _pointer(other.group, node) if isinstance(node, Node) else None
-        if pointer is None or pointer.plan != hashed:
+        if pointer is None or pointer.plan != hashed or (planned and pointer.state == "planned"):
             yield other, hashed
 
 

@@ -14,17 +14,17 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from zkgroup.errors import NotFoundError, RefusedError, UsageError
 from zkgroup.export.lake.book import Book
 from zkgroup.export.lake.clusters import refuse_other_cluster
 from zkgroup.export.lake.lake import Lake
-from zkgroup.export.lake.leftovers import has_garbage, killed, remove_garbage, undecided, written
+from zkgroup.export.lake.leftovers import has_garbage, killed, remove_garbage
 from zkgroup.export.model.documents import decode_pointer
 from zkgroup.export.model.layout import parse_compression
 from zkgroup.export.model.rundata import Pointer, RunPlan
-from zkgroup.export.model.shell import export_command
 from zkgroup.export.model.words import ExportPlan
 from zkgroup.export.planning.beginnings import LostError, NoOffsetError
 from zkgroup.export.planning.bounds import refuse_backwards
@@ -34,7 +34,8 @@ from zkgroup.export.planning.passing_over import fewer_again, passed_over, words
 from zkgroup.export.planning.request import DEFAULT_TARGET_BYTES, ExportRequest, Settle
 from zkgroup.export.runs.claim import ExportClaim
 from zkgroup.export.runs.forgetting import forget
-from zkgroup.export.runs.late import is_written, refuse_beside_left, refuse_dropping
+from zkgroup.export.runs.late import is_written, refuse_dropping, refuse_hidden
+from zkgroup.export.runs.left_runs import refuse_beside_left, told_of_left
 from zkgroup.export.runs.planner import Planner
 from zkgroup.export.runs.steps import ExportRun
 from zkgroup.export.runs.summaries import PartitionSummary, summaries_of
@@ -140,7 +141,8 @@ class _Export:
                 self._require_spark()  # what the others have read they commit as they give it up
             except RefusedError as error:
                 if isinstance(error, LostError):
-                    self._tell_of_others()
+                    for line in told_of_left(self._registry, self._lake, request.group, self._with):
+                        self._planner.once(line)
                 if not has_garbage(self._lake, request.group):
                     raise
                 # Under the lock it is looked at first: it may have what is missed.
@@ -212,16 +214,6 @@ class _Export:
         self.besides = besides
         return rows
 
-    def _tell_of_others(self) -> None:
-        """Tell of other groups' runs in the lake that may have what is lost, as before the group was renamed."""
-        for plan, hashed in undecided(self._lake, self._request.group):
-            if written(self._lake, plan.group, plan.run, hashed) is not None:
-                keep = export_command(self._lake.store.destination, "--settle keep", plan.group)
-                self._planner.once(
-                    f"run {plan.run} of group {plan.group} was written to the end, and is not decided: {keep} "
-                    "publishes what it has written"
-                )
-
     def _unfinished(self) -> bool:
         """Whether a run of the group is under way, or was left."""
         path = znodes.export_state(self._request.group)
@@ -255,8 +247,9 @@ class _Export:
                 "finish it first: run its command again, or end it with --settle (forget, if its folder is lost); "
                 "--status tells of it",
             )
-        for run in self._left(claim):  # an adoption would be a later run: it could not be kept any more
-            refuse_dropping(run, skip_lost=request.skip_lost, adopts=True)
+        cluster = self._cluster(claim)
+        for run, found in killed(self._lake, request.group, cluster).items():  # this is a later one: none is kept then
+            self._refuse_dropping_killed(claim, run, found, adopts=True)
         here = claim.persist(lambda: ExportGroup(claim.registry, request.group, self._warn).clusters())
         refuse_other_cluster(self._lake, request.group, here, (), Book(self._lake, request.group), adopts=True)
         made = adopt(
@@ -266,9 +259,7 @@ class _Export:
         return [row for manifest in made for row in summaries_of(None, manifest)]
 
     def _remove_garbage(self, claim: ExportClaim, cluster: str) -> None:
-        def look(plan: RunPlan, hashed: str) -> None:
-            self._refuse_dropping(self._killed(claim, plan, hashed))
-
+        look = partial(self._refuse_dropping_killed, claim)
         if removed := remove_garbage(self._lake, self._request.group, cluster, look):
             log.info("removed what %d killed exports left in %s", removed, self._lake.store.uri)
 
@@ -283,6 +274,15 @@ class _Export:
 
     def _refuse_dropping(self, run: ExportRun) -> None:
         refuse_dropping(run, skip_lost=self._request.skip_lost)
+
+    def _refuse_dropping_killed(
+        self, claim: ExportClaim, run: str, found: tuple[RunPlan, str] | None, *, adopts: bool = False
+    ) -> None:
+        request = self._request
+        if found is None:
+            refuse_hidden(self._lake, request.group, run, self._warn, skip_lost=request.skip_lost)
+        else:
+            refuse_dropping(self._killed(claim, *found), skip_lost=request.skip_lost, adopts=adopts)
 
     def _cluster(self, claim: ExportClaim) -> str:
         return claim.persist(lambda: ExportGroup(claim.registry, self._request.group, self._warn).cluster())

@@ -262,7 +262,8 @@ class ExportRun(UnderWay):
                 refuse_dropping(self, skip_lost=skip_lost)
                 self.abandon()
                 return None
-            decide_late(self, how, lambda manifest: self._look_first(manifest, how, skip_lost=skip_lost))
+            look = partial(self._look_first, how=how, skip_lost=skip_lost)
+            decide_late(self, how, look, skip_lost=skip_lost)
         manifest = self._decided()
         if self.pointer.state == "committed":
             if how == "withdraw":

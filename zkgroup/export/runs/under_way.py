@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from zkgroup.errors import RefusedError
-from zkgroup.export.lake.lake import MANIFEST, PLAN, SETTLED, Lake
+from zkgroup.export.lake.lake import Lake
 from zkgroup.export.model.rundata import Pointer, RunPlan
 from zkgroup.export.planning.group import ExportGroup
 from zkgroup.export.runs.claim import ExportClaim
@@ -88,7 +88,5 @@ class UnderWay:
             claim.refuse_if_moved([part for part in plan.partitions if part.moves])
 
     def remove_attempts(self, but: str | None = None) -> None:
-        """Remove what attempts have left of the run, ``but`` for this one's."""
-        for name in self.lake.store.names(self.folder):
-            if name not in (PLAN, MANIFEST, SETTLED, but):
-                self.lake.store.remove(f"{self.folder}/{name}")
+        """See ``Lake.remove_attempts``."""
+        self.lake.remove_attempts(self.plan.group, self.plan.run, but)
