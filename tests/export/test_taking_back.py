@@ -188,13 +188,18 @@ def test_a_file_of_several_partitions_in_folders_of_hours(scene: Scene) -> None:
     is_kept(scene)
 
 
-def test_a_folder_that_lacks_what_was_decided_is_told_of(scene: Scene) -> None:
-    """A copy from before the decision, or files that somebody has removed: --status says what the command does."""
+@pytest.mark.parametrize("removed", [True, False])
+def test_a_folder_that_lacks_what_was_decided_is_told_of(scene: Scene, removed: bool) -> None:
+    """A copy from before the decision, or files that somebody has removed, or written over, which were published:
+    --status says what the command does."""
     left_at(scene, "decided")
     (work,) = (path for path in (scene.out / "_zkgroup" / scene.group).glob("*/*") if path.is_dir())
     file = next(work.glob("*.tmp"))
     kept = file.read_bytes()
-    file.unlink()
+    if removed:
+        file.unlink()
+    else:
+        file.write_bytes(bytes(len(kept)))
     for wish in ({"settle": "keep"}, {}):
         with pytest.raises(RefusedError, match=r"lacks 1 file that it has written .*; 1 is published") as no:
             scene.export(scene.group, **wish)

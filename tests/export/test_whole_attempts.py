@@ -5,6 +5,7 @@ are no rubbish. Real servers."""
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -231,11 +232,12 @@ def test_what_is_published_is_taken_back_if_the_logs_have_it(scene: Scene, to: s
     assert [row.problem for row in verify(scene.lake) if row.problem] == []
 
 
-def test_a_file_that_was_cut_is_one_that_is_gone(scene: Scene) -> None:
+@pytest.mark.parametrize("damage", [lambda data: data[:500], lambda data: bytes(len(data))])
+def test_a_file_that_was_damaged_is_one_that_is_gone(scene: Scene, damage: Callable[[bytes], bytes]) -> None:
     """The run was decided, and nothing named a way out."""
     rolled_back(scene, "gone")
     cut = next(scene.out.rglob("*.tmp"))
-    cut.write_bytes(cut.read_bytes()[:500])
+    cut.write_bytes(damage(cut.read_bytes()))
     with pytest.raises(RefusedError, match=r"lacks 1 file that it has written .*; 1 is published"):
         scene.export(scene.group, settle="keep")
     scene.export(scene.group, settle="withdraw")
@@ -263,6 +265,27 @@ def test_a_run_that_others_came_after_is_dropped_where_they_have_it_all(scene: S
     scene.fill(scene.topic, 10, 2)
     scene.told()
     assert (len(messages_in(scene.out)), works(scene)) == (40, 0)
+    assert [row.problem for row in verify(scene.lake) if row.problem] == []
+
+
+@pytest.mark.parametrize("run", ["00000001-00000000", "00000001-ffffffff"])
+def test_of_two_runs_of_one_number_the_one_planned_later_came_later(scene: Scene, tmp_path: Path, run: str) -> None:
+    """Which of them that was hung on the random part of their names."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("zkgroup.export.lake.lake.Lake.new_run", lambda *_, **__: run)
+        rolled_back(scene, "gone")
+    folder = scene.out / "_zkgroup" / scene.group / run
+    folder.rename(tmp_path / run)
+    scene.told(**EARLIEST)
+    (other,) = scene.lake.runs(scene.group)
+    assert other.startswith("00000001-")
+    (tmp_path / run).rename(folder)
+    assert (scene.lake.later(scene.group, run), scene.lake.later(scene.group, other)) == (other, None)
+    with pytest.raises(RefusedError, match=f"is not decided, and run {other} that came after it is in"):
+        scene.export(scene.group, settle="keep")
+    scene.fill(scene.topic, 10, 2)
+    scene.told()
+    assert (len(messages_in(scene.out)), works(scene)) == (30, 0)
     assert [row.problem for row in verify(scene.lake) if row.problem] == []
 
 

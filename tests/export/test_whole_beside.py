@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,6 +15,7 @@ from scenes import Scene, retention, stop
 from whole_attempts import GOES_ON, is_kept, rolled_back, works
 
 from zkgroup.errors import RefusedError
+from zkgroup.export.checks.history import status
 from zkgroup.export.checks.verify import verify
 from zkgroup.export.planning.bounds import Bound
 from zkgroup.protocol.names import TopicPartition
@@ -28,6 +30,9 @@ def test_what_another_group_has_exported_is_no_last_copy(scene: Scene, to: str, 
     drop_messages(scene.kafka, scene.first, 5)
     with pytest.raises(RefusedError, match=f"group {other}"):
         scene.export(scene.group, settle="keep")
+    (row,) = status(scene.registry, scene.group, scene.lake)
+    assert re.search(f"it cannot be kept here .*group {other}", row.advice)
+    assert f"below _zkgroup/{scene.group} of another destination --settle keep publishes it" in row.advice
     with pytest.raises(RefusedError, match=f"group {other}"):
         scene.told(policies=GOES_ON, **EARLIEST)
     assert (len(messages_in(scene.out)), works(scene)) == (20, 0)
@@ -115,6 +120,20 @@ def test_what_cannot_be_kept_is_not_promised_to_be(scene: Scene, unique: Callabl
     scene.commit(scene.group, {TopicPartition(scene.topic, number): 0 for number in range(2)})
     with pytest.raises(RefusedError, match=f"group {other}"):
         scene.told(policies=GOES_ON, **EARLIEST)
+
+
+def test_who_is_told_of_it_is_not_told_to_keep_it(scene: Scene, unique: Callable[[str], str]) -> None:
+    """Which was refused then."""
+    rolled_back(scene, "gone")
+    scene.export(unique("other"), scene.topic, until=Bound("offsets", offsets={scene.first: 3}))
+    heir, lines = unique("heir"), list[str]()
+    scene.commit(heir, {TopicPartition(scene.topic, number): 3 for number in range(2)})
+    retention(scene, 5)
+    with pytest.raises(RefusedError, match="offsets are lost"):
+        scene.export(heir, scene.topic, warn=lines.append)
+    (line,) = [line for line in lines if "was written to the end" in line]
+    assert "is not decided: it cannot be kept (" in line
+    assert f"move {scene.out}/_zkgroup/{scene.group}/" in line
 
 
 def test_a_group_that_was_renamed_is_told_of_its_run(scene: Scene, unique: Callable[[str], str]) -> None:

@@ -287,8 +287,23 @@ def _logs(run: UnderWay, partitions: Set[TopicPartition]) -> dict[TopicPartition
 
 
 def is_there(run: UnderWay, file: ManifestFile) -> bool:
-    """Whether a run's file is published, or still in the run's own folder."""
-    return run.lake.store.size(f"{run.folder}/{file.work}") == file.bytes or is_published(run.lake, file)
+    """Whether a run's file is published, or still in the run's own folder as it was written."""
+    return _is_whole(run.lake, f"{run.folder}/{file.work}", file) or is_published(run.lake, file)
+
+
+def _is_whole(lake: Lake, work: str, file: ManifestFile) -> bool:
+    """Whether a run's own folder has a file, by its size and its footer. One that may not be read counts as such:
+    whoever publishes it tells."""
+    from zkgroup.export.lake.footer import UnopenedFileError, UnreadableFileError  # pyarrow: most exports do without
+
+    if lake.store.size(work) != file.bytes:
+        return False
+    try:
+        return _tells_of(lake, work, file)
+    except UnopenedFileError:
+        return True
+    except UnreadableFileError:
+        return False
 
 
 def is_published(lake: Lake, file: ManifestFile) -> bool:
@@ -305,6 +320,10 @@ def is_published(lake: Lake, file: ManifestFile) -> bool:
 
 def is_written_by(lake: Lake, file: ManifestFile) -> bool:
     """Whether the file that has the final name says that it is the run's. Raises ``UnreadableFileError``."""
+    return _tells_of(lake, file.name, file)
+
+
+def _tells_of(lake: Lake, name: str, file: ManifestFile) -> bool:
     from zkgroup.export.lake.footer import read_footer
 
-    return read_footer(lake.store, file.name).told.get("file") == file.work.rpartition("/")[2].removesuffix(".tmp")
+    return read_footer(lake.store, name).told.get("file") == file.work.rpartition("/")[2].removesuffix(".tmp")

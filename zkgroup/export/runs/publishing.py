@@ -11,7 +11,6 @@ from zkgroup.export.model.documents import encode_manifest
 from zkgroup.export.model.rundata import Manifest, ManifestFile
 from zkgroup.export.runs.last_copies import ENDED_BEFORE, is_there, later_run
 from zkgroup.export.runs.under_way import UnderWay
-from zkgroup.export.stores.store import MissingWorkError
 from zkgroup.export.stores.taken import TAKEN_REMEDY
 from zkgroup.words import are, counted, listed
 
@@ -20,13 +19,10 @@ def publish(run: UnderWay, manifest: Manifest) -> None:
     """Give the files their final names, and the manifest its own."""
     store, files, passed = run.lake.store, manifest.files, run.surroundings.passed
     _refuse_if_taken(run, manifest)
-    try:
-        for number, _ in enumerate(store.publish(_works(run, files)), 1):
-            passed(f"published {number} of {len(files)}")
-    except MissingWorkError:
-        if run.pointer.attempt != run.claim.attempt:  # else it was written just now, wherever
-            refuse_gone(run, manifest)
-        raise
+    if run.pointer.attempt != run.claim.attempt:  # else it was written just now
+        refuse_gone(run, manifest)
+    for number, _ in enumerate(store.publish(_works(run, files)), 1):
+        passed(f"published {number} of {len(files)}")
     store.settle(file.name for file in files)
     passed("published for good")
     store.write(f"{run.folder}/{MANIFEST}", encode_manifest(manifest))
@@ -34,8 +30,8 @@ def publish(run: UnderWay, manifest: Manifest) -> None:
 
 
 def refuse_gone(run: UnderWay, manifest: Manifest) -> None:
-    """Raise ``RefusedError`` where files of a run that was left are gone. The others are published first: so they are
-    nobody's to tidy up, and can be adopted."""
+    """Raise ``RefusedError`` where files of a run that was left are gone, or are not what it has written. The others
+    are published first: so they are nobody's to tidy up, and can be adopted."""
     left: list[ManifestFile] = []
     gone: list[str] = []
     for file in manifest.files:
