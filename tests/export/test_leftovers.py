@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Callable
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from exports import as_nobody, at, lake_for_all, offsets, root_of
 
 from zkgroup.errors import ZkgroupError
 from zkgroup.export.checks.history import status
+from zkgroup.export.lake.book import Book
 from zkgroup.export.lake.lake import MANIFEST, Lake
 from zkgroup.export.lake.leftovers import remove_garbage
 from zkgroup.export.runs.run import PartitionSummary
@@ -84,6 +87,29 @@ def test_an_export_asks_no_more_after_many_than_after_few(
         assert len(lake.runs(groups[0])) == many + 1
     assert found[:2] == found[2:]
     assert sum(found[1].values()) <= most
+
+
+def test_of_a_store_that_is_far_many_things_are_asked_at_once(
+    in_process: Export, make_topic: Callable[..., str], fill: Callable[..., object], unique: Callable[[str], str],
+    lake: Lake, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """In a lake of 151 groups an export took 29 s where a request takes 10 ms: each group was asked by itself."""
+    topic, group = make_topic(), unique("group")
+    fill(topic, 4)
+    in_process(group, topic, until=at(topic, 2))
+    (run,) = lake.runs(group)
+    for other in range(4):
+        shutil.copytree(root_of(lake) / lake.folder(group, run), root_of(lake) / lake.folder(f"other{other}", run))
+    together = Barrier(4, timeout=20)
+    read = FolderStore.read
+
+    def wait_for_the_others(store: FolderStore, name: str) -> bytes | None:
+        if "/other" in name:
+            together.wait()
+        return read(store, name)
+
+    monkeypatch.setattr(FolderStore, "read", wait_for_the_others)
+    assert len(Book(lake, group).others) == 4
 
 
 def test_a_folder_that_is_closed_to_this_user_is_seen_before_the_decision(

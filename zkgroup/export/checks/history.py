@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from zkgroup.errors import MalformedZnodeError, RefusedError, ZkgroupError
 from zkgroup.export.lake.holdings import is_taken_back
-from zkgroup.export.lake.lake import MANIFEST, Lake
+from zkgroup.export.lake.lake import MANIFEST, Lake, at_once
 from zkgroup.export.lake.leftovers import written
 from zkgroup.export.model.accounting import total
 from zkgroup.export.model.documents import decode_pointer
@@ -110,9 +111,10 @@ def history(
     """The runs that a lake keeps, of all groups or of these, the oldest first. ``warn`` is told of what cannot be
     read."""
     for group in lake.groups() if groups is None else groups:
-        for run in lake.runs(group):
+        runs = lake.runs(group)
+        for run, answer in zip(runs, at_once(partial(_run_row, lake, group), runs), strict=True):
             try:
-                yield _run_row(lake, group, run)
+                yield answer.result()
             except DamagedDocumentError as error:
                 warn(error.message)
                 yield RunRow(run, group, None, "unreadable", None, None, 0, 0, 0, 0, 0, 0)

@@ -29,7 +29,7 @@ from zkgroup.export.lake.holdings import (
     tags_of,
 )
 from zkgroup.export.lake.judging import LOOKS, Look, judge_times, look_at, wrong_with
-from zkgroup.export.lake.lake import Lake, LastRun, Published, of_log
+from zkgroup.export.lake.lake import Lake, LastRun, Published, at_once, of_log
 from zkgroup.export.lake.replacing import follow
 from zkgroup.export.model.documents import decode_log
 from zkgroup.export.model.encoding import DamagedDocumentError
@@ -132,9 +132,10 @@ def _read_books(lake: Lake) -> _Books:
         with contextlib.suppress(DamagedDocumentError):  # told of below
             books.lasts.append(lake.last(group))
         claims: dict[tuple[str, str | None], TopicCoverage] = {}
-        for run in lake.runs(group):
+        runs = lake.runs(group)
+        for run, answer in zip(runs, at_once(partial(decided_run, lake, group), runs), strict=True):
             try:
-                found = decided_run(lake, group, run)
+                found = answer.result()
             except DamagedDocumentError as error:
                 books.strangers.append(VerifyRow(*NOWHERE, error.message, group=group, mend="readopt"))
                 continue

@@ -51,7 +51,7 @@ class Book:
     @cached_property
     def others(self) -> Mapping[str, LastRun]:
         """The last runs of all other groups."""
-        return {group: self._lake.last(group) for group in self._lake.groups() if group != self._own}
+        return self._lake.of_groups(self._lake.last, but=self._own)
 
     # --- logs -------------------------------------------------------------------------------------------------------
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
-from zkgroup.export.lake.lake import Lake
+from zkgroup.export.lake.lake import Lake, at_once
 from zkgroup.export.model.rundata import Manifest
 from zkgroup.protocol.names import TopicPartition
 
 
 def decided(lake: Lake, group: str) -> Iterator[tuple[Manifest, set[TopicPartition]]]:
     """A group's decided runs, the oldest first, each with the partitions that were taken back."""
-    for run in lake.runs(group):
-        found = decided_run(lake, group, run)
-        if found is not None:
+    for answer in at_once(partial(decided_run, lake, group), lake.runs(group)):
+        if (found := answer.result()) is not None:
             yield found
 
 

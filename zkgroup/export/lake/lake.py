@@ -30,9 +30,10 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 from zkgroup.export.lake.coverage import Accounted, accounted_by, merged
 from zkgroup.export.lake.holdings import is_of_times, offsets_of
@@ -50,7 +51,20 @@ WORK = "_zkgroup"
 PLAN, MANIFEST, SETTLED = "plan.json", "manifest.json", "settled.json"
 ADOPTION = "-adopted"
 _RUN = re.compile(rf"([0-9]{{8,}})-[0-9a-f]{{8}}(?:{ADOPTION})?", re.ASCII)
-_READS = 8  # manifests at a time, where many are to be read
+_READS, _AHEAD = 16, 64  # requests at a time, where many are to be made, and answers
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+def at_once(ask: Callable[[S], T], of: Sequence[S]) -> Iterator[Future[T]]:
+    """What is asked of each of many, in their order, some at a time: a store may be far. Its answers are in memory
+    only as far as they are taken."""
+    if not of:
+        return
+    with ThreadPoolExecutor(_READS, thread_name_prefix="zkgroup-lake") as pool:
+        for first in range(0, len(of), _AHEAD):
+            yield from [pool.submit(ask, one) for one in of[first : first + _AHEAD]]
 
 
 class Published(NamedTuple):
@@ -100,6 +114,12 @@ class Lake:
     def groups(self) -> list[str]:
         """Whose runs are here."""
         return self.store.names(WORK)
+
+    def of_groups(self, ask: Callable[[str], T], but: str | None = None) -> dict[str, T]:
+        """What is asked of all groups ``but`` one."""
+        groups = [group for group in self.groups() if group != but]
+        answers = at_once(ask, groups)
+        return {group: answer.result() for group, answer in zip(groups, answers, strict=True)}
 
     def runs(self, group: str) -> list[str]:
         """A group's runs, the oldest first; not all of them were decided."""
@@ -163,15 +183,22 @@ class Lake:
         undecided: list[str] = []
         while before:
             run = before.pop()
-            if MANIFEST in self.store.names(self.folder(group, run)) and (found := self.manifest(group, run)):
-                return self._with_others(group, run, found[0], before, undecided)
+            names = self.store.names(self.folder(group, run))
+            if MANIFEST in names and (found := self.manifest(group, run)):
+                settled = self.settled(group, run) if SETTLED in names else None
+                return self._with_others(group, run, found[0], settled, before, undecided)
             undecided.append(run)
         return LastRun(None, {}, undecided=tuple(undecided))
 
     def _with_others(
-        self, group: str, newest: str, manifest: Manifest, before: Sequence[str], later: Iterable[str]
+        self,
+        group: str,
+        newest: str,
+        manifest: Manifest,
+        settled: Settled | None,
+        before: Sequence[str],
+        later: Iterable[str],
     ) -> LastRun:
-        settled = self.settled(group, newest)
         roll, coverage = (settled or manifest).roll, (settled or manifest).coverage
         doubtful: list[str] = []
         if roll is not None:  # those of older releases are taken at their word
@@ -195,8 +222,8 @@ class Lake:
         """What the newest run accounts for, with what these do, the oldest first; and of which clusters that is."""
         key = (group, (*runs, newest))
         if key not in self._together:
-            with ThreadPoolExecutor(_READS, thread_name_prefix="zkgroup-manifests") as pool:
-                told = dict(zip(runs, pool.map(lambda run: self.accounted(group, run), runs), strict=True))
+            answers = at_once(partial(self.accounted, group), runs)
+            told = {run: answer.result() for run, answer in zip(runs, answers, strict=True)}
             # From one to the one that it followed, as far as these are there; what is older counts as known.
             known, last = {newest}, word.previous
             while last is not None and last not in known:

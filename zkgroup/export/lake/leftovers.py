@@ -15,8 +15,7 @@ from zkgroup.export.model.rundata import Manifest, RunPlan
 def undecided(lake: Lake, own: str) -> Iterator[tuple[RunPlan, str]]:
     """Plans of other groups than ``own`` that no manifest is beside, with their hashes: of runs that are under way, or
     were killed. The documents do not tell which."""
-    for group in lake.groups():
-        kept = lake.documents(group) if group != own else {}
+    for group, kept in lake.of_groups(lake.documents, but=own).items():
         for run in reversed(kept):
             if MANIFEST not in kept[run]:
                 try:

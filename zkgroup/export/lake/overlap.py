@@ -141,8 +141,7 @@ def _suspects(
     others of their run may not have been. What a group tells of another log than the one with this mark clears
     nothing."""
     found: dict[str, bool] = {"": False}
-    for group in lake.groups():
-        last = lake.last(group)
+    for group, last in lake.of_groups(lake.last).items():
         if last.run is None:
             continue
         coverage = last.coverage
