@@ -146,6 +146,15 @@ class Node:
         return self
 
     def __exit__(self, *_: object) -> None:
+        try:  # else they would be there for the next test
+            wait_until(lambda: not self._leaving(), 30, "pods that are to go have gone")
+        finally:
+            self._end()
+
+    def _leaving(self) -> list[str]:
+        return [pod["metadata"]["name"] for pod in self._cluster.pods() if "deletionTimestamp" in pod["metadata"]]
+
+    def _end(self) -> None:
         self._ending.set()
         self._thread.join(60)
         for process in self._running.values():
