@@ -6,6 +6,7 @@ import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from begun import EARLIEST
@@ -120,6 +121,28 @@ def test_what_cannot_be_kept_is_not_promised_to_be(scene: Scene, unique: Callabl
     scene.commit(scene.group, {TopicPartition(scene.topic, number): 0 for number in range(2)})
     with pytest.raises(RefusedError, match=f"group {other}"):
         scene.told(policies=GOES_ON, **EARLIEST)
+
+
+@pytest.mark.parametrize("to", ["planned", "gone"])
+@pytest.mark.parametrize("other_first", [False, True])
+def test_of_two_that_follow_on_each_other_the_first_is_kept_first(
+    scene: Scene, unique: Callable[[str], str], to: str, other_first: bool
+) -> None:
+    """As of a group that went on under another name: one was to be moved away, and moved back."""
+    other = replace(scene, group=unique("other"))
+    wish = {"begin": Bound("offsets", offsets={TopicPartition(scene.topic, number): 10 for number in range(2)})}
+    runs: list[tuple[Scene, dict[str, Any]]] = [(scene, EARLIEST), (other, wish)]
+    ends = {TopicPartition(scene.topic, number): 10 for number in range(2)}
+    scene.fill(scene.topic, 20, 2)
+    for one, begins in reversed(runs) if other_first else runs:
+        rolled_back(one, to, **begins, **({"until": Bound("offsets", offsets=ends)} if one is scene else {}))
+    retention(scene, 20)
+    with pytest.raises(RefusedError, match=f"{scene.group} "):
+        other.export(other.group, settle="keep")
+    scene.export(scene.group, settle="keep")
+    other.export(other.group, settle="keep")
+    assert len(messages_in(scene.out)) == 40
+    assert [row.problem for row in verify(scene.lake) if row.problem] == []
 
 
 def test_who_is_told_of_it_is_not_told_to_keep_it(scene: Scene, unique: Callable[[str], str]) -> None:

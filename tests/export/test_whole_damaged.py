@@ -2,51 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import pytest
 from begun import EARLIEST
 from exports import messages_in
-from scenes import Scene, retention
+from scenes import Scene, left_at, retention
 from whole_attempts import GOES_ON, is_kept, rolled_back, works
 
-from zkgroup.errors import RefusedError
+from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.checks.history import status
+from zkgroup.export.checks.verify import verify
+from zkgroup.export.model.words import Policies
+from zkgroup.export.runs.refusals import NOT_AS_DECIDED
 
 PLAN, MANIFEST = "plan.json", "manifest.json"
 
 
-def damaged(scene: Scene, document: str) -> tuple[Path, bytes]:
-    (path,) = scene.out.rglob(document)
-    whole = path.read_bytes()
-    path.write_bytes(whole[: len(whole) // 2])
-    return path, whole
+def damaged(scene: Scene, documents: Collection[str]) -> dict[Path, bytes]:
+    """What they were."""
+    found = {path: path.read_bytes() for document in documents for path in scene.out.rglob(document)}
+    for path, whole in found.items():
+        path.write_bytes(whole[: len(whole) // 2])
+    return found
 
 
-@pytest.mark.parametrize(("document", "to"), [(PLAN, "gone"), (MANIFEST, "gone"), (MANIFEST, "planned")])
-def test_its_files_are_not_dropped_unsaid(scene: Scene, document: str, to: str) -> None:
+@pytest.mark.parametrize(
+    ("documents", "to"), [([PLAN, MANIFEST], "gone"), ([MANIFEST], "gone"), ([MANIFEST], "planned")]
+)
+def test_its_files_are_not_dropped_unsaid(scene: Scene, documents: list[str], to: str) -> None:
     """The run was one that had written nothing, and its files went with the next export that passed what is lost."""
     rolled_back(scene, to)
     retention(scene, 5)
-    path, whole = damaged(scene, document)
+    whole = damaged(scene, documents)
+    path = next(iter(whole))
     wishes = [EARLIEST, {**EARLIEST, "policies": GOES_ON}]
     if to == "gone":
         wishes += [{**EARLIEST, "backfill": True}, {"adopt": True}]
-    if document == MANIFEST:
+    if PLAN not in documents:
         wishes += [{"settle": "withdraw"}]
     for wish in wishes:
-        with pytest.raises(RefusedError, match=f"not published, and {path} cannot be read: it is no JSON") as no:
+        with pytest.raises(RefusedError, match=f"not published.*, and {path} cannot be read: it is no JSON") as no:
             scene.export(scene.group, *(() if {"settle", "adopt"} & wish.keys() else (scene.topic,)), **wish)
-        assert str(no.value.remedy).startswith("restore that document from a copy")
-        assert str(no.value.remedy).endswith("; --skip-lost gives up what only its files hold")
-    if document == MANIFEST:
+        assert f"{scene.first} 0 to {9 if PLAN in documents else 4}" in no.value.message
+        assert str(no.value.remedy).startswith("restore it from a copy")
+        assert "; --skip-lost gives up what only " in str(no.value.remedy)
+    if PLAN not in documents:
         with pytest.raises(RefusedError, match=f"has written cannot be told: {path} cannot be read"):
             scene.export(scene.group, settle="keep")
     (row,) = status(scene.registry, scene.group, scene.lake)
     assert f"and {path} cannot be read" in row.advice
     assert works(scene) == 2
-    path.write_bytes(whole)
+    for path, data in whole.items():
+        path.write_bytes(data)
     scene.export(scene.group, settle="keep")
     is_kept(scene)
 
@@ -54,26 +63,27 @@ def test_its_files_are_not_dropped_unsaid(scene: Scene, document: str, to: str) 
 def test_what_the_logs_have_is_read_again(scene: Scene) -> None:
     """As the plan tells, which is whole."""
     rolled_back(scene, "gone")
-    damaged(scene, MANIFEST)
+    damaged(scene, [MANIFEST])
     scene.told(**EARLIEST)
     assert (len(messages_in(scene.out)), works(scene)) == (20, 0)
 
 
-@pytest.mark.parametrize("document", [PLAN, MANIFEST])
-def test_who_gives_them_up_is_told_so(scene: Scene, document: str) -> None:
+@pytest.mark.parametrize("documents", [[PLAN, MANIFEST], [MANIFEST]])
+def test_who_gives_them_up_is_told_so(scene: Scene, documents: list[str]) -> None:
     rolled_back(scene, "gone")
     retention(scene, 5)
-    path, _ = damaged(scene, document)
+    path = next(iter(damaged(scene, documents)))
     lines, _ = scene.told(skip_lost=True, **EARLIEST)
     (line,) = [line for line in lines if str(path) in line]
     assert line.endswith("what only these files hold is given up")
+    assert f"{scene.first} 0 to " in line
     assert (len(messages_in(scene.out)), works(scene)) == (10, 0)
 
 
 def test_another_group_does_not_pass_them_over(scene: Scene, unique: Callable[[str], str]) -> None:
     """Beside it they could not be published any more."""
     rolled_back(scene, "gone")
-    path, whole = damaged(scene, MANIFEST)
+    ((path, whole),) = damaged(scene, [MANIFEST]).items()
     other = unique("other")
     retention(scene, 5)
     with pytest.raises(RefusedError, match=f"group {scene.group} has files that are not published, and {path}") as no:
@@ -82,3 +92,104 @@ def test_another_group_does_not_pass_them_over(scene: Scene, unique: Callable[[s
     path.write_bytes(whole)
     scene.export(scene.group, settle="keep")
     is_kept(scene)
+
+
+def spoil(path: Path, how: str) -> None:
+    if how == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:100])
+
+
+@pytest.mark.parametrize("how", ["cut", "gone"])
+@pytest.mark.parametrize("point", ["decided", "published 1 of 2", "manifest filed"])
+def test_a_decided_run_needs_no_plan(scene: Scene, how: str, point: str) -> None:
+    """Its manifest tells what is left to be done; forgotten with --skip-lost, its messages were named nowhere."""
+    left_at(scene, point)
+    retention(scene, 5)
+    spoil(next(scene.out.rglob(PLAN)), how)
+    scene.told()
+    assert (len(messages_in(scene.out)), works(scene)) == (20, 0)
+    assert [row.problem for row in verify(scene.lake) if row.problem] == []
+    assert status(scene.registry, scene.group, scene.lake) == []
+
+
+@pytest.mark.parametrize("to", ["planned", "gone"])
+@pytest.mark.parametrize("how", ["cut", "gone"])
+def test_nor_does_one_that_is_decided_late(scene: Scene, to: str, how: str) -> None:
+    rolled_back(scene, to)
+    retention(scene, 5)
+    spoil(next(scene.out.rglob(PLAN)), how)
+    with pytest.raises(RefusedError, match=r"is not decided, and holds what no log has any more .5 messages of "):
+        scene.told(**EARLIEST)
+    scene.export(scene.group, settle="keep")
+    is_kept(scene)
+
+
+@pytest.mark.parametrize("how", ["cut", "gone"])
+def test_without_its_manifest_it_is_forgotten_where_the_logs_have_it(scene: Scene, how: str) -> None:
+    """It was advised to be moved away and adopted, which was refused; --skip-lost was the only way."""
+    left_at(scene, "decided")
+    spoil(next(scene.out.rglob(MANIFEST)), how)
+    for wish in ({"settle": "keep"}, {"settle": "withdraw"}, {}):
+        with pytest.raises(RefusedError, match=f"is not in {scene.out}/.* as it was decided") as no:
+            scene.export(scene.group, **wish)
+        assert no.value.remedy == NOT_AS_DECIDED
+    (row,) = status(scene.registry, scene.group, scene.lake)
+    assert row.advice.endswith(f": {NOT_AS_DECIDED}")
+    scene.export(scene.group, settle="forget")
+    scene.told(**EARLIEST)
+    assert (len(messages_in(scene.out)), works(scene)) == (20, 0)
+
+
+def test_what_is_lost_with_its_manifest_is_named(scene: Scene) -> None:
+    left_at(scene, "decided")
+    retention(scene, 5)
+    spoil(next(scene.out.rglob(MANIFEST)), "cut")
+    said = f"{scene.first} 0 to 4: its log starts at 5; {scene.topic}-1 0 to 4: its log starts at 5"
+    with pytest.raises(RefusedError, match=said) as no:
+        scene.export(scene.group, settle="forget")
+    assert str(no.value.remedy).endswith("; --settle forget --skip-lost gives up what only its files hold")
+    lines: list[str] = []
+    scene.export(scene.group, settle="forget", skip_lost=True, warn=lines.append)
+    assert said in lines[0]
+    with pytest.raises(RefusedError, match="was to begin at 0"):
+        scene.told(**EARLIEST)
+    scene.told(skip_lost=True, **EARLIEST)
+    assert scene.skipped() != []
+    assert [row.problem for row in verify(scene.lake) if row.problem] == []
+
+
+def test_what_it_has_published_without_a_manifest_is_adopted(scene: Scene) -> None:
+    left_at(scene, "published 1 of 2")
+    spoil(next(scene.out.rglob(MANIFEST)), "cut")
+    lines: list[str] = []
+    scene.export(scene.group, settle="forget", warn=lines.append)
+    assert "1 file of it is published" in lines[0]
+    scene.export(scene.group, adopt=True)
+    with pytest.raises(RefusedError, match="--on-disagreement lake goes on where the export ended"):
+        scene.told(**EARLIEST)
+    scene.told(policies=Policies(disagreement="lake"), **EARLIEST)
+    assert (len(messages_in(scene.out)), works(scene)) == (20, 0)
+    assert [row.problem for row in verify(scene.lake) if row.problem] == []
+
+
+def test_a_plan_without_a_manifest_is_forgotten(scene: Scene) -> None:
+    """Nothing of the run counts; what was advised was refused, but for that."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("zkgroup.export.runs.steps.ExportRun.abandon", lambda run, **_: False)  # as SIGKILL does
+        left_at(scene, "files written")
+    path = next(scene.out.rglob(PLAN))
+    spoil(path, "cut")
+    for wish in ({"settle": "keep"}, {"settle": "withdraw"}, {}):
+        with pytest.raises(ZkgroupError, match=f"{path} cannot be read") as no:
+            scene.export(scene.group, **wish)
+        assert str(no.value.remedy).endswith("or end the run with --settle forget")
+    (row,) = status(scene.registry, scene.group, scene.lake)
+    assert f"{path} cannot be read" in row.advice
+    assert "--settle forget" in row.advice
+    lines: list[str] = []
+    scene.export(scene.group, settle="forget", warn=lines.append)
+    assert "where it was to begin may be told nowhere" in lines[0]
+    scene.told(**EARLIEST)
+    assert (len(messages_in(scene.out)), works(scene)) == (20, 0)

@@ -92,7 +92,7 @@ _AT_ENDS = (
     "drops it"
 )
 _DAMAGED = (
-    "it has files that are not published, and {}: restore that document from a copy; where the logs do not have what "
+    "it has files that are not published, and {}: restore it from a copy; where the logs do not have what "
     "they hold any more the next export is refused, and --skip-lost gives it up"
 )
 _PASSED = (
@@ -289,6 +289,8 @@ def _in_the_way(registry: Registry, group: str, pointer: Pointer, lake: Lake | N
         manifest = None if pointer.state == "planned" else lake.named(group, pointer)
         planned = lake.plan(group, pointer.run)
         settled = lake.settled(group, pointer.run)
+    except DamagedDocumentError as damage:
+        return f"{damage.message}: {NOT_AS_DECIDED}"
     except ZkgroupError:
         return ""
     if planned is None:

@@ -31,6 +31,7 @@ import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -39,7 +40,7 @@ from zkgroup.export.lake.coverage import Accounted, accounted_by, merged
 from zkgroup.export.lake.holdings import is_of_times, offsets_of
 from zkgroup.export.lake.layout_of_files import layout_of_files
 from zkgroup.export.model.documents import decode_manifest, decode_plan, decode_settled
-from zkgroup.export.model.encoding import digest
+from zkgroup.export.model.encoding import DamagedDocumentError, digest
 from zkgroup.export.model.intervals import Interval
 from zkgroup.export.model.layout import FileName, Layout, read_name
 from zkgroup.export.model.rundata import Manifest, Pointer, Roll, RunPlan, Settled, TopicCoverage, TopicIdentity
@@ -135,10 +136,26 @@ class Lake:
     # --- documents --------------------------------------------------------------------------------------------------
 
     def plan(self, group: str, run: str) -> tuple[RunPlan, str] | None:
-        """A run's plan and its hash; None where there is none."""
+        """A run's plan and its hash; where it is gone, or cannot be read, as the run's manifest tells it; or None."""
         name = f"{self.folder(group, run)}/{PLAN}"
         data = self.store.read(name)
-        return None if data is None else (decode_plan(f"{self.store.uri}/{name}", data), digest(data))
+        if data is None:
+            return self._plan_of_manifest(group, run)
+        try:
+            return decode_plan(f"{self.store.uri}/{name}", data), digest(data)
+        except DamagedDocumentError:
+            if (told := self._plan_of_manifest(group, run)) is None:
+                raise
+            return told
+
+    def _plan_of_manifest(self, group: str, run: str) -> tuple[RunPlan, str] | None:
+        for name in self.store.names(self.folder(group, run)):
+            if name not in (PLAN, SETTLED):
+                with suppress(DamagedDocumentError):
+                    found = self.manifest(group, run, None if name == MANIFEST else name)
+                    if found is not None and (found[0].group, found[0].run) == (group, run):
+                        return found[0].planned_as, found[0].plan
+        return None
 
     def manifest(self, group: str, run: str, attempt: str | None = None) -> tuple[Manifest, str] | None:
         """A run's manifest and its hash. With ``attempt``: the one of that attempt, decided or not."""
@@ -149,11 +166,19 @@ class Lake:
         return decode_manifest(f"{self.store.uri}/{folder}/{MANIFEST}", data), digest(data)
 
     def named(self, group: str, pointer: Pointer) -> Manifest | None:
-        """The manifest that a pointer names; None where it is not here, or not as it was decided."""
+        """The manifest that a pointer names; None where it is not here, or not as it was decided. Raises
+        ``DamagedDocumentError`` where one is here, and cannot be read."""
+        damage: DamagedDocumentError | None = None
         for attempt in (pointer.attempt, None):
-            found = self.manifest(group, pointer.run, attempt)
+            try:
+                found = self.manifest(group, pointer.run, attempt)
+            except DamagedDocumentError as error:
+                damage = error
+                continue
             if found is not None and found[1] == pointer.manifest:
                 return found[0]
+        if damage is not None:
+            raise damage
         return None
 
     def later(self, group: str, run: str) -> str | None:
@@ -261,6 +286,12 @@ class Lake:
         """The files of a run that are not published, or of one attempt of it."""
         folder = self.folder(group, run) + (f"/{attempt}" if attempt else "")
         return [file.name for file in self.store.walk(folder) if file.name.endswith(".tmp")]
+
+    def filed(self, group: str, run: str) -> list[str]:
+        """The attempts of a run that have filed a manifest, as each does that has written to the end."""
+        folder = self.folder(group, run)
+        names = [name for name in self.store.names(folder) if name not in (PLAN, MANIFEST, SETTLED)]
+        return [name for name in names if MANIFEST in self.store.names(f"{folder}/{name}")]
 
     def remove_attempts(self, group: str, run: str, but: str | None = None) -> None:
         """Remove what attempts have left of a run, ``but`` for this one's."""

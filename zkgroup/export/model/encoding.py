@@ -50,6 +50,7 @@ def unreadable(name: str, why: str) -> DamagedDocumentError:
         )
     ways = {
         "manifest.json": "; or move it away, and export --adopt enters its files anew",
+        "plan.json": "; or end the run with --settle forget",
         "begun.json": "; or move it away, and what was to be exported and is gone by now is told of nowhere",
     }
     anew = ways.get(name.rpartition("/")[2], "")

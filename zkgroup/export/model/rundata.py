@@ -48,6 +48,10 @@ class TopicIdentity:
         return replace(self, before=tuple(sorted({*self.before, *known.before, known.czxid} - {self.czxid})))
 
 
+#: Of an export that is not told otherwise: how large its files are to be, and about how many messages one task reads.
+TARGET_BYTES, RANGE_MESSAGES, COMPRESSION = 512 << 20, 1_000_000, "zstd"
+
+
 @dataclass(frozen=True, slots=True)
 class RunPlan:
     """What a run does, fixed before anything is read. ``max_bytes``: what one partition may take, None: no limit.
@@ -226,6 +230,29 @@ class Manifest:
     def logs(self) -> dict[str, TopicIdentity]:
         """The logs of all topics that it tells of: those of ``parts``, where two are known of one."""
         return {topic: found.identity for topic, found in self.coverage.items()} | dict(self.topics)
+
+    @property
+    def planned_as(self) -> RunPlan:
+        """The plan, as far as the manifest tells it: of the ranges that were planned of what it has written."""
+        logs, plans = self.logs, tuple(part.plan for part in self.parts)
+        return RunPlan(
+            self.run,
+            self.group,
+            self.kind,
+            self.cluster,
+            self.planned,
+            self.isolation,
+            COMPRESSION,
+            TARGET_BYTES,
+            RANGE_MESSAGES,
+            None,
+            skip_deleted=False,
+            record_unexplained=False,
+            topics={topic: logs[topic] for topic in dict.fromkeys(one.partition.topic for one in plans)},
+            partitions=plans,
+            previous=self.previous,
+            layout=self.layout,
+        )
 
 
 @dataclass(frozen=True, slots=True)

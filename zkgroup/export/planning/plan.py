@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from zkgroup.export.lake.ahead import around
 from zkgroup.export.model.intervals import Interval, subtract, union
+from zkgroup.export.model.rundata import RANGE_MESSAGES
 from zkgroup.export.model.words import (
     Begin,
     Disagreement,
@@ -28,7 +29,6 @@ from zkgroup.export.planning.beginnings import Troubles, begin_at
 from zkgroup.protocol.names import TopicPartition
 
 __all__ = [
-    "RANGE_MESSAGES",
     "Begin",
     "Disagreement",
     "ExportPlan",
@@ -48,7 +48,6 @@ __all__ = [
 ]
 
 #: Messages of one range, about: Spark tells of progress when a task ends, and a task is repeated as a whole.
-RANGE_MESSAGES = 1_000_000
 # What opening a range costs, counted in messages: many small ranges share a task.
 _RANGE_COST = 20_000
 # A task that is smaller is not worth another core, and another file for each folder.

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from zkgroup.export.model.destination import Destination
 from zkgroup.export.model.layout import LayoutWish
+from zkgroup.export.model.rundata import COMPRESSION, RANGE_MESSAGES, TARGET_BYTES
 from zkgroup.export.model.words import Begin, Policies
 from zkgroup.export.planning.bounds import COMMITTED, EARLIEST, LATEST, Bound
-from zkgroup.export.planning.plan import RANGE_MESSAGES
 from zkgroup.protocol.filters import TopicFilter
 
 if TYPE_CHECKING:
     from zkgroup.config import ConsumerConfig
 
-DEFAULT_TARGET_BYTES: Final = 512 << 20
+DEFAULT_TARGET_BYTES: Final = TARGET_BYTES
 Settle = Literal["keep", "withdraw", "forget"]
 
 
@@ -54,7 +54,7 @@ class ExportRequest:
     conf: Mapping[str, str] = field(default_factory=dict)
     spark_timeout: float = 120.0
     log: Path | None = None
-    compression: str = "zstd"
+    compression: str = COMPRESSION
     layout: LayoutWish = field(default_factory=LayoutWish)
     target_bytes: int = DEFAULT_TARGET_BYTES
     patience: float = 30.0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
 
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.lake.lake import MANIFEST, Lake
@@ -11,12 +11,17 @@ from zkgroup.export.model.encoding import DamagedDocumentError
 from zkgroup.export.model.rundata import Manifest, Pointer
 from zkgroup.export.model.shell import export_command
 from zkgroup.export.runs.claim import ExportClaim
-from zkgroup.export.runs.last_copies import is_published, is_there, open_partitions, refuse_last_copies
+from zkgroup.export.runs.last_copies import (
+    is_published,
+    is_there,
+    open_partitions,
+    refuse_damaged,
+    refuse_last_copies,
+    told_by_footers,
+)
 from zkgroup.export.runs.surroundings import Surroundings
 from zkgroup.export.runs.under_way import UnderWay
 from zkgroup.words import are, counted, listed
-
-T = TypeVar("T")
 
 _GIVES_UP = "--settle forget --skip-lost"
 
@@ -61,20 +66,35 @@ def _look(
             f"{told} is in {pointer.output}, and not in {lake.store.uri}",
             f"--settle forget with --to {pointer.output} looks at what is there; {_GIVES_UP} does not",
         )
-    planned = _unless_damaged(lambda: lake.plan(group, pointer.run))
+    planned, damage = None, "its plan is gone"
+    try:
+        planned = lake.plan(group, pointer.run)
+    except DamagedDocumentError as error:
+        damage = error.message
     if planned is not None and planned[1] != pointer.plan:  # somebody changed the folder
-        planned = None
-    manifest = None if pointer.manifest is None else _unless_damaged(lambda: lake.named(group, pointer))
+        planned, damage = None, "its plan is another one"
     if pointer.state == "planned":
-        return "", False
+        untold = f"{told} is forgotten, and where it was to begin may be told nowhere: {damage}"
+        return untold if planned is None and names else "", False
+    manifest = None
+    try:
+        manifest = lake.named(group, pointer)
+        if manifest is None and planned is not None:
+            damage = "its manifest is gone"
+    except DamagedDocumentError as error:
+        damage = error.message
     if planned is None or manifest is None:
-        given_up = _refuse_unknown(lake, pointer, group, surroundings, skip_lost=skip_lost)
-        there = (
-            [] if manifest is None else [file for file in manifest.files if lake.store.size(file.name) == file.bytes]
-        )
+        if planned is not None and pointer.state != "committed" and lake.works(group, pointer.run):
+            run = UnderWay(claim, lake, planned[0], pointer, surroundings)
+            given_up = refuse_damaged(
+                run, damage, f"{_GIVES_UP} gives up what only its files hold", skip_lost=skip_lost
+            )
+        else:
+            given_up = _refuse_unknown(lake, pointer, group, damage, surroundings, skip_lost=skip_lost)
         if not names and pointer.state == "decided":
             return f"{told} is forgotten, and {lake.store.uri} has nothing of it", False
-        return _words_on(claim, lake, told, [file.name for file in there]), given_up
+        topics = planned[0].topics if planned is not None else ()
+        return _words_on(claim, lake, told, list(_published(lake, pointer.run, topics))), given_up
     run = UnderWay(claim, lake, planned[0], pointer, surroundings)
     given_up = False
     if pointer.state == "committed":
@@ -105,15 +125,27 @@ def _words_on(claim: ExportClaim, lake: Lake, told: str, published: Sequence[str
     )
 
 
-def _refuse_unknown(lake: Lake, pointer: Pointer, group: str, surroundings: Surroundings, *, skip_lost: bool) -> bool:
+def _published(lake: Lake, run: str, topics: Iterable[str]) -> Iterator[str]:
+    """The published files of these topics that say that they are the run's, for want of a manifest."""
+    from zkgroup.export.lake.footer import UnreadableFileError, read_footer  # pyarrow: most exports do without
+
+    for file in (file for topic in topics for file in lake.published(topic)):
+        with contextlib.suppress(UnreadableFileError):
+            if read_footer(lake.store, file.name).run == run:
+                yield file.name
+
+
+def _refuse_unknown(
+    lake: Lake, pointer: Pointer, group: str, damage: str, surroundings: Surroundings, *, skip_lost: bool
+) -> bool:
     """Raise where the run has files, and nothing tells what they hold; or where it is committed, and has none. Else
     whether such files are given up."""
     folder, told = lake.folder(group, pointer.run), f"run {pointer.run} of group {group}"
     files = lake.works(group, pointer.run)
     if files:
-        what = f"{counted(len(files), 'file')} below {lake.store.uri}/{folder}"
+        what = f"{counted(len(files), 'file')} below {lake.store.uri}/{folder} ({told_by_footers(lake, files)})"
         refusal = RefusedError(
-            f"{told} is not forgotten: there {are(len(files))} {what}, and its plan or its manifest is gone",
+            f"{told} is not forgotten: there {are(len(files))} {what}, and {damage}",
             f"restore these; {_GIVES_UP} gives up what is in no log",
         )
         warning = f"with {told} {what} {are(len(files))} given up, and where it was to begin may be told nowhere"
@@ -154,10 +186,3 @@ def _refuse_committed(run: UnderWay, manifest: Manifest, *, skip_lost: bool) -> 
     )
     warning = f"{run} is forgotten, though its offsets are committed, and {text}"
     _give_up(refusal, warning, run.surroundings, skip_lost=skip_lost)
-
-
-def _unless_damaged(read: Callable[[], T]) -> T | None:
-    try:
-        return read()
-    except DamagedDocumentError:
-        return None

@@ -119,9 +119,9 @@ def refuse_last_copies(
     return True
 
 
-def refuse_damaged(run: UnderWay, damage: ZkgroupError, gives_up: str, *, skip_lost: bool) -> None:
+def refuse_damaged(run: UnderWay, damage: str, gives_up: str, *, skip_lost: bool) -> bool:
     """Raise where a run has files that are not published, what tells of them is damaged, and the logs do not have all
-    that was planned any more, or nobody tells. With ``skip_lost`` this is only said."""
+    that was planned any more, or nobody tells. With ``skip_lost`` this is only said: then True."""
     plan = run.plan
     everywhere = {part.partition for part in plan.partitions}
     try:
@@ -130,13 +130,34 @@ def refuse_damaged(run: UnderWay, damage: ZkgroupError, gives_up: str, *, skip_l
         gone = error.message
     else:
         missing = [(part.partition, _gone(logs[part.partition], (part.start, part.end))) for part in plan.partitions]
-        gone = listed([f"{partition}: {found[0]}" for partition, found in missing if found is not None], "; ", most=3)
+        lost = [(partition, *found) for partition, found in missing if found is not None]
+        gone = listed([f"{partition} {words_on_offsets(which)}: {why}" for partition, why, which in lost], "; ", most=3)
     if not gone:
-        return
-    text = f"{run} has files that are not published, and {damage.message}; the logs may not have all of it ({gone})"
+        return False
+    text = f"{run} has files that are not published, and {damage}; the logs may not have all of it ({gone})"
     if not skip_lost:
-        raise RefusedError(text, f"restore that document from a copy, and the same command goes on; {gives_up}")
+        raise RefusedError(text, f"restore it from a copy, and the same export goes on; {gives_up}")
     run.surroundings.warn(f"{text}: what only these files hold is given up")
+    return True
+
+
+def words_on_offsets(intervals: Iterable[Interval]) -> str:
+    return listed([f"{low} to {high - 1}" for low, high in intervals], most=3)
+
+
+def told_by_footers(lake: Lake, works: Iterable[str]) -> str:
+    """What files that are not published hold, as far as they tell."""
+    from zkgroup.export.lake.footer import UnreadableFileError, read_footer  # pyarrow: most exports do without
+
+    found: list[str] = []
+    for name in works:
+        try:
+            footer = read_footer(lake.store, name)
+        except UnreadableFileError:
+            continue
+        topic = footer.told.get("topic", "")
+        found += [f"{TopicPartition(topic, one.partition)} {one.start} to {one.end - 1}" for one in footer.slices]
+    return listed(found, most=10) or "what nobody can tell"
 
 
 def is_elsewhere(run: UnderWay, manifest: Manifest) -> bool:

@@ -30,9 +30,10 @@ from zkgroup.export.runs.last_copies import (
     later_run,
     refuse_damaged,
     refuse_last_copies,
+    told_by_footers,
     way_back,
 )
-from zkgroup.export.runs.left_runs import had_by, refuse_beside_left
+from zkgroup.export.runs.left_runs import follows, had_by, refuse_beside_left
 from zkgroup.export.runs.neighbours import give_way, refuse_layout
 from zkgroup.export.runs.refusals import ENDED
 from zkgroup.export.runs.under_way import UnderWay
@@ -68,7 +69,7 @@ def refuse_dropping(run: UnderWay, *, skip_lost: bool, adopts: bool = False, had
     try:
         found = _look(run)
     except DamagedDocumentError as damage:
-        refuse_damaged(run, damage, "--skip-lost gives up what only its files hold", skip_lost=skip_lost)
+        refuse_damaged(run, damage.message, "--skip-lost gives up what only its files hold", skip_lost=skip_lost)
         return
     if found is None:
         return
@@ -111,19 +112,23 @@ def _ways_on(run: UnderWay, found: _Found) -> str:
 
 
 def refuse_hidden(lake: Lake, group: str, run: str, warn: Callable[[str], None], *, skip_lost: bool) -> None:
-    """Raise where a run that is not decided has files, and its plan cannot be read. With ``skip_lost`` this is only
-    said."""
+    """Raise where a run that is not decided was written to the end, as far as can be seen, and neither its plan nor its
+    manifest can be read. With ``skip_lost`` this is only said."""
     try:
         lake.plan(group, run)
     except DamagedDocumentError as damage:
-        files = lake.works(group, run)
+        files = [name for attempt in lake.filed(group, run) for name in lake.works(group, run, attempt)]
         if not files:
             return
-        text = f"run {run} of group {group} has {counted(len(files), 'file')} that {are(len(files))} not published"
+        text = (
+            f"run {run} of group {group} has {counted(len(files), 'file')} that {are(len(files))} not published "
+            f"({told_by_footers(lake, files)})"
+        )
         if not skip_lost:
             raise RefusedError(
                 f"{text}, and {damage.message}",
-                "restore that document from a copy; --skip-lost gives up what only its files hold",
+                "restore it from a copy, or the manifest.json beside the files; --skip-lost gives up what only these "
+                "hold",
             ) from None
         warn(f"{text}, and {damage.message}: what only these files hold is given up")
 
@@ -133,9 +138,18 @@ def holds_last_copies(run: UnderWay, plan: RunPlan, pointer: Pointer, *, keeps: 
     nobody tells."""
     other = UnderWay(run.claim, run.lake, plan, pointer, run.surroundings)
     try:
+        if keeps is not None and _follows(other, keeps):
+            return False
         refuse_dropping(other, skip_lost=False, had=had_by(run, keeps, plan))
     except (RefusedError, UnreachableError):
         return True
+    return False
+
+
+def _follows(other: UnderWay, manifest: Manifest) -> bool:
+    with contextlib.suppress(DamagedDocumentError):
+        found = _written(other)
+        return found is not None and follows(found[0], manifest)
     return False
 
 
@@ -167,7 +181,7 @@ def decide_late(
     except DamagedDocumentError as damage:
         raise RefusedError(
             f"what {run} has written cannot be told: {damage.message}",
-            "restore that document from a copy; --settle withdraw gives the run up, where the logs have what was "
+            "restore it from a copy; --settle withdraw gives the run up, where the logs have what was "
             "planned, and with --skip-lost all the same",
         ) from None
     if found is None:

@@ -26,6 +26,7 @@ from zkgroup.export.runs.last_copies import (
 from zkgroup.export.runs.neighbours import left_behind
 from zkgroup.export.runs.surroundings import Surroundings
 from zkgroup.export.runs.under_way import UnderWay
+from zkgroup.protocol.names import TopicPartition
 from zkgroup.servers.registry import Registry
 from zkgroup.words import listed
 
@@ -53,9 +54,9 @@ def refuse_beside_left(run: UnderWay, *, skip_lost: bool, keeps: Manifest | None
         try:
             found = written(run.lake, plan.group, plan.run, hashed)
         except DamagedDocumentError as damage:
-            refuse_damaged(left, damage, _GOES_ON, skip_lost=skip_lost)
+            refuse_damaged(left, damage.message, _GOES_ON, skip_lost=skip_lost)
             continue
-        if found is None:
+        if found is None or (keeps is not None and follows(found[0], keeps)):
             continue
         try:
             _refuse(left, found[0], had_by(run, keeps, plan), skip_lost=skip_lost)
@@ -77,14 +78,27 @@ def _refuse(left: UnderWay, manifest: Manifest, had: Held, *, skip_lost: bool) -
 
 
 def _has_all(one: _Missed, missed: list[_Missed]) -> bool:
-    """Whether nothing of the others is lost where this one is kept."""
+    """Whether nothing of the others is lost where this one is kept first."""
     for other in missed:
-        if other is not one:
+        if other is not one and not follows(other.manifest, one.manifest):
             try:
                 _refuse(other.run, other.manifest, had_by(one.run, one.manifest, other.run.plan), skip_lost=False)
             except RefusedError:
                 return False
     return True
+
+
+def follows(other: Manifest, one: Manifest) -> bool:
+    """Whether of each partition that both have the ``other`` begins where this one ends, as of a group that goes on
+    under another name: it can be kept after it. Pure."""
+    ends: dict[TopicPartition, int] = {}
+    for part in one.parts:
+        ends[part.plan.partition] = max(part.end, ends.get(part.plan.partition, part.end))
+    begins: dict[TopicPartition, int] = {}
+    for part in other.parts:
+        first = min([part.plan.start, *(gap.start for gap in part.plan.skipped)])
+        begins[part.plan.partition] = min(first, begins.get(part.plan.partition, first))
+    return all(begins[partition] == ends[partition] for partition in begins.keys() & ends.keys())
 
 
 def _way_on(one: _Missed, *, alone: bool) -> str:

@@ -17,7 +17,7 @@ from zkgroup.export.lake.book import Book
 from zkgroup.export.lake.lake import MANIFEST, PLAN, Lake
 from zkgroup.export.lake.overlap import refuse_beside
 from zkgroup.export.model.documents import encode_plan
-from zkgroup.export.model.encoding import digest
+from zkgroup.export.model.encoding import DamagedDocumentError, digest
 from zkgroup.export.model.rundata import Manifest, Pointer, RunPlan
 from zkgroup.export.planning.plan import in_no_file
 from zkgroup.export.runs.assembling import Written
@@ -198,11 +198,15 @@ class ExportRun(UnderWay):
 
     def _decided(self) -> Manifest:
         """The manifest that the pointer names."""
-        found = self.lake.named(self.plan.group, self.pointer)
+        why = ""
+        try:
+            found = self.lake.named(self.plan.group, self.pointer)
+        except DamagedDocumentError as damage:
+            found, why = None, f" ({damage.message})"
         if found is not None:
             return found
         raise RefusedError(
-            f"the manifest of run {self.plan.run} is not in {self.lake.store.uri}/{self.folder} as it was decided",
+            f"the manifest of run {self.plan.run} is not in {self.lake.store.uri}/{self.folder} as it was decided{why}",
             NOT_AS_DECIDED,
         )
 
