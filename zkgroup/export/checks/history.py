@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Literal
 
 from zkgroup.errors import MalformedZnodeError, RefusedError, ZkgroupError
+from zkgroup.export.lake.asking import at_once
 from zkgroup.export.lake.holdings import is_taken_back
-from zkgroup.export.lake.lake import MANIFEST, Lake, at_once
-from zkgroup.export.lake.leftovers import written
+from zkgroup.export.lake.lake import MANIFEST, Lake
+from zkgroup.export.lake.leftovers import works, written
 from zkgroup.export.model.accounting import total
 from zkgroup.export.model.documents import decode_pointer
 from zkgroup.export.model.encoding import DamagedDocumentError
@@ -225,7 +226,7 @@ def _left(registry: Registry, lake: Lake, group: str) -> tuple[str, str] | None:
             if plan is not None and found is not None:
                 return run, _advice_on_left(registry, lake, plan[0], found[0])
         except DamagedDocumentError as damage:
-            if lake.works(group, run):
+            if works(lake, group, run):
                 return run, _DAMAGED.format(damage.message)
         except ZkgroupError:
             continue

@@ -17,6 +17,7 @@ from typing import cast
 
 from zkgroup.export.checks.accounts import NO_NUMBERS, NOWHERE, Account, Mend, Problem, VerifyRow, mend_for, rows_of
 from zkgroup.export.lake.ahead import spared
+from zkgroup.export.lake.asking import at_once
 from zkgroup.export.lake.decided import decided_run
 from zkgroup.export.lake.footer import Footer, UnopenedFileError, UnreadableFileError, read_footer
 from zkgroup.export.lake.holdings import (
@@ -29,7 +30,7 @@ from zkgroup.export.lake.holdings import (
     tags_of,
 )
 from zkgroup.export.lake.judging import LOOKS, Look, judge_times, look_at, wrong_with
-from zkgroup.export.lake.lake import Lake, LastRun, Published, at_once, of_log
+from zkgroup.export.lake.lake import Lake, LastRun, Published, of_log
 from zkgroup.export.lake.replacing import follow
 from zkgroup.export.model.documents import decode_log
 from zkgroup.export.model.encoding import DamagedDocumentError

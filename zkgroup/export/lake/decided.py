@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from zkgroup.export.lake.lake import Lake, at_once
+from zkgroup.export.lake.asking import at_once
+from zkgroup.export.lake.lake import Lake
 from zkgroup.export.model.rundata import Manifest
 from zkgroup.protocol.names import TopicPartition
 

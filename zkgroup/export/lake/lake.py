@@ -30,12 +30,12 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, TypeVar
 
+from zkgroup.export.lake.asking import at_once
 from zkgroup.export.lake.coverage import Accounted, accounted_by, merged
 from zkgroup.export.lake.holdings import is_of_times, offsets_of
 from zkgroup.export.lake.layout_of_files import layout_of_files
@@ -52,20 +52,7 @@ WORK = "_zkgroup"
 PLAN, MANIFEST, SETTLED = "plan.json", "manifest.json", "settled.json"
 ADOPTION = "-adopted"
 _RUN = re.compile(rf"([0-9]{{8,}})-[0-9a-f]{{8}}(?:{ADOPTION})?", re.ASCII)
-_READS, _AHEAD = 16, 64  # requests at a time, where many are to be made, and answers
-
-S = TypeVar("S")
 T = TypeVar("T")
-
-
-def at_once(ask: Callable[[S], T], of: Sequence[S]) -> Iterator[Future[T]]:
-    """What is asked of each of many, in their order, some at a time: a store may be far. Its answers are in memory
-    only as far as they are taken."""
-    if not of:
-        return
-    with ThreadPoolExecutor(_READS, thread_name_prefix="zkgroup-lake") as pool:
-        for first in range(0, len(of), _AHEAD):
-            yield from [pool.submit(ask, one) for one in of[first : first + _AHEAD]]
 
 
 class Published(NamedTuple):
@@ -281,23 +268,6 @@ class Lake:
             if unlisted and MANIFEST not in names:  # it may be the run's own folder that cannot be listed
                 names.update(self.store.names(self.folder(group, run)))
         return kept
-
-    def works(self, group: str, run: str, attempt: str = "") -> list[str]:
-        """The files of a run that are not published, or of one attempt of it."""
-        folder = self.folder(group, run) + (f"/{attempt}" if attempt else "")
-        return [file.name for file in self.store.walk(folder) if file.name.endswith(".tmp")]
-
-    def filed(self, group: str, run: str) -> list[str]:
-        """The attempts of a run that have filed a manifest, as each does that has written to the end."""
-        folder = self.folder(group, run)
-        names = [name for name in self.store.names(folder) if name not in (PLAN, MANIFEST, SETTLED)]
-        return [name for name in names if MANIFEST in self.store.names(f"{folder}/{name}")]
-
-    def remove_attempts(self, group: str, run: str, but: str | None = None) -> None:
-        """Remove what attempts have left of a run, ``but`` for this one's."""
-        for name in self.store.names(self.folder(group, run)):
-            if name not in (PLAN, MANIFEST, SETTLED, but):
-                self.store.remove(f"{self.folder(group, run)}/{name}")
 
     # --- files ------------------------------------------------------------------------------------------------------
 

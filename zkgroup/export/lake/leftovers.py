@@ -26,6 +26,26 @@ def undecided(lake: Lake, own: str) -> Iterator[tuple[RunPlan, str]]:
                     yield found
 
 
+def works(lake: Lake, group: str, run: str, attempt: str = "") -> list[str]:
+    """The files of a run that are not published, or of one attempt of it."""
+    folder = lake.folder(group, run) + (f"/{attempt}" if attempt else "")
+    return [file.name for file in lake.store.walk(folder) if file.name.endswith(".tmp")]
+
+
+def filed(lake: Lake, group: str, run: str) -> list[str]:
+    """The attempts of a run that have filed a manifest, as each does that has written to the end."""
+    folder = lake.folder(group, run)
+    names = [name for name in lake.store.names(folder) if name not in (PLAN, MANIFEST, SETTLED)]
+    return [name for name in names if MANIFEST in lake.store.names(f"{folder}/{name}")]
+
+
+def remove_attempts(lake: Lake, group: str, run: str, but: str | None = None) -> None:
+    """Remove what attempts have left of a run, ``but`` for this one's."""
+    for name in lake.store.names(lake.folder(group, run)):
+        if name not in (PLAN, MANIFEST, SETTLED, but):
+            lake.store.remove(f"{lake.folder(group, run)}/{name}")
+
+
 def has_garbage(lake: Lake, group: str) -> bool:
     """Whether the newest run left something behind; older ones were tidied up by whoever came after them."""
     newest = lake.runs(group)[-1:]
@@ -68,7 +88,7 @@ def written(lake: Lake, group: str, run: str, plan: str) -> tuple[Manifest, str]
         try:
             one = lake.manifest(group, run, attempt)
         except DamagedDocumentError as error:
-            if lake.works(group, run, attempt):
+            if works(lake, group, run, attempt):
                 damage = error
             continue
         if one is not None and one[0].plan == plan:

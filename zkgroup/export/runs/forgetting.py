@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.lake.lake import MANIFEST, Lake
+from zkgroup.export.lake.leftovers import remove_attempts, works
 from zkgroup.export.model.encoding import DamagedDocumentError
 from zkgroup.export.model.rundata import Manifest, Pointer
 from zkgroup.export.model.shell import export_command
@@ -49,7 +50,7 @@ def forget(claim: ExportClaim, lake: Lake, pointer: Pointer, surroundings: Surro
     if not claim.drop(pointer):
         return
     if given_up:  # nobody is asked again
-        lake.remove_attempts(claim.group, pointer.run)
+        remove_attempts(lake, claim.group, pointer.run)
     if stays:
         surroundings.warn(stays)
 
@@ -84,7 +85,7 @@ def _look(
     except DamagedDocumentError as error:
         damage = error.message
     if planned is None or manifest is None:
-        if planned is not None and pointer.state != "committed" and lake.works(group, pointer.run):
+        if planned is not None and pointer.state != "committed" and works(lake, group, pointer.run):
             run = UnderWay(claim, lake, planned[0], pointer, surroundings)
             given_up = refuse_damaged(
                 run, damage, f"{_GIVES_UP} gives up what only its files hold", skip_lost=skip_lost
@@ -141,7 +142,7 @@ def _refuse_unknown(
     """Raise where the run has files, and nothing tells what they hold; or where it is committed, and has none. Else
     whether such files are given up."""
     folder, told = lake.folder(group, pointer.run), f"run {pointer.run} of group {group}"
-    files = lake.works(group, pointer.run)
+    files = works(lake, group, pointer.run)
     if files:
         what = f"{counted(len(files), 'file')} below {lake.store.uri}/{folder} ({told_by_footers(lake, files)})"
         refusal = RefusedError(

@@ -142,6 +142,7 @@ def refuse_damaged(run: UnderWay, damage: str, gives_up: str, *, skip_lost: bool
 
 
 def words_on_offsets(intervals: Iterable[Interval]) -> str:
+    """The first and the last of each, as they are told. Pure."""
     return listed([f"{low} to {high - 1}" for low, high in intervals], most=3)
 
 

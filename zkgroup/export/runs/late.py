@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from zkgroup.errors import RefusedError, UnreachableError
 from zkgroup.export.lake.lake import MANIFEST, Lake
-from zkgroup.export.lake.leftovers import written
+from zkgroup.export.lake.leftovers import filed, works, written
 from zkgroup.export.lake.overlap import refuse_returned
 from zkgroup.export.model.encoding import DamagedDocumentError
 from zkgroup.export.model.rundata import Manifest, ManifestPart, Pointer, RunPlan
@@ -117,7 +117,7 @@ def refuse_hidden(lake: Lake, group: str, run: str, warn: Callable[[str], None],
     try:
         lake.plan(group, run)
     except DamagedDocumentError as damage:
-        files = [name for attempt in lake.filed(group, run) for name in lake.works(group, run, attempt)]
+        files = [name for attempt in filed(lake, group, run) for name in works(lake, group, run, attempt)]
         if not files:
             return
         text = (

@@ -7,6 +7,7 @@ from typing import Self
 
 from zkgroup.errors import RefusedError
 from zkgroup.export.lake.lake import Lake
+from zkgroup.export.lake.leftovers import remove_attempts
 from zkgroup.export.model.rundata import Pointer, RunPlan
 from zkgroup.export.planning.group import ExportGroup
 from zkgroup.export.runs.claim import ExportClaim
@@ -88,5 +89,5 @@ class UnderWay:
             claim.refuse_if_moved([part for part in plan.partitions if part.moves])
 
     def remove_attempts(self, but: str | None = None) -> None:
-        """See ``Lake.remove_attempts``."""
-        self.lake.remove_attempts(self.plan.group, self.plan.run, but)
+        """See ``leftovers``."""
+        remove_attempts(self.lake, self.plan.group, self.plan.run, but)
