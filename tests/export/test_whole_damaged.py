@@ -43,9 +43,9 @@ def test_its_files_are_not_dropped_unsaid(scene: Scene, documents: list[str], to
     if PLAN not in documents:
         wishes += [{"settle": "withdraw"}]
     for wish in wishes:
-        with pytest.raises(RefusedError, match=f"not published.*, and {path} cannot be read: it is no JSON") as no:
+        with pytest.raises(RefusedError, match=f"not published, and {path} cannot be read: it is no JSON") as no:
             scene.export(scene.group, *(() if {"settle", "adopt"} & wish.keys() else (scene.topic,)), **wish)
-        assert f"{scene.first} 0 to {9 if PLAN in documents else 4}" in no.value.message
+        assert f"{scene.first} 0 to 4: its log starts at 5" in no.value.message
         assert str(no.value.remedy).startswith("restore it from a copy")
         assert "; --skip-lost gives up what only " in str(no.value.remedy)
     if PLAN not in documents:
@@ -193,3 +193,32 @@ def test_a_plan_without_a_manifest_is_forgotten(scene: Scene) -> None:
     assert "where it was to begin may be told nowhere" in lines[0]
     scene.told(**EARLIEST)
     assert (len(messages_in(scene.out)), works(scene)) == (20, 0)
+
+
+def test_a_plan_that_is_gone_beside_a_manifest_that_cannot_be_read(scene: Scene) -> None:
+    """Its files went, with exit 0."""
+    rolled_back(scene, "gone")
+    retention(scene, 5)
+    spoil(next(scene.out.rglob(PLAN)), "gone")
+    spoil(next(scene.out.rglob(MANIFEST)), "cut")
+    with pytest.raises(RefusedError, match=f"its plan is gone, .*{scene.first} 0 to 4: its log starts at 5"):
+        scene.told(**EARLIEST)
+    assert works(scene) == 2
+
+
+def test_what_is_wrong_with_an_earlier_run_says_nothing_of_this_one(scene: Scene) -> None:
+    """With --skip-lost its files were given up, though its own documents are whole."""
+    scene.told(**EARLIEST)
+    scene.fill(scene.topic, 10, 2)
+    earlier = next(scene.out.rglob(MANIFEST))
+    whole = earlier.read_bytes()
+    rolled_back(scene, "gone")
+    retention(scene, 12)
+    spoil(earlier, "cut")
+    for wish in ({"settle": "keep"}, {"settle": "withdraw"}, {"skip_lost": True, **EARLIEST}):
+        with pytest.raises(ZkgroupError, match=f"^{earlier} cannot be read"):
+            scene.export(scene.group, *(() if "settle" in wish else (scene.topic,)), **wish)
+    assert works(scene) == 2
+    earlier.write_bytes(whole)
+    scene.export(scene.group, settle="keep")
+    is_kept(scene, 30)

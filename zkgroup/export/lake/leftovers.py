@@ -12,6 +12,10 @@ from zkgroup.export.model.encoding import DamagedDocumentError
 from zkgroup.export.model.rundata import Manifest, RunPlan
 
 
+class HiddenRunError(DamagedDocumentError):
+    """The manifest of a run that is not decided, and has files that are not published, cannot be read."""
+
+
 def undecided(lake: Lake, own: str) -> Iterator[tuple[RunPlan, str]]:
     """Plans of other groups than ``own`` that no manifest is beside, with their hashes: of runs that are under way, or
     were killed. The documents do not tell which."""
@@ -76,20 +80,20 @@ def killed(
 
 def written(lake: Lake, group: str, run: str, plan: str) -> tuple[Manifest, str] | None:
     """Of a run that was not decided the manifest that an attempt has filed, and its hash; of several the latest. None
-    where no attempt has, or no file of it is there; raises ``DamagedDocumentError`` where one cannot be read, and has
+    where no attempt has, or no file of it is there; raises ``HiddenRunError`` where one cannot be read, and has
     files that are not published. ``plan``: the hash of the run's."""
     store, folder = lake.store, lake.folder(group, run)
     names = set(store.names(folder))
     if MANIFEST in names:  # it counts already, and all of its files are published
         return None
     found: list[tuple[Manifest, str]] = []
-    damage: DamagedDocumentError | None = None
+    hidden: HiddenRunError | None = None
     for attempt in names - {PLAN, SETTLED}:
         try:
             one = lake.manifest(group, run, attempt)
         except DamagedDocumentError as error:
             if works(lake, group, run, attempt):
-                damage = error
+                hidden = HiddenRunError(error.message, error.remedy)
             continue
         if one is not None and one[0].plan == plan:
             found.append(one)
@@ -98,8 +102,8 @@ def written(lake: Lake, group: str, run: str, plan: str) -> tuple[Manifest, str]
         for file in manifest.files:
             if store.size(f"{folder}/{file.work}") is not None or store.size(file.name) == file.bytes:
                 return manifest, hashed
-    if damage is not None:
-        raise damage
+    if hidden is not None:
+        raise hidden
     return None
 
 

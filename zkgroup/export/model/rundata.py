@@ -234,25 +234,39 @@ class Manifest:
     @property
     def planned_as(self) -> RunPlan:
         """The plan, as far as the manifest tells it: of the ranges that were planned of what it has written."""
-        logs, plans = self.logs, tuple(part.plan for part in self.parts)
-        return RunPlan(
-            self.run,
-            self.group,
-            self.kind,
-            self.cluster,
-            self.planned,
-            self.isolation,
-            COMPRESSION,
-            TARGET_BYTES,
-            RANGE_MESSAGES,
-            None,
-            skip_deleted=False,
-            record_unexplained=False,
-            topics={topic: logs[topic] for topic in dict.fromkeys(one.partition.topic for one in plans)},
-            partitions=plans,
+        logs, plans = self.logs, [part.plan for part in self.parts]
+        topics = {topic: logs[topic] for topic in dict.fromkeys(one.partition.topic for one in plans)}
+        told = plan_of(self.run, self.group, self.cluster, topics, plans)
+        return replace(
+            told,
+            kind=self.kind,
+            planned=self.planned,
+            isolation=self.isolation,
             previous=self.previous,
             layout=self.layout,
         )
+
+
+def plan_of(
+    run: str, group: str, cluster: str, topics: Mapping[str, TopicIdentity], parts: Iterable[PartitionPlan]
+) -> RunPlan:
+    """A plan of these, where it is not known any more what else it said."""
+    return RunPlan(
+        run,
+        group,
+        "export",
+        cluster,
+        0,
+        "read_committed",
+        COMPRESSION,
+        TARGET_BYTES,
+        RANGE_MESSAGES,
+        None,
+        skip_deleted=False,
+        record_unexplained=False,
+        topics=topics,
+        partitions=tuple(parts),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from zkgroup.export.runs.last_copies import (
     open_partitions,
     refuse_damaged,
     refuse_last_copies,
+    refuse_untold,
     told_by_footers,
 )
 from zkgroup.export.runs.surroundings import Surroundings
@@ -25,6 +26,7 @@ from zkgroup.export.runs.under_way import UnderWay
 from zkgroup.words import are, counted, listed
 
 _GIVES_UP = "--settle forget --skip-lost"
+_GIVES_UP_FILES = f"{_GIVES_UP} gives up what only its files hold"
 
 
 def forget(claim: ExportClaim, lake: Lake, pointer: Pointer, surroundings: Surroundings, *, skip_lost: bool) -> None:
@@ -75,8 +77,10 @@ def _look(
     if planned is not None and planned[1] != pointer.plan:  # somebody changed the folder
         planned, damage = None, "its plan is another one"
     if pointer.state == "planned":
-        untold = f"{told} is forgotten, and where it was to begin may be told nowhere: {damage}"
-        return untold if planned is None and names else "", False
+        if planned is not None or not names:
+            return "", False
+        given_up = refuse_untold(claim, lake, pointer.run, surroundings, damage, _GIVES_UP_FILES, skip_lost=skip_lost)
+        return f"{told} is forgotten, and where it was to begin may be told nowhere: {damage}", given_up
     manifest = None
     try:
         manifest = lake.named(group, pointer)
@@ -85,16 +89,21 @@ def _look(
     except DamagedDocumentError as error:
         damage = error.message
     if planned is None or manifest is None:
-        if planned is not None and pointer.state != "committed" and works(lake, group, pointer.run):
-            run = UnderWay(claim, lake, planned[0], pointer, surroundings)
-            given_up = refuse_damaged(
-                run, damage, f"{_GIVES_UP} gives up what only its files hold", skip_lost=skip_lost
+        if pointer.state == "committed":
+            _refuse_committed_unknown(lake, pointer, group, damage, surroundings, skip_lost=skip_lost)
+            given_up = bool(works(lake, group, pointer.run))
+        elif planned is None:
+            given_up = refuse_untold(
+                claim, lake, pointer.run, surroundings, damage, _GIVES_UP_FILES, skip_lost=skip_lost
             )
         else:
-            given_up = _refuse_unknown(lake, pointer, group, damage, surroundings, skip_lost=skip_lost)
+            run = UnderWay(claim, lake, planned[0], pointer, surroundings)
+            given_up = bool(works(lake, group, pointer.run)) and refuse_damaged(
+                run, damage, _GIVES_UP_FILES, skip_lost=skip_lost
+            )
         if not names and pointer.state == "decided":
             return f"{told} is forgotten, and {lake.store.uri} has nothing of it", False
-        topics = planned[0].topics if planned is not None else ()
+        topics = (told_by_footers(lake, group, pointer.run)[0] if planned is None else planned[0]).topics
         return _words_on(claim, lake, told, list(_published(lake, pointer.run, topics))), given_up
     run = UnderWay(claim, lake, planned[0], pointer, surroundings)
     given_up = False
@@ -136,31 +145,24 @@ def _published(lake: Lake, run: str, topics: Iterable[str]) -> Iterator[str]:
                 yield file.name
 
 
-def _refuse_unknown(
+def _refuse_committed_unknown(
     lake: Lake, pointer: Pointer, group: str, damage: str, surroundings: Surroundings, *, skip_lost: bool
-) -> bool:
-    """Raise where the run has files, and nothing tells what they hold; or where it is committed, and has none. Else
-    whether such files are given up."""
-    folder, told = lake.folder(group, pointer.run), f"run {pointer.run} of group {group}"
-    files = works(lake, group, pointer.run)
-    if files:
-        what = f"{counted(len(files), 'file')} below {lake.store.uri}/{folder} ({told_by_footers(lake, files)})"
-        refusal = RefusedError(
-            f"{told} is not forgotten: there {are(len(files))} {what}, and {damage}",
-            f"restore these; {_GIVES_UP} gives up what is in no log",
+) -> None:
+    """Raise of a run that is committed, where nothing tells what it has written: nobody exports that again."""
+    text = f"the offsets of run {pointer.run} of group {group} are committed, and "
+    if files := works(lake, group, pointer.run):
+        parts = told_by_footers(lake, group, pointer.run)[0].partitions
+        held = listed([f"{one.partition} {one.start} to {one.end - 1}" for one in parts], most=10)
+        text += (
+            f"{counted(len(files), 'file')} below {lake.store.uri}/{lake.folder(group, pointer.run)} "
+            f"{are(len(files))} not known to be published ({held or 'nobody can tell what they hold'}), and {damage}"
         )
-        warning = f"with {told} {what} {are(len(files))} given up, and where it was to begin may be told nowhere"
-    elif pointer.state == "committed":
-        text = f"the offsets of {told} are committed, and its files are not known to be in {lake.store.uri}"
-        refusal = RefusedError(
-            f"{text}: its messages may be in none",
-            f"bring its folder back; {_GIVES_UP} gives it up, and --backfill exports what the logs still have",
-        )
-        warning = f"{text}: these messages are given up"
     else:
-        return False
-    _give_up(refusal, warning, surroundings, skip_lost=skip_lost)
-    return bool(files)
+        text += f"its files are not known to be in {lake.store.uri}: its messages may be in none"
+    refusal = RefusedError(
+        text, f"bring its folder back; {_GIVES_UP} gives it up, and --backfill exports what the logs still have"
+    )
+    _give_up(refusal, f"{text}: these messages are given up", surroundings, skip_lost=skip_lost)
 
 
 def _give_up(refusal: RefusedError, warning: str, surroundings: Surroundings, *, skip_lost: bool) -> None:

@@ -9,10 +9,15 @@ from typing import Final, Literal, NamedTuple
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.export.lake.book import Book
 from zkgroup.export.lake.lake import Lake
+from zkgroup.export.lake.leftovers import filed, works
 from zkgroup.export.lake.overlap import first_time, refuse_beside
+from zkgroup.export.model.documents import decode_log
 from zkgroup.export.model.intervals import Interval, common, difference, subtract
-from zkgroup.export.model.rundata import Manifest, ManifestFile, RunPlan
+from zkgroup.export.model.rundata import Manifest, ManifestFile, RunPlan, TopicIdentity, plan_of
+from zkgroup.export.model.words import PartitionPlan
 from zkgroup.export.planning.group import ExportGroup
+from zkgroup.export.runs.claim import ExportClaim
+from zkgroup.export.runs.surroundings import Surroundings
 from zkgroup.export.runs.under_way import UnderWay
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.servers.logs import LogRange, log_offsets
@@ -119,9 +124,10 @@ def refuse_last_copies(
     return True
 
 
-def refuse_damaged(run: UnderWay, damage: str, gives_up: str, *, skip_lost: bool) -> bool:
+def refuse_damaged(run: UnderWay, damage: str, gives_up: str, *, must_tell: bool = False, skip_lost: bool) -> bool:
     """Raise where a run has files that are not published, what tells of them is damaged, and the logs do not have all
-    that was planned any more, or nobody tells. With ``skip_lost`` this is only said: then True."""
+    that was planned any more, or nobody tells. With ``skip_lost`` this is only said: then True. ``must_tell``: there is
+    more than the plan says."""
     plan = run.plan
     everywhere = {part.partition for part in plan.partitions}
     try:
@@ -132,9 +138,11 @@ def refuse_damaged(run: UnderWay, damage: str, gives_up: str, *, skip_lost: bool
         missing = [(part.partition, _gone(logs[part.partition], (part.start, part.end))) for part in plan.partitions]
         lost = [(partition, *found) for partition, found in missing if found is not None]
         gone = listed([f"{partition} {words_on_offsets(which)}: {why}" for partition, why, which in lost], "; ", most=3)
-    if not gone:
+    if not gone and not must_tell:
         return False
-    text = f"{run} has files that are not published, and {damage}; the logs may not have all of it ({gone})"
+    text = f"{run} has files that are not published, and {damage}"
+    if gone:
+        text += f"; the logs may not have all of it ({gone})"
     if not skip_lost:
         raise RefusedError(text, f"restore it from a copy, and the same export goes on; {gives_up}")
     run.surroundings.warn(f"{text}: what only these files hold is given up")
@@ -146,19 +154,44 @@ def words_on_offsets(intervals: Iterable[Interval]) -> str:
     return listed([f"{low} to {high - 1}" for low, high in intervals], most=3)
 
 
-def told_by_footers(lake: Lake, works: Iterable[str]) -> str:
-    """What files that are not published hold, as far as they tell."""
+def refuse_untold(
+    claim: ExportClaim, lake: Lake, run: str, surroundings: Surroundings, damage: str, gives_up: str, *, skip_lost: bool
+) -> bool:
+    """As ``refuse_damaged``, of a run of which neither a plan nor a manifest can be read: by what the footers of its
+    files tell. Where a manifest was filed all of them have some."""
+    told, silent = told_by_footers(lake, claim.group, run)
+    if not told.partitions and not silent:
+        return False
+    whole = bool(filed(lake, claim.group, run))
+    if silent and whole:
+        damage += f", nor what {listed(silent, most=3)} {'holds' if len(silent) == 1 else 'hold'}"
+    left = UnderWay.killed(claim, lake, told, "", surroundings)
+    return refuse_damaged(left, damage, gives_up, must_tell=bool(silent) and whole, skip_lost=skip_lost)
+
+
+def told_by_footers(lake: Lake, group: str, run: str) -> tuple[RunPlan, list[str]]:
+    """A plan of what a run's unpublished files hold; and those of which nobody can tell."""
     from zkgroup.export.lake.footer import UnreadableFileError, read_footer  # pyarrow: most exports do without
 
-    found: list[str] = []
-    for name in works:
+    topics: dict[str, TopicIdentity] = {}
+    parts: list[PartitionPlan] = []
+    silent: list[str] = []
+    cluster = ""
+    for name in works(lake, group, run):
         try:
             footer = read_footer(lake.store, name)
         except UnreadableFileError:
+            silent.append(name)
             continue
-        topic = footer.told.get("topic", "")
-        found += [f"{TopicPartition(topic, one.partition)} {one.start} to {one.end - 1}" for one in footer.slices]
-    return listed(found, most=10) or "what nobody can tell"
+        topic, log = footer.told.get("topic", ""), decode_log(footer.told.get("log", ""))
+        if log is None:
+            silent.append(name)
+            continue
+        cluster, topics[topic] = log
+        for one in footer.slices:
+            parts.append(PartitionPlan(TopicPartition(topic, one.partition), None, None, one.start, one.end))
+    parts.sort(key=lambda one: (one.partition, one.start))
+    return plan_of(run, group, cluster, topics, parts), silent
 
 
 def is_elsewhere(run: UnderWay, manifest: Manifest) -> bool:

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from zkgroup.errors import RefusedError, UnreachableError
 from zkgroup.export.lake.lake import MANIFEST, Lake
-from zkgroup.export.lake.leftovers import filed, works, written
+from zkgroup.export.lake.leftovers import HiddenRunError, filed, written
 from zkgroup.export.lake.overlap import refuse_returned
 from zkgroup.export.model.encoding import DamagedDocumentError
 from zkgroup.export.model.rundata import Manifest, ManifestPart, Pointer, RunPlan
@@ -30,16 +30,17 @@ from zkgroup.export.runs.last_copies import (
     later_run,
     refuse_damaged,
     refuse_last_copies,
-    told_by_footers,
+    refuse_untold,
     way_back,
 )
 from zkgroup.export.runs.left_runs import follows, had_by, refuse_beside_left
 from zkgroup.export.runs.neighbours import give_way, refuse_layout
 from zkgroup.export.runs.refusals import ENDED
+from zkgroup.export.runs.surroundings import Surroundings
 from zkgroup.export.runs.under_way import UnderWay
 from zkgroup.export.stores.taken import taken_name
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.words import are, counted, listed
+from zkgroup.words import counted, listed
 
 
 class _Found(NamedTuple):
@@ -68,7 +69,7 @@ def refuse_dropping(run: UnderWay, *, skip_lost: bool, adopts: bool = False, had
     published is entered now."""
     try:
         found = _look(run)
-    except DamagedDocumentError as damage:
+    except HiddenRunError as damage:
         refuse_damaged(run, damage.message, "--skip-lost gives up what only its files hold", skip_lost=skip_lost)
         return
     if found is None:
@@ -111,26 +112,17 @@ def _ways_on(run: UnderWay, found: _Found) -> str:
     return f"{ways}; {adopt} enters what is published, or move it away" if is_gone else ways
 
 
-def refuse_hidden(lake: Lake, group: str, run: str, warn: Callable[[str], None], *, skip_lost: bool) -> None:
-    """Raise where a run that is not decided was written to the end, as far as can be seen, and neither its plan nor its
-    manifest can be read. With ``skip_lost`` this is only said."""
+def refuse_hidden(claim: ExportClaim, lake: Lake, run: str, surroundings: Surroundings, *, skip_lost: bool) -> None:
+    """Raise where of a run that is not decided neither its plan nor its manifest can be read, and the logs do not have
+    what its files tell. With ``skip_lost`` this is only said."""
+    damage = "its plan is gone, and its manifest cannot be read"
     try:
-        lake.plan(group, run)
-    except DamagedDocumentError as damage:
-        files = [name for attempt in filed(lake, group, run) for name in works(lake, group, run, attempt)]
-        if not files:
-            return
-        text = (
-            f"run {run} of group {group} has {counted(len(files), 'file')} that {are(len(files))} not published "
-            f"({told_by_footers(lake, files)})"
-        )
-        if not skip_lost:
-            raise RefusedError(
-                f"{text}, and {damage.message}",
-                "restore it from a copy, or the manifest.json beside the files; --skip-lost gives up what only these "
-                "hold",
-            ) from None
-        warn(f"{text}, and {damage.message}: what only these files hold is given up")
+        if lake.plan(claim.group, run) is None and not filed(lake, claim.group, run):
+            return  # nothing was written to the end
+    except DamagedDocumentError as error:
+        damage = error.message
+    gives_up = "--skip-lost gives up what only its files hold"
+    refuse_untold(claim, lake, run, surroundings, damage, gives_up, skip_lost=skip_lost)
 
 
 def holds_last_copies(run: UnderWay, plan: RunPlan, pointer: Pointer, *, keeps: Manifest | None = None) -> bool:
@@ -147,7 +139,7 @@ def holds_last_copies(run: UnderWay, plan: RunPlan, pointer: Pointer, *, keeps: 
 
 
 def _follows(other: UnderWay, manifest: Manifest) -> bool:
-    with contextlib.suppress(DamagedDocumentError):
+    with contextlib.suppress(HiddenRunError):
         found = _written(other)
         return found is not None and follows(found[0], manifest)
     return False
@@ -157,13 +149,13 @@ def is_written(run: UnderWay) -> bool:
     """Whether a run that is not decided can be, or nobody tells."""
     try:
         return _written(run) is not None
-    except DamagedDocumentError:
+    except HiddenRunError:
         return True
 
 
 def was_decided(run: UnderWay) -> bool:
     """Whether a run that is not decided is known to have published files."""
-    with contextlib.suppress(DamagedDocumentError):
+    with contextlib.suppress(HiddenRunError):
         found = _look(run)
         return found is not None and found.published > 0
     return False
@@ -178,7 +170,7 @@ def decide_late(
     changed."""
     try:
         found = _look(run)
-    except DamagedDocumentError as damage:
+    except HiddenRunError as damage:
         raise RefusedError(
             f"what {run} has written cannot be told: {damage.message}",
             "restore it from a copy; --settle withdraw gives the run up, where the logs have what was "

@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.lake.lake import Lake
-from zkgroup.export.lake.leftovers import undecided, written
-from zkgroup.export.model.encoding import DamagedDocumentError
+from zkgroup.export.lake.leftovers import HiddenRunError, undecided, written
 from zkgroup.export.model.rundata import Manifest, RunPlan
 from zkgroup.export.model.shell import export_command
 from zkgroup.export.runs.claim import ExportClaim
@@ -53,7 +52,7 @@ def refuse_beside_left(run: UnderWay, *, skip_lost: bool, keeps: Manifest | None
         left = UnderWay.killed(run.claim, run.lake, plan, hashed, run.surroundings)
         try:
             found = written(run.lake, plan.group, plan.run, hashed)
-        except DamagedDocumentError as damage:
+        except HiddenRunError as damage:
             refuse_damaged(left, damage.message, _GOES_ON, skip_lost=skip_lost)
             continue
         if found is None or (keeps is not None and follows(found[0], keeps)):

@@ -280,7 +280,7 @@ class _Export:
     ) -> None:
         request = self._request
         if found is None:
-            refuse_hidden(self._lake, request.group, run, self._warn, skip_lost=request.skip_lost)
+            refuse_hidden(claim, self._lake, run, self._with, skip_lost=request.skip_lost)
         else:
             refuse_dropping(self._killed(claim, *found), skip_lost=request.skip_lost, adopts=adopts)
 
