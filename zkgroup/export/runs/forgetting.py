@@ -9,7 +9,7 @@ from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.lake.lake import MANIFEST, Lake
 from zkgroup.export.lake.leftovers import remove_attempts, works
 from zkgroup.export.model.encoding import DamagedDocumentError
-from zkgroup.export.model.rundata import Manifest, Pointer
+from zkgroup.export.model.rundata import Manifest, Pointer, RunPlan
 from zkgroup.export.model.shell import export_command
 from zkgroup.export.runs.claim import ExportClaim
 from zkgroup.export.runs.last_copies import (
@@ -89,18 +89,7 @@ def _look(
     except DamagedDocumentError as error:
         damage = error.message
     if planned is None or manifest is None:
-        if pointer.state == "committed":
-            _refuse_committed_unknown(lake, pointer, group, damage, surroundings, skip_lost=skip_lost)
-            given_up = bool(works(lake, group, pointer.run))
-        elif planned is None:
-            given_up = refuse_untold(
-                claim, lake, pointer.run, surroundings, damage, _GIVES_UP_FILES, skip_lost=skip_lost
-            )
-        else:
-            run = UnderWay(claim, lake, planned[0], pointer, surroundings)
-            given_up = bool(works(lake, group, pointer.run)) and refuse_damaged(
-                run, damage, _GIVES_UP_FILES, skip_lost=skip_lost
-            )
+        given_up = _refuse_untold(claim, lake, pointer, planned, damage, surroundings, skip_lost=skip_lost)
         if not names and pointer.state == "decided":
             return f"{told} is forgotten, and {lake.store.uri} has nothing of it", False
         topics = (told_by_footers(lake, group, pointer.run)[0] if planned is None else planned[0]).topics
@@ -143,6 +132,21 @@ def _published(lake: Lake, run: str, topics: Iterable[str]) -> Iterator[str]:
         with contextlib.suppress(UnreadableFileError):
             if read_footer(lake.store, file.name).run == run:
                 yield file.name
+
+
+def _refuse_untold(
+    claim: ExportClaim, lake: Lake, pointer: Pointer, planned: tuple[RunPlan, str] | None, damage: str,
+    surroundings: Surroundings, *, skip_lost: bool,
+) -> bool:  # fmt: skip
+    """Of a run without its manifest, or its plan: raise where that loses something. Whether files are given up."""
+    files = works(lake, claim.group, pointer.run)
+    if pointer.state == "committed":
+        _refuse_committed_unknown(lake, pointer, claim.group, damage, surroundings, skip_lost=skip_lost)
+        return bool(files)
+    if planned is None:
+        return refuse_untold(claim, lake, pointer.run, surroundings, damage, _GIVES_UP_FILES, skip_lost=skip_lost)
+    run = UnderWay(claim, lake, planned[0], pointer, surroundings)
+    return bool(files) and refuse_damaged(run, damage, _GIVES_UP_FILES, skip_lost=skip_lost)
 
 
 def _refuse_committed_unknown(
