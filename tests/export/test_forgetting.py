@@ -199,14 +199,16 @@ def test_what_stays_among_the_exports_is_told_of_as_what_it_means(scene: Scene, 
     assert len(messages_in(scene.out)) == 20
 
 
-def test_a_plan_that_is_another_one_tells_nothing(scene: Scene) -> None:
-    """Somebody has put another one in its place."""
+def test_a_plan_that_is_another_one_is_not_believed(scene: Scene) -> None:
+    """Somebody has put another one in its place: the manifest tells."""
     left_at(scene, "decided")
     (path,) = scene.out.rglob("plan.json")
     path.write_bytes(path.read_bytes() + b"\n")
     drop_messages(scene.kafka, scene.first, 5)
-    with pytest.raises(RefusedError, match=r"not published, and its plan is another one; the logs may not have all of"):
+    with pytest.raises(RefusedError, match="is not forgotten: its files hold what no log has any more"):
         scene.export(scene.group, settle="forget")
+    scene.told(**EARLIEST)
+    assert len(messages_in(scene.out)) == 20
 
 
 def test_what_is_committed_and_not_there_is_not_forgotten_without_a_word(scene: Scene, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ POINTS: Final = (
 )
 SPOILS: Final[dict[str, Callable[[bytes], bytes | None]]] = {
     "cut": lambda data: data[:100],
+    "changed": lambda data: data + b"\n",
     "emptied": lambda data: b"",
     "zeroed": lambda data: bytes(len(data)),
     "of the wrong shape": lambda data: b'{"format": 1}',

@@ -97,11 +97,13 @@ def test_another_group_does_not_pass_them_over(scene: Scene, unique: Callable[[s
 def spoil(path: Path, how: str) -> None:
     if how == "gone":
         path.unlink()
+    elif how == "changed":
+        path.write_bytes(path.read_bytes() + b"\n")
     else:
         path.write_bytes(path.read_bytes()[:100])
 
 
-@pytest.mark.parametrize("how", ["cut", "gone"])
+@pytest.mark.parametrize("how", ["cut", "gone", "changed"])
 @pytest.mark.parametrize("point", ["decided", "published 1 of 2", "manifest filed"])
 def test_a_decided_run_needs_no_plan(scene: Scene, how: str, point: str) -> None:
     """Its manifest tells what is left to be done; forgotten with --skip-lost, its messages were named nowhere."""
@@ -115,7 +117,7 @@ def test_a_decided_run_needs_no_plan(scene: Scene, how: str, point: str) -> None
 
 
 @pytest.mark.parametrize("to", ["planned", "gone"])
-@pytest.mark.parametrize("how", ["cut", "gone"])
+@pytest.mark.parametrize("how", ["cut", "gone", "changed"])
 def test_nor_does_one_that_is_decided_late(scene: Scene, to: str, how: str) -> None:
     rolled_back(scene, to)
     retention(scene, 5)
@@ -222,3 +224,50 @@ def test_what_is_wrong_with_an_earlier_run_says_nothing_of_this_one(scene: Scene
     earlier.write_bytes(whole)
     scene.export(scene.group, settle="keep")
     is_kept(scene, 30)
+
+
+def test_a_manifest_of_another_run_tells_nothing_of_this_one(scene: Scene, unique: Callable[[str], str]) -> None:
+    """It counted as a run that had written nothing: --settle withdraw took its files without a word."""
+    rolled_back(scene, "planned")
+    retention(scene, 5)
+    path = next(scene.out.rglob(MANIFEST))
+    whole = path.read_text()
+    path.write_text(whole.replace(scene.group, "another"))
+    for wish in (EARLIEST, {"settle": "withdraw"}):
+        with pytest.raises(
+            RefusedError, match=f"not published, and {path} is of run .* of group another; the logs may"
+        ):
+            scene.export(scene.group, *(() if "settle" in wish else (scene.topic,)), **wish)
+    with pytest.raises(RefusedError, match=f"has written cannot be told: {path} is of run"):
+        scene.export(scene.group, settle="keep")
+    path.write_text(whole)
+    scene.export(scene.group, settle="keep")
+    is_kept(scene)
+
+
+def test_a_plan_that_contradicts_itself_cannot_be_read(scene: Scene) -> None:
+    """A topic of its partitions was not among its topics: every export ended with a KeyError."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("zkgroup.export.runs.steps.ExportRun.abandon", lambda run, **_: False)  # as SIGKILL does
+        left_at(scene, "files written")
+    path = next(scene.out.rglob(PLAN))
+    path.write_text(path.read_text().replace(f'"{scene.topic}": {{', '"other": {'))
+    with pytest.raises(ZkgroupError, match=f"{path} cannot be read: .*{scene.topic} is not among its topics"):
+        scene.told(**EARLIEST)
+
+
+def test_how_a_run_was_ended_that_cannot_be_read(scene: Scene) -> None:
+    """It was advised to be moved away: then the run counts as one that was kept, and its messages were passed over."""
+    left_at(scene, "published 1 of 2")
+    scene.export(scene.group, settle="withdraw")
+    path = next(scene.out.rglob("settled.json"))
+    spoil(path, "cut")
+    (problem,) = [row for row in verify(scene.lake) if row.problem and row.problem.startswith(str(path))]
+    assert str(problem.problem).endswith(f"; without a copy move {path.parent} away")
+    with pytest.raises(ZkgroupError, match=f"{path} cannot be read") as no:
+        scene.told(**EARLIEST)
+    assert "; or move its run's folder away, and export --adopt enters what is there of its files" in no.value.remedy
+    path.parent.rename(scene.out.parent / "away")  # as it says
+    scene.told(**EARLIEST)
+    assert (len(messages_in(scene.out)), works(scene)) == (20, 0)
+    assert [row.problem for row in verify(scene.lake) if row.problem] == []

@@ -287,9 +287,14 @@ def _in_the_way(registry: Registry, group: str, pointer: Pointer, lake: Lake | N
             return ""
         lake = Lake(FolderStore(Path(pointer.output)))
     try:
-        manifest = None if pointer.state == "planned" else lake.named(group, pointer)
         planned = lake.plan(group, pointer.run)
         settled = lake.settled(group, pointer.run)
+    except DamagedDocumentError as damage:
+        return f"{damage.message}: {damage.remedy}"
+    except ZkgroupError:
+        return ""
+    try:
+        manifest = None if pointer.state == "planned" else lake.named(group, pointer)
     except DamagedDocumentError as damage:
         return f"{damage.message}: {NOT_AS_DECIDED}"
     except ZkgroupError:

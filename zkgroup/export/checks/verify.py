@@ -30,7 +30,7 @@ from zkgroup.export.lake.holdings import (
     tags_of,
 )
 from zkgroup.export.lake.judging import LOOKS, Look, judge_times, look_at, wrong_with
-from zkgroup.export.lake.lake import Lake, LastRun, Published, of_log
+from zkgroup.export.lake.lake import SETTLED, Lake, LastRun, Published, of_log
 from zkgroup.export.lake.replacing import follow
 from zkgroup.export.model.documents import decode_log
 from zkgroup.export.model.encoding import DamagedDocumentError
@@ -138,7 +138,13 @@ def _read_books(lake: Lake) -> _Books:
             try:
                 found = answer.result()
             except DamagedDocumentError as error:
-                books.strangers.append(VerifyRow(*NOWHERE, error.message, group=group, mend="readopt"))
+                without = f"; without a copy move {lake.store.uri}/{lake.folder(group, run)} away"
+                lost = SETTLED in error.message.partition(" ")[0]  # a manifest without it says what is not so
+                books.strangers.append(
+                    VerifyRow(
+                        *NOWHERE, error.message + without * lost, group=group, mend="adopt" if lost else "readopt"
+                    )
+                )
                 continue
             if found is not None and found[0].group != group:
                 here, right = lake.folder(group, run), lake.folder(found[0].group, run)

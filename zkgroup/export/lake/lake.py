@@ -123,17 +123,12 @@ class Lake:
     # --- documents --------------------------------------------------------------------------------------------------
 
     def plan(self, group: str, run: str) -> tuple[RunPlan, str] | None:
-        """A run's plan and its hash; where it is gone, or cannot be read, as the run's manifest tells it; or None."""
+        """A run's plan and its hash; where it is gone, or is not as it was, as the run's manifest tells it; or None."""
         name = f"{self.folder(group, run)}/{PLAN}"
-        data = self.store.read(name)
-        if data is None:
-            return self._plan_of_manifest(group, run)
-        try:
-            return decode_plan(f"{self.store.uri}/{name}", data), digest(data)
-        except DamagedDocumentError:
-            if (told := self._plan_of_manifest(group, run)) is None:
-                raise
+        data, told = self.store.read(name), self._plan_of_manifest(group, run)
+        if data is None or (told is not None and told[1] != digest(data)):
             return told
+        return decode_plan(f"{self.store.uri}/{name}", data), digest(data)
 
     def _plan_of_manifest(self, group: str, run: str) -> tuple[RunPlan, str] | None:
         for name in self.store.names(self.folder(group, run)):

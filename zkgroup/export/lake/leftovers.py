@@ -95,8 +95,11 @@ def written(lake: Lake, group: str, run: str, plan: str) -> tuple[Manifest, str]
             if works(lake, group, run, attempt):
                 hidden = HiddenRunError(error.message, error.remedy)
             continue
-        if one is not None and one[0].plan == plan:
+        if one is not None and (one[0].group, one[0].run, one[0].plan) == (group, run, plan):
             found.append(one)
+        elif one is not None and works(lake, group, run, attempt):
+            name = f"{store.uri}/{folder}/{attempt}/{MANIFEST}"
+            hidden = HiddenRunError(f"{name} is of run {one[0].run} of group {one[0].group}", "restore it from a copy")
     found.sort(key=lambda one: one[0].decided, reverse=True)
     for manifest, hashed in found:
         for file in manifest.files:

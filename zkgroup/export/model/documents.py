@@ -128,6 +128,8 @@ def decode_plan(name: str, data: bytes) -> RunPlan:
         known = {key: found[key] for key in RunPlan.__dataclass_fields__ if key in found}
         plan = RunPlan(topics=topics, partitions=parts, layout=layout, **known)
         require(plan, RunPlan)
+        if missing := {part.partition.topic for part in parts} - topics.keys():
+            raise ValueError(f"topic {min(missing)} is not among its topics")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise unreadable(name, why_unreadable(error)) from None
     return plan
@@ -291,6 +293,8 @@ def _read_manifest_part(found: dict[str, Any]) -> ManifestPart:
 
 def _read_file(found: dict[str, Any]) -> ManifestFile:
     slices = tuple(Slice(*(one[key] for key in Slice._fields)) for one in found["ranges"])
+    if not slices:
+        raise ValueError(f"file {found['name']} has no ranges")
     return ManifestFile(found["work"], found["name"], found["topic"], found["rows"], found["bytes"], slices)
 
 

@@ -50,6 +50,7 @@ def unreadable(name: str, why: str) -> DamagedDocumentError:
         )
     ways = {
         "manifest.json": "; or move it away, and export --adopt enters its files anew",
+        "settled.json": "; or move its run's folder away, and export --adopt enters what is there of its files",
         "plan.json": "; or end the run with --settle forget",
         "begun.json": "; or move it away, and what was to be exported and is gone by now is told of nowhere",
     }
