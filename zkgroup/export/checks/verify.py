@@ -139,7 +139,7 @@ def _read_books(lake: Lake) -> _Books:
                 found = answer.result()
             except DamagedDocumentError as error:
                 without = f"; without a copy move {lake.store.uri}/{lake.folder(group, run)} away"
-                lost = SETTLED in error.message.partition(" ")[0]  # a manifest without it says what is not so
+                lost = error.document.endswith(f"/{SETTLED}")  # a manifest without it says what is not so
                 books.strangers.append(
                     VerifyRow(
                         *NOWHERE, error.message + without * lost, group=group, mend="adopt" if lost else "readopt"

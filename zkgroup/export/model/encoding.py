@@ -38,7 +38,11 @@ def load(data: bytes, name: str, newest: int = FORMAT) -> dict[str, Any]:
 
 
 class DamagedDocumentError(ZkgroupError):
-    """A document that cannot be read, by this release or at all."""
+    """A document that cannot be read, by this release or at all. ``document``: its name."""
+
+    def __init__(self, message: str, remedy: str | None = None, document: str = "") -> None:
+        super().__init__(message, remedy)
+        self.document = document
 
 
 def unreadable(name: str, why: str) -> DamagedDocumentError:
@@ -56,7 +60,7 @@ def unreadable(name: str, why: str) -> DamagedDocumentError:
     }
     anew = ways.get(name.rpartition("/")[2], "")
     return DamagedDocumentError(
-        f"{name} cannot be read: {why}", f"restore it from a copy, or use the release that wrote it{anew}"
+        f"{name} cannot be read: {why}", f"restore it from a copy, or use the release that wrote it{anew}", name
     )
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.lake.lake import MANIFEST, Lake
 from zkgroup.export.lake.leftovers import remove_attempts, works
 from zkgroup.export.model.encoding import DamagedDocumentError
+from zkgroup.export.model.intervals import Interval
 from zkgroup.export.model.rundata import Manifest, Pointer, RunPlan
 from zkgroup.export.model.shell import export_command
 from zkgroup.export.runs.claim import ExportClaim
@@ -23,6 +24,7 @@ from zkgroup.export.runs.last_copies import (
 )
 from zkgroup.export.runs.surroundings import Surroundings
 from zkgroup.export.runs.under_way import UnderWay
+from zkgroup.protocol.names import TopicPartition
 from zkgroup.words import are, counted, listed
 
 _GIVES_UP = "--settle forget --skip-lost"
@@ -92,8 +94,8 @@ def _look(
         given_up = _refuse_untold(claim, lake, pointer, planned, damage, surroundings, skip_lost=skip_lost)
         if not names and pointer.state == "decided":
             return f"{told} is forgotten, and {lake.store.uri} has nothing of it", False
-        topics = (told_by_footers(lake, group, pointer.run)[0] if planned is None else planned[0]).topics
-        return _words_on(claim, lake, told, list(_published(lake, pointer.run, topics))), given_up
+        plan = told_by_footers(lake, group, pointer.run)[0] if planned is None else planned[0]
+        return _words_on(claim, lake, told, list(_published(lake, plan))), given_up
     run = UnderWay(claim, lake, planned[0], pointer, surroundings)
     given_up = False
     if pointer.state == "committed":
@@ -124,14 +126,21 @@ def _words_on(claim: ExportClaim, lake: Lake, told: str, published: Sequence[str
     )
 
 
-def _published(lake: Lake, run: str, topics: Iterable[str]) -> Iterator[str]:
-    """The published files of these topics that say that they are the run's, for want of a manifest."""
+def _published(lake: Lake, plan: RunPlan) -> Iterator[str]:
+    """The published files that say that they are of the plan's run, for want of a manifest: of a lake's thousands those
+    alone are asked whose names tell of its offsets, or of many."""
     from zkgroup.export.lake.footer import UnreadableFileError, read_footer  # pyarrow: most exports do without
 
-    for file in (file for topic in topics for file in lake.published(topic)):
-        with contextlib.suppress(UnreadableFileError):
-            if read_footer(lake.store, file.name).run == run:
-                yield file.name
+    ranges: dict[TopicPartition, list[Interval]] = {}
+    for part in plan.partitions:
+        ranges.setdefault(part.partition, []).append((part.start, part.end))
+    for file in (file for topic in plan.topics for file in lake.published(topic)):
+        told = file.told
+        near = ranges.get(TopicPartition(told.topic, told.partition), ())
+        if told.more or any(low < told.end and told.start < high for low, high in near):
+            with contextlib.suppress(UnreadableFileError):
+                if read_footer(lake.store, file.name).run == plan.run:
+                    yield file.name
 
 
 def _refuse_untold(
