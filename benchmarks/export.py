@@ -54,7 +54,7 @@ _OUR_JOB = """
 import sys, time
 from contextlib import nullcontext
 from pathlib import Path
-from zkgroup.export.runs.run import ExportRequest, run_export
+from zkgroup.export.run.run_export import ExportRequest, run_export
 from zkgroup.export.spark.context import SparkJobs
 from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry

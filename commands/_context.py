@@ -69,6 +69,12 @@ def warn(ctx: typer.Context, warnings: Iterable[str]) -> None:
             say(completed(warning, given), kind="warning")
 
 
+def show_command(ctx: typer.Context, what: str, command: str) -> None:
+    """Show on stderr a command that can be pasted, on a line of its own, below what it does."""
+    say(what)
+    sys.stderr.write(f"    {completed(command, ctx.ensure_object(Given))}\n")
+
+
 def done(ctx: typer.Context, what: str) -> None:
     """Say on stderr what was done, unless ``--quiet``; commands in it can be pasted."""
     given = ctx.ensure_object(Given)

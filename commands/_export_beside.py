@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from zkgroup.errors import UsageError
+
+from ._context import show_command
 
 if TYPE_CHECKING:
     import typer
@@ -16,11 +18,8 @@ _OTHERWISE: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "status": ("shows runs as they are", _PLACE),
     "history": ("shows whole runs", _PLACE),
     "verify": ("checks all that the folder holds", _PLACE),
-    "settle": ("ends a whole run", _PLACE),
-    "adopt": ("enters files as they are", (*_PLACE, "topics", "skip_lost")),
+    "abandon": ("ends a whole run", _PLACE),
 }
-#: Where ``--from`` begins with partitions without an offset, as ``--on-no-offset`` says it.
-_PLACES: Final = {"earliest": "earliest", "latest": "latest", "end": "latest"}
 
 
 def refuse_beside(ctx: typer.Context) -> None:
@@ -33,8 +32,6 @@ def refuse_beside(ctx: typer.Context) -> None:
     }
     for chosen in _OTHERWISE.keys() & given.keys():
         does, heeded = _OTHERWISE[chosen]
-        if chosen == "settle" and ctx.params["settle"] != "keep":
-            heeded = (*heeded, "skip_lost")
         unheeded = [name for name in given if name != chosen and name not in heeded]
         if unheeded:
             *others, last = [_named(ctx, name) for name in heeded]
@@ -44,22 +41,32 @@ def refuse_beside(ctx: typer.Context) -> None:
             )
 
 
-def refuse_contradictions(ctx: typer.Context) -> None:
-    """Raise ``UsageError`` where two options answer one question."""
-    expired = ctx.params["on_expired"]
-    if ctx.params["skip_lost"] and _is_given(ctx, "on_expired") and expired != "earliest":
-        raise UsageError(
-            f"--skip-lost is --on-expired earliest, and {expired} is asked for as well", "keep one of them"
-        )
+def show_answers(ctx: typer.Context, answers: Sequence[tuple[str, str]]) -> None:
+    """Show on stderr what each answer to ``--on-mismatch`` does, with this command line's command for it."""
+    for answer, effect in answers:
+        show_command(ctx, f"{answer}: {effect}", f"zkgroup export {_words(ctx)} --on-mismatch {answer}")
 
-    begin, unsaid = ctx.params["begin"], ctx.params["on_no_offset"]
-    says = _PLACES.get(begin, begin if begin.startswith("@") else unsaid)
-    if _is_given(ctx, "on_no_offset") and says != unsaid and not ctx.params["backfill"]:
-        raise UsageError(
-            f"--from {begin} says where partitions without a committed offset begin, and --on-no-offset {unsaid} is "
-            "asked for as well",
-            "keep one of them",
-        )
+
+def _words(ctx: typer.Context) -> str:
+    """The arguments and options of this command line, as a shell takes them; without secrets."""
+    from zkgroup.export.model.address import parse_address
+    from zkgroup.groups.shell import quoted
+
+    words: list[str] = []
+    for option in ctx.command.params:
+        name = str(option.name)
+        if not getattr(option, "expose_value", False) or not _is_given(ctx, name) or name == "on_mismatch":
+            continue
+        value = ctx.params[name]
+        if name == "topics":
+            words = [*map(quoted, value), *words]
+        elif value is True:
+            words.append(option.opts[0])
+        else:
+            shown = str(parse_address(value)) if name == "to" else value
+            for one in shown if isinstance(shown, list) else [shown]:
+                words.append(f"{option.opts[0]} {quoted(str(one))}")
+    return " ".join(words)
 
 
 def _is_given(ctx: typer.Context, name: str) -> bool:

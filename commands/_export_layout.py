@@ -19,9 +19,8 @@ PartitionBy: TypeAlias = Annotated[
     str | None,
     typer.Option(
         "--partition-by",
-        metavar="partition|date|hour|none",
-        help="Folders below topic=T: several with commas; date and hour are those of a message's timestamp.  "
-        "[default: as the destination has it, else partition]",
+        metavar="PARTS",
+        help="partition, date, hour or none, with commas.",
         rich_help_panel=_PANEL,
         show_default=False,
         autocompletion=complete_folders,
@@ -32,7 +31,7 @@ TimeZone: TypeAlias = Annotated[
     typer.Option(
         "--time-zone",
         metavar="ZONE",
-        help="Of date and hour, such as Europe/Berlin.  [default: as the destination has it, else UTC]",
+        help="Of date and hour: Europe/Berlin.",
         rich_help_panel=_PANEL,
         show_default=False,
     ),
@@ -41,7 +40,8 @@ KeyFormat: TypeAlias = Annotated[
     _Format | None,
     typer.Option(
         "--key-format",
-        help="What keys are; what is not, is kept in key_raw.  [default: as the destination has it, else bytes]",
+        metavar="FORMAT",
+        help="bytes, text or json.",
         rich_help_panel=_PANEL,
         show_default=False,
     ),
@@ -50,8 +50,8 @@ ValueFormat: TypeAlias = Annotated[
     _Format | None,
     typer.Option(
         "--value-format",
-        help="What values are; what is no text, or no JSON, is kept in the column value_raw, and counted.  "
-        "[default: as the destination has it, else bytes]",
+        metavar="FORMAT",
+        help="bytes, text or json; others: value_raw.",
         rich_help_panel=_PANEL,
         show_default=False,
     ),
@@ -61,7 +61,7 @@ CompressionOption: TypeAlias = Annotated[
     typer.Option(
         "--compression",
         metavar="zstd|snappy|gzip|lz4|none[:LEVEL]",
-        help="Of the Parquet files.",
+        help="Of the files.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -70,7 +70,7 @@ TargetFileSize: TypeAlias = Annotated[
     typer.Option(
         "--target-file-size",
         metavar="SIZE",
-        help="A file that reaches it is followed by another.",
+        help="Of a file.",
         rich_help_panel=_PANEL,
     ),
 ]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import typer
 
     from zkgroup.config import ConnectionSettings
-    from zkgroup.export.lake.lake import Lake
+    from zkgroup.export.destination.run_log import Destination
 
 STATUS = ("group", "run", "state", "step", "host", "pid", time_column("since"), "output", "advice")
 HISTORY = (
@@ -28,90 +28,80 @@ def show_status(
     ctx: typer.Context, settings: ConnectionSettings, group: str | None, to: str | None, output: Output
 ) -> None:
     """What is under way or unfinished, of one destination if ``to`` names it; how many others there are."""
-    from zkgroup.export.checks.history import status
-    from zkgroup.export.lake.lake import Lake
-    from zkgroup.export.stores.store import open_store, parse_destination
+    from zkgroup.export.checks.run_status import status
+    from zkgroup.export.destination.run_log import Destination
+    from zkgroup.export.stores.store import open_store, parse_address
     from zkgroup.words import are, counted, listed
 
-    lake = None if to is None else Lake(open_store(parse_destination(to)))
+    destination = None if to is None else Destination(open_store(parse_address(to)))
     with open_registry(settings) as registry:
-        found = status(registry, group, lake)
-    print_rows([row for row in found if not row.elsewhere], STATUS, output)
-    if others := [row for row in found if row.elsewhere]:
+        found = status(registry, group, destination)
+    print_rows([row for row in found if not row.is_elsewhere], STATUS, output)
+    if others := [row for row in found if row.is_elsewhere]:
         places = listed(sorted({str(row.output) for row in others}))
         what = f"{counted(len(others), 'other export')} {are(len(others))} under way or unfinished"
         warn(ctx, [f"{what} elsewhere ({places}): --status without --to shows all"])
 
 
-def show_lake(ctx: typer.Context, to: str, group: str | None, output: Output, *, verify: bool) -> None:
-    """The runs of a folder; or whether they are all there, also against the group's offsets if it is named."""
-    from zkgroup.export.checks.history import history, status
-    from zkgroup.export.lake.lake import Lake
-    from zkgroup.export.stores.store import open_store, parse_destination
+def show_destination(ctx: typer.Context, to: str, group: str | None, output: Output, *, verify: bool) -> None:
+    """The runs of a destination; or whether they are all there, also against the group's offsets if it is named."""
+    from zkgroup.export.checks.run_history import history
+    from zkgroup.export.destination.run_log import Destination
+    from zkgroup.export.stores.store import open_store, parse_address
 
-    lake = Lake(open_store(parse_destination(to)))
-    root = lake.store.uri
-    if not lake.store.exists():
-        raise NotFoundError(f"there is no folder {root}", "check --to")
-    if group is not None and not verify and not lake.runs(group):
-        raise NotFoundError(f"{root} keeps no exports of group {group}", f"groups that it keeps: {_groups(lake)}")
+    destination = Destination(open_store(parse_address(to)))
+    if not destination.store.exists():
+        raise NotFoundError(f"there is no folder {destination}", "check --to")
+    destination.refuse_unknown_layout()
+    groups = destination.groups()
+    if verify:
+        _verify(ctx, destination, group, output)
+    if group is not None and group not in groups:
+        known = ", ".join(groups) or "none"
+        raise NotFoundError(f"{destination} has no exports of group {group}", f"groups that it has: {known}")
     if not verify:
-        unreadable: list[str] = []
-        print_rows(history(lake, None if group is None else [group], unreadable.append), HISTORY, output)
-        warn(ctx, unreadable)
-        return
+        damaged: list[str] = []
+        print_rows(history(destination, None if group is None else [group], damaged.append), HISTORY, output)
+        warn(ctx, damaged)
+
+
+def _verify(ctx: typer.Context, destination: Destination, group: str | None, output: Output) -> None:
     from zkgroup.export.stores.packages import require
 
     require("pyarrow")
-    from zkgroup.export.checks.advice import remedy_for
+    from zkgroup.export.checks.mending import remedy_for
+    from zkgroup.export.checks.run_status import status
+    from zkgroup.export.checks.verify import read_committed
     from zkgroup.export.checks.verify import verify as check
-    from zkgroup.export.lake.clusters import refuse_offsets_of_another_cluster
-    from zkgroup.export.lake.leftovers import has_garbage
-    from zkgroup.export.model.encoding import DamagedDocumentError
-    from zkgroup.export.planning.group import ExportGroup, read_committed
+    from zkgroup.export.model.documents import DamagedDocumentError
 
-    committed, unfinished, broken = None, False, None
+    committed, broken = None, None
     notes: list[str] = []
     if group is not None:
         with open_registry(connection(ctx)) as registry:
-            rows_of_status = status(registry, group, lake)
-            unfinished = bool(rows_of_status)
             notes += [
-                f"{f'run {row.run}' if row.run else 'an export'} of group {group} is not finished, and may have "
-                "published nothing yet: --status tells"
-                for row in rows_of_status
-                if row.state == "unfinished"
+                f"{f'run {row.run}' if row.run else 'an export'} of group {group} is not finished: --status tells"
+                for row in status(registry, group, destination)
+                if row.state != "running"
             ]
             with contextlib.suppress(DamagedDocumentError):  # one of the rows
-                last = lake.last(group)
-                refuse_offsets_of_another_cluster(
-                    lake, group, ExportGroup(registry, group, notes.append).clusters(), last
-                )
+                newest = destination.newest(group)
                 try:
-                    committed = {group: read_committed(registry, group, last.coverage)}
+                    if newest is not None:
+                        committed = {group: read_committed(registry, group, newest, notes.append)}
                 except MalformedZnodeError as error:  # which tells nothing of the files
                     broken = error
                     notes.append(f"the offsets of group {group} are not compared: {error.message}")
-    rows = check(lake, committed, notes.append)
+    rows = check(destination, committed, notes.append)
     print_rows(rows, VERIFY, output)
     warn(ctx, notes)
-    problems = [row for row in rows if row.problem is not None]
-    if group is not None and not problems and not lake.runs(group):
-        raise NotFoundError(f"{root} keeps no exports of group {group}", f"groups that it keeps: {_groups(lake)}")
-    if problems:
+    if problems := [row for row in rows if row.problem is not None]:
         first = problems[0]
         where = "" if first.topic is None else f"{first.topic}-{first.partition} from offset {first.start} on: "
         raise VerificationError(
-            f"{len(problems)} problem{'s' * (len(problems) > 1)} in {root}; {where}{str(first.problem).rstrip('.')}",
-            remedy_for(
-                problems,
-                lake.store.destination,
-                unfinished=unfinished or any(has_garbage(lake, one) for one in lake.groups()),
-            ),
+            f"{len(problems)} problem{'s' * (len(problems) > 1)} in {destination}; {where}"
+            f"{str(first.problem).rstrip('.')}",
+            remedy_for(problems, destination.store.address),
         )
     if broken is not None:
         raise broken
-
-
-def _groups(lake: Lake) -> str:
-    return ", ".join(group for group in lake.groups() if lake.runs(group)) or "none"

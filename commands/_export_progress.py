@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
-    from zkgroup.export.runs.run import Progress
+    from zkgroup.export.run.run_export import Progress
 
 
 #: Columns. Narrower terminals have room for the figures alone, up to billions of messages.

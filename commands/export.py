@@ -17,7 +17,7 @@ from zkgroup.errors import UsageError, ZkgroupError
 
 from ._completing import complete_group, complete_topic
 from ._context import connection, consumer_config, given_brokers, open_registry, warn
-from ._export_beside import refuse_beside, refuse_contradictions
+from ._export_beside import refuse_beside, show_answers
 from ._export_layout import (
     CompressionOption,
     KeyFormat,
@@ -27,7 +27,7 @@ from ._export_layout import (
     ValueFormat,
     layout_wish,
 )
-from ._export_looking import show_lake, show_status
+from ._export_looking import show_destination, show_status
 from ._export_progress import ProgressBar
 from ._given import Given
 from ._options import OutputOption
@@ -35,15 +35,12 @@ from ._render import Output, Row, print_rows
 from ._working import rewrites
 
 COLUMNS = ("topic", "partition", "start", "end", "rows", "bytes", "files", "undecodable", "late")
-TROUBLE = "What to do with partitions in trouble"
+TROUBLE = "When the export cannot simply continue"
 LOOKING = "Looking at exports"
 SPARK = "Spark"
-# As in zkgroup.export.model.words, which --help does without.
-Policy: TypeAlias = Literal["fail", "earliest", "latest", "skip"]
-RecreatedPolicy: TypeAlias = Literal["fail", "earliest", "latest", "skip", "committed", "same"]
-Disagreement: TypeAlias = Literal["fail", "lake", "group", "skip"]
+# As in zkgroup.export.model.plan_types, which --help does without.
+OnMismatch: TypeAlias = Literal["fail", "lake", "group", "skip"]
 Isolation: TypeAlias = Literal["read_committed", "read_uncommitted"]
-Settle: TypeAlias = Literal["keep", "withdraw", "forget"]
 _SIZE = re.compile(r"([0-9]{1,12})\s*(?:([kmgt])(?:i?b)?|b)?", re.ASCII | re.IGNORECASE)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
@@ -63,7 +60,7 @@ def export(
     ] = None,
     to: Annotated[
         str | None,
-        typer.Option("--to", metavar="URI", help="The folder, or s3://BUCKET/PREFIX, to write to.", show_default=False),
+        typer.Option("--to", metavar="URI", help="A folder, or s3://BUCKET/PREFIX.", show_default=False),
     ] = None,
     topics: Annotated[
         list[str] | None,
@@ -81,8 +78,8 @@ def export(
         typer.Option(
             "--from",
             metavar="committed|earliest|latest|@TIME|FILE|OFFSETS",
-            help="Where a partition without a committed offset begins. OFFSETS is TOPIC:PARTITION=OFFSET,…; a TIME is "
-            "of UTC unless it names its zone (@2024-05-01T00:00+02:00).",
+            help="Where partitions without an offset begin.",
+            show_default=False,
         ),
     ] = "committed",
     until: Annotated[
@@ -90,105 +87,69 @@ def export(
         typer.Option(
             "--until",
             metavar="committed|end|@TIME|FILE|OFFSETS",
-            help="Where to stop; committed: where the group stands, end: the ends as they are now.",
+            help="Where to stop; OFFSETS: TOPIC:PARTITION=N,…",
+            show_default=False,
         ),
     ] = "end",
     max_messages: Annotated[
-        int | None, typer.Option("--max-messages", metavar="N", min=1, help="Read at most so many offsets in this run.")
+        int | None, typer.Option("--max-messages", metavar="N", min=1, help="Read at most N offsets.")
     ] = None,
     max_bytes: Annotated[
         str | None,
-        typer.Option("--max-bytes", metavar="SIZE", help="Export about so much of keys and values in this run."),
+        typer.Option("--max-bytes", metavar="SIZE", help="Export about SIZE of keys and values."),
     ] = None,
     isolation: Annotated[
         Isolation | None,
-        typer.Option(
-            "--isolation",
-            help="Which messages of transactions count. read_committed by default; backfills: as in the last export.",
-        ),
+        typer.Option("--isolation", metavar="LEVEL", help="read_committed, or read_uncommitted."),
     ] = None,
     join: Annotated[
         bool,
-        typer.Option("--join", help="Be a member: export what the group's other members leave to this one."),
+        typer.Option("--join", help="Be a member of the group: export its share."),
     ] = False,
     backfill: Annotated[
         bool,
-        typer.Option("--backfill", help="Export what is missing between --from and --until; the group stays as it is."),
+        typer.Option("--backfill", help="Export what is missing; the group stays."),
     ] = False,
-    on_no_offset: Annotated[
-        Policy, typer.Option("--on-no-offset", help="A partition without a committed offset.", rich_help_panel=TROUBLE)
-    ] = "fail",
-    on_new_partition: Annotated[
-        Policy,
+    on_mismatch: Annotated[
+        OnMismatch,
         typer.Option(
-            "--on-new-partition", help="A partition that earlier exports did not see.", rich_help_panel=TROUBLE
-        ),
-    ] = "fail",
-    on_expired: Annotated[
-        Policy,
-        typer.Option("--on-expired", help="Messages deleted before they were exported.", rich_help_panel=TROUBLE),
-    ] = "fail",
-    on_recreated: Annotated[
-        RecreatedPolicy,
-        typer.Option(
-            "--on-recreated",
-            help="A topic that was deleted and made again; same: its ZooKeeper was copied.",
-            rich_help_panel=TROUBLE,
-        ),
-    ] = "fail",
-    on_disagreement: Annotated[
-        Disagreement,
-        typer.Option(
-            "--on-disagreement",
-            help="A group that stands elsewhere than its exports end: whom to believe.",
-            rich_help_panel=TROUBLE,
-        ),
-    ] = "fail",
-    on_unexplained: Annotated[
-        Literal["fail", "record"],
-        typer.Option(
-            "--on-unexplained",
-            help="Offsets that are missing, and nobody knows why.",
-            rich_help_panel=TROUBLE,
-        ),
-    ] = "fail",
-    skip_lost: Annotated[
-        bool,
-        typer.Option(
-            "--skip-lost", help="The same as --on-expired earliest; see also --settle.", rich_help_panel=TROUBLE
-        ),
-    ] = False,
-    settle: Annotated[
-        Settle | None,
-        typer.Option(
-            "--settle",
-            help="End an unfinished export: keep its files, withdraw what is not committed (of what no log has any "
-            "more with --skip-lost alone), or forget it.",
-            rich_help_panel=TROUBLE,
+            "--on-mismatch",
+            metavar="ANSWER",
+            help="Where to continue: lake, group; skip, fail.",
             show_default=False,
+            rich_help_panel=TROUBLE,
+        ),
+    ] = "fail",
+    take_over: Annotated[
+        str | None,
+        typer.Option(
+            "--take-over",
+            metavar="GROUP",
+            help="Own the topics that GROUP has exported here so far.",
+            show_default=False,
+            rich_help_panel=TROUBLE,
+            autocompletion=complete_group,
         ),
     ] = None,
-    adopt: Annotated[
+    abandon: Annotated[
         bool,
         typer.Option(
-            "--adopt",
-            help="Enter whole files of the group that no manifest names any more, as their footers tell; nothing else "
-            "is read, and the group stays as it is.",
+            "--abandon",
+            help="Give up an unfinished run whose destination is lost.",
             rich_help_panel=TROUBLE,
         ),
     ] = False,
     status: Annotated[
-        bool, typer.Option("--status", help="Show what runs and what is unfinished.", rich_help_panel=LOOKING)
+        bool, typer.Option("--status", help="Show what runs, and what is unfinished.", rich_help_panel=LOOKING)
     ] = False,
     history: Annotated[
-        bool, typer.Option("--history", help="Show the runs that the folder keeps.", rich_help_panel=LOOKING)
+        bool, typer.Option("--history", help="Show the runs in the destination's log.", rich_help_panel=LOOKING)
     ] = False,
     verify: Annotated[
         bool,
         typer.Option(
             "--verify",
-            help="Check every offset of all runs, by manifests and footers (values are not read): exit 6 if some are "
-            "missing or there twice.",
+            help="Check files and offsets of all runs (exit 6 if wrong).",
             rich_help_panel=LOOKING,
         ),
     ] = False,
@@ -243,22 +204,17 @@ def export(
 ) -> None:
     """Write a group's messages to Parquet files, each exactly once.
 
-    From the committed offsets to the ends of the logs as they are now. The files are
-    FOLDER/topic=T/partition=P/START-END.parquet, or as --partition-by says. Offsets are committed when all of them are
-    in place, so the next export takes only what is new; one that was killed is gone on with by the same command. The
-    group must have no members. One row for each partition is printed.
+    From the committed offsets to the ends of the logs; these are committed when all files are in place. The next
+    export takes what is new, and finishes what was killed.
 
     \b
     zkgroup export orders --group lake --from earliest --to /data/lake
     zkgroup export --group lake --to /data/lake --verify
     zkgroup export orders -g lake --to /lake --backfill --from @2024-05-01
     """
-    if sum((status, history, verify, backfill, settle is not None, adopt)) > 1:
-        raise UsageError(
-            "--status, --history, --verify, --backfill, --settle and --adopt exclude each other", "choose one"
-        )
+    if sum((status, history, verify, backfill, abandon)) > 1:
+        raise UsageError("--status, --history, --verify, --backfill and --abandon exclude each other", "choose one")
     refuse_beside(ctx)
-    refuse_contradictions(ctx)
     if math.isnan(spark_timeout):
         raise UsageError("--spark-timeout nan is no time", "write it in seconds, like 120")
     if str(spark_log) == "-":  # standard output is for the rows
@@ -267,7 +223,7 @@ def export(
     target_bytes = _size(target_file_size, "--target-file-size")
     wish = layout_wish(partition_by, time_zone, key_format, value_format, compression)
     if history or verify:
-        show_lake(ctx, _required(to, "--to"), group, output, verify=verify)
+        show_destination(ctx, _required(to, "--to"), group, output, verify=verify)
         return
     settings = connection(ctx)
     if status:
@@ -275,11 +231,11 @@ def export(
         return
     group = _required(group, "--group")
     # kazoo, librdkafka: not for --help. pyspark and pyarrow wait until there is something to export.
-    from zkgroup.export.model.words import Policies
     from zkgroup.export.planning.bounds import parse_bound
-    from zkgroup.export.runs.run import ExportRequest, run_export
+    from zkgroup.export.planning.mismatch import MismatchError
+    from zkgroup.export.run.run_export import ExportRequest, run_export
     from zkgroup.export.stores.packages import require
-    from zkgroup.export.stores.store import parse_destination
+    from zkgroup.export.stores.store import parse_address
     from zkgroup.protocol.filters import TopicFilter
     from zkgroup.protocol.names import validate_group_id
     from zkgroup.servers.brokers import Brokers
@@ -291,7 +247,7 @@ def export(
         raise UsageError("--whitelist is empty, and matches no topic", "leave it out for all that the group has")
     request = ExportRequest(
         group=group,
-        root=parse_destination(_required(to, "--to")),
+        root=parse_address(_required(to, "--to")),
         topics=tuple(dict.fromkeys(topics or ())),
         whitelist=None if whitelist is None else TopicFilter("white_list", whitelist),
         begin=parse_bound(begin, group, "--from"),
@@ -299,11 +255,9 @@ def export(
         backfill=backfill,
         max_messages=max_messages,
         max_bytes=None if max_bytes is None else _size(max_bytes, "--max-bytes"),
-        policies=Policies(on_no_offset, on_new_partition, on_expired, on_recreated, on_disagreement),
-        skip_lost=skip_lost,
-        record_unexplained=on_unexplained == "record",
-        settle=settle,
-        adopt=adopt,
+        on_mismatch=on_mismatch,
+        take_over=take_over,
+        abandon=abandon,
         join=consumer_config(ctx, settings, group) if join else None,
         master=master,
         conf=spark,
@@ -335,13 +289,18 @@ def export(
         warnings.filterwarnings("ignore", category=FutureWarning, module=r"pyspark\.")
         try:
             rows = run_export(request, registry, brokers, progress=line.show, warn=say)
+        except MismatchError as error:
+            line.clear()
+            show_answers(ctx, error.answers)
+            raise
         finally:
             line.clear()
-    _print_done(rows, output)
+    if not abandon:
+        _print_done(rows, output)
 
 
 def _print_done(rows: Sequence[Row], output: Output) -> None:
-    """What cannot be printed is no failure of the export: nobody is to think that the lake is full."""
+    """What cannot be printed is no failure of the export: nobody is to think that the destination is full."""
     try:
         print_rows(rows, COLUMNS, output)
         sys.stdout.flush()

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from zkgroup.export.runs.run import PartitionSummary
+from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.protocol import znodes
 from zkgroup.protocol.ops import Exists, Stat
 from zkgroup.sandbox.sandbox import Sandbox

@@ -11,16 +11,15 @@ from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 from cli import run
 from support import wait_until
 
 from zkgroup.config import ConsumerConfig
 from zkgroup.export.checks.verify import verify
-from zkgroup.export.lake.lake import Lake
-from zkgroup.export.model.words import OffsetRange
+from zkgroup.export.destination.run_log import Destination
+from zkgroup.export.model.plan_types import OffsetRange
 from zkgroup.export.planning.bounds import Bound
-from zkgroup.export.runs.run import PartitionSummary
+from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.export.tasks.task import run_task
 from zkgroup.export.tasks.taskdata import DoneAnswer, TaskSettings, done_or_raise
@@ -33,7 +32,7 @@ from zkgroup.servers.kafka import KafkaSettings, producer
 from zkgroup.servers.logs import LogRange, log_offsets
 from zkgroup.servers.registry import Registry
 
-#: What a reader is told where topics look like numbers: see ``zkgroup.export.output``.
+#: What a reader is told where topics look like numbers: see ``zkgroup.export.destination.run_log``.
 FOLDERS = ds.partitioning(pa.schema([("topic", pa.string()), ("partition", pa.int32())]), flavor="hive")
 
 
@@ -43,8 +42,8 @@ def files_in(folder: Path) -> list[str]:
 
 
 def nothing_in(folder: Path) -> bool:
-    """Whether runs that came to nothing have left nothing but where they were to begin."""
-    return all(name.endswith("/begun.json") for name in files_in(folder))
+    """Whether runs that came to nothing have left nothing but whose topics these were to be, and the layout."""
+    return all(name.startswith(("_zkgroup/topics/", "_zkgroup/layout/")) for name in files_in(folder))
 
 
 def published_in(folder: Path) -> list[str]:
@@ -58,35 +57,35 @@ def messages_in(folder: Path) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["topic"], row["partition"], row["offset"]))
 
 
-def root_of(lake: Lake) -> Path:
-    """The folder of a lake that is one."""
-    assert isinstance(lake.store, FolderStore)
-    return lake.store.root
+def root_of(destination: Destination) -> Path:
+    """The folder of a destination that is one."""
+    assert isinstance(destination.store, FolderStore)
+    return destination.store.root
 
 
-def offsets(lake: Lake) -> list[int]:
-    """Those of all messages that a reader of the lake finds."""
-    return sorted(row["offset"] for row in messages_in(root_of(lake)))
+def offsets(destination: Destination) -> list[int]:
+    """Those of all messages that a reader of the destination finds."""
+    return sorted(row["offset"] for row in messages_in(root_of(destination)))
 
 
-def problems(lake: Lake) -> list[tuple[int | None, int | None, str]]:
+def problems(destination: Destination) -> list[tuple[int | None, int | None, str]]:
     """What ``--verify`` finds: offsets, and why."""
-    return [(row.start, row.end, row.problem) for row in verify(lake) if row.problem is not None]
+    return [(row.start, row.end, row.problem) for row in verify(destination) if row.problem is not None]
 
 
-def looked(cluster: Sandbox, lake: Lake, *options: str) -> str:
+def looked(cluster: Sandbox, destination: Destination, *options: str) -> str:
     """What ``--verify`` says of the problems that it finds, with what mends them."""
-    done = run("-z", cluster.connect, "export", "--to", lake.store.uri, "--verify", *options)
+    done = run("-z", cluster.connect, "export", "--to", destination.store.uri, "--verify", *options)
     assert done.returncode == 6, (done.stdout, done.stderr)
     return done.stderr
 
 
 @contextmanager
-def lake_for_all() -> Iterator[Lake]:
+def destination_for_all() -> Iterator[Destination]:
     """One that other users may look into, unless its own modes stop them."""
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)
-        yield Lake(FolderStore(Path(name, "lake")))
+        yield Destination(FolderStore(Path(name, "lake")))
 
 
 @contextmanager
@@ -119,7 +118,7 @@ def commit_offsets(registry: Registry, group: str, offsets: Mapping[TopicPartiti
         registry.write(SetData(path, znodes.encode_offset(offset)))
 
 
-def made_again(registry: Registry, topic: str) -> None:
+def recreate_topic(registry: Registry, topic: str) -> None:
     """Delete a topic, and make one of its name."""
     delete_topic(registry, topic)
     create_topic(registry, topic)
@@ -176,17 +175,3 @@ class InProcess:
                 finished.append(done_or_raise(answer))
                 done(finished[-1])
         return finished
-
-
-def retell(path: Path, change: Callable[[dict[str, str]], object]) -> None:
-    """Write a file of a lake once more, with a footer that says something else. (``write_table`` writes no words of a
-    table's into a footer without a schema.)"""
-    whole = pq.ParquetFile(path)
-    told = {key.decode(): value.decode() for key, value in whole.metadata.metadata.items()}
-    table = whole.read()
-    whole.close()
-    change(told)
-    path.unlink()
-    with pq.ParquetWriter(path, table.schema, store_schema=False) as writer:
-        writer.write_table(table)
-        writer.add_key_value_metadata(told)

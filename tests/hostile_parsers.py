@@ -20,7 +20,7 @@ from zkgroup.connector.start import parse_start
 from zkgroup.errors import ZkgroupError
 from zkgroup.export.model import documents
 from zkgroup.export.model.layout import Layout, read_name
-from zkgroup.export.model.rundata import (
+from zkgroup.export.model.run_record import (
     Manifest,
     ManifestFile,
     ManifestPart,
@@ -31,7 +31,7 @@ from zkgroup.export.model.rundata import (
     TopicIdentity,
     shares,
 )
-from zkgroup.export.model.words import PartitionPlan, Skipped, Slice
+from zkgroup.export.model.plan_types import PartitionPlan, Skipped, Slice
 from zkgroup.groups.changing.backup import Backup, Cluster, SavedNode, SavedOffset
 from zkgroup.groups.changing.backup import read as read_backup
 from zkgroup.groups.changing.backup_json import encode as encode_backup

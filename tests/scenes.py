@@ -11,7 +11,7 @@ import pytest
 from export_points import Export
 from resets import drop_messages
 
-from zkgroup.export.lake.lake import Lake
+from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.planning.bounds import Bound
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol.names import TopicPartition
@@ -34,9 +34,9 @@ class Scene:
     group: str
 
     @property
-    def lake(self) -> Lake:
+    def destination(self) -> Destination:
         """The destination."""
-        return Lake(FolderStore(self.out))
+        return Destination(FolderStore(self.out))
 
     @property
     def first(self) -> TopicPartition:
@@ -51,9 +51,8 @@ class Scene:
 
     def skipped(self) -> list[tuple[str, int, int]]:
         """What the last run has recorded as passed over."""
-        run = self.lake.last(self.group).run
-        found = None if run is None else self.lake.manifest(self.group, run)
-        return [] if found is None else [tuple(gap) for part in found[0].parts for gap in part.plan.skipped]  # type: ignore[misc]
+        newest = self.destination.newest(self.group)
+        return [] if newest is None else [tuple(gap) for part in newest.partitions for gap in part.skipped]
 
 
 def up_to(scene: Scene, first: int) -> None:

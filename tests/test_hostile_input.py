@@ -24,7 +24,7 @@ from zkgroup.config.profiles import read_profiles
 from zkgroup.config.properties import read_properties
 from zkgroup.errors import ZkgroupError
 from zkgroup.export.model import documents
-from zkgroup.export.model.rundata import (
+from zkgroup.export.model.run_record import (
     Pointer,
 )
 from zkgroup.groups.changing.backup_json import encode as encode_backup

@@ -344,7 +344,7 @@ class Kill(logging.Handler):
         if record.getMessage() == f"passed: {point}":
             os.kill(os.getpid(), signal.SIGKILL)
 
-logger = logging.getLogger("zkgroup.export.runs.run")
+logger = logging.getLogger("zkgroup.export.run.run_export")
 logger.addHandler(Kill())
 logger.setLevel(logging.INFO)
 main()

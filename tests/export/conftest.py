@@ -11,13 +11,13 @@ from typing import Any, cast
 
 import pytest
 from export_points import MESSAGES, PARTITIONS, Export
-from exports import InProcess, at, commit_offsets, files_in, messages_in, published_in
+from exports import InProcess, commit_offsets, files_in, messages_in, published_in
 from object_store import CREDENTIALS, filesystem, object_server
 from pyspark.sql import SparkSession
 from scenes import Scene
 
-from zkgroup.export.lake.lake import Lake
-from zkgroup.export.runs.run import ExportRequest, PartitionSummary, run_export
+from zkgroup.export.destination.run_log import Destination
+from zkgroup.export.run.run_export import ExportRequest, PartitionSummary, run_export
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
@@ -103,9 +103,9 @@ def in_process(registry: Registry, kafka: KafkaSettings, tmp_path: Path) -> Call
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Lake:
+def destination(tmp_path: Path) -> Destination:
     """The destination of ``in_process``."""
-    return Lake(FolderStore(tmp_path / "out"))
+    return Destination(FolderStore(tmp_path / "out"))
 
 
 @pytest.fixture(scope="module")
@@ -152,15 +152,6 @@ def forty(make_topic: Callable[..., str], fill: Callable[..., object], unique: C
 
 
 @pytest.fixture
-def gap(in_process: Export, forty: tuple[str, str]) -> tuple[str, str]:
-    """The same topic and group, exported up to 5, with a backfill from 10 to 20."""
-    topic, group = forty
-    in_process(group, topic, until=at(topic, 5))
-    in_process(group, topic, backfill=True, begin=at(topic, 10), until=at(topic, 20))
-    return forty
-
-
-@pytest.fixture
 def is_complete(registry: Registry) -> Callable[[str, str, Path], None]:
     """``is_complete(group, topic, out)``: everything is there once and committed, and nothing else is left anywhere."""
 
@@ -173,10 +164,9 @@ def is_complete(registry: Registry) -> Callable[[str, str, Path], None]:
             for p in range(PARTITIONS)
             for start in range(0, each, 10)
         )
-        assert {Path(name).name for name in files_in(out) if name.startswith("_zkgroup/")} == {
-            "plan.json",
-            "manifest.json",
-        }
+        kept = [name.split("/")[1:] for name in files_in(out) if name.startswith("_zkgroup/")]
+        assert {name[0] for name in kept} == {"log", "topics", "layout"}
+        assert [name[1] for name in kept if name[0] == "log"] == [group]
         assert registry.read([Children(znodes.group(group))]) == [("offsets",)]
         paths = [znodes.offset(group, TopicPartition(topic, p)) for p in range(PARTITIONS)]
         nodes = cast("list[Node]", registry.read([Get(path) for path in paths]))

@@ -18,8 +18,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from exports import InProcess, joining
 
 from zkgroup.errors import ZkgroupError
-from zkgroup.export.model.destination import parse_destination
-from zkgroup.export.runs.run import ExportRequest, run_export
+from zkgroup.export.model.address import parse_address
+from zkgroup.export.run.run_export import ExportRequest, run_export
 from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry
 from zkgroup.servers.zookeeper import ZooKeeperSettings
@@ -38,11 +38,11 @@ def main(wish: dict) -> int:
 
     request = ExportRequest(
         wish["group"],
-        parse_destination(wish["out"]),
+        parse_address(wish["out"]),
         tuple(wish["topics"]),
         begin="earliest",
         range_messages=10,
-        skip_lost=wish.get("skip_lost", False),
+        on_mismatch=wish.get("on_mismatch", "fail"),
         join=joining(wish["group"]) if wish.get("join") else None,
     )
     settings = ZooKeeperSettings(wish["connect"], session_timeout=1.0)

@@ -13,7 +13,7 @@ import warnings
 from pathlib import Path
 
 from zkgroup.errors import ZkgroupError
-from zkgroup.export.runs.run import ExportRequest, run_export
+from zkgroup.export.run.run_export import ExportRequest, run_export
 from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry
 from zkgroup.servers.zookeeper import ZooKeeperSettings

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from zkgroup.errors import RefusedError, UsageError
-from zkgroup.export.model.words import ExportPlan, PartitionFacts
+from zkgroup.export.model.plan_types import ExportPlan, PartitionFacts
 from zkgroup.export.planning.bounds import EARLIEST, Bound, notes_on, parse_bound
-from zkgroup.export.runs.run import PartitionSummary
+from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.topics import Record, produce
 from zkgroup.servers.kafka import KafkaSettings

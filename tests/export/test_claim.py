@@ -14,10 +14,10 @@ from tcp_proxy import TcpProxy
 
 from zkgroup.errors import RefusedError, UnreachableError
 from zkgroup.export.model.documents import encode_pointer
-from zkgroup.export.model.rundata import ManifestPart, Pointer
-from zkgroup.export.model.words import PartitionPlan
-from zkgroup.export.runs.claim import ExportClaim, Moved, TakenOver
-from zkgroup.export.runs.transactions import pieces_of
+from zkgroup.export.model.run_record import ManifestPart, Pointer
+from zkgroup.export.model.plan_types import PartitionPlan
+from zkgroup.export.run.claim import ExportClaim, Moved, TakenOver
+from zkgroup.export.run.transaction_size import pieces_of
 from zkgroup.groups.changing.permissions import refuse_unwritable
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition

@@ -11,11 +11,11 @@ import pytest
 from cli import run
 
 from zkgroup.errors import RefusedError
-from zkgroup.export.lake.lake import Lake
-from zkgroup.export.model.words import Policies
+from zkgroup.export.destination.run_log import Lake
+from zkgroup.export.model.plan_types import Policies
 from zkgroup.export.planning.bounds import EARLIEST
-from zkgroup.export.planning.group import ExportGroup
-from zkgroup.export.runs.run import PartitionSummary
+from zkgroup.export.planning.group_state import ExportGroup
+from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.servers.registry import Registry

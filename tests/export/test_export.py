@@ -18,11 +18,11 @@ from support import wait_until
 
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 from zkgroup.export.model.layout import Layout
-from zkgroup.export.model.rundata import ManifestFile, ManifestPart, RunPlan, TopicIdentity
-from zkgroup.export.model.words import PartitionPlan, Slice
-from zkgroup.export.runs import planner
-from zkgroup.export.runs.assembling import assemble
-from zkgroup.export.runs.run import PartitionSummary
+from zkgroup.export.model.run_record import ManifestFile, ManifestPart, RunPlan, TopicIdentity
+from zkgroup.export.model.plan_types import PartitionPlan, Slice
+from zkgroup.export.run import planner
+from zkgroup.export.run.assembly import assemble
+from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.export.spark.context import pack_code
 from zkgroup.export.tasks.task import run_task
 from zkgroup.export.tasks.taskdata import DoneAnswer, FileAnswer, FileOptions, RangeAnswer, TaskSettings

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from exports import FOLDERS, messages_in
 from pyspark.sql import SparkSession
 
-from zkgroup.export.runs.run import PartitionSummary
+from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.sandbox.topics import Record, create_topic, produce
 from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry

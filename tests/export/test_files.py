@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from zkgroup.export.model.intervals import overlaps
 from zkgroup.export.model.layout import Layout, read_name
-from zkgroup.export.model.words import OffsetRange
+from zkgroup.export.model.plan_types import OffsetRange
 from zkgroup.export.tasks import files as files_module
 from zkgroup.export.tasks.files import TaskFiles, Told
 from zkgroup.export.tasks.taskdata import FileAnswer, FileOptions

@@ -12,13 +12,13 @@ from exports import abort, at, files_in, messages_in, published_in
 from resets import drop_messages
 
 from zkgroup.errors import RefusedError
-from zkgroup.export.checks.history import history
+from zkgroup.export.checks.run_history import history
 from zkgroup.export.checks.verify import VerifyRow, verify
-from zkgroup.export.lake.lake import Lake
+from zkgroup.export.destination.run_log import Lake
 from zkgroup.export.model.layout import LayoutWish
-from zkgroup.export.model.words import Policies
+from zkgroup.export.model.plan_types import Policies
 from zkgroup.export.planning.bounds import COMMITTED, EARLIEST, LATEST
-from zkgroup.export.runs.run import PartitionSummary
+from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.topics import Record, produce

@@ -18,12 +18,12 @@ from resets import drop_messages
 from zkgroup.errors import NotFoundError, RefusedError
 from zkgroup.export.checks.advice import remedy_for
 from zkgroup.export.checks.verify import VerifyRow, verify
-from zkgroup.export.lake.lake import Lake
-from zkgroup.export.model.destination import parse_destination
-from zkgroup.export.model.shell import export_command, filling
-from zkgroup.export.model.words import Policies
+from zkgroup.export.destination.run_log import Lake
+from zkgroup.export.model.address import parse_address
+from zkgroup.export.model.export_command import export_command, filling
+from zkgroup.export.model.plan_types import Policies
 from zkgroup.export.planning.bounds import COMMITTED, EARLIEST, LATEST, Bound
-from zkgroup.export.runs.run import PartitionSummary
+from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.sandbox import Sandbox
@@ -328,11 +328,11 @@ def test_committed_is_no_place_for_a_group_without_offsets(
 
 def test_commands_name_the_destination_without_its_secrets() -> None:
     """An endpoint belongs to the place; keys, and what may hold some, are left out."""
-    s3 = parse_destination("s3://AKIA1234:very-secret@b/p/?endpoint_override=store:9000&scheme=http", {})
+    s3 = parse_address("s3://AKIA1234:very-secret@b/p/?endpoint_override=store:9000&scheme=http", {})
     named = export_command(s3, "--status")
     assert named == "zkgroup export --to 's3://b/p?endpoint_override=store:9000&scheme=http' --status"
-    assert export_command(parse_destination("s3://b/p", {}), "--status") == "'zkgroup export --to s3://b/p --status'"
-    azure = parse_destination("abfs://box@account.dfs.core.windows.net/p?account_key=very-secret-key", {})
+    assert export_command(parse_address("s3://b/p", {}), "--status") == "'zkgroup export --to s3://b/p --status'"
+    azure = parse_address("abfs://box@account.dfs.core.windows.net/p?account_key=very-secret-key", {})
     assert export_command(azure, "--status") == "'zkgroup export --to URI --status'"
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from zkgroup.errors import MalformedZnodeError, NotFoundError, RefusedError
-from zkgroup.export.planning.group import ExportGroup
-from zkgroup.export.planning.plan import ExportPlan, make_plan
+from zkgroup.export.planning.group_state import ExportGroup
+from zkgroup.export.planning.export_plan import ExportPlan, make_plan
 from zkgroup.protocol import znodes
 from zkgroup.protocol.filters import TopicFilter
 from zkgroup.protocol.names import TopicPartition

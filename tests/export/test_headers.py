@@ -11,9 +11,9 @@ from exports import messages_in, root_of
 from raw_batches import send_raw
 
 from zkgroup.export.checks.verify import verify
-from zkgroup.export.lake.lake import Lake
+from zkgroup.export.destination.run_log import Lake
 from zkgroup.export.model.layout import LayoutWish
-from zkgroup.export.runs.run import PartitionSummary
+from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.servers.kafka import KafkaSettings
 

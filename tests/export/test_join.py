@@ -19,9 +19,9 @@ from support import wait_until
 from zkgroup.connector import Connector
 from zkgroup.errors import RefusedError, UsageError
 from zkgroup.export.checks.verify import verify
-from zkgroup.export.lake.lake import Lake
+from zkgroup.export.destination.run_log import Lake
 from zkgroup.export.planning.bounds import COMMITTED, Bound
-from zkgroup.export.planning.group import read_committed
+from zkgroup.export.planning.group_state import read_committed
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition

@@ -27,9 +27,9 @@ from zkgroup.export.model.layout import (
     read_layout,
     read_name,
 )
-from zkgroup.export.model.words import Slice
+from zkgroup.export.model.plan_types import Slice
 from zkgroup.export.tasks.json_text import is_json, is_walked_json
-from zkgroup.export.tasks.punctuality import Found, Punctuality, late_of
+from zkgroup.export.tasks.late_messages import Found, Punctuality, late_of
 
 # Whole, half and quarter hours; a change at a minute past midnight (St. John's until 2011), by half an hour (Lord
 # Howe), of a whole day (Apia skipped one), and times before zones, which are seconds off.

@@ -21,11 +21,11 @@ from exports import files_in, published_in
 from pyspark.sql import SparkSession
 
 from zkgroup.errors import RefusedError
-from zkgroup.export.checks.history import history
+from zkgroup.export.checks.run_history import history
 from zkgroup.export.checks.verify import verify
-from zkgroup.export.lake.lake import Lake
+from zkgroup.export.destination.run_log import Lake
 from zkgroup.export.model.layout import NO_DATE, LayoutWish
-from zkgroup.export.runs.run import PartitionSummary
+from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.topics import Record, create_topic, produce

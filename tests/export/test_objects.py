@@ -19,18 +19,18 @@ from exports import FOLDERS, InProcess
 from object_store import KEY, SECRET, Harm, HarmfulProxy, Request, filesystem, uri_of
 
 from zkgroup.errors import RefusedError, UnreachableError, UsageError, ZkgroupError
-from zkgroup.export.checks.history import history
+from zkgroup.export.checks.run_history import history
 from zkgroup.export.checks.verify import verify
-from zkgroup.export.lake.footer import UnopenedFileError
-from zkgroup.export.lake.lake import Lake
-from zkgroup.export.model.destination import ObjectAddress, parse_destination
+from zkgroup.export.destination.footer import UnopenedFileError
+from zkgroup.export.destination.run_log import Lake
+from zkgroup.export.model.address import ObjectAddress, parse_address
 from zkgroup.export.model.layout import Layout, LayoutWish
 from zkgroup.export.planning.bounds import COMMITTED, EARLIEST
 from zkgroup.export.stores import filesystems
 from zkgroup.export.stores.filesystems import cleaned, told_failure, uri_with_defaults
 from zkgroup.export.stores.objects import ObjectStore
 from zkgroup.export.stores.store import Store, open_store
-from zkgroup.export.tasks.workplace import Workplace
+from zkgroup.export.tasks.staging import Workplace
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Exists, Get, Node
@@ -51,23 +51,23 @@ def proxy(s3_server: int) -> Iterator[HarmfulProxy]:
 @pytest.fixture
 def store(s3_server: int, bucket: str) -> Store:
     """A place in a bucket."""
-    return open_store(parse_destination(uri_of(s3_server, f"{bucket}/out")))
+    return open_store(parse_address(uri_of(s3_server, f"{bucket}/out")))
 
 
 def test_a_bucket_that_is_not_there_is_named(s3_server: int) -> None:
     """Found out before any work."""
     with pytest.raises(UsageError, match="there is no nowhere-at-all"):
-        open_store(parse_destination(uri_of(s3_server, "nowhere-at-all/x"))).check()
+        open_store(parse_address(uri_of(s3_server, "nowhere-at-all/x"))).check()
 
 
 @pytest.fixture
 def to_store(registry: Registry, kafka: KafkaSettings, s3_server: int, bucket: str) -> Export:
     """``to_store(group, topic, port=…)``: one export into the bucket's ``out``, without Spark."""
-    from zkgroup.export.runs.run import ExportRequest, run_export
+    from zkgroup.export.run.run_export import ExportRequest, run_export
 
     def run(group: str, *topics: str, port: int = s3_server, **options: Any) -> Any:
         passed = options.pop("passed", lambda _: None)
-        root = parse_destination(uri_of(port, f"{bucket}/{options.pop('place', 'out')}"))
+        root = parse_address(uri_of(port, f"{bucket}/{options.pop('place', 'out')}"))
         request = ExportRequest(group, root, topics, **{"begin": "earliest", "range_messages": 10, **options})
         return run_export(request, registry, lambda: kafka, passed=passed, runner=InProcess)
 
@@ -83,7 +83,7 @@ def is_complete(s3_server: int, bucket: str, registry: Registry) -> Callable[[st
         rows = ds.dataset(f"{bucket}/{place}", filesystem=outside, partitioning=FOLDERS).to_table().to_pylist()
         found = sorted((row["topic"], row["partition"], row["offset"], row["value"]) for row in rows)
         assert found == [(topic, p, i, b"m%06d" % (i * 2 + p)) for p in range(2) for i in range(20)]
-        store = open_store(parse_destination(uri_of(s3_server, f"{bucket}/{place}")))
+        store = open_store(parse_address(uri_of(s3_server, f"{bucket}/{place}")))
         names = sorted(file.name for file in store.walk(""))
         assert [name for name in names if not name.startswith("_zkgroup/")] == [
             f"topic={topic}/partition={p}/{piece}.parquet" for p in range(2) for piece in PUBLISHED
@@ -116,7 +116,7 @@ def test_killed_at_its_points_and_run_again(
     bucket: str, short: ZooKeeperSettings, kafka: KafkaSettings, registry: Registry,
 ) -> None:  # fmt: skip
     """SIGKILL as each point is passed: the next export ends it all, and nobody sees a file before the decision."""
-    from zkgroup.export.runs.run import ExportRequest, run_export
+    from zkgroup.export.run.run_export import ExportRequest, run_export
 
     points: Points = []
     group = unique("group")
@@ -132,10 +132,10 @@ def test_killed_at_its_points_and_run_again(
         uri = uri_of(s3_server, f"{bucket}/{name}")
         code, lines = driven(short, kafka, group=name, topics=[filled], out=uri, kill_at=point)
         assert (code, lines[-1]) == (-9, point)
-        seen = [file.name for file in open_store(parse_destination(uri)).walk(f"topic={filled}")]
+        seen = [file.name for file in open_store(parse_address(uri)).walk(f"topic={filled}")]
         assert not seen or points.index(point) >= decided
         with Registry(short, 10.0) as own:
-            request = ExportRequest(name, parse_destination(uri), (filled,), begin="earliest", range_messages=10)
+            request = ExportRequest(name, parse_address(uri), (filled,), begin="earliest", range_messages=10)
             run_export(request, own, lambda: kafka, runner=InProcess)
         is_complete(name, filled, name)
 
@@ -215,7 +215,7 @@ def test_what_an_object_holds_that_the_store_withholds_is_not_known(
     there = f"{bucket}/out/topic={filled}/partition=0"
     server = filesystem(s3_server)
     server.move(f"{there}/0-10.parquet", f"{bucket}/out/aside/part-7.parquet")
-    lake = Lake(open_store(parse_destination(uri_of(proxy.port, f"{bucket}/out"))))
+    lake = Lake(open_store(parse_address(uri_of(proxy.port, f"{bucket}/out"))))
     proxy.choose = lambda request: "forbid" if request.method == "GET" and "part-7" in request.path else None
     assert [row.problem for row in verify(lake) if "not known" in str(row.problem)], "withheld"
     again = {"backfill": True, "begin": EARLIEST, "until": COMMITTED}
@@ -238,7 +238,7 @@ def test_a_full_disk_of_a_task_is_not_the_stores(store: Store) -> None:
 
 def test_a_store_that_is_not_there_or_denies_is_told_in_our_words() -> None:
     """Out of reach is exit 3; both name the bucket as it is, and quote no library."""
-    silent = parse_destination("s3://bkt/lake?endpoint_override=127.0.0.1:1&scheme=http&region=us-east-1")
+    silent = parse_address("s3://bkt/lake?endpoint_override=127.0.0.1:1&scheme=http&region=us-east-1")
     assert isinstance(silent, ObjectAddress)
     with pytest.raises(UnreachableError) as raised:
         open_store(silent).check()
@@ -261,7 +261,7 @@ def test_a_store_that_is_not_there_or_denies_is_told_in_our_words() -> None:
 def test_a_process_that_azures_client_would_end_is_another_one() -> None:
     """It throws where it finds no credentials, or may not use them, and pyarrow lets it."""
     with pytest.raises(ZkgroupError, match=r"cannot look at abfs://.*not allow it to these credentials") as raised:
-        open_store(parse_destination("abfs://lake@account.dfs.core.windows.net/x?enable_tls=false")).check()
+        open_store(parse_address("abfs://lake@account.dfs.core.windows.net/x?enable_tls=false")).check()
     assert "AZURE_CLIENT_ID" in str(raised.value.remedy)
 
 
@@ -276,7 +276,7 @@ def test_a_process_that_azures_client_would_end_is_another_one() -> None:
 )
 def test_what_pyarrow_leaves_open_is_set(uri: str, opened: str) -> None:
     """Waits have an end, and memory has bounds, unless the URI says otherwise."""
-    address = parse_destination(uri, {})
+    address = parse_address(uri, {})
     assert isinstance(address, ObjectAddress)
     assert uri_with_defaults(address) == opened
 
@@ -285,7 +285,7 @@ def test_a_signature_is_hidden_however_it_is_written() -> None:
     """Azure's client puts a URI's options in another order, and escapes them in its own way."""
     signature = "geheim/sehr+geheim="
     uri = f"abfs://l@a.dfs.core.windows.net/x?sv=2021&sig={quote(signature, safe='')}"
-    address = parse_destination(uri, {})
+    address = parse_address(uri, {})
     assert isinstance(address, ObjectAddress)
     for written in (signature, quote(signature), quote(signature, safe=""), quote(signature, safe="").lower()):
         said = cleaned(address, OSError(f"GET 'https://a/l?sig={written}&sv=2021' Azure Error: [X] 403 no"))
@@ -299,12 +299,12 @@ def test_secrets_are_nowhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """Keys that stand in the URI are used, and are in no document, footer, node or error."""
-    from zkgroup.export.runs.run import ExportRequest, run_export
+    from zkgroup.export.run.run_export import ExportRequest, run_export
 
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     uri = uri_of(s3_server, f"{KEY}:{quote(SECRET, safe='')}@{bucket}/out")
-    root, group, data = parse_destination(uri), unique("group"), list[bytes]()
+    root, group, data = parse_address(uri), unique("group"), list[bytes]()
 
     def look(_: str) -> None:
         data.extend(node.data for node in registry.read([Get(znodes.export_state(group))]) if isinstance(node, Node))
@@ -315,10 +315,10 @@ def test_secrets_are_nowhere(
     for file in store.walk(""):
         data.append(store.read(file.name) or b"")
     with pytest.raises(UsageError) as raised:
-        open_store(parse_destination(uri.replace(bucket, "elsewhere"))).check()
+        open_store(parse_address(uri.replace(bucket, "elsewhere"))).check()
     data += [str(raised.value).encode(), repr(root).encode(), store.uri.encode()]
     with pytest.raises(UsageError) as raised:
-        open_store(parse_destination("abfs://lake@account.dfs.core.windows.net/x?account_key=" + SECRET)).check()
+        open_store(parse_address("abfs://lake@account.dfs.core.windows.net/x?account_key=" + SECRET)).check()
     data.append(str(raised.value).encode())
     assert any(b"s3://" in found for found in data)
     for secret in (KEY, SECRET, quote(SECRET, safe="")):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkgroup.errors import RefusedError
-from zkgroup.export.planning.plan import OffsetRange, PartitionFacts, cut, make_plan, pack
+from zkgroup.export.planning.export_plan import OffsetRange, PartitionFacts, cut, make_plan, pack
 from zkgroup.protocol.names import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

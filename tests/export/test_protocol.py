@@ -19,9 +19,9 @@ from export_points import Export, Paused, Points, at, driven, lose_session, poin
 from exports import messages_in, nothing_in, published_in
 
 from zkgroup.errors import RefusedError, UnreachableError
-from zkgroup.export.model.rundata import Pointer
-from zkgroup.export.runs.claim import ExportClaim
-from zkgroup.export.runs.steps import ExportRun
+from zkgroup.export.model.run_record import Pointer
+from zkgroup.export.run.claim import ExportClaim
+from zkgroup.export.run.export_run import PlannedRun
 from zkgroup.protocol import znodes
 from zkgroup.protocol.ops import Exists, Stat
 from zkgroup.sandbox.sandbox import Sandbox
@@ -48,7 +48,7 @@ def test_killed_at_every_point_and_run_again(
     export: Export, topic: str, unique: Callable[[str], str], is_complete: Callable[..., None],
     short: ZooKeeperSettings, kafka: KafkaSettings, tmp_path: Path,
 ) -> None:  # fmt: skip
-    """SIGKILL as each point is passed, also those that only an export that goes on passes: the next one ends it all."""
+    """SIGKILL as each point is passed, also by the export that comes after a killed one: the next one ends it all."""
     clean: Points = []
     group = unique("group")
     export(group, topic, passed=clean.append)
@@ -67,16 +67,13 @@ def test_killed_at_every_point_and_run_again(
         is_complete(name, topic, tmp_path / name)
         return passed
 
+    decided = clean.index("decided")
     with ThreadPoolExecutor(4) as pool:
         went_on = list(pool.map(kill_and_go_on, [[point] for point in clean]))
-        others = sorted({point for passed in went_on for point in passed} - set(clean))
-        assert others  # points of those that go on
-        before = {
-            point: next(p for p, passed in zip(clean, went_on, strict=True) if point in passed) for point in others
-        }
-        list(pool.map(kill_and_go_on, [[before[point], point] for point in others]))
+        list(pool.map(kill_and_go_on, [["decided", point] for point in clean[decided + 1 :]]))
+        list(pool.map(kill_and_go_on, [["files written", point] for point in clean[: decided + 1]]))
     after = dict(zip(clean, went_on, strict=True))
-    assert "files written" in after["manifest written"]
+    assert "files written" in after["record written"]
     assert "files written" not in after["decided"]
 
 
@@ -102,7 +99,7 @@ def test_a_session_that_ends_at_any_point_is_replaced(
         is_complete(group, topic, out)
 
 
-@pytest.mark.parametrize("point", ["files written", "manifest written", "decided", "published 1 of 4"])
+@pytest.mark.parametrize("point", ["files written", "record written", "decided", "published 1 of 4"])
 def test_one_that_was_given_up_for_dead_does_no_harm(
     export: Export, topic: str, unique: Callable[[str], str], is_complete: Callable[..., None], cluster: Sandbox,
     registry: Registry, tmp_path: Path, point: str,
@@ -114,7 +111,7 @@ def test_one_that_was_given_up_for_dead_does_no_harm(
         lose_session(registry, cluster, group)
         export(group, topic)
         is_complete(group, topic, tmp_path / "out")
-        if point in ("files written", "manifest written"):
+        if point in ("files written", "record written"):
             with pytest.raises(RefusedError, match="another process took over"):
                 first.finish()
         else:
@@ -155,46 +152,6 @@ def test_a_file_that_cannot_grow_leaves_nothing(
     assert len(messages_in(tmp_path / "out")) == 10
 
 
-def test_a_plan_is_finished_where_it_lies(
-    export: Export, topic: str, unique: Callable[[str], str], is_complete: Callable[..., None], registry: Registry,
-    short: ZooKeeperSettings, kafka: KafkaSettings, tmp_path: Path,
-) -> None:  # fmt: skip
-    """An unfinished run holds its group: another destination is refused by the run's, whatever is new there; under
-    another name of the folder it goes on; and where the folder is gone, the run can be forgotten."""
-    group = unique("moved")
-    wish = {"group": group, "topics": [topic], "out": tmp_path / "out"}
-    assert driven(short, kafka, kill_at="decided", **wish)[0] == -9
-    with pytest.raises(RefusedError, match=f"to {tmp_path}/out is not finished, and its plan is not in"):
-        export(group, topic, root=tmp_path / "elsewhere")
-    assert not (tmp_path / "elsewhere").exists()
-    (tmp_path / "out").rename(tmp_path / "mounted")
-    told: list[str] = []
-    export(group, topic, root=tmp_path / "mounted", warn=told.append)
-    assert "going on with run" in told[-1]
-    is_complete(group, topic, tmp_path / "mounted")
-
-    assert driven(short, kafka, kill_at="files written", **(wish | {"group": f"{group}-2"}))[0] == -9
-    shutil.rmtree(tmp_path / "out")
-    with pytest.raises(RefusedError, match="its plan is not in"):
-        export(f"{group}-2", topic)
-    export(f"{group}-2", topic, settle="forget")
-    assert [row.rows for row in export(f"{group}-2", topic)] == [20, 20]
-
-
-def test_a_plan_that_was_changed_is_not_carried_out(
-    topic: str, export: Export, unique: Callable[[str], str], registry: Registry, short: ZooKeeperSettings,
-    kafka: KafkaSettings, tmp_path: Path,
-) -> None:  # fmt: skip
-    """The pointer names the plan by its hash: another one in its place is refused, and nothing is exported by it."""
-    group = unique("forged")
-    assert driven(short, kafka, kill_at="plan in place", group=group, topics=[topic], out=tmp_path / "out")[0] == -9
-    (path,) = (tmp_path / "out").rglob("plan.json")
-    path.write_text(path.read_text().replace('"end": 20', '"end": 19'))
-    with pytest.raises(RefusedError, match="is not the one that group"):
-        export(group, topic)
-    assert published_in(tmp_path / "out") == []
-
-
 def test_a_failure_before_the_decision_leaves_no_trace(
     topic: str, export: Export, unique: Callable[[str], str], registry: Registry, is_complete: Callable[..., None],
     tmp_path: Path,
@@ -212,25 +169,6 @@ def test_a_failure_before_the_decision_leaves_no_trace(
         is_complete(group, topic, out)
 
 
-@pytest.mark.parametrize("how", ["keep", "withdraw"])
-def test_one_whose_run_was_settled_meanwhile_says_so(
-    export: Export, topic: str, unique: Callable[[str], str], cluster: Sandbox, registry: Registry, tmp_path: Path,
-    how: str,
-) -> None:  # fmt: skip
-    """It stands still while it publishes, and somebody ends its run: it told of files that it could not find, and
-    advised to mend the folder."""
-    group, out = unique("zombie"), tmp_path / "out"
-    with Paused(lambda passed: export(group, topic, passed=passed), "published 1 of 4") as first:
-        lose_session(registry, cluster, group)
-        export(group, topic, settle=how)
-        if how == "keep":  # there is nothing left to do for it
-            first.finish()
-        else:
-            with pytest.raises(RefusedError, match="was ended by another process while this one stood still"):
-                first.finish()
-    assert len(messages_in(out)) == (40 if how == "keep" else 0)
-
-
 @pytest.mark.parametrize("found", [False, True])
 def test_a_decision_whose_answer_is_lost_costs_no_files(
     export: Export, topic: str, unique: Callable[[str], str], is_complete: Callable[..., None], tmp_path: Path,
@@ -241,7 +179,7 @@ def test_a_decision_whose_answer_is_lost_costs_no_files(
     group, point = unique("unanswered"), ExportClaim.point
     if found:
         with monkeypatch.context() as patch:
-            patch.setattr(ExportRun, "abandon", lambda run, **_: False)
+            patch.setattr(PlannedRun, "_drop", lambda run: None)
             with pytest.raises(KeyboardInterrupt):
                 export(group, topic, passed=at("files written", lambda: signal.raise_signal(signal.SIGINT)))
 

@@ -13,7 +13,7 @@ from exports import files_in, messages_in, nothing_in, published_in
 from hiding import CLOSED
 
 from zkgroup.errors import NotFoundError, RefusedError, ZkgroupError
-from zkgroup.export.model.words import Policies
+from zkgroup.export.model.plan_types import Policies
 from zkgroup.export.planning.bounds import Bound
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition

@@ -15,13 +15,13 @@ from support import wait_until
 
 from zkgroup.errors import RefusedError, UsageError
 from zkgroup.export.checks.verify import verify
-from zkgroup.export.lake.lake import Lake
-from zkgroup.export.model.rundata import Manifest
-from zkgroup.export.model.words import PartitionPlan, Policies
+from zkgroup.export.destination.run_log import Lake
+from zkgroup.export.model.run_record import Manifest
+from zkgroup.export.model.plan_types import PartitionPlan, Policies
 from zkgroup.export.planning.bounds import LATEST, Bound, parse_bound
-from zkgroup.export.planning.group import ExportGroup
-from zkgroup.export.runs.run import PartitionSummary
-from zkgroup.export.runs.writing import overtaken
+from zkgroup.export.planning.group_state import ExportGroup
+from zkgroup.export.run.run_export import PartitionSummary
+from zkgroup.export.run.range_tasks import overtaken
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Create, Ensure

@@ -12,7 +12,7 @@ from exports import InProcess, messages_in, nothing_in
 from support import wait_until
 
 from zkgroup.errors import UnreachableError
-from zkgroup.export.runs.run import ExportRequest, PartitionSummary, run_export
+from zkgroup.export.run.run_export import ExportRequest, PartitionSummary, run_export
 from zkgroup.export.tasks import task
 from zkgroup.export.tasks.files import TaskFiles
 from zkgroup.protocol import znodes

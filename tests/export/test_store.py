@@ -11,9 +11,9 @@ import pytest
 from exports import as_nobody, files_in
 
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
-from zkgroup.export.lake.lake import Lake
-from zkgroup.export.model.destination import ObjectAddress
-from zkgroup.export.stores.store import FolderStore, UnlistableError, parse_destination, remedy_of
+from zkgroup.export.destination.run_log import Lake
+from zkgroup.export.model.address import ObjectAddress
+from zkgroup.export.stores.store import FolderStore, UnlistableError, parse_address, remedy_of
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ from zkgroup.export.stores.store import FolderStore, UnlistableError, parse_dest
 )
 def test_folders_are_named_by_path_or_file_uri(uri: str, path: str) -> None:
     """The spellings that Spark and Java take for a local folder."""
-    assert parse_destination(uri) == Path(path)
+    assert parse_address(uri) == Path(path)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_folders_are_named_by_path_or_file_uri(uri: str, path: str) -> None:
 def test_other_destinations_are_refused_in_words(uri: str) -> None:
     """What cannot be written to, or would lose a part of its name, is said at once."""
     with pytest.raises(UsageError):
-        parse_destination(uri)
+        parse_address(uri)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_other_destinations_are_refused_in_words(uri: str) -> None:
 def test_a_key_that_is_torn_is_refused_and_not_quoted(uri: str) -> None:
     """A slash in a secret, unescaped, ends what a URI calls its host: half a key would be a bucket, and be shown."""
     with pytest.raises(UsageError) as raised:
-        parse_destination(uri, {})
+        parse_address(uri, {})
     assert "%2F" in str(raised.value)
     for piece in ("KEY", "QX", "ZW"):
         assert piece not in str(raised.value)
@@ -105,7 +105,7 @@ def test_what_was_to_be_a_uri_is_no_folder(uri: str) -> None:
     """A blank, a quote, a slip of the finger: a folder of that name would be made, show the key, and its messages would
     count as exported."""
     with pytest.raises(UsageError) as raised:
-        parse_destination(uri, {})
+        parse_address(uri, {})
     assert "QXZW" not in str(raised.value)
 
 
@@ -114,7 +114,7 @@ def test_what_was_to_be_a_uri_is_no_folder(uri: str) -> None:
 )
 def test_folders_have_all_other_names(path: str) -> None:
     """Whatever looks like no URI."""
-    assert parse_destination(path, {}) == Path(path).absolute()
+    assert parse_address(path, {}) == Path(path).absolute()
 
 
 @pytest.mark.parametrize(
@@ -133,14 +133,14 @@ def test_folders_have_all_other_names(path: str) -> None:
 def test_what_azures_client_would_take_for_something_else_is_refused(uri: str) -> None:
     """Another container; or a key that it would not use."""
     with pytest.raises(UsageError, match=r"names no account|has a key in it") as raised:
-        parse_destination(uri, {})
+        parse_address(uri, {})
     assert "geheim" not in str(raised.value)
 
 
 def test_what_may_stand_in_a_prefix_is_no_key() -> None:
     """An @ behind the bucket is a name's own where nothing before it looks like a key."""
     for uri in ("s3://bucket/a@b", "hdfs://name:8020/a@b", "s3://KEY:ge%2Fheim@bucket/a%40b"):
-        assert isinstance(parse_destination(uri, {}), ObjectAddress)
+        assert isinstance(parse_address(uri, {}), ObjectAddress)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_what_may_stand_in_a_prefix_is_no_key() -> None:
 )  # fmt: skip
 def test_places_in_stores_are_named_by_uri(uri: str, container: str, prefix: str, shown: str) -> None:
     """Bucket and prefix are taken apart, and what is shown has neither keys nor options."""
-    found = parse_destination(uri, {})
+    found = parse_address(uri, {})
     assert isinstance(found, ObjectAddress)
     assert (found.container, found.prefix, found.shown) == (container, prefix, shown)
     for text in (str(found), repr(found)):
@@ -175,10 +175,10 @@ def test_endpoint_and_region_come_from_the_environment_where_the_uri_has_none() 
         "AWS_DEFAULT_REGION": "eu-central-1",
         "AWS_REGION": "eu-west-1",
     }
-    found = parse_destination("s3://b/x", environment)
+    found = parse_address("s3://b/x", environment)
     assert isinstance(found, ObjectAddress)
     assert found.options == {"endpoint_override": "store:9000", "scheme": "http", "region": "eu-west-1"}
-    found = parse_destination("s3://b/x?endpoint_override=other:1&region=r", environment)
+    found = parse_address("s3://b/x?endpoint_override=other:1&region=r", environment)
     assert isinstance(found, ObjectAddress)
     assert found.options == {"endpoint_override": "other:1", "region": "r"}
 
@@ -186,7 +186,7 @@ def test_endpoint_and_region_come_from_the_environment_where_the_uri_has_none() 
 def test_a_relative_path_is_taken_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks run elsewhere: they get an absolute path."""
     monkeypatch.chdir(tmp_path)
-    assert parse_destination("out/x") == tmp_path / "out" / "x"
+    assert parse_address("out/x") == tmp_path / "out" / "x"
 
 
 def test_a_destination_below_a_file_is_refused_and_nothing_is_made(tmp_path: Path) -> None:

@@ -19,15 +19,15 @@ from object_store import Harm, HarmfulProxy, uri_of
 from other_stores import azure_server, azure_uri, google_server, google_uri
 
 from zkgroup.errors import RefusedError, ZkgroupError
-from zkgroup.export.checks.history import history
+from zkgroup.export.checks.run_history import history
 from zkgroup.export.checks.verify import verify
-from zkgroup.export.lake.footer import UnopenedFileError, UnreadableFileError, offsets_held, read_footer
-from zkgroup.export.lake.lake import Lake
-from zkgroup.export.model.destination import parse_destination
+from zkgroup.export.destination.footer import UnopenedFileError, UnreadableFileError, offsets_held, read_footer
+from zkgroup.export.destination.run_log import Lake
+from zkgroup.export.model.address import parse_address
 from zkgroup.export.planning.bounds import COMMITTED, EARLIEST
 from zkgroup.export.stores.objects import ObjectStore
 from zkgroup.export.stores.store import Store, open_store
-from zkgroup.export.tasks.workplace import Workplace
+from zkgroup.export.tasks.staging import Workplace
 from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.zookeeper import ZooKeeperSettings
 
@@ -79,7 +79,7 @@ def other(request: pytest.FixtureRequest, unique: Callable[[str], str]) -> Uri:
 @pytest.fixture
 def store(place: Uri) -> Store:
     """A place as a store."""
-    return open_store(parse_destination(place()))
+    return open_store(parse_address(place()))
 
 
 def work(store: Store, content: bytes) -> str:
@@ -158,7 +158,7 @@ def test_an_export_sees_what_those_before_it_wrote(
 ) -> None:
     """Run after run, told by history and verification; and a file of another name is seen before it is written
     again."""
-    group, root = unique("group"), parse_destination(other())
+    group, root = unique("group"), parse_address(other())
     in_process(group, filled, root=root, range_messages=10)
     assert held(other(), filled) == ALL
     fill(filled, 20, 2)
@@ -185,16 +185,16 @@ def test_killed_at_its_points_there_and_run_again(
 ) -> None:  # fmt: skip
     """The next export ends it all, and nobody sees a file before the decision."""
     points: Points = []
-    in_process(unique("group"), filled, root=parse_destination(other("-all")), range_messages=10, passed=points.append)
+    in_process(unique("group"), filled, root=parse_address(other("-all")), range_messages=10, passed=points.append)
     decided = points.index("decided")
     for point in ["plan written", "files written", "manifest written", "decided", "published 2 of 4", "manifest filed"]:
         assert point in points
         group, place = unique("killed"), other(f"-{points.index(point)}")
         code, lines = driven(short, kafka, group=group, topics=[filled], out=place, kill_at=point)
         assert (code, lines[-1]) == (-9, point)
-        store = open_store(parse_destination(place))
+        store = open_store(parse_address(place))
         assert not list(store.walk(f"topic={filled}")) or points.index(point) >= decided
-        in_process(group, filled, root=parse_destination(place), range_messages=10)
+        in_process(group, filled, root=parse_address(place), range_messages=10)
         assert held(place, filled) == ALL
         assert [row.problem for row in verify(Lake(store))] == [None, None]
         assert left_over(store) == []
@@ -215,7 +215,7 @@ def test_what_a_store_withholds_is_told_from_what_is_broken(place: Uri, store: S
             read_footer(store, f"{name}.parquet")
         assert type(broken.value) is UnreadableFileError, name
     with HarmfulProxy(port_of(store)) as proxy:
-        withheld = open_store(parse_destination(place(port=proxy.port)))
+        withheld = open_store(parse_address(place(port=proxy.port)))
         harms: list[Harm] = ["forbid", "refuse"]
         for harm in harms:
             proxy.choose = lambda request, harm=harm: (
@@ -230,10 +230,10 @@ def test_what_a_store_withholds_is_told_from_what_is_broken(place: Uri, store: S
 
 def test_a_bucket_that_may_not_be_looked_at_itself_is_taken(gs: Uri, unique: Callable[[str], str]) -> None:
     """Google's roles for objects let them be listed, and no more of the bucket; one that hides all is named."""
-    name, store = unique("out"), open_store(parse_destination(gs("")))
+    name, store = unique("out"), open_store(parse_address(gs("")))
     assert isinstance(store, ObjectStore)
     with HarmfulProxy(port_of(store)) as proxy:
-        asked = open_store(parse_destination(gs(name, port=proxy.port)))
+        asked = open_store(parse_address(gs(name, port=proxy.port)))
         proxy.choose = lambda request: "forbid" if request.path.partition("?")[0].endswith("/b/lake") else None
         asked.check()
         assert proxy.harmed
@@ -244,9 +244,9 @@ def test_a_bucket_that_may_not_be_looked_at_itself_is_taken(gs: Uri, unique: Cal
 
 WRITE = """
 import sys
-from zkgroup.export.model.destination import parse_destination
+from zkgroup.export.model.address import parse_address
 from zkgroup.export.stores.store import open_store
-open_store(parse_destination(sys.argv[1])).write(sys.argv[2], b"new")
+open_store(parse_address(sys.argv[1])).write(sys.argv[2], b"new")
 """
 
 

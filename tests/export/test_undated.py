@@ -14,9 +14,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from zkgroup.export.checks.verify import verify
-from zkgroup.export.lake.lake import Lake
+from zkgroup.export.destination.run_log import Lake
 from zkgroup.export.model.layout import NULL, LayoutWish
-from zkgroup.export.runs.run import PartitionSummary
+from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.sandbox.topics import Record, produce
 from zkgroup.servers.kafka import KafkaSettings

@@ -17,14 +17,14 @@ from export_points import driven
 from exports import looked, root_of
 
 from zkgroup.export.checks.advice import remedy_for
-from zkgroup.export.checks.history import history, status
+from zkgroup.export.checks.run_history import history, status
 from zkgroup.export.checks.verify import VerifyRow, verify
-from zkgroup.export.lake.lake import Lake
-from zkgroup.export.model.rundata import Pointer
-from zkgroup.export.model.words import Policies
-from zkgroup.export.planning.group import read_committed
-from zkgroup.export.runs.claim import ExportClaim
-from zkgroup.export.runs.run import PartitionSummary
+from zkgroup.export.destination.run_log import Lake
+from zkgroup.export.model.run_record import Pointer
+from zkgroup.export.model.plan_types import Policies
+from zkgroup.export.planning.group_state import read_committed
+from zkgroup.export.run.claim import ExportClaim
+from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
@@ -296,7 +296,7 @@ def test_what_lies_between_lost_files_is_not_filled_by_the_way() -> None:
 def test_a_run_that_was_taken_back_counts_for_nothing(exported: tuple[Lake, str, str]) -> None:
     """Its files may be gone; if one is still there, it is foreign."""
     from zkgroup.export.model.documents import encode_settled
-    from zkgroup.export.model.rundata import Settled
+    from zkgroup.export.model.run_record import Settled
 
     lake, group, topic = exported
     last = lake.runs(group)[-1]

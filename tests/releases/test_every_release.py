@@ -14,7 +14,7 @@ from cli import run
 from exports import InProcess, messages_in
 from support import fresh_name, numbered
 
-from zkgroup.export.runs.run import ExportRequest, run_export
+from zkgroup.export.run.run_export import ExportRequest, run_export
 from zkgroup.sandbox.jars import RELEASES
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.topics import Record, create_topic, produce

@@ -17,7 +17,7 @@ from support import wait_until
 from zkgroup.connector.start import StartAt, resolve_known, resolve_start
 from zkgroup.errors import NotFoundError, ZkgroupError
 from zkgroup.export.planning.bounds import Bound
-from zkgroup.export.planning.group import _resolve
+from zkgroup.export.planning.group_state import _resolve
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Create, Ensure
 from zkgroup.sandbox.sandbox import Sandbox

@@ -1,353 +1,260 @@
-"""Is everything there, once? The manifests of all runs, the names and footers of all files, held against each other.
+"""Is everything there, once? The records of the log and the files of a destination, held against each other.
 
 Of a file with one range nothing is read but its footer: what it says of itself, how many rows it has, and the offsets
-and times of each row group. Of one with several, also the offsets of its rows; and of one in a folder of times, where
-what lies between the first and the last is in question. That is enough to see what is missing, doubled, foreign or
-changed, for every offset that was ever exported: a message has one folder, files of one folder have no offset in
-common, and as many rows are there as offsets are accounted for by rows.
+and times of each row group. Of one with several also the offsets of its rows. Values are not read. Nothing is changed.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import cast
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple
 
-from zkgroup.export.checks.accounts import NO_NUMBERS, NOWHERE, Account, Mend, Problem, VerifyRow, mend_for, rows_of
-from zkgroup.export.lake.ahead import spared
-from zkgroup.export.lake.asking import at_once
-from zkgroup.export.lake.decided import decided_run
-from zkgroup.export.lake.footer import Footer, UnopenedFileError, UnreadableFileError, read_footer
-from zkgroup.export.lake.holdings import (
-    Exact,
-    Holdings,
-    Incarnation,
-    LiveFile,
-    held_again,
-    is_among_others,
-    tags_of,
-)
-from zkgroup.export.lake.judging import LOOKS, Look, judge_times, look_at, wrong_with
-from zkgroup.export.lake.lake import SETTLED, Lake, LastRun, Published, of_log
-from zkgroup.export.lake.replacing import follow
-from zkgroup.export.model.documents import decode_log
-from zkgroup.export.model.encoding import DamagedDocumentError
-from zkgroup.export.model.intervals import Interval, subtract, union
-from zkgroup.export.model.layout import Calendar, Layout, is_read, read_name
-from zkgroup.export.model.rundata import Manifest, ManifestPart, TopicCoverage, TopicIdentity, slices_held
-from zkgroup.export.model.words import Slice
+from zkgroup.errors import RefusedError, ZkgroupError
+from zkgroup.export.destination.expected_files import ExpectedFile, ExpectedFiles
+from zkgroup.export.destination.file_check import LOOKS, Look, check_file, check_times, look_at
+from zkgroup.export.destination.run_log import Destination
+from zkgroup.export.model.documents import DamagedDocumentError
+from zkgroup.export.model.intervals import Interval, holes, overlaps, subtract, union
+from zkgroup.export.model.layout import Calendar, Layout, is_read
+from zkgroup.export.model.run_record import RunRecord
+from zkgroup.export.planning.group_state import GroupState, committed_of, offset_paths
 from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import Get
+from zkgroup.servers.registry import Registry
+from zkgroup.words import counted
 
-__all__ = ["VerifyRow", "verify"]
+#: What mends a problem: a backfill of its offsets, an answer to ``--on-mismatch``, or a person.
+Mend = Literal["backfill", "mismatch", "person"]
 
 
-class _Books:
-    """All accounts, the files that were named and not seen yet, and problems that are of no account."""
+@dataclass(frozen=True, slots=True)
+class VerifyRow:
+    """A partition of a log: the offsets ``[start, end)`` that records account for, as ``rows`` in ``files``, ``gaps``
+    (offsets that are no messages) and ``skipped`` (passed over); or a ``problem`` with what ``group`` may do."""
 
-    def __init__(self) -> None:
-        self.accounts: dict[Incarnation, Account] = {}
-        self.holdings = Holdings()
-        self.files: dict[str, LiveFile] = {}
-        self.strangers: list[VerifyRow] = []
-        self.lasts: list[LastRun] = []  # of all groups
+    topic: str | None
+    partition: int | None
+    start: int | None
+    end: int | None
+    rows: int | None = None
+    gaps: int | None = None
+    skipped: int | None = None
+    files: int | None = None
+    problem: str | None = None
+    group: str | None = None
+    mend: Mend | None = None
 
-    def is_of_earlier_log(self, topic: str, tag: str | None) -> bool:
-        """Whether the topic was made again since, and exported, by whichever group."""
-        newest: dict[str | None, TopicIdentity] = {}  # of each cluster: their numbers tell nothing of one another
-        for one in self.lasts:
-            if topic in one.coverage:
-                known, now = newest.get(one.cluster), one.coverage[topic].identity
-                newest[one.cluster] = now if known is None or now.czxid > known.czxid else known
-        return bool(newest) and all(tag != now.tag for now in newest.values())
 
-    def covered(self, topic: str, partition: int, log: TopicIdentity) -> tuple[Interval, ...]:
-        """What all groups' exports of a log account for."""
-        known = of_log(self.lasts, topic, log)
-        return union(interval for found in known for interval in found.partitions.get(partition, ()))
+class _Log(NamedTuple):
+    """A partition of one log of a topic."""
 
-    def add_renamed(self, footer: Footer | None) -> None:
-        """A file that has another name, or lies elsewhere, than its export has put it."""
-        if footer is not None and "topic" in footer.told:
-            log = decode_log(footer.told.get("log", ""))
-            for one in footer.slices:
-                key = Incarnation(footer.told["topic"], one.partition, None if log is None else log[1].tag)
-                self.account(key).renamed.append((one.start, one.end))
+    topic: str
+    partition: int
+    tag: str
 
-    def account(self, key: Incarnation) -> Account:
-        """The one of a partition."""
-        return self.accounts.setdefault(key, Account())
+
+@dataclass
+class _Account:
+    """What records say of a partition, and what was seen."""
+
+    group: str
+    read: list[Interval] = field(default_factory=list)
+    skipped: list[Interval] = field(default_factory=list)
+    gone: list[Interval] = field(default_factory=list)
+    rows: int = 0
+    gaps: int = 0
+    files: int = 0
+    problems: list[VerifyRow] = field(default_factory=list)
+
+
+NO_PLACE: Final = (None, None, None, None)
 
 
 def verify(
-    lake: Lake,
+    destination: Destination,
     committed: Mapping[str, Mapping[TopicPartition, int | None]] | None = None,
     note: Callable[[str], None] = lambda _: None,
 ) -> list[VerifyRow]:
-    """One row for each partition, then its problems. ``committed``: what groups have committed, where that is to be
-    held against what was exported, too. ``note`` is told what is no problem and yet worth knowing."""
-    books = _read_books(lake)
-    calendars: dict[Layout, Calendar] = {}
-    with ThreadPoolExecutor(LOOKS, thread_name_prefix="zkgroup-verify") as pool:
-        for files in lake.contents(lambda why: note(f"{why}: what may lie there is not looked at")):
-            named = [(file, read_name(file.name)) for file in files]
-            published = [Published(file.name, file.size, told) for file, told in named if told is not None]
-            for one, look in pool.map(lambda file: (file, look_at(lake, file)), published):
-                _judge_file(books, one, look, calendars)
-            strangers = [file.name for file, told in named if told is None and is_read(file.name)]
-            for row, footer in pool.map(partial(_judge_stranger, lake), strangers):
-                books.strangers.append(row)
-                books.add_renamed(footer)
-    follow(books.holdings, books.holdings.files.keys() - books.files.keys())
-    for live, one in books.holdings.followed:
-        account = books.account(Incarnation(live.file.topic, one.partition, live.tag))
-        account.followed.setdefault(live.run, []).append((one.start, one.end))
-    for live in books.holdings.files.values():
-        for one in live.file.slices:
-            books.account(Incarnation(live.file.topic, one.partition, live.tag)).rows += one.rows
-    for name, missing in books.holdings.files.items():
-        if name not in books.files:
-            continue
-        why, group = f"{name} of run {missing.run} is missing", cast("str | None", missing.group)
-        if books.is_of_earlier_log(missing.file.topic, missing.tag):
-            why, group = f"{why}, and the topic was made again: only a copy brings it back", None
-        for one in missing.file.slices:
-            account = books.account(Incarnation(missing.file.topic, one.partition, missing.tag))
-            # What a file holds that can be entered in its place, or was renamed, is not to be written again.
-            folder = name.rpartition("/")[0]
-            beside = [(held.start, held.end) for other, held in account.orphaned if other.rpartition("/")[0] == folder]
-            mend = mend_for((one.start, one.end), account) if subtract((one.start, one.end), beside) else None
-            account.problems.append(Problem((one.start, one.end), why, group, mend=mend))
-    for group, offsets in (committed or {}).items():
-        _judge_offsets(lake.last(group), group, offsets, books, note)
+    """One row for each partition, then its problems, then those of no partition. ``committed``: what groups have
+    committed, where that is to be compared, too. ``note`` is told what is no problem and yet worth knowing."""
     rows: list[VerifyRow] = []
-    for key in sorted(books.accounts, key=lambda key: (key.topic, key.partition, key.tag or "")):
-        rows += rows_of(key, books.accounts[key], lake.exact, is_earlier=books.is_of_earlier_log(key.topic, key.tag))
-    return rows + books.strangers
-
-
-def _read_books(lake: Lake) -> _Books:
-    books, holdings = _Books(), Holdings(lake.exact)
-    for group in lake.groups():
-        with contextlib.suppress(DamagedDocumentError):  # told of below
-            books.lasts.append(lake.last(group))
-        claims: dict[tuple[str, str | None], TopicCoverage] = {}
-        runs = lake.runs(group)
-        for run, answer in zip(runs, at_once(partial(decided_run, lake, group), runs), strict=True):
-            try:
-                found = answer.result()
-            except DamagedDocumentError as error:
-                without = f"; without a copy move {lake.store.uri}/{lake.folder(group, run)} away"
-                lost = error.document.endswith(f"/{SETTLED}")  # a manifest without it says what is not so
-                books.strangers.append(
-                    VerifyRow(
-                        *NOWHERE, error.message + without * lost, group=group, mend="adopt" if lost else "readopt"
-                    )
-                )
+    accounts: dict[_Log, _Account] = {}
+    expected = ExpectedFiles()
+    newest: dict[str, RunRecord] = {}
+    layouts: dict[str, Layout] = {}
+    try:
+        destination.layout()
+    except ZkgroupError as error:
+        rows.append(VerifyRow(*NO_PLACE, problem=str(error), mend="person"))
+    for group in destination.groups():
+        for found in _records(destination, group):
+            if isinstance(found, VerifyRow):
+                rows.append(found)
                 continue
-            if found is not None and found[0].group != group:
-                here, right = lake.folder(group, run), lake.folder(found[0].group, run)
-                why = f"{here} is a run of group {found[0].group}: move it back to {right}"
-                if _is_there(lake, found[0]):
-                    why = f"{here} is a copy of {right}, a run of group {found[0].group}: remove the copy"
-                else:
-                    _enter_run(books, holdings, found[0].group, *found, lake.exact)
-                books.strangers.append(VerifyRow(*NOWHERE, why, mend="move"))
-            elif found is not None:
-                _enter_run(books, holdings, group, *found, lake.exact)
-                told = lake.accounted(group, run) if found[1] else None
-                coverage = found[0].coverage if told is None else told.coverage
-                claims |= {(topic, known.identity.tag): known for topic, known in coverage.items()}
-        for (topic, tag), known in claims.items():
-            for number, intervals in known.partitions.items():
-                books.account(Incarnation(topic, number, tag)).claimed.setdefault(group, []).extend(intervals)
-    books.holdings, books.files = holdings, dict(holdings.files)
-    return books
+            newest[group] = found
+            layouts[found.run] = found.layout
+            expected.add(found)
+            _enter(accounts, found)
+        for run in destination.left_runs(group):
+            if not destination.is_logged(group, run):
+                note(f"{destination.work(group, run)} is of a run that is under way, or was killed: --status tells")
+    rows += _check_files(destination, expected, layouts, accounts, note)
+    for group, offsets in (committed or {}).items():
+        if group in newest:
+            _compare_offsets(accounts, newest[group], offsets, note)
+    partitions = [row for log in sorted(accounts) for row in _rows_of(log, accounts[log])]
+    return partitions + rows
 
 
-def _is_there(lake: Lake, manifest: Manifest) -> bool:
-    """Whether a run lies where it belongs."""
-    try:
-        there = lake.manifest(manifest.group, manifest.run)
-    except DamagedDocumentError:
-        return False
-    return there is not None and there[0] == manifest
-
-
-def _enter_run(
-    books: _Books, holdings: Holdings, group: str, manifest: Manifest, withdrawn: set[TopicPartition], exact: Exact
-) -> None:
-    holdings.add(manifest, withdrawn)
-    tags = tags_of(manifest)
-    slices = slices_held(manifest.parts, manifest.files)
-    for part, held in zip(manifest.parts, slices, strict=True):
-        if part.plan.partition not in withdrawn:
-            key = Incarnation(*part.plan.partition, tags.get(part.plan.partition.topic))
-            account = books.account(key)
-            _enter(account, group, manifest, part, [one for _, one in held])
-            if is_among_others(part):  # for the rest others account, and in folders of times do so between its messages
-                known = [*account.again, *(interval for some in account.by_group.values() for interval in some)]
-                account.again += held_again(part, held, known, timed=manifest.layout.timed, exact=exact)
-
-
-def _enter(account: Account, group: str, manifest: Manifest, part: ManifestPart, held: Sequence[Slice]) -> None:
-    interval, run, rows = (part.plan.start, part.end), manifest.run, sum(one.rows for one in held)
-    # That backfills hold it explains nothing: their own runs do.
-    account.skipped += [(gap.start, gap.end) for gap in part.plan.skipped if gap.kind != "filled"]
-    if manifest.kind != "backfill":
-        account.passed += part.accounted
-    if not is_among_others(part):
-        account.by_group.setdefault(group, []).append(interval)
-        if manifest.kind != "adoption":  # and without markers of transactions, which several may account for
-            account.exported += [(run, one) for one in union((one.start, one.end) for one in held)]
-    if not part.balanced or rows != part.rows + part.undecodable:
-        account.problems.append(Problem(interval, f"run {run} does not account for every offset", group))
-    if unexplained := part.gaps.get("unexplained"):
-        why = f"run {run} found {unexplained} offsets missing, and no reason: it recorded that, and nothing fills them"
-        account.problems.append(Problem(interval, why, group))
-
-
-def _judge_stranger(lake: Lake, name: str) -> tuple[VerifyRow, Footer | None]:
-    """A file that no export has named so, and that readers of the lake take for data, or stumble over."""
-    footer: Footer | None = None
-    try:
-        footer = read_footer(lake.store, name)
-    except UnopenedFileError as error:
-        why = error.message.removeprefix(f"{lake.store.uri}/")
-        return VerifyRow(*NOWHERE, f"{why}: what it holds is not known", mend="open"), None
-    except UnreadableFileError:
-        pass
-    if footer is None or "topic" not in footer.told or not footer.slices:
-        why = "is in no run's manifest, and readers take it for data"
-        return VerifyRow(*NOWHERE, f"{name} {why}", mend="move"), None
-    told, first = footer.told, footer.slices[0]
-    why = f"holds what run {told.get('run', '')} wrote, and is not the file of its manifest: readers count it, too"
-    where = (told["topic"], first.partition, first.start, first.end)
-    return VerifyRow(*where, *NO_NUMBERS, f"{name} {why}", mend="move"), footer
-
-
-def _judge_file(books: _Books, file: Published, look: Look, calendars: dict[Layout, Calendar]) -> None:
-    told = file.told
-    known = books.files.pop(file.name, None)
-    slices = known.file.slices if known else look.footer.slices if look.footer else ()
-    slices = slices or (Slice(told.partition, told.start, told.end, 0),)
-    folder = file.name.rpartition("/")[0]
-    for one in slices:
-        account = books.account(Incarnation(told.topic, one.partition, told.tag))
-        account.folders.setdefault(folder, []).append((one.start, one.end))
-    for number in {one.partition for one in slices}:
-        books.account(Incarnation(told.topic, number, told.tag)).seen += 1
-    if known is None and look.footer is not None:
-        _enter_unknown(books, file, look.footer, slices)
-    account = books.account(Incarnation(told.topic, slices[0].partition, told.tag))
-    interval = (slices[0].start, slices[0].end)
-    problems = wrong_with(file, look, known)
-    if known is None:
-        footer = look.footer
-        if problems:
-            books.add_renamed(footer)
-        run = "" if footer is None else footer.told.get("run", "")
-        if footer is not None and _is_numbered(footer.run):
-            by = books.holdings.replaced.get(file.name)
-            can = by is None and not problems and decode_log(footer.told.get("log", "")) is not None
-            why = f"{file.name} is in no run's manifest (it says: {run})"
-            if by is not None:
-                why = f"{file.name} was missing, run {by} has written again what it held, and it is there again"
-            mend: Mend = "adopt" if can else "move"
-            account.problems.append(Problem(interval, why, footer.told.get("group") if can else None, mend=mend))
-            for one in slices if can else ():
-                key = Incarnation(told.topic, one.partition, told.tag)
-                books.account(key).orphaned.append((file.name, one))
-        amiss: Mend = "move"
-        if look.unopened is not None:
-            amiss = "open"
-            account.renamed.append(interval)  # as its name has it: a backfill takes that for there
-        account.problems += [Problem(interval, f"{file.name}{why}", mend=amiss) for why in problems]
-        return
-    if look.footer is not None and [one[:3] for one in look.footer.slices] != [one[:3] for one in slices]:
-        books.add_renamed(look.footer)  # under the name of another one
-    if look.footer is not None and known.layout.timed:
-        calendar = calendars.get(known.layout) or calendars.setdefault(known.layout, known.layout.calendar())
-        problems += judge_times(look.footer, known.layout, calendar, file.name)
-    mend = "move" if books.is_of_earlier_log(told.topic, told.tag) else "refill"
-    mend = mend if look.unopened is None else "open"
-    account.problems += [
-        Problem(interval, f"{file.name}{why}", known.group, mend=mend, held=slices) for why in problems
+def read_committed(
+    registry: Registry, group: str, newest: RunRecord, warn: Callable[[str], None]
+) -> dict[TopicPartition, int | None]:
+    """What a group has committed of the partitions that it has exported, as far as their topics are the same logs.
+    Raises ``RefusedError`` where the record is of another cluster, ``MalformedZnodeError`` for an offset that is
+    none."""
+    state = GroupState(registry, group, warn)
+    if newest.cluster not in state.clusters():
+        raise RefusedError(
+            f"the exports of group {group} are of another cluster ({newest.cluster})", "name that cluster"
+        )
+    identities = state.identities(newest.coverage)
+    partitions = [
+        TopicPartition(topic, number)
+        for topic, coverage in newest.coverage.items()
+        if topic in identities and identities[topic].is_same(coverage.identity)
+        for number in coverage.ends
     ]
+    paths = offset_paths(group, partitions)
+    nodes = registry.read([Get(path) for path in paths])
+    return {one: committed_of(path, node)[0] for one, path, node in zip(partitions, paths, nodes, strict=True)}
 
 
-def _enter_unknown(books: _Books, file: Published, footer: Footer, slices: tuple[Slice, ...]) -> None:
-    """A file from before runs left manifests stands for itself."""
-    if footer.run and not _is_numbered(footer.run):
-        account = books.account(Incarnation(file.told.topic, slices[0].partition, file.told.tag))
-        interval = (slices[0].start, slices[0].end)
-        account.by_group.setdefault(footer.told.get("group", ""), []).append(interval)
-        account.exported.append((footer.run, interval))
-        account.passed.append(interval)
-        account.rows += footer.metadata.num_rows
+def _records(destination: Destination, group: str) -> Iterator[RunRecord | VerifyRow]:
+    try:
+        destination.entries(group)
+    except (DamagedDocumentError, RefusedError) as error:
+        yield VerifyRow(*NO_PLACE, problem=str(error), group=group, mend="person")
+    for entry in destination.entries(group, is_checked=False):
+        try:
+            yield destination.record(group, entry)
+        except DamagedDocumentError as error:
+            yield VerifyRow(*NO_PLACE, problem=str(error), group=group, mend="person")
 
 
-def _is_numbered(run: str) -> bool:
-    return run.partition("-")[0].isdecimal() and run.count("-") == 1
+def _log_of(record: RunRecord, partition: TopicPartition) -> _Log:
+    return _Log(*partition, record.topics[partition.topic].tag or "")
 
 
-def _judge_offsets(
-    last: LastRun, group: str, offsets: Mapping[TopicPartition, int | None], books: _Books, note: Callable[[str], None]
+def _enter(accounts: dict[_Log, _Account], record: RunRecord) -> None:
+    for part in record.partitions:
+        account = accounts.setdefault(_log_of(record, part.partition), _Account(record.group))
+        account.gone += [(gap.start, gap.end) for gap in part.skipped if gap.kind == "retention"]
+        account.skipped += [(gap.start, gap.end) for gap in part.skipped]
+        if part.again:
+            continue  # the rows of what was lost, once more
+        account.group = record.group
+        account.read.append((part.start, part.end))
+        account.rows += part.rows + part.undecodable
+        account.gaps += sum(part.gaps.values())
+        if unexplained := part.gaps.get("unexplained"):
+            why = f"{counted(unexplained, 'offset')} of these were missing from the log, and nothing explains it"
+            account.problems.append(VerifyRow(*part.partition, part.start, part.end, problem=why, mend=None))
+
+
+def _check_files(
+    destination: Destination,
+    expected: ExpectedFiles,
+    layouts: Mapping[str, Layout],
+    accounts: dict[_Log, _Account],
+    note: Callable[[str], None],
+) -> list[VerifyRow]:
+    """Look at all files; what is wrong with those that no record names."""
+    strange: list[VerifyRow] = []
+    there: set[str] = set()
+    calendars: dict[Layout, Calendar] = {}
+    unlisted: list[str] = []
+    files = list(destination.data_files(unlisted=unlisted.append))
+    for why in unlisted:
+        note(f"{why}: what may lie there is not looked at")
+    with ThreadPoolExecutor(LOOKS, thread_name_prefix="zkgroup-verify") as pool:
+        known = [file for file in files if file.name in expected.files]
+        looks = pool.map(lambda file: look_at(destination, file.name), known)
+        for file, look in zip(known, looks, strict=True):
+            there.add(file.name)
+            one = expected.files[file.name]
+            _account_file(accounts, one, _problems_of(file.name, file.size, look, one, layouts[one.run], calendars))
+    strange += [
+        VerifyRow(*NO_PLACE, problem=f"{file.name} is in no record: move it out of the destination", mend="person")
+        for file in files
+        if file.name not in expected.files and is_read(file.name)
+    ]
+    for one, partition, lost in expected.missing(there):
+        account = accounts.setdefault(_Log(*partition, one.tag or ""), _Account(one.group))
+        why = f"{lost.file} of run {one.run} is missing"
+        account.problems.append(
+            VerifyRow(*partition, lost.start, lost.end, problem=why, group=one.group, mend="backfill")
+        )
+    return strange
+
+
+def _problems_of(
+    name: str, size: int, look: Look, one: ExpectedFile, layout: Layout, calendars: dict[Layout, Calendar]
+) -> list[str]:
+    problems = check_file(size, look, one)
+    if not problems and look.footer is not None and layout.timed:
+        if layout not in calendars:
+            calendars[layout] = layout.calendar()
+        problems += check_times(look.footer, layout, calendars[layout], name)
+    return [f"{name}{why}" for why in problems]
+
+
+def _account_file(accounts: dict[_Log, _Account], one: ExpectedFile, problems: list[str]) -> None:
+    for number, piece in enumerate(one.file.ranges):
+        partition = TopicPartition(one.file.topic, piece.partition)
+        account = accounts.setdefault(_Log(*partition, one.tag or ""), _Account(one.group))
+        account.files += 1
+        for why in problems if number == 0 else ():
+            account.problems.append(
+                VerifyRow(*partition, piece.start, piece.end, problem=why, group=one.group, mend="person")
+            )
+
+
+def _compare_offsets(
+    accounts: dict[_Log, _Account],
+    newest: RunRecord,
+    offsets: Mapping[TopicPartition, int | None],
+    note: Callable[[str], None],
 ) -> None:
-    """Where a group stands elsewhere than its exports end, or those of a group that has gone on from there, or that
-    alone tells of a partition. Ahead of a joined one it is as it should be: its other members have read what
-    follows."""
-    standing = {key: offset for key, offset in offsets.items() if offset is not None}
-    told = {TopicPartition(topic, number) for topic, found in last.coverage.items() for number in found.partitions}
-    for topic, number in sorted({*told, *standing}):
-        if coverage := last.coverage.get(topic):
-            offset = standing.get(TopicPartition(topic, number))
-            whole = books.covered(topic, number, coverage.identity)
-            covered = coverage.partitions.get(number, whole)
-            account = books.account(Incarnation(topic, number, coverage.identity.tag))
-            if (topic, number) not in told and not whole and not last.joined:
-                _judge_untold(group, coverage.identity.tag, TopicPartition(topic, number), offset or 0, books)
-            if not covered:
-                continue
-            if offset is None or offset != covered[-1][1]:
-                # As an export sees it.
-                found = of_log(books.lasts, topic, coverage.identity)
-                exported, filled = spared(offset, union((*covered, *whole)), found, number)
-                end = exported[-1][1] if exported else offset
-                if filled and offset is not None and end is not None and offset <= end:
-                    account.awaited.add(end)  # what is missing from there on is yet to be exported
-                if filled and (not exported or offset == end):
-                    if offset is not None:
-                        note(
-                            f"group {group} stands at {offset} of {topic}-{number}, and backfills hold what lies "
-                            "further on: its next export goes on around that"
-                        )
-                    continue
-                if filled:
-                    covered = whole = exported
-            end = covered[-1][1]
-            if any(offset == high for _, high in (*covered, *whole)):
-                continue
-            if offset is None and any(low <= end < high for low, high in whole):
-                continue
-            if last.joined and offset is not None and offset > end:
-                note(
-                    f"group {group} stands at {offset} of {topic}-{number}, exported up to {end}: its last export was "
-                    "joined, and other members have read what lies between"
-                )
-                continue
-            where = "has no offset" if offset is None else f"stands at {offset}"
-            low, high = sorted((end if offset is None else offset, end))
-            ahead = offset is not None and offset > end
-            why = f"group {group} {where}, exported up to {end}"
-            account.standing.append(Problem((low, high), why, group, "ahead" if ahead else "behind"))
+    """Hold a group's offsets against where its exports end."""
+    for partition, offset in offsets.items():
+        coverage = newest.coverage[partition.topic]
+        end = coverage.ends[partition.partition]
+        if offset == end:
+            continue
+        if newest.joined and offset is not None and offset > end:
+            note(f"{partition}: the group is at {offset}, ahead of its export, which was a member beside others")
+            continue
+        where = "has no offset" if offset is None else f"is at {offset}"
+        account = accounts.setdefault(_Log(*partition, coverage.identity.tag or ""), _Account(newest.group))
+        low, high = sorted((end, end if offset is None else offset))
+        why = f"group {newest.group} {where}, and its exports end at {end}"
+        account.problems.append(VerifyRow(*partition, low, high, problem=why, group=newest.group, mend="mismatch"))
 
 
-def _judge_untold(group: str, tag: str | None, partition: TopicPartition, offset: int, books: _Books) -> None:
-    """The group stands in a partition of which nobody's last run knows anything: an export goes on from there. (Of a
-    log that follows another one it asks, as the offset may be of that.)"""
-    account = books.account(Incarnation(*partition, tag))
-    if offset > 0 and tag is None and not (account.by_group or account.orphaned):
-        why = f"group {group} stands at {offset}, and no run tells of this partition"
-        account.standing.append(Problem((0, offset), why, group, mend=mend_for((0, offset), account)))
+def _rows_of(log: _Log, account: _Account) -> Iterator[VerifyRow]:
+    read = union(account.read)
+    skipped = sum(end - start for gap in union(account.skipped) for start, end in subtract(gap, read))
+    known = union([*read, *account.skipped])
+    if known:
+        low, high = known[0][0], known[-1][1]
+        yield VerifyRow(log.topic, log.partition, low, high, account.rows, account.gaps, skipped, account.files)
+    problems = list(account.problems)
+    for low, high in overlaps(one for one in account.read if one[0] < one[1]):
+        problems.append(VerifyRow(log.topic, log.partition, low, high, problem="exported twice", mend="person"))
+    for low, high in holes(known):
+        problems.append(
+            VerifyRow(log.topic, log.partition, low, high, problem="in no record", group=account.group, mend="backfill")
+        )
+    yield from sorted(problems, key=lambda row: (row.start or 0, row.end or 0, str(row.problem)))

@@ -1,7 +1,6 @@
-"""What exports speak of, as data: offsets and their intervals, plans, manifests, layouts, destinations. Pure.
+"""What exports speak of, as data: offsets and their intervals, plans, records, layouts, addresses. Pure.
 
-``words`` (the words of a plan), ``intervals``, ``accounting`` (what became of every offset), ``layout`` (folders,
-names, time zones), ``destination`` (``--to``), ``rundata`` (plan, manifest, pointer) with ``documents`` (the same as
-JSON; ``encoding``: what these have in common) and ``begun`` (where runs that came to nothing were to begin), ``shell``
-(commands that are printed).
+``plan_types`` (the parts of a plan), ``intervals``, ``accounting`` (what became of every offset), ``layout`` (folders,
+names, time zones), ``address`` (``--to``), ``run_record`` (a run, its record, the pointer) with ``documents`` (the same
+as JSON), ``export_command`` (commands that are printed).
 """

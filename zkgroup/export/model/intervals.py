@@ -60,36 +60,6 @@ def difference(intervals: Iterable[Interval], taken: Iterable[Interval]) -> list
     return left
 
 
-def common(intervals: Iterable[Interval], others: Iterable[Interval]) -> list[Interval]:
-    """What is in both."""
-    found = [*intervals]
-    return difference(found, difference(found, others))
-
-
-def beyond(intervals: Iterable[Interval], end: int) -> list[Interval]:
-    """What of ``intervals`` lies at ``end`` and further on."""
-    return [(max(low, end), high) for low, high in intervals if high > end]
-
-
-def hulls(pieces: Iterable[Interval], apart: Iterable[Interval]) -> list[tuple[Interval, int]]:
-    """``pieces``, put together over whatever lies between two of them unless something of ``apart`` does; each with how
-    many offsets are in it."""
-    found: list[tuple[Interval, int]] = []
-    walls = union(one for one in apart if one[0] < one[1])
-    place = 0
-    for start, end in union(pieces):
-        count = end - start
-        if found:
-            (low, high), before = found[-1]
-            while place < len(walls) and walls[place][1] <= high:
-                place += 1
-            if place == len(walls) or walls[place][0] >= start:
-                found[-1] = (low, end), before + count
-                continue
-        found.append(((start, end), count))
-    return found
-
-
 def overlaps(intervals: Iterable[Interval]) -> list[Interval]:
     """What is in more than one of ``intervals``, put together."""
     found: list[Interval] = []

@@ -1,16 +1,16 @@
-"""How a destination is laid out: folders, time zone, columns. One layout holds for all of a lake, from its first run
-on.
+"""How a destination is laid out: folders, time zone, columns. One layout holds for a whole destination, from its first
+run on.
 
 Folders are Hive's: ``topic=T``, then as chosen ``partition=P``, ``date=YYYY-MM-DD``, ``hour=H``. Date and hour are
 those of a message's timestamp on a clock in the layout's time zone, as SQL's ``date()`` and ``hour()`` tell them there:
 a day may have 23 or 25 hours, and the hour that a clock strikes twice is one folder with two hours of messages. Hours
 have no leading zero, or DuckDB would read them as text. A message without a timestamp, or with one that no calendar
 has, goes to ``date=0001-01-01``, ``hour=-1``: values that no message has otherwise, of the types that readers guess for
-the other folders. (Hive's null, which lakes of version 1 have, makes pyarrow 25 and pandas 3 fail: on a column of
-nothing else, "No non-null segments were available", and beside dates, "Cannot yet unify dictionaries with nulls".)
+the other folders. (Hive's null makes pyarrow 25 and pandas 3 fail: on a column of nothing else, "No non-null segments
+were available", and beside dates, "Cannot yet unify dictionaries with nulls".)
 
 A file's name tells offsets: ``START-END.parquet``, with the partition before it (``P.START-END``) where that is no
-folder. Where a file holds more than one range, ``+N.RUN`` follows: so many more, which the run's manifest and the
+folder. Where a file holds more than one range, ``+N.RUN`` follows: so many more, which the run's record and the
 file's footer list. ``.gTAG`` marks a later incarnation of a topic. Offsets of a name are those of the range, or, in
 folders of times, from the first row on to behind the last one.
 """
@@ -22,24 +22,20 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Final, Literal, NamedTuple, TypeAlias, cast
+from typing import Final, Literal, NamedTuple, TypeAlias
 from zoneinfo import ZoneInfo
 
 from zkgroup.errors import RefusedError, UsageError
-from zkgroup.export.model.words import Slice
+from zkgroup.export.model.plan_types import Slice
 
 Part = Literal["partition", "date", "hour"]
 Format = Literal["bytes", "text", "json"]
 PARTS: Final[tuple[Part, ...]] = ("partition", "date", "hour")
 FORMATS: Final[tuple[Format, ...]] = ("bytes", "text", "json")
 
-#: What Hive, Spark, pyarrow and DuckDB call a folder for null.
-NULL: Final = "__HIVE_DEFAULT_PARTITION__"
-#: Date and hour of messages without a usable time, from version 2 on.
+#: Date and hour of messages without a usable time.
 NO_DATE: Final = "0001-01-01"
 NO_HOUR: Final = "-1"
-#: Of lakes that are begun now. 1: such messages are in folders of ``NULL``, and what no calendar has is lost.
-VERSION: Final = 2
 #: Days or hours since 1970 on the zone's clock; None: no usable timestamp.
 Period: TypeAlias = int | None
 
@@ -60,14 +56,12 @@ _NAME = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """``by``: what is a folder besides the topic, in the order of ``PARTS``. ``zone``: an IANA name. ``version``: see
-    ``VERSION``; it is that of the lake's first run."""
+    """``by``: what is a folder besides the topic, in the order of ``PARTS``. ``zone``: an IANA name."""
 
     by: tuple[Part, ...] = ("partition",)
     zone: str = "UTC"
     key: Format = "bytes"
     value: Format = "bytes"
-    version: int = VERSION
 
     @property
     def timed(self) -> bool:
@@ -85,15 +79,10 @@ class Layout:
             parts.append(f"partition={partition}")
         if self.timed:
             day = period if period is None or "hour" not in self.by else period // 24
-            parts.append(f"date={self._nowhere[0] if day is None else day_name(day)}")
+            parts.append(f"date={NO_DATE if day is None else day_name(day)}")
         if "hour" in self.by:
-            parts.append(f"hour={self._nowhere[1] if period is None else period % 24}")
+            parts.append(f"hour={NO_HOUR if period is None else period % 24}")
         return "/".join(parts)
-
-    @property
-    def _nowhere(self) -> tuple[str, str]:
-        """Date and hour of what has none."""
-        return (NULL, NULL) if self.version < 2 else (NO_DATE, NO_HOUR)
 
     def name(self, slices: Sequence[Slice], run: str, tag: str | None) -> str:
         """Of a file with these slices, in its folder."""
@@ -107,7 +96,7 @@ class Layout:
     def period_of_folder(self, name: str) -> Period:
         """That of a file's folder, by its name. Raises ``ValueError`` where the name has none."""
         found = dict(part.split("=", 1) for part in name.split("/")[:-1] if "=" in part)
-        if found.get("date", self._nowhere[0]) == self._nowhere[0]:
+        if found.get("date", NO_DATE) == NO_DATE:
             return None
         day = (datetime.date.fromisoformat(found["date"]) - _EPOCH).days
         return day * 24 + int(found.get("hour", "")) if "hour" in self.by else day
@@ -168,7 +157,6 @@ class LayoutWish:
             base.zone if self.zone is None else self.zone,
             base.key if self.key is None else self.key,
             base.value if self.value is None else self.value,
-            base.version,
         )
         if not wanted.timed and self.zone is not None:
             raise UsageError("--time-zone is for folders of times", "add --partition-by date, or hour")
@@ -287,28 +275,6 @@ class Calendar:
         local = datetime.datetime.fromtimestamp(second, self._zone).utcoffset()
         assert local is not None
         return int(local.total_seconds())
-
-
-def layout_document(layout: Layout) -> dict[str, object]:
-    """For JSON."""
-    return {"by": list(layout.by), "zone": layout.zone, "key": layout.key, "value": layout.value} | (
-        {"version": layout.version} if layout.version > 1 else {}
-    )
-
-
-def read_layout(found: object) -> Layout:
-    """From JSON. What was written before there was a choice has the default, of version 1. Raises ``ValueError``."""
-    if found is None:
-        return Layout(version=1)
-    if not isinstance(found, dict):
-        raise ValueError(found)
-    by = tuple(part for part in PARTS if part in found["by"])
-    key, value, version = found["key"], found["value"], found.get("version", 1)
-    if version not in range(1, VERSION + 1):
-        raise ValueError(f"layout version {version}")
-    if len(by) != len(found["by"]) or key not in FORMATS or value not in FORMATS:
-        raise ValueError(f"layout {found}")
-    return Layout(by, str(found["zone"]), cast("Format", key), cast("Format", value), version)
 
 
 # The lowest level of zstd is the fastest and loses little; the highest of gzip, pyarrow's default, takes ages.

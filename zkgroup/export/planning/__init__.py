@@ -1,8 +1,6 @@
-"""What is to be exported: from what ZooKeeper, the brokers and the lake tell to a plan.
+"""What is to be exported: from what ZooKeeper, the brokers and the destination tell to a plan.
 
-``request`` (what is asked for), ``bounds`` (``--from``, ``--until``), ``group`` (what ZooKeeper and the brokers
-tell), ``plan`` with ``beginnings`` (pure: facts → plan, and what is refused), ``begun`` (pure: beginnings that move
-as logs lose messages) and ``passing_over`` (what is told of it), ``filling`` (what a backfill takes), ``renamed``
-(what lies elsewhere than it was put), ``waiting`` (behind open transactions), ``run_plan`` (all of it, as a run's
-plan).
+``request`` (what is asked for), ``bounds`` (``--from``, ``--until``), ``group_state`` (what ZooKeeper and the brokers
+tell), ``export_plan`` with ``mismatch`` (pure: facts → plan, and what is refused), ``backfill_plan`` (what a backfill
+exports), ``notices`` (what is told of a plan), ``open_transactions`` (what waits behind them).
 """

@@ -10,7 +10,7 @@ from typing import Literal
 
 from zkgroup.connector.start import parse_start
 from zkgroup.errors import NotFoundError, UsageError
-from zkgroup.export.model.words import ExportPlan, PartitionFacts
+from zkgroup.export.model.plan_types import ExportPlan, PartitionFacts
 from zkgroup.groups.files.files import STDIO, Wanted, read_offsets
 from zkgroup.protocol.names import TopicPartition, validate_topic
 from zkgroup.words import are, counted, listed

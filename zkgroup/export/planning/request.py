@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
-from zkgroup.export.model.destination import Destination
+from zkgroup.export.model.address import Address
 from zkgroup.export.model.layout import LayoutWish
-from zkgroup.export.model.rundata import COMPRESSION, RANGE_MESSAGES, TARGET_BYTES
-from zkgroup.export.model.words import Begin, Policies
+from zkgroup.export.model.plan_types import Begin, OnMismatch
+from zkgroup.export.model.run_record import COMPRESSION, RANGE_MESSAGES, TARGET_BYTES
 from zkgroup.export.planning.bounds import COMMITTED, EARLIEST, LATEST, Bound
 from zkgroup.protocol.filters import TopicFilter
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from zkgroup.config import ConsumerConfig
 
 DEFAULT_TARGET_BYTES: Final = TARGET_BYTES
-Settle = Literal["keep", "withdraw", "forget"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +26,16 @@ class ExportRequest:
 
     ``begin``: where partitions without a committed offset begin, or, in a ``backfill``, all. ``until``: where to stop.
     ``max_messages`` and ``max_bytes`` (of keys and values): what a run takes at most; shared by the partitions.
-    ``policies``, ``skip_lost``: see ``make_plan``; ``record_unexplained``: see ``accounting``. ``settle``: end an
-    unfinished run that way, and do nothing else; ``adopt``: write manifests for files that none names, as ``adopt``
-    does. ``join``: be a member of the group with these settings, and
-    export what it is given of the topics. ``master`` None: that of ``conf``, else all cores of this machine.
-    ``conf``: Spark's properties; ``spark_timeout``, ``log``: see ``SparkJobs``. ``patience``: seconds
-    without a message after which a task asks what is wrong. ``range_messages``: about how many one task reads.
+    ``on_mismatch``: see ``mismatch``; with ``lake`` or ``group`` what retention deletes while it is read, and what
+    nothing explains, is a recorded gap. ``take_over``: the group that owned the topics so far. ``abandon``: give up a
+    decided run whose destination is lost, and do nothing else. ``join``: be a member of the group with these settings,
+    and export what it is given of the topics. ``master`` None: that of ``conf``, else all cores of this machine.
+    ``conf``: Spark's properties; ``spark_timeout``, ``log``: see ``SparkJobs``. ``patience``: seconds without a message
+    after which a task asks what is wrong. ``range_messages``: about how many one task reads.
     """
 
     group: str
-    root: Destination
+    root: Address
     topics: tuple[str, ...] = ()
     whitelist: TopicFilter | None = None
     begin: Bound | Begin | None = None
@@ -44,11 +43,9 @@ class ExportRequest:
     backfill: bool = False
     max_messages: int | None = None
     max_bytes: int | None = None
-    policies: Policies = field(default_factory=Policies)
-    skip_lost: bool = False
-    record_unexplained: bool = False
-    settle: Settle | None = None
-    adopt: bool = False
+    on_mismatch: OnMismatch = "fail"
+    take_over: str | None = None
+    abandon: bool = False
     join: ConsumerConfig | None = None
     master: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
@@ -61,9 +58,9 @@ class ExportRequest:
     range_messages: int = RANGE_MESSAGES
 
     @property
-    def skip_deleted(self) -> bool:
-        """Whether what retention takes away while it is read is a recorded gap."""
-        return self.skip_lost or self.policies.expired == "earliest"
+    def records_gaps(self) -> bool:
+        """Whether messages that are missing from the log are recorded as gaps."""
+        return self.on_mismatch in ("lake", "group")
 
     @property
     def start(self) -> Bound:

@@ -28,7 +28,7 @@ from pyspark.errors import PySparkException
 
 import zkgroup
 from zkgroup.errors import UsageError, ZkgroupError
-from zkgroup.export.model.words import OffsetRange
+from zkgroup.export.model.plan_types import OffsetRange
 from zkgroup.export.spark import failures
 from zkgroup.export.spark.gateway import SparkJvm, environment_variables
 from zkgroup.export.spark.job import STOP, Idleness, Job

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from zkgroup.errors import UnreachableError, UsageError, ZkgroupError
-from zkgroup.export.model.destination import AZURE, ObjectAddress
+from zkgroup.export.model.address import AZURE, ObjectAddress
 
 log = logging.getLogger(__name__)
 

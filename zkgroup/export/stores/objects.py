@@ -20,11 +20,11 @@ from typing import Any, Final
 import pyarrow.fs as pafs
 
 from zkgroup.errors import UsageError, ZkgroupError
-from zkgroup.export.model.destination import AZURE, ObjectAddress, child
-from zkgroup.export.model.words import StoredFile
+from zkgroup.export.model.address import AZURE, ObjectAddress, child
+from zkgroup.export.model.plan_types import StoredFile
 from zkgroup.export.stores.filesystems import FAILURES, check_credentials, is_denied, open_filesystem, told_failure
+from zkgroup.export.stores.name_conflicts import name_conflict
 from zkgroup.export.stores.store import CHANGED_WORK, TAIL, MissingWorkError
-from zkgroup.export.stores.taken import taken_name
 
 # S3 copies no more than 5 GiB in one request; what is larger goes through this process.
 _COPY_BYTES: Final = 5 << 30
@@ -45,10 +45,6 @@ class ObjectStore:
         self.address = address
         self._lock = threading.Lock()
         self._opened: Any = None
-
-    @property
-    def destination(self) -> ObjectAddress:
-        return self.address
 
     @property
     def uri(self) -> str:
@@ -176,7 +172,7 @@ class ObjectStore:
         if taken is not None:
             if taken == size and self._tail(work, size) == self._tail(final, size):
                 return
-            raise taken_name(f"{self.uri}/{final}")
+            raise name_conflict(f"{self.uri}/{final}")
         source, target = self.path(work), self.path(final)
         with self._told("cannot write", final):
             if self.address.scheme in _RENAMING:
@@ -191,7 +187,7 @@ class ObjectStore:
         with self._told("cannot read", name), self.open(name) as file:
             return bytes(file.read_at(min(TAIL, size), max(0, size - TAIL)))
 
-    def unpublish(self, final: str) -> None:
+    def remove_file(self, final: str) -> None:
         with self._told("cannot remove", final):
             self._forget(self.path(final))
 
@@ -199,7 +195,7 @@ class ObjectStore:
         with contextlib.suppress(FileNotFoundError):
             self.filesystem.delete_file(path)
 
-    def settle(self, finals: Iterable[str]) -> None:
+    def sync(self, finals: Iterable[str]) -> None:
         pass  # what a store has taken lasts
 
     def remove(self, folder: str) -> None:

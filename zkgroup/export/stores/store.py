@@ -19,18 +19,18 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from zkgroup.errors import UsageError, ZkgroupError
-from zkgroup.export.model.destination import Destination, parse_destination
-from zkgroup.export.model.words import StoredFile
-from zkgroup.export.stores.taken import taken_name
+from zkgroup.export.model.address import Address, parse_address
+from zkgroup.export.model.plan_types import StoredFile
+from zkgroup.export.stores.name_conflicts import name_conflict
 
-__all__ = ["FolderStore", "Store", "open_store", "parse_destination"]
+__all__ = ["FolderStore", "Store", "open_store", "parse_address"]
 
 
 class Store(Protocol):
     """A place for files."""
 
     @property
-    def destination(self) -> Destination:
+    def address(self) -> Address:
         """What ``open_store`` makes the same store from."""
         ...
 
@@ -85,11 +85,11 @@ class Store(Protocol):
         for each file that is in place, in their order. May be repeated; never replaces another file."""
         ...
 
-    def unpublish(self, final: str) -> None:
-        """Take a final name back, if it is there."""
+    def remove_file(self, final: str) -> None:
+        """Remove a file, if it is there, and folders that are then empty."""
         ...
 
-    def settle(self, finals: Iterable[str]) -> None:
+    def sync(self, finals: Iterable[str]) -> None:
         """Make final names last."""
         ...
 
@@ -98,7 +98,7 @@ class Store(Protocol):
         ...
 
 
-def open_store(destination: Destination) -> Store:
+def open_store(destination: Address) -> Store:
     """The store for ``destination``. Does no I/O; pyarrow is imported for what is no folder."""
     if isinstance(destination, Path):
         return FolderStore(destination)
@@ -151,7 +151,7 @@ class FolderStore:
         self.root = root
 
     @property
-    def destination(self) -> Destination:
+    def address(self) -> Address:
         return self.root
 
     @property
@@ -281,7 +281,7 @@ class FolderStore:
         except OSError as error:
             raise ZkgroupError(f"cannot write {target}: {error.strerror}", remedy_of(error, decided=True)) from None
 
-    def unpublish(self, final: str) -> None:
+    def remove_file(self, final: str) -> None:
         path = self.root / final
         try:
             path.unlink(missing_ok=True)
@@ -289,7 +289,7 @@ class FolderStore:
             raise ZkgroupError(f"cannot remove {path}: {error.strerror}") from None
         self._remove_empty(path.parent)
 
-    def settle(self, finals: Iterable[str]) -> None:
+    def sync(self, finals: Iterable[str]) -> None:
         folders: set[Path] = set()
         for final in finals:
             path = self.root / final
@@ -332,7 +332,7 @@ def _link(source: Path, target: Path) -> None:
         os.link(source, target)
     except FileExistsError:
         if not _is_copy(source, target):
-            raise taken_name(target) from None
+            raise name_conflict(target) from None
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK):
             raise
@@ -340,7 +340,7 @@ def _link(source: Path, target: Path) -> None:
         if not target.exists():
             source.rename(target)
         elif not _is_copy(source, target):
-            raise taken_name(target) from None
+            raise name_conflict(target) from None
 
 
 def _is_copy(source: Path, target: Path) -> bool:

@@ -8,8 +8,7 @@ has none. What is a folder is no column (see ``layout``).
 ``key`` and ``value`` are binary, or strings where they are to be text or JSON. What is not, is null there, and its
 bytes are in ``key_raw`` or ``value_raw``, which are null for all others. So with ``timestamp``: a number that is no
 time of any calendar (nanoseconds taken for milliseconds, a negative one) would make the column unreadable to DuckDB,
-Spark and Python; it is null there, and the number is in ``timestamp_raw``, which is null for all others. (Lakes of
-layout version 1 have no such column, and lose the number.)
+Spark and Python; it is null there, and the number is in ``timestamp_raw``, which is null for all others.
 """
 
 from __future__ import annotations
@@ -82,12 +81,12 @@ _TYPE_NAMES: Final = _binary([b"", b"CreateTime", b"LogAppendTime"]).cast(pa.str
 
 
 def schema_of(layout: Layout) -> Any:
-    """The columns of a lake's files."""
+    """The columns of a destination's files."""
     fields = [
         pa.field("offset", pa.int64(), nullable=False),
         pa.field("timestamp", _TIMESTAMP),
         pa.field("timestamp_type", pa.dictionary(pa.int8(), pa.string())),
-        *([pa.field("timestamp_raw", pa.int64())] if layout.version > 1 else []),
+        pa.field("timestamp_raw", pa.int64()),
         *_fields_of("key", layout.key),
         *_fields_of("value", layout.value),
         pa.field("headers", HEADERS),
@@ -122,7 +121,7 @@ class Columns:
         value, bad_values = _decoded(list(map(Message.value, messages)), self._layout.value)
         columns = [
             _offsets(messages),
-            *_times(list(map(Message.timestamp, messages)))[: 3 if self._layout.version > 1 else 2],
+            *_times(list(map(Message.timestamp, messages))),
             *key,
             *value,
             _headers(heads) if any(heads) else pa.nulls(count, HEADERS),

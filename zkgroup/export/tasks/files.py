@@ -7,8 +7,7 @@ number of folders: the file with the most of it writes a row group. An open file
 footer.
 
 Statistics are kept of partition, offset and timestamp alone, since those of keys and values would cost time and repeat
-large values in the footer. The footer's metadata says where the file comes from, which ranges it holds, and in
-which layout it was written, for where no manifest is left that does.
+large values in the footer. The footer's metadata says where the file comes from and which ranges it holds.
 """
 
 from __future__ import annotations
@@ -22,13 +21,12 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from zkgroup.export.model.documents import encode_layout
 from zkgroup.export.model.layout import Period
-from zkgroup.export.model.words import OffsetRange, Slice
+from zkgroup.export.model.plan_types import OffsetRange, Slice
 from zkgroup.export.tasks.columns import Columns, time_of
-from zkgroup.export.tasks.punctuality import Punctuality
+from zkgroup.export.tasks.late_messages import LateCounter
+from zkgroup.export.tasks.staging import Staging, WorkFile
 from zkgroup.export.tasks.taskdata import FileAnswer, FileOptions
-from zkgroup.export.tasks.workplace import WorkFile, Workplace
 from zkgroup.servers.kafka import Message
 from zkgroup.servers.ranges import Batch, held_by
 
@@ -52,7 +50,7 @@ _FOLDERS: Final = 4096
 
 class Told(NamedTuple):
     """What became of a range's messages. ``undated``: those without a usable time, ``late`` and ``fresh``: see
-    ``Punctuality``."""
+    ``LateCounter``."""
 
     rows: int
     undecodable: int
@@ -84,10 +82,10 @@ class TaskFiles:
         self._options = options
         self._layout = options.layout
         self._columns = Columns(options.layout)
-        self._workplace = Workplace(options.destination, options.folder)
+        self._staging = Staging(options.destination, options.folder)
         self._calendar = options.layout.calendar() if options.layout.timed else None
         self._horizon = None if self._calendar is None else self._calendar.period(options.planned)
-        descriptors = (resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 128) // self._workplace.descriptors
+        descriptors = (resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 128) // self._staging.descriptors
         self._most_open = min(_OPEN_FILES, max(16, descriptors))
         self._load = _Load()
         self._files: dict[_Folder, _File] = {}  # the one that was used last, at the end
@@ -98,7 +96,7 @@ class TaskFiles:
         self._stretch = 0  # grows where a range does not go on with the one before, in its part of the plan
         self._tile = 0  # where the next slice begins, in folders without times
         self._rows = 0
-        self._punctuality = Punctuality(None)
+        self._late = LateCounter(None)
         self._only: list[tuple[str, int, int]] = []
         self.elsewhere = 0  # messages of the range that were not to be written
 
@@ -111,7 +109,7 @@ class TaskFiles:
         self._piece = piece
         self._tile = self._reached = piece.start
         self._rows = self._load.undecodable = self._load.undated = 0
-        self._punctuality = Punctuality(self._horizon)
+        self._late = LateCounter(self._horizon)
         wanted = self._options.only.get(piece.partition, ())
         self._only = [one for one in wanted if one[1] < piece.end and piece.start < one[2]]
         self.elsewhere = 0
@@ -150,12 +148,12 @@ class TaskFiles:
         low = min(times)
         same, period = self._calendar.period_of_all(low, max(times)) if low > 0 else (False, None)
         if same:
-            self._punctuality.add(period, len(messages))
+            self._late.add(period, len(messages))
             return ((period, messages),)
         dealt: dict[Period, list[Message]] = {}
         for message in messages:
             period = self._calendar.period(time_of(message))
-            self._punctuality.add(period, 1)
+            self._late.add(period, 1)
             dealt.setdefault(period, []).append(message)
         return dealt.items()
 
@@ -164,7 +162,7 @@ class TaskFiles:
         known = self._files.get(folder)
         if known is not None and known.is_full(self._stretch):
             self._close(folder)
-        file = self._files.pop(folder, None) or _File(self._options, self._columns, self._workplace, self._load)
+        file = self._files.pop(folder, None) or _File(self._options, self._columns, self._staging, self._load)
         self._files[folder] = file
         first, last = cast("int", messages[0].offset()), cast("int", messages[-1].offset())
         start = first if self._layout.timed else self._tile
@@ -188,7 +186,7 @@ class TaskFiles:
             file.convert()
             if not self._layout.timed:
                 file.reach(reached, self._stretch)
-        told = self._punctuality
+        told = self._late
         return Told(self._rows, self._load.undecodable, self._load.undated, told.late, dict(told.fresh))
 
     def finish(self) -> None:
@@ -208,7 +206,7 @@ class TaskFiles:
             file.abandon()
         self._files.clear()
         for finished in (*self._told, *self._finished):
-            self._workplace.remove(finished.work)
+            self._staging.remove(finished.work)
         self._finished, self._told = [], []
 
     def _close(self, folder: _Folder) -> None:
@@ -221,10 +219,10 @@ class TaskFiles:
 class _File:
     """One file: what waits for it, and what it holds."""
 
-    def __init__(self, options: FileOptions, columns: Columns, workplace: Workplace, load: _Load) -> None:
+    def __init__(self, options: FileOptions, columns: Columns, staging: Staging, load: _Load) -> None:
         self._options = options
         self._columns = columns
-        self._workplace = workplace
+        self._staging = staging
         self._load = load
         self._group_bytes = min(_GROUP_BYTES, max(_LEAST_GROUP_BYTES, options.target_bytes))
         self._slices: list[Slice] = []
@@ -331,7 +329,7 @@ class _File:
 
     def _open(self) -> None:
         codec, level = self._options.compression
-        self._work = self._workplace.create()
+        self._work = self._staging.create()
         self._load.writers += 1
         # The writer closes no sink that it was given, and does not flush the file to the disk.
         self._parquet = pq.ParquetWriter(
@@ -354,14 +352,11 @@ class _File:
             "topic": topic,
             "ranges": orjson.dumps([list(one) for one in slices]).decode(),
             "file": self._work.name.rpartition("/")[2].removesuffix(".tmp"),
-            "layout": encode_layout(layout),
         }
         if len(slices) == 1:
             origin |= {name: str(getattr(slices[0], name)) for name in ("partition", "start", "end")}
         if layout.timed:
             origin["zone"] = layout.zone
-        if topic in self._options.logs:
-            origin["log"] = self._options.logs[topic]
         self._parquet.add_key_value_metadata(
             dict(self._options.metadata) | {f"zkgroup.{name}": value for name, value in origin.items()}
         )

@@ -14,10 +14,10 @@ from typing import TypeVar, cast
 from zkgroup.errors import OffsetOutOfRangeError, UnreachableError, ZkgroupError
 from zkgroup.export.model.accounting import Missing, explain
 from zkgroup.export.model.intervals import Interval
-from zkgroup.export.model.words import OffsetRange
+from zkgroup.export.model.plan_types import OffsetRange
 from zkgroup.export.tasks.files import TaskFiles
+from zkgroup.export.tasks.staging import Staging
 from zkgroup.export.tasks.taskdata import Answer, RangeAnswer, TaskSettings
-from zkgroup.export.tasks.workplace import Workplace
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.servers.kafka import Consumer, KafkaException, KafkaSettings, KafkaTopicPartition, Message
 from zkgroup.servers.ranges import RangeReader, range_consumer
@@ -56,7 +56,7 @@ def run_task(settings: TaskSettings, ranges: list[tuple[str, int, int, int]]) ->
     except ZkgroupError as error:
         yield "failed", type(error).__name__, error.message, error.remedy
     except OSError as error:
-        told = Workplace(settings.files.destination, settings.files.folder).failure(error)
+        told = Staging(settings.files.destination, settings.files.folder).failure(error)
         yield "failed", "ZkgroupError", told.message, told.remedy
     finally:
         source.close()

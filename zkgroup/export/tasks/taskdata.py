@@ -12,10 +12,10 @@ from typing import Literal, NamedTuple, TypeAlias, cast
 
 from zkgroup import errors
 from zkgroup.errors import ZkgroupError
-from zkgroup.export.model.destination import Destination
+from zkgroup.export.model.address import Address
 from zkgroup.export.model.intervals import Interval
 from zkgroup.export.model.layout import Layout
-from zkgroup.export.model.words import Slice
+from zkgroup.export.model.plan_types import Slice
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.servers.kafka import KafkaSettings
 
@@ -26,10 +26,9 @@ class FileOptions:
     ``target_bytes``: a file that has grown to this size is followed by another. ``planned``: milliseconds since 1970;
     messages from later than that make nothing late. ``shared``: a file may hold several partitions. ``only``: of
     ranges that touch one of these (folder, start, end), only what lies in one is written. ``cuts``: offsets at which
-    another part of the plan begins, where a partition has several: each has slices of its own. ``logs``: what footers
-    say of each topic's log (``documents.encode_log``)."""
+    another part of the plan begins, where a partition has several: each has slices of its own."""
 
-    destination: Destination
+    destination: Address
     folder: str
     compression: tuple[str, int | None]
     target_bytes: int
@@ -39,7 +38,6 @@ class FileOptions:
     shared: bool = True
     only: Mapping[TopicPartition, Sequence[tuple[str, int, int]]] = field(default_factory=dict)
     cuts: Mapping[TopicPartition, Sequence[int]] = field(default_factory=dict)
-    logs: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,44 @@
+"""The commands that mend what ``verify`` has found. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from zkgroup.export.checks.verify import VerifyRow
+from zkgroup.export.model.address import Address
+from zkgroup.export.model.export_command import PARTITIONS, backfill_options, export_command
+from zkgroup.export.model.intervals import Interval
+from zkgroup.protocol.names import TopicPartition
+
+_PERSON: Final = "restore what was changed from a copy, and move files that no record names out of the destination"
+_COMMANDS: Final = 3
+
+
+def remedy_for(problems: Iterable[VerifyRow], address: Address) -> str:
+    """What is to be done, in the order in which it has to be: by hand, then commands."""
+    fills: dict[tuple[str, str], dict[TopicPartition, Interval]] = {}
+    words: list[str] = []
+    for row in problems:
+        if row.mend == "person" and _PERSON not in words:
+            words.insert(0, _PERSON)
+        if row.group is None or row.topic is None or row.partition is None or row.start is None or row.end is None:
+            continue
+        if row.mend == "backfill":
+            ranges = fills.setdefault((row.group, row.topic), {})
+            key = TopicPartition(row.topic, row.partition)
+            low, high = ranges.get(key, (row.start, row.end))
+            ranges[key] = min(low, row.start), max(high, row.end)
+        elif row.mend == "mismatch":
+            command = export_command(address, "--on-mismatch lake", row.group)
+            told = f"{command} continues where the exports end (group: where the group is)"
+            if told not in words:
+                words.append(told)
+    commands = [
+        export_command(address, backfill_options(dict(sorted(ranges.items())[:PARTITIONS])), group, [topic])
+        for (group, topic), ranges in sorted(fills.items())
+    ]
+    if commands:
+        more = f" (and {len(commands) - _COMMANDS} more)" if len(commands) > _COMMANDS else ""
+        words.append(f"{', '.join(commands[:_COMMANDS])}{more} writes what is missing again")
+    return "; ".join(words)

@@ -1,0 +1,134 @@
+"""What is under way or unfinished, and what to do about it."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from zkgroup.errors import ZkgroupError
+from zkgroup.export.destination.run_log import RECORD, Destination
+from zkgroup.export.model.documents import decode_pointer
+from zkgroup.export.model.run_record import Pointer
+from zkgroup.export.planning.group_state import names_of
+from zkgroup.export.run.claim import read_holder
+from zkgroup.export.run.export_run import find_record
+from zkgroup.protocol import znodes
+from zkgroup.protocol.ops import Children, Code, Failure, Get, Node
+from zkgroup.servers.registry import Registry
+
+
+@dataclass(frozen=True, slots=True)
+class StatusRow:
+    """What is under way for a group. ``state``: ``running``; ``killed``: its process on this host is gone, and its
+    session has not ended yet; ``unfinished``: nobody works on it. ``step``: ``planning``, ``planned``, ``decided``,
+    ``unreadable``, or ``left``: ZooKeeper knows nothing of it, and the destination has its folder. ``since``: when the
+    work began, milliseconds since 1970. ``is_elsewhere``: whether it is for another destination than the one asked
+    about."""
+
+    group: str
+    run: str | None
+    state: Literal["running", "killed", "unfinished"]
+    step: str
+    host: str | None
+    pid: int | None
+    since: int | None
+    output: str | None
+    advice: str
+    is_elsewhere: bool = False
+
+
+_AGAIN: Final = {
+    "planning": "run the same command again",
+    "planned": "run the same command again: it plans anew; nothing was decided",
+    "decided": "run the same command again: it publishes and commits what was read",
+}
+_LEFT: Final = "the next export removes it, unless it was written to the end and nobody has exported its messages since"
+
+
+def status(registry: Registry, group: str | None = None, destination: Destination | None = None) -> list[StatusRow]:
+    """What is under way for a group, or for any. ``destination``: where a decided run's record is looked for."""
+    if group is not None:
+        groups = [group]
+    else:
+        known = names_of(registry.read([Children(znodes.consumers())])[0])
+        groups = sorted({*known, *(destination.groups() if destination is not None else ())})
+    nodes = registry.read([Get(znodes.export_state(name)) for name in groups])
+    rows = (_row(registry, name, node, destination) for name, node in zip(groups, nodes, strict=True))
+    return [row for row in rows if row is not None]
+
+
+def _row(registry: Registry, group: str, node: object, destination: Destination | None) -> StatusRow | None:
+    """What the ``node`` of a group's pointer tells, and who holds its lock; None where nothing is under way."""
+    path = znodes.export_state(group)
+    if isinstance(node, Failure) and node.code is Code.NO_NODE:
+        return _left(group, destination)
+    holder = read_holder(registry, group)
+    pointer: Pointer | None = None
+    step, advice = "planning", ""
+    if isinstance(node, Node):
+        try:
+            pointer = decode_pointer(path, node.data)
+        except ZkgroupError as error:
+            step, advice = "unreadable", str(error)
+    elif isinstance(node, Failure):
+        step, advice = "unreadable", f"znode {path} cannot be read: {node.code.value}"
+    if pointer is not None:
+        step = pointer.state
+    if holder is None and pointer is None and step != "unreadable":
+        return _left(group, destination)
+    host = str(holder["host"]) if holder else None
+    pid = _number(holder.get("pid")) if holder else None
+    is_killed = host == socket.gethostname() and pid is not None and not Path(f"/proc/{pid}").exists()
+    if not advice:
+        if holder and not is_killed:
+            advice = "wait until it is done"
+        else:
+            advice = _in_the_way(group, pointer, destination) or _AGAIN[step]
+    return StatusRow(
+        group,
+        pointer.run if pointer is not None else None,
+        "unfinished" if holder is None else "killed" if is_killed else "running",
+        step,
+        host,
+        pid,
+        _number(holder.get("since")) if holder else None,
+        pointer.output if pointer is not None else None,
+        advice,
+        _is_elsewhere(group, pointer, destination),
+    )
+
+
+def _left(group: str, destination: Destination | None) -> StatusRow | None:
+    """A run's folder that ZooKeeper knows nothing of."""
+    left = destination.left_runs(group) if destination is not None else []
+    if destination is None or not left:
+        return None
+    return StatusRow(group, left[-1], "unfinished", "left", None, None, None, destination.store.uri, _LEFT)
+
+
+def _is_elsewhere(group: str, pointer: Pointer | None, destination: Destination | None) -> bool:
+    """Whether a run is for another destination: one place has many names, so its folder tells, too."""
+    if pointer is None or destination is None or pointer.output == destination.store.uri:
+        return False
+    return pointer.run not in destination.left_runs(group) and not destination.is_logged(group, pointer.run)
+
+
+def _in_the_way(group: str, pointer: Pointer | None, destination: Destination | None) -> str:
+    """Why a decided run cannot be finished as it is; nothing where it can, or nobody tells."""
+    if pointer is None or pointer.state != "decided" or destination is None:
+        return ""
+    if _is_elsewhere(group, pointer, destination):
+        return ""
+    try:
+        if find_record(destination, group, pointer) is not None:
+            return ""
+    except ZkgroupError as error:
+        return str(error)
+    name = f"{destination.work(group, pointer.run)}/{RECORD}"
+    return f"{destination}/{name} is missing: restore the destination, or --abandon the run if it is lost"
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) else None

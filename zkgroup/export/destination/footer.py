@@ -1,0 +1,148 @@
+"""A published file's own words: its footer, and, where several ranges are in it, the offsets of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from zkgroup.errors import ZkgroupError
+from zkgroup.export.model.layout import read_name
+from zkgroup.export.model.plan_types import Slice
+from zkgroup.export.stores.store import Store
+
+
+class UnreadableFileError(ZkgroupError):
+    """A file that is no Parquet, or not whole."""
+
+
+class UnopenedFileError(UnreadableFileError):
+    """A file that the store does not let be read: what it holds is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """``told``: what the file says of itself, by names without ``zkgroup.``; ``metadata``: pyarrow's."""
+
+    told: Mapping[str, str]
+    slices: tuple[Slice, ...]
+    metadata: Any
+
+    @property
+    def run(self) -> str:
+        """The run that wrote it, or nothing."""
+        return self.told.get("run", "").rpartition("@")[2]
+
+
+def read_footer(store: Store, name: str) -> Footer:
+    """Read a file's footer. Raises ``UnreadableFileError``; where it is the store that fails, ``UnopenedFileError``."""
+    with _opened(store, name) as file:
+        metadata = pq.read_metadata(file)
+    told = {
+        key.decode().removeprefix("zkgroup."): value.decode("utf-8", "replace")
+        for key, value in (metadata.metadata or {}).items()
+        if key.startswith(b"zkgroup.")
+    }
+    return Footer(told, _slices(name, told, metadata.num_rows), metadata)
+
+
+def _slices(name: str, told: Mapping[str, str], rows: int) -> tuple[Slice, ...]:
+    """Its ranges; of a file from before they were listed, the one of its name. None where they make no sense."""
+    if "ranges" not in told:
+        found = read_name(name)
+        return () if found is None or "run" not in told else (Slice(found.partition, found.start, found.end, rows),)
+    try:
+        return tuple(Slice(*map(int, one)) for one in orjson.loads(told["ranges"]))
+    except (ValueError, TypeError):
+        return ()
+
+
+def count_rows(store: Store, name: str, slices: tuple[Slice, ...], *, partitioned: bool) -> str | None:
+    """Read the offsets of a file and hold them against its ranges: each row lies in one, in order, and none is
+    missing. What is wrong, or None. ``partitioned``: all is of one partition, and there is no such column."""
+    with _opened(store, name) as file:
+        return _count(pq.ParquetFile(file), slices, partitioned)
+
+
+def _count(file: Any, slices: tuple[Slice, ...], partitioned: bool) -> str | None:
+    left = [one.rows for one in slices]
+    place, before = 0, -1
+    columns = ["offset"] if partitioned else ["partition", "offset"]
+    for batch in file.iter_batches(columns=columns):
+        offsets = batch.column(len(columns) - 1).to_pylist()
+        numbers = [slices[0].partition] * len(offsets) if partitioned else batch.column(0).to_pylist()
+        for number, offset in zip(numbers, offsets, strict=True):
+            while place < len(slices) and not left[place]:
+                place, before = place + 1, -1
+            if place == len(slices):
+                return "it has more rows than its ranges"
+            one = slices[place]
+            if number != one.partition or not one.start <= offset < one.end or offset <= before:
+                return f"offset {offset} of partition {number} is not where its ranges put it"
+            left[place] -= 1
+            before = offset
+    return "rows of its ranges are missing" if any(left) else None
+
+
+class _Watched:
+    """An open file for pyarrow to read from, which notes whether its store has failed it: for what pyarrow (18 to 26)
+    says of a broken file and of a store that withholds one are errors of the same kinds."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self.failed = False
+        self.closed = False
+
+    def seek(self, place: int, whence: int = 0) -> Any:
+        return self._ask(self._file.seek, place, whence)
+
+    def tell(self) -> Any:
+        return self._ask(self._file.tell)
+
+    def read(self, size: int = -1) -> Any:
+        return self._ask(self._file.read, size)
+
+    def _ask(self, act: Callable[..., Any], *wish: int) -> Any:
+        try:
+            return act(*wish)
+        except Exception:
+            self.failed = True
+            raise
+
+
+@contextmanager
+def _opened(store: Store, name: str) -> Iterator[_Watched]:
+    """Of a file that is there. What fails within is ``UnopenedFileError`` if the store does, else what is in it."""
+    file = None
+    try:
+        with store.open(name) as opened:
+            file = _Watched(opened)
+            yield file
+    except FileNotFoundError as error:
+        raise _unreadable(store, name, error) from None
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise _unreadable(store, name, error, withheld=file is None or file.failed) from None
+
+
+def _unreadable(store: Store, name: str, error: Exception, *, withheld: bool = False) -> UnreadableFileError:
+    if isinstance(store.address, Path):
+        told = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
+    else:
+        from zkgroup.export.stores.filesystems import cleaned  # with what pyarrow has of stores: not for folders
+
+        told = cleaned(store.address, error)
+    why = told.splitlines()[0].rstrip(".")
+    if withheld:
+        return UnopenedFileError(
+            f"{store.uri}/{name} cannot be read: {why}",
+            f"let this user read {name}, if its store answers, or move it out of the destination",
+        )
+    return UnreadableFileError(
+        f"{store.uri}/{name} cannot be read: {why}", f"restore {name} from a copy, or move it away"
+    )

@@ -1,0 +1,236 @@
+"""Where an export writes, as its user names it: a folder, or a place in an object store. Pure, and without pyarrow.
+
+Secrets may stand in such a name. They are never part of what is shown, logged or kept: ``ObjectAddress.shown`` is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, TypeAlias
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
+
+from zkgroup.errors import UsageError
+
+#: Of ``--to``, each by the scheme that pyarrow's filesystems have for it.
+SCHEMES: Final[Mapping[str, str]] = {
+    "s3": "s3",
+    "s3a": "s3",
+    "gs": "gs",
+    "gcs": "gs",
+    "abfs": "abfs",
+    "abfss": "abfss",
+    "hdfs": "hdfs",
+    "viewfs": "viewfs",
+}
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://?", re.ASCII)
+# As good as one: behind a blank or a quote that slipped in, or with one of its own characters mistaken.
+_NEARLY = re.compile(r"://|^[^\w/.~]*(?:s3a?|gc?s|abfss?|hdfs|viewfs)(?:\s*(?:[:;]|%3a)|\W*//)", re.IGNORECASE)
+_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})", re.ASCII)
+# A shorter value of an option is no key, but some word.
+_KEY: Final = 8
+_WITH_PORT = ("hdfs", "viewfs")
+#: Of ``SCHEMES``, Azure's.
+AZURE: Final = ("abfs", "abfss")
+_AZURE_HOSTS: Final = (".dfs.core.windows.net", ".blob.core.windows.net")
+_S3_OPTIONS = ("region", "scheme", "endpoint_override")
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectAddress:
+    """A place in an object store, or in HDFS.
+
+    ``uri`` is complete, with what of it may be secret; ``shown`` is without, and without options. ``container``: the
+    bucket, the container (of Azure), or the authority (of HDFS); ``prefix``: below it, without slashes at its ends.
+    ``options`` are those of the URI, for S3 with the endpoint and the region of the environment where the URI has none.
+    ``hidden``: words of the URI that nobody is to see, as they are written in it.
+    """
+
+    scheme: str
+    container: str
+    prefix: str
+    shown: str
+    uri: str = field(repr=False)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    key: str | None = field(default=None, repr=False)
+    secret: str | None = field(default=None, repr=False)
+    hidden: tuple[str, ...] = field(default=(), repr=False)
+
+    def __str__(self) -> str:
+        return self.shown
+
+
+#: A local folder, or one that is mounted everywhere; or a store.
+Address: TypeAlias = Path | ObjectAddress
+
+
+def parse_address(uri: str, environment: Mapping[str, str] | None = None) -> Address:
+    """What ``uri`` names: a path, ``file:``, or one of ``SCHEMES``. ``environment`` is this process's by default.
+
+    Raises ``UsageError`` for what is none of these, and for what would be dropped in silence (``?`` and ``#`` in
+    ``file:`` URIs, options that nobody knows).
+    """
+    scheme = _SCHEME.match(uri)
+    if not uri.strip() or "\0" in uri:
+        raise UsageError("the destination is empty", "--to FOLDER, --to file:///FOLDER, or --to s3://BUCKET/PREFIX")
+    if scheme is None:
+        return _local(uri)
+    name = scheme[1].lower()
+    if name == "file":
+        return _folder(uri)
+    if name not in SCHEMES:
+        raise UsageError(f"cannot write to {scheme[1]}: destinations", f"give a folder, or one of {', '.join(SCHEMES)}")
+    return _address(SCHEMES[name], uri, os.environ if environment is None else environment)
+
+
+def _local(path: str) -> Path:
+    """A path. What was to be a URI would be a folder of that name, which shows its keys, and whose messages count as
+    exported."""
+    if _NEARLY.search(unicodedata.normalize("NFKC", path)):
+        raise UsageError(
+            "the destination looks like a URI, and does not begin as one",
+            "begin it with its scheme, as s3://BUCKET/PREFIX, without blanks or quotes before that; a folder is ./NAME",
+        )
+    return Path(path).expanduser().absolute()
+
+
+def _folder(uri: str) -> Path:
+    try:
+        parts = urlsplit(uri)
+    except ValueError as error:
+        raise UsageError(f"{uri} is no URI: {error}", "a local folder is file:///FOLDER") from None
+    if parts.netloc not in ("", "localhost"):
+        raise UsageError(f"{uri} names a host ({parts.netloc})", "a local folder is file:///FOLDER, with three slashes")
+    if "://" in uri.partition("://")[2]:
+        raise UsageError("the file: destination has another URI in it", "a local folder is file:///FOLDER")
+    if "?" in uri or "#" in uri or _ESCAPE.search(uri):
+        raise UsageError(
+            f"{uri} has a character that means something else in a URI",
+            "give the folder as a path; or write %3F for ?, %23 for #, %25 for %",
+        )
+    path = unquote(parts.path)
+    if "\0" in path:
+        raise UsageError(f"{uri} names no folder: it has a null character", "choose another --to")
+    return Path(path).absolute()
+
+
+def _refuse_torn(scheme: str, uri: str) -> None:
+    """A key with a slash in it, unescaped, is torn: half of it would be taken for the bucket, and be shown everywhere.
+
+    AWS's and Azure's secrets often have one. Nothing of what may be secret is quoted.
+    """
+    authority, _, rest = uri.partition("://")[2].partition("/")
+    authority, question, query = authority.partition("?")
+    rest = f"{question}{query}/{rest}"
+    host = authority.rpartition("@")[2]
+    is_port = scheme in _WITH_PORT and re.fullmatch(r"[^:]*:[0-9]+", host)
+    if (":" not in host or is_port) and not ("@" in authority and "@" in rest):
+        return
+    behind = uri.rpartition("@")[2].partition("?")[0] if "@" in uri else "…"
+    raise UsageError(
+        f"{scheme}://***@{behind} is no URI: a key, or a name, has characters in it that mean something else there",
+        "write %2F for / in a key, %3F for ?, %23 for #, %40 for @, %25 for %; or give the keys in the environment",
+    )
+
+
+def _address(scheme: str, uri: str, environment: Mapping[str, str]) -> ObjectAddress:
+    _refuse_torn(scheme, uri)
+    try:
+        parts = urlsplit(uri)
+        host, user, secret = parts.netloc.rpartition("@")[2], parts.username, parts.password
+    except ValueError:
+        raise UsageError(f"the {scheme}: destination is no URI", f"write it like {scheme}://BUCKET/PREFIX") from None
+    if parts.fragment or "#" in uri:
+        raise UsageError(f"the {scheme}: destination has a #", "write %23 for it, %3F for ? and %25 for %")
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if scheme == "s3":
+        container = host
+        _check_s3(options)
+        options = _s3_environment(environment, options)
+    elif scheme in AZURE:
+        container = unquote(user) if user else parts.path.strip("/").partition("/")[0]
+        _check_azure(scheme, host, container, user, secret)
+    else:
+        container = host
+        _check_scheme(scheme, options)
+    prefix = unquote(parts.path).strip("/")
+    if scheme in AZURE and not user:
+        prefix = prefix.partition("/")[2]
+    if not container and scheme not in ("hdfs", "viewfs"):
+        raise UsageError(f"the {scheme}: destination names no bucket", f"write it like {scheme}://BUCKET/PREFIX")
+    if any(part in ("", ".", "..") for part in prefix.split("/")) and prefix:
+        raise UsageError(f"the {scheme}: destination has an empty name, . or .. in it", "write it out")
+    # The user's name is S3's access key; Azure's is the container, which belongs to the name.
+    named = f"{user}@{host}" if scheme in AZURE and user else host
+    shown = f"{scheme}://{named}{parts.path.rstrip('/')}"
+    key = unquote(user) if user and scheme == "s3" else None
+    hidden = [text for text in (secret, user if scheme == "s3" else None, parts.query) if text]
+    if scheme != "s3":  # Azure's keys stand there
+        hidden += [
+            text
+            for _, value in parse_qsl(parts.query)
+            if len(value) >= _KEY
+            for text in (value, quote(value), quote(value, safe=""))
+        ]
+    return ObjectAddress(
+        scheme, container, prefix, shown, uri, options, key, unquote(secret) if secret else None, tuple(hidden)
+    )
+
+
+def _check_s3(options: Mapping[str, str]) -> None:
+    for name in options:
+        if name not in _S3_OPTIONS:
+            raise UsageError(
+                f"s3: destinations have no option {name[:40]!r}",
+                f"{', '.join(_S3_OPTIONS)}; credentials come from the environment (AWS_ACCESS_KEY_ID, …)",
+            )
+    _check_scheme("s3", options)
+
+
+def _check_scheme(scheme: str, options: Mapping[str, str]) -> None:
+    if options.get("scheme", "https") not in ("http", "https"):
+        raise UsageError(
+            f"the scheme of an endpoint is http or https, also in the {scheme}: destination", "leave it out for https"
+        )
+
+
+def _check_azure(scheme: str, host: str, container: str, user: str | None, secret: str | None) -> None:
+    """What pyarrow (26) makes of other hosts is another container, and of a password nothing."""
+    if secret is not None:
+        raise UsageError(
+            f"the {scheme}: destination has a key in it, which is not taken from there",
+            "give a SAS (?sv=…&sig=…), or what Azure's own clients take: AZURE_TENANT_ID, AZURE_CLIENT_ID, …",
+        )
+    if not container or not host.endswith(_AZURE_HOSTS) or bool(user) != host.endswith(_AZURE_HOSTS[0]):
+        raise UsageError(
+            f"the {scheme}: destination names no account, or no container",
+            f"write it like {scheme}://CONTAINER@ACCOUNT{_AZURE_HOSTS[0]}/PREFIX; another cloud's hosts are options: "
+            "?blob_storage_authority=.blob.HOST&dfs_storage_authority=.dfs.HOST",
+        )
+
+
+def _s3_environment(environment: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:
+    """Endpoint and region as AWS's own tools take them, so that tasks elsewhere get what this process has."""
+    found = dict(options)
+    if "endpoint_override" not in found:
+        endpoint = environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
+        if endpoint:
+            scheme, separator, rest = endpoint.partition("://")
+            found["endpoint_override"] = (rest if separator else endpoint).rstrip("/")
+            if separator:
+                found.setdefault("scheme", scheme)
+    region = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
+    if region:
+        found.setdefault("region", region)
+    return found
+
+
+def child(address: ObjectAddress, name: str) -> str:
+    """The path of ``name`` below the destination, as pyarrow's filesystems take it: the container first."""
+    if address.scheme in ("hdfs", "viewfs"):
+        return "/" + "/".join(part for part in (address.prefix, name) if part)
+    return "/".join(part for part in (address.container, address.prefix, name) if part)

@@ -1,0 +1,218 @@
+"""A run: what it does (in memory), its record in the destination's log, and the pointer to it in ZooKeeper.
+
+Times are milliseconds since 1970. Offsets are the next one to read, intervals exclude their end. ``documents`` reads
+and writes records and pointers.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Literal
+
+from zkgroup.export.model.intervals import Interval
+from zkgroup.export.model.layout import Layout
+from zkgroup.export.model.plan_types import Lost, PartitionPlan, Skipped, Slice
+from zkgroup.protocol.names import TopicPartition
+
+Kind = Literal["export", "backfill"]
+State = Literal["planned", "decided"]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicIdentity:
+    """Which log a topic's name stands for. ``czxid`` is that of its znode, ``topic_id`` that of 2.8 and later.
+
+    ``cleanup``: its ``cleanup.policy``, None where nobody tells. ``tag``: marks the names of its files where the
+    destination has files of an earlier log of that name, None otherwise.
+    """
+
+    czxid: int
+    topic_id: str | None = None
+    cleanup: str | None = None
+    tag: str | None = None
+
+    def is_same(self, other: TopicIdentity) -> bool:
+        """Whether both are the same log, in one cluster."""
+        if self.topic_id is not None and other.topic_id is not None:
+            return self.topic_id == other.topic_id
+        return self.czxid == other.czxid
+
+
+#: Of an export that is not told otherwise: how large its files are to be, and about how many messages one task reads.
+TARGET_BYTES, RANGE_MESSAGES, COMPRESSION = 512 << 20, 1_000_000, "zstd"
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """What a run does, fixed before anything is read. It is in memory only: a run that is not decided is planned anew.
+
+    ``max_bytes``: of keys and values that a run may take, None for no limit. ``compression``: ``CODEC`` or
+    ``CODEC:LEVEL``. ``records_gaps``: what retention deletes while it is read, and what nothing explains, is a recorded
+    gap instead of a failure. ``newest``: the newest period of each partition so far, for late messages.
+    """
+
+    run: str
+    group: str
+    kind: Kind
+    cluster: str
+    planned: int
+    isolation: str
+    compression: str
+    target_bytes: int
+    range_messages: int
+    max_bytes: int | None
+    records_gaps: bool
+    topics: Mapping[str, TopicIdentity]
+    partitions: tuple[PartitionPlan, ...]
+    coverage: Mapping[str, TopicCoverage]
+    layout: Layout
+    previous: str | None = None
+    joined_before: bool = False
+    newest: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFile:
+    """A file: ``work`` below the run's folder, ``name`` below the destination; the ranges that it holds."""
+
+    work: str
+    name: str
+    topic: str
+    rows: int
+    bytes: int
+    ranges: tuple[Slice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordPart:
+    """What a run has read of a partition: ``[start, end)``; the group's offset moves from ``version`` to ``end``.
+
+    ``end − start = rows + undecodable + sum(gaps)``; ``gaps`` counts offsets by kind, see ``accounting``.
+    ``undecodable``: messages in the files whose key or value is not of its format. ``late`` (see ``late_messages``) and
+    ``undated`` (without a usable time) count among the others. ``commits``, ``skipped``, ``again``: as planned.
+    """
+
+    partition: TopicPartition
+    start: int
+    end: int
+    rows: int
+    undecodable: int
+    gaps: Mapping[str, int]
+    committed: int | None = None
+    version: int | None = None
+    commits: bool = True
+    late: int = 0
+    undated: int = 0
+    skipped: tuple[Skipped, ...] = ()
+    again: tuple[Lost, ...] = ()
+
+    @property
+    def moves(self) -> bool:
+        """Whether the group's offset changes."""
+        return self.commits and self.end != self.committed
+
+    @property
+    def is_balanced(self) -> bool:
+        """Whether every offset is accounted for."""
+        return self.end - self.start == self.rows + self.undecodable + sum(self.gaps.values())
+
+    @property
+    def covered(self) -> list[Interval]:
+        """The offsets that need not be exported any more: those that were read, and those that no log has."""
+        gone = [(gap.start, gap.end) for gap in self.skipped if gap.kind == "retention"]
+        return [*gone, (self.start, self.end)]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicCoverage:
+    """What a group's records account for of one log of a topic: of each partition the offsets, where exports ended, and
+    the newest day or hour of its messages, where folders are of times."""
+
+    identity: TopicIdentity
+    partitions: Mapping[int, tuple[Interval, ...]] = field(default_factory=dict)
+    ends: Mapping[int, int] = field(default_factory=dict)
+    newest: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """A decided run, as the destination's log keeps it. ``coverage``: what all the group's records up to this one
+    account for. ``joined``: its export was a member of its group; of a backfill: the export before it was."""
+
+    run: str
+    group: str
+    kind: Kind
+    cluster: str
+    planned: int
+    decided: int
+    isolation: str
+    layout: Layout
+    joined: bool
+    partitions: tuple[RecordPart, ...]
+    files: tuple[RecordFile, ...]
+    topics: Mapping[str, TopicIdentity]
+    coverage: Mapping[str, TopicCoverage]
+    previous: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """What ``/consumers/GROUP/zkgroup/export`` holds. ``output``: the destination, as it is shown. ``record``: the
+    SHA-256 of the record, once it is decided. ``offsets``: for whoever has lost the destination, what a decided run
+    holds: topic → partition → [start, end); None where that is too much for a node."""
+
+    state: State
+    run: str
+    output: str
+    record: str | None = None
+    offsets: Mapping[str, Mapping[int, Interval]] | None = None
+
+
+def ranges_held(parts: Iterable[RecordPart], files: Iterable[RecordFile]) -> list[list[tuple[str, Slice]]]:
+    """The ranges that ``files``, named, hold of each part."""
+    by_partition: dict[TopicPartition, list[tuple[Slice, str]]] = {}
+    for file in files:
+        for one in file.ranges:
+            by_partition.setdefault(TopicPartition(file.topic, one.partition), []).append((one, file.name))
+    for held in by_partition.values():
+        held.sort(key=_start)
+    found: list[list[tuple[str, Slice]]] = []
+    for part in parts:  # of which a partition may have very many
+        held = by_partition.get(part.partition, [])
+        first = bisect_left(held, part.start, key=_start)
+        last = bisect_right(held, part.end, key=_start)
+        found.append([(name, one) for one, name in islice(held, first, last) if one.end <= part.end])
+    return found
+
+
+def _start(held: tuple[Slice, str]) -> int:
+    return held[0].start
+
+
+def rows_held(parts: Sequence[RecordPart], files: Sequence[RecordFile]) -> list[int]:
+    """The rows that ``files`` hold of each part."""
+    return [sum(one.rows for _, one in held) for held in ranges_held(parts, files)]
+
+
+def shares(record: RunRecord) -> Iterator[tuple[RecordPart, int, int]]:
+    """Each part with its share of the files' bytes, by rows, and the number of files that hold something of it. The
+    shares add up to all bytes."""
+    sizes: dict[tuple[str, Slice], int] = {}
+    for file in record.files:
+        rows = given = 0
+        for one in file.ranges:
+            rows += one.rows
+            upto = file.bytes * rows // max(1, file.rows)
+            sizes[file.name, one] = upto - given
+            given = upto
+    for part, held in zip(record.partitions, ranges_held(record.partitions, record.files), strict=True):
+        yield part, sum(sizes[key] for key in held), len({name for name, _ in held})
+
+
+def now_ms() -> int:
+    """This moment in milliseconds since 1970."""
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,265 @@
+"""What an export must know of its group and its topics: from ZooKeeper and from the brokers. Nothing is changed
+here."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import orjson
+
+from zkgroup.errors import NotFoundError, RefusedError, ZkgroupError
+from zkgroup.export.model.plan_types import PartitionFacts
+from zkgroup.export.model.run_record import TopicCoverage, TopicIdentity
+from zkgroup.export.planning.bounds import COMMITTED, LATEST, Bound
+from zkgroup.protocol import znodes
+from zkgroup.protocol.brokers import decode_topic
+from zkgroup.protocol.filters import TopicFilter
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import Children, Code, Exists, Failure, Get, Node, Result, Stat
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.logs import LogRange, log_offsets
+from zkgroup.servers.registry import Registry
+from zkgroup.servers.times import told_first_since
+from zkgroup.servers.topic_settings import cleanup_policies
+from zkgroup.words import listed
+
+log = logging.getLogger(__name__)
+
+
+class GroupState:
+    """One group, through one registry. ``warn`` is told what the operator should know; used by one thread."""
+
+    def __init__(self, registry: Registry, group: str, warn: Callable[[str], None]) -> None:
+        self._registry = registry
+        self.group = group
+        self._warn = warn
+
+    def select_topics(self, named: Sequence[str], whitelist: TopicFilter | None) -> dict[str, tuple[int, ...]]:
+        """The topics to export, each with its partitions.
+
+        Those named and those that the filter takes; without either, those that the group has offsets for. Raises
+        ``NotFoundError`` for a topic that was named and does not exist, and where there is nothing to export.
+        """
+        existing, with_offsets = self._registry.read([Children(znodes.topics()), Children(znodes.offsets(self.group))])
+        there = set(names_of(existing))
+        if named or whitelist is not None:
+            wanted = sorted({*named, *(whitelist.select(there) if whitelist is not None else ())})
+            if missing := [topic for topic in named if topic not in there]:
+                raise NotFoundError(f"there is no topic {listed(missing)}", "see the names in ZooKeeper")
+            if not wanted:
+                raise NotFoundError(
+                    f"no topic matches {whitelist and whitelist.expression}",
+                    "see the names in ZooKeeper, or name topics",
+                )
+        else:
+            wanted = sorted(names_of(with_offsets))
+            if not wanted:
+                raise NotFoundError(
+                    f"group {self.group} has no committed offsets in ZooKeeper",
+                    "name the topics, and say with --from where to begin",
+                )
+            for topic in [topic for topic in wanted if topic not in there]:
+                self._warn(f"group {self.group} has offsets of topic {topic}, which does not exist: it is left out")
+                wanted.remove(topic)
+            if not wanted:
+                raise NotFoundError(f"none of the topics that group {self.group} has offsets of exists")
+        paths = [znodes.topic(topic) for topic in wanted]
+        nodes = self._registry.read([Get(path) for path in paths])
+        partitions: dict[str, tuple[int, ...]] = {}
+        for topic, path, node in zip(wanted, paths, nodes, strict=True):
+            if not isinstance(node, Node):
+                raise NotFoundError(f"there is no topic {topic}", "it was just deleted")
+            partitions[topic] = tuple(decode_topic(path, node.data).partitions)
+        return partitions
+
+    def refuse_if_live(self) -> None:
+        """Raise ``RefusedError`` if the group has members."""
+        (children,) = self._registry.read([Children(znodes.ids(self.group))])
+        if members := sorted(names_of(children)):
+            raise RefusedError(
+                f"group {self.group} is live: {listed(members)} consume"
+                f"{'s' if len(members) == 1 else ''} and commit{'s' if len(members) == 1 else ''} for it",
+                "stop the members, or export under a group of its own",
+            )
+
+    def cluster(self) -> str:
+        """Which cluster this is: its id, which brokers write from 0.10.1 on, else the birth of its topics' node."""
+        return self.clusters()[0]
+
+    def clusters(self) -> tuple[str, ...]:
+        """That, and what it was called before its brokers wrote an id."""
+        node, stat = self._registry.read([Get("/cluster/id"), Exists(znodes.topics())])
+        birth = f"{stat.czxid:x}-{stat.ctime:x}" if isinstance(stat, Stat) else "unknown"
+        if isinstance(node, Node):
+            try:
+                return str(orjson.loads(node.data)["id"]), birth
+            except (orjson.JSONDecodeError, KeyError, TypeError):
+                log.debug("/cluster/id holds %r", node.data[:80])
+        return (birth,)
+
+    def identities(self, topics: Iterable[str]) -> dict[str, TopicIdentity]:
+        """Which incarnation of each topic is there; those that are gone are left out."""
+        wanted = list(topics)
+        nodes = self._registry.read([Get(znodes.topic(topic)) for topic in wanted])
+        found: dict[str, TopicIdentity] = {}
+        for topic, node in zip(wanted, nodes, strict=True):
+            if isinstance(node, Node):
+                topic_id = decode_topic(znodes.topic(topic), node.data).topic_id
+                found[topic] = TopicIdentity(node.stat.czxid, topic_id)
+            else:
+                names_of(node)  # raises what is no absence
+        return found
+
+    def cleanup(self, topics: Iterable[str], kafka: KafkaSettings, timeout: float) -> dict[str, str | None]:
+        """The topics' ``cleanup.policy``, None where neither the brokers nor ZooKeeper tell."""
+        wanted = list(topics)
+        found = cleanup_policies(kafka, wanted, timeout)
+        unknown = [topic for topic in wanted if found.get(topic) is None]
+        nodes = self._registry.read([Get(znodes.child("/config/topics", topic)) for topic in unknown])
+        for topic, node in zip(unknown, nodes, strict=True):
+            if isinstance(node, Node):
+                try:
+                    policy = orjson.loads(node.data)["config"].get("cleanup.policy")
+                except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
+                    continue
+                if isinstance(policy, str):
+                    found[topic] = policy
+        return {topic: found.get(topic) for topic in wanted}
+
+    def facts(
+        self,
+        topics: Mapping[str, Sequence[int]],
+        kafka: KafkaSettings,
+        timeout: float,
+        *,
+        begin: Bound = COMMITTED,
+        until: Bound = LATEST,
+        identities: Mapping[str, TopicIdentity] | None = None,
+        coverage: Mapping[str, TopicCoverage] | None = None,
+    ) -> list[PartitionFacts]:
+        """The committed offset and the log of every partition, the ends as a reader of committed messages sees them;
+        what ``begin`` and ``until`` mean in each, and what the destination has of it (``coverage``).
+
+        Raises ``MalformedZnodeError`` for an offset that cannot be read, and what ``log_offsets`` found wrong.
+        """
+        partitions = [TopicPartition(topic, number) for topic, numbers in topics.items() for number in numbers]
+        paths = offset_paths(self.group, partitions)
+        nodes = self._registry.read([Get(path) for path in paths])
+        committed = [committed_of(path, node) for path, node in zip(paths, nodes, strict=True)]
+        logs = self._logs(partitions, [offset for offset, _ in committed], kafka, timeout)
+        begins = _resolve(begin, logs, kafka, timeout, self._warn, "starts at")
+        ends = _resolve(until, logs, kafka, timeout, self._warn, "is exported up to")
+        facts: list[PartitionFacts] = []
+        for partition, (offset, version), node in zip(partitions, committed, nodes, strict=True):
+            topic, number = partition
+            identity = (identities or {}).get(topic)
+            known = (coverage or {}).get(topic)
+            is_recreated = known is not None and identity is not None and not known.identity.is_same(identity)
+            here = None if is_recreated else known
+            has_none = here is None or number not in {*here.partitions, *here.ends}
+            if identity is not None and isinstance(node, Node) and offset is not None and has_none:
+                # The transaction that wrote the offset came before the one that made the topic.
+                is_recreated = is_recreated or node.stat.mzxid < identity.czxid
+            facts.append(
+                PartitionFacts(
+                    partition,
+                    offset,
+                    version,
+                    *logs[partition],
+                    begin=begins.get(partition),
+                    until=_until(until, offset, ends.get(partition)),
+                    is_exact=begin.kind == "offsets",
+                    ended=None if here is None else here.ends.get(number),
+                    coverage=() if here is None else here.partitions.get(number, ()),
+                    is_new=here is not None and has_none,
+                    is_recreated=is_recreated,
+                )
+            )
+        return facts
+
+    def _logs(
+        self,
+        partitions: Sequence[TopicPartition],
+        committed: Sequence[int | None],
+        kafka: KafkaSettings,
+        timeout: float,
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        only_committed = kafka.properties.get("isolation.level", "read_committed") == "read_committed"
+        logs = _ranges(log_offsets(kafka, partitions, timeout, read_committed=only_committed))
+        # A member of the reference reads what is not committed yet: its offset may lie behind an open transaction.
+        ahead = [p for p, offset in zip(partitions, committed, strict=True) if (offset or 0) > logs[p].end]
+        high = _ranges(log_offsets(kafka, ahead, timeout)) if ahead and only_committed else {}
+        return {
+            partition: (
+                logs[partition].start,
+                min(offset or 0, high[partition].end) if partition in high else logs[partition].end,
+            )
+            for partition, offset in zip(partitions, committed, strict=True)
+        }
+
+
+def _until(bound: Bound, committed: int | None, resolved: int | None) -> int | None:
+    """Where to stop: None for the log's end, 0 (at once) where the bound names no place in this partition."""
+    if bound.kind == "latest":
+        return None
+    return (committed if bound.kind == "committed" else resolved) or 0
+
+
+def _resolve(
+    bound: Bound,
+    logs: Mapping[TopicPartition, tuple[int, int]],
+    kafka: KafkaSettings,
+    timeout: float,
+    warn: Callable[[str], None] = log.warning,
+    what: str = "starts at",
+) -> dict[TopicPartition, int]:
+    """The offset that a bound means in each partition; none where it means none."""
+    match bound.kind:
+        case "committed":
+            return {}
+        case "earliest":
+            return {partition: start for partition, (start, _) in logs.items()}
+        case "latest":
+            return {partition: end for partition, (_, end) in logs.items()}
+        case "offsets":
+            places = {p: {"earliest": start, "latest": end} for p, (start, end) in logs.items()}
+            return {
+                p: places[p][offset] if isinstance(offset, str) else offset
+                for p, offset in bound.offsets.items()
+                if offset is not None and p in logs
+            }
+        case "time":
+            return told_first_since(kafka, logs, bound.millis, timeout, warn, what)
+
+
+def offset_paths(group: str, partitions: Iterable[TopicPartition]) -> list[str]:
+    """The offset nodes' paths."""
+    return [znodes.offset(group, partition) for partition in partitions]
+
+
+def names_of(result: Result) -> tuple[str, ...]:
+    """The children that were listed; none where there is no node."""
+    if isinstance(result, tuple):
+        return result
+    if isinstance(result, Failure) and result.code is not Code.NO_NODE:
+        raise ZkgroupError(f"ZooKeeper does not tell: {result.code.value} {result.detail}")
+    return ()
+
+
+def committed_of(path: str, result: Result) -> tuple[int | None, int | None]:
+    """Offset and version of an offset node; both None where there is no node."""
+    if isinstance(result, Node):
+        return znodes.decode_offset(path, result.data), result.stat.version
+    if isinstance(result, Failure) and result.code is not Code.NO_NODE:
+        raise ZkgroupError(f"cannot read {path}: {result.code.value} {result.detail}")
+    return None, None
+
+
+def _ranges(found: dict[TopicPartition, LogRange | ZkgroupError]) -> dict[TopicPartition, LogRange]:
+    logs: dict[TopicPartition, LogRange] = {}
+    for partition, log_range in found.items():
+        if isinstance(log_range, ZkgroupError):
+            raise log_range
+        logs[partition] = log_range
+    return logs

@@ -1,0 +1,60 @@
+"""What an export tells of its plan: whatever is passed over, or done once more, is said. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from zkgroup.export.model.plan_types import ExportPlan, PartitionFacts, PartitionPlan
+from zkgroup.export.model.run_record import RecordPart
+from zkgroup.words import counted, listed
+
+
+def plan_notices(plan: ExportPlan) -> list[str]:
+    """What is said of a plan, whether or not anything comes of it: what its bounds come to, and what is left out."""
+    return [*plan.notes, *(f"{partition} is left out: {why}" for partition, why in plan.left_out)]
+
+
+def first_run_notices(
+    uri: str, group: str, partitions: Iterable[PartitionPlan], facts: Iterable[PartitionFacts]
+) -> Iterator[str]:
+    """What is said of the first run in an empty destination, if the group has read something of the logs: a folder that
+    is not mounted is empty, too."""
+    first = {fact.partition: fact.log_start for fact in facts}
+    later = [
+        f"{part.partition} at {part.start}"
+        for part in partitions
+        if part.start == part.committed and part.start > first[part.partition]
+    ]
+    if later:
+        yield (
+            f"{uri} has no exports: what group {group} has read before ({listed(later)}) is not in it, and --backfill "
+            "exports it; if it was exported there, the folder is not mounted, or is another one"
+        )
+
+
+def rewrite_notices(parts: Iterable[RecordPart]) -> Iterator[str]:
+    """Which messages of lost files could not be written once more."""
+    for part in parts:
+        again = [lost for lost in part.again if part.start < lost.end]
+        held = sum(lost.rows for lost in again)
+        if again and (fewer := held - part.rows - part.undecodable) > 0:
+            files = listed([lost.file for lost in again], most=1)
+            yield f"{part.partition}: {fewer} of {counted(held, 'message')} of {files} are not in the log any more"
+
+
+def part_notices(partitions: Iterable[PartitionPlan]) -> Iterator[str]:
+    """What is said of a run's parts: what is written once more, where it does not continue from the group's offset, and
+    what is recorded as a gap."""
+    for part in partitions:
+        for lost in part.again:
+            first = max(lost.start, part.start)
+            what = f"offsets {first} to {lost.end - 1} are exported again"
+            if first >= lost.end:
+                what = "of its messages the log has none any more"
+            yield f"{part.partition}: {lost.file} is missing: {what}"
+        place = next((gap.start for gap in part.skipped), part.start)
+        if part.commits and part.committed not in (None, place):
+            yield f"{part.partition}: the group is at {part.committed}; the export continues at {place}"
+        for gap in part.skipped:
+            if gap.end > gap.start:
+                yield f"{part.partition}: offsets {gap.start} to {gap.end - 1} are not exported ({gap.kind})"

@@ -1,0 +1,161 @@
+"""What tasks tell, put together to what becomes of each part of a plan; and refused where it is not all. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Literal, cast
+
+from zkgroup.errors import RefusedError, ZkgroupError
+from zkgroup.export.model.accounting import total
+from zkgroup.export.model.intervals import overlaps
+from zkgroup.export.model.layout import Period
+from zkgroup.export.model.plan_types import OffsetRange, PartitionPlan
+from zkgroup.export.model.run_record import RecordFile, RecordPart, RunPlan, rows_held
+from zkgroup.export.planning.export_plan import cut
+from zkgroup.export.tasks.late_messages import Found, late_of
+from zkgroup.export.tasks.taskdata import DoneAnswer, FileAnswer, RangeAnswer
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.words import counted, listed
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What tasks have made; ``times``: the newest period of each partition."""
+
+    parts: list[RecordPart]
+    files: list[RecordFile]
+    times: Mapping[TopicPartition, Period]
+
+
+def ranges_of(plan: RunPlan) -> list[OffsetRange]:
+    """What is read, cut into pieces; with a limit of bytes a partition is one piece, since it may end anywhere."""
+    return [piece for part in plan.partitions for piece in _pieces(plan, part)]
+
+
+def _pieces(plan: RunPlan, part: PartitionPlan) -> list[OffsetRange]:
+    size = plan.range_messages if plan.max_bytes is None else 1 << 62
+    return cut(part.partition, part.start, part.end, size)
+
+
+def assemble(plan: RunPlan, answers: Sequence[DoneAnswer]) -> Written:
+    """What became of each part, and the files. Raises ``ZkgroupError`` unless the answers stand for exactly the plan's
+    ranges, and account for every offset."""
+    found: dict[OffsetRange, RangeAnswer] = {}
+    files: list[FileAnswer] = []
+    for answer in answers:
+        if answer.kind == "file":
+            files.append(cast("FileAnswer", answer))
+            continue
+        told = cast("RangeAnswer", answer)
+        piece = OffsetRange(TopicPartition(told.topic, told.partition), told.start, told.end)
+        if piece in found:
+            raise ZkgroupError(
+                f"offsets {piece.start} to {piece.end - 1} of {piece.partition} came twice", "report this"
+            )
+        found[piece] = told
+    times: dict[TopicPartition, Period] = {}
+    parts: list[RecordPart] = []
+    for part in plan.partitions:
+        # What is filled in lies before what is known as newest, and is not late for that.
+        before = None if plan.kind == "backfill" else times.get(part.partition, plan.newest.get(part.partition))
+        made, times[part.partition] = _assembled(plan, part, found, before)
+        parts.append(made)
+    if found:
+        raise ZkgroupError(f"offsets came that nobody asked for: {next(iter(found))}", "report this")
+    written = [_named(plan, file) for file in sorted(files, key=lambda file: (file.topic, file.slices, file.folder))]
+    _refuse_unbalanced(plan, parts, written)
+    return Written(parts, written, times)
+
+
+def _named(plan: RunPlan, file: FileAnswer) -> RecordFile:
+    work = PurePath(file.work).name
+    name = f"{file.folder}/{plan.layout.name(file.slices, plan.run, plan.topics[file.topic].tag)}"
+    return RecordFile(work, name, file.topic, file.rows, file.bytes, file.slices)
+
+
+def _assembled(
+    plan: RunPlan, part: PartitionPlan, found: dict[OffsetRange, RangeAnswer], newest: Period
+) -> tuple[RecordPart, Period]:
+    told: list[RangeAnswer] = []
+    end = part.start
+    for piece in _pieces(plan, part):
+        answer = found.pop(piece, None)
+        if answer is None or piece.start != end or not piece.start <= answer.reached <= piece.end:
+            raise ZkgroupError(
+                f"offsets {piece.start} to {piece.end - 1} of {piece.partition} are not all there", "report this"
+            )
+        told.append(answer)
+        end = answer.reached
+    undecodable = sum(answer.undecodable for answer in told)
+    late, newest = late_of((Found(answer.late, answer.fresh) for answer in told), newest)
+    made = RecordPart(
+        part.partition,
+        part.start,
+        end,
+        sum(answer.rows for answer in told) - undecodable,
+        undecodable,
+        total(answer.gaps for answer in told),
+        part.committed,
+        part.version,
+        part.commits,
+        late,
+        sum(answer.undated for answer in told),
+        part.skipped,
+        part.again,
+    )
+    if plan.max_bytes is None and end != part.end:
+        raise ZkgroupError(f"offsets {end} to {part.end - 1} of {part.partition} are not there", "report this")
+    return made, newest
+
+
+def _refuse_unbalanced(plan: RunPlan, parts: Sequence[RecordPart], files: Sequence[RecordFile]) -> None:
+    """Every offset of a part is a row, or a gap; and every row is in a file, which stands for that part."""
+    held = rows_held(parts, files)
+    for part, rows in zip(parts, held, strict=True):
+        if not part.is_balanced or rows != part.rows + part.undecodable:
+            start = part.start
+            raise ZkgroupError(
+                f"{part.partition}: {part.end - start} offsets from {start} on are {part.rows} messages, "
+                f"{part.undecodable} undecodable ones and {dict(part.gaps)}, and the files hold {rows}: "
+                "these do not add up",
+                "report this",
+            )
+    if sum(held) != sum(file.rows for file in files):
+        raise ZkgroupError("files came with offsets that nobody asked for", "report this")
+    folders: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    for file in files:
+        for one in file.ranges:
+            folders.setdefault((file.name.rpartition("/")[0], one.partition), []).append((one.start, one.end))
+    if twice := next((key for key, held in folders.items() if overlaps(held)), None):
+        raise ZkgroupError(f"{twice[0]}: two files hold the same offsets of partition {twice[1]}", "report this")
+    names = [file.name for file in files]
+    if len(set(names)) != len(names):
+        raise ZkgroupError("two files have one name", "report this")
+
+
+_GAPS: Mapping[str, str] = {
+    "retention": "were deleted before they were read and are not exported (retention)",
+    "unexplained": "are missing from the log, and nothing explains it: that is recorded (unexplained)",
+}
+
+
+def gap_notices(parts: Iterable[RecordPart], kind: Literal["retention", "unexplained"]) -> Iterator[str]:
+    """What is to be said of offsets that were not there to be read."""
+    for part in parts:
+        if count := part.gaps.get(kind):
+            where = f"{part.start} to {part.end - 1}"
+            yield f"{part.partition}: {counted(count, 'offset')} of {where} {_GAPS[kind]}"
+
+
+def refuse_unexplained(parts: Iterable[RecordPart]) -> None:
+    """Raise ``RefusedError`` where offsets are missing and nobody knows why."""
+    bad = [part for part in parts if part.gaps.get("unexplained")]
+    if bad:
+        texts = [f"{part.partition}: {part.gaps['unexplained']} of {part.start} to {part.end - 1}" for part in bad]
+        few = listed(texts, most=3)
+        raise RefusedError(
+            f"offsets are missing from the log, and neither transactions nor compaction explain it ({few})",
+            "look at the brokers' logs; --on-mismatch group exports what is there and records the gaps",
+        )

@@ -1,0 +1,387 @@
+"""The group's export claim: the lock, the pointer under it, and the commit that ends both.
+
+``/consumers/G/zkgroup/export`` holds the pointer, or nothing; ``lock`` below it is ephemeral and keeps two exports of a
+group apart. The lock is a courtesy: it spares work and tells who is there. What makes things safe are versions: every
+change of the pointer is a compare-and-set by whoever has read it under this lock, and every offset is moved only from
+the version that was planned with. A claim survives its session: it takes the lock again under a new one and reads the
+pointer anew, so that whatever happened meanwhile is seen.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Self, TypeVar
+
+from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
+from zkgroup.export.model.documents import decode_pointer, encode_pointer
+from zkgroup.export.model.plan_types import PartitionPlan
+from zkgroup.export.model.run_record import Pointer, RecordPart, now_ms
+from zkgroup.export.planning.group_state import committed_of, offset_paths
+from zkgroup.export.run.conflicts import AFTER_DECISION, Moved, NotHeld, TakenOver, why_refused
+from zkgroup.export.run.transaction_size import OPERATION_BYTES, TRANSACTION_BYTES, split_transaction
+from zkgroup.groups.changing.guard import decode_exporter
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import (
+    CHANGED,
+    Check,
+    Children,
+    Code,
+    Create,
+    Delete,
+    Ensure,
+    Exists,
+    Failure,
+    Get,
+    Node,
+    Op,
+    SetData,
+    Sync,
+)
+from zkgroup.servers.registry import Registry, TransactionRefused
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Part = TypeVar("Part", PartitionPlan, RecordPart)
+
+_POLL = 0.2
+#: Of an owner node that its owner has marked: see ``membership``.
+HELD_VERSION = 1
+
+
+class ExportClaim:
+    """The claim, while it is held: a context manager, for one thread. ``warn`` is told what the operator should know.
+
+    ``attempt`` names this process' work on a run; the lock shows it.
+    """
+
+    def __init__(self, registry: Registry, group: str, attempt: str, warn: Callable[[str], None]) -> None:
+        self.group = group
+        self.attempt = attempt
+        self._first = registry
+        self._registry = registry
+        self._warn = warn
+        self._path, self._lock = znodes.export_state(group), znodes.export_lock(group)
+        self._above = [znodes.group(group), self._path.rpartition("/")[0], self._path]
+        self._made: set[str] = set()
+        self._locked = False
+        self._patience = max(30.0, 2 * registry.timeout)
+
+    @property
+    def registry(self) -> Registry:
+        """The one whose session holds the lock now."""
+        return self._registry
+
+    def __enter__(self) -> Self:
+        there = self._registry.read([Exists(node) for node in self._above])
+        self._made = {node for node, stat in zip(self._above, there, strict=True) if stat is None}
+        try:
+            self._acquire()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        try:
+            self._release()
+        except UnreachableError as error:
+            log.debug("letting the claim go: %s", error)  # the lock goes with its session
+        finally:
+            if self._registry is not self._first:
+                self._registry.close()
+
+    # --- the lock ---------------------------------------------------------------------------------------------------
+
+    def _acquire(self) -> None:
+        deadline = time.monotonic() + self._registry.settings.session_timeout + 2.0
+        holder = {"host": socket.gethostname(), "pid": os.getpid(), "run": self.attempt, "since": now_ms()}
+        data = json.dumps(holder).encode()
+        told = False
+        while True:
+            # Not at one go: making missing parents takes several requests.
+            ensured = self._registry.write(Ensure(self._path))
+            refused = self._registry.write(Create(self._lock, data, ephemeral=True))
+            if refused is None or self._holds():
+                self._locked = True
+                return
+            failure = refused if isinstance(refused, Failure) else Failure(Code.OTHER)
+            late = time.monotonic() > deadline
+            match failure.code:
+                case Code.NODE_EXISTS if late:
+                    raise RefusedError(
+                        f"another export of group {self.group} is running{self._holder()}", "wait until it is done"
+                    )
+                case Code.NODE_EXISTS:
+                    if not told:
+                        self._warn(f"another export of group {self.group} runs or was killed{self._holder()}: waiting")
+                        told = True
+                case Code.NO_NODE | Code.CONNECTION_LOSS if not late:
+                    pass  # somebody tidied up at this very moment; or nobody knows whether it was done
+                case Code.CONNECTION_LOSS:
+                    raise UnreachableError(f"ZooKeeper at {self._registry.settings.hosts}: the connection is lost")
+                case _:
+                    found = ensured if isinstance(ensured, Failure) else failure
+                    why, remedy = why_refused(found, "connect as who may change the group's nodes")
+                    closed = found.code is Code.NO_AUTH
+                    raise (RefusedError if closed else ZkgroupError)(
+                        f"cannot lock group {self.group} at {self._lock}: {found.code.value}{why}", remedy
+                    )
+            time.sleep(_POLL)
+
+    def _holds(self) -> bool:
+        (stat,) = self._registry.read([Exists(self._lock)])
+        return getattr(stat, "owner", None) == self._registry.session_id != 0
+
+    def _holder(self) -> str:
+        found = read_holder(self._registry, self.group)
+        return f" (host {found['host']}, process {found['pid']})" if found else ""
+
+    def _release(self) -> None:
+        """Delete our lock, and what only it was there for. A group that this claim made goes, too."""
+        (node,) = self._registry.read([Get(self._path)])
+        ops: list[Op] = [Delete(self._lock)] if self._holds() else []
+        if isinstance(node, Node) and not node.data:
+            ops.append(Delete(self._path, node.stat.version))
+        ops.append(Delete(self._above[1]))
+        ops += [Delete(self._above[0])] if self._above[0] in self._made else []
+        for result in self._registry.read(ops):
+            if isinstance(result, Failure) and result.code not in (Code.NOT_EMPTY, Code.NO_NODE):
+                log.debug("tidying up after the export: %s %s", result.code.value, result.detail)
+
+    def persist(self, step: Callable[[], T], *, asks_brokers: bool = False) -> T:
+        """Do a step that may be repeated, over as many sessions as it takes.
+
+        ``asks_brokers``: that something cannot be reached only counts as ZooKeeper if the session is over. Raises
+        ``UnreachableError`` when ZooKeeper stays away too long, and ``RefusedError`` when somebody else got the lock
+        meanwhile.
+        """
+        deadline = time.monotonic() + self._patience
+        while True:
+            try:
+                if self._registry.lost:
+                    self._renew()
+                if not self._locked:
+                    self._acquire()
+                return step()
+            except UnreachableError as error:
+                if time.monotonic() > deadline or (asks_brokers and not self._registry.lost):
+                    raise
+                log.info("ZooKeeper: %s; once more", error)
+                time.sleep(_POLL)
+
+    def _renew(self) -> None:
+        """A new session, and the lock under it. What the old one left unanswered is told by a look, after a sync."""
+        fresh = Registry(self._first.settings, self._first.timeout).__enter__()
+        if self._registry is not self._first:
+            self._registry.close()
+        self._registry, self._locked = fresh, False
+        fresh.read([Sync(znodes.consumers())])
+
+    # --- the pointer ------------------------------------------------------------------------------------------------
+
+    def pointer(self) -> tuple[Pointer | None, int]:
+        """What is under way, and the version to change it from."""
+        (node,) = self._registry.read([Get(self._path)])
+        if isinstance(node, Node):
+            return decode_pointer(self._path, node.data), node.stat.version
+        if isinstance(node, Failure) and node.code is not Code.NO_NODE:
+            raise ZkgroupError(f"cannot read {self._path}: {node.code.value} {node.detail}")
+        return None, -1
+
+    def point(self, before: Pointer | None, after: Pointer, unmoved: Sequence[RecordPart] = ()) -> None:
+        """Change the pointer from ``before`` to ``after``, if no offset of ``unmoved`` has changed; may be repeated.
+
+        Raises ``TakenOver`` where the pointer is neither, ``Moved`` where an offset node is not as planned.
+        """
+
+        def step() -> None:
+            found, version = self.pointer()
+            if found == after:
+                return
+            if found != before:
+                raise self.taken_over(found)
+            self.refuse_if_moved(unmoved)
+            checks = list(self._checks(unmoved))
+            try:
+                self._registry.transaction([*checks, SetData(self._path, encode_pointer(after), version)])
+            except TransactionRefused as refused:
+                if refused.index < len(checks):
+                    self.refuse_if_moved(unmoved)
+                    raise UnreachableError(f"an offset changed back and forth: {refused.message}") from None
+                raise self.taken_over(self.pointer()[0]) from None
+
+        self.persist(step)
+
+    def decide_and_commit(self, before: Pointer, after: Pointer, parts: Sequence[RecordPart]) -> None:
+        """Change the pointer from ``before`` to ``after`` and move the offsets of ``parts``, in one transaction, if
+        this member holds all of them (see ``membership``); may be repeated.
+
+        Raises ``NotHeld`` where it does not, or an offset node is not as planned, ``TakenOver`` as ``point`` does.
+        """
+        moving = [part for part in parts if part.moves]
+        conditions: list[Check | Create | SetData] = [
+            Check(znodes.owner(self.group, part.partition), HELD_VERSION) for part in parts
+        ]
+        conditions += [self._operation(part) for part in moving]
+
+        def step() -> None:
+            found, version = self.pointer()
+            if found == after:
+                return
+            if found != before:
+                raise self.taken_over(found)
+            self._ensure_topics(moving)
+            try:
+                self._registry.transaction([*conditions, SetData(self._path, encode_pointer(after), version)])
+            except TransactionRefused as refused:
+                if refused.failure.code not in CHANGED:
+                    why, remedy = why_refused(refused.failure, AFTER_DECISION)
+                    raise ZkgroupError(
+                        f"cannot commit for group {self.group}: {refused.message}{why}", remedy
+                    ) from None
+                if refused.index < len(conditions):
+                    raise NotHeld(f"group {self.group} changed: {refused.message}", "export again") from None
+                raise self.taken_over(self.pointer()[0]) from None
+
+        self.persist(step)
+
+    def unmoved(self, parts: Sequence[RecordPart]) -> set[TopicPartition]:
+        """The partitions whose offset node is as planned."""
+        return {part.partition for part, (_, version) in self.offsets(parts) if version == part.version}
+
+    def drop(self, pointer: Pointer) -> bool:
+        """End what ``pointer`` says without a commit. Whether nothing is under way now: if not, the run is
+        another's."""
+
+        def step() -> bool:
+            found, version = self.pointer()
+            if found == pointer:
+                refused = self._registry.write(SetData(self._path, b"", version))
+                if isinstance(refused, Failure):
+                    raise UnreachableError(f"the plan of group {self.group} cannot be dropped: {refused.code.value}")
+                self._made.add(self._above[0])  # if there is nothing else in it: perhaps the run made it
+                return True
+            return found is None
+
+        return self.persist(step)
+
+    def taken_over(self, found: Pointer | None) -> TakenOver:
+        """The error for a pointer that is not as this process has left it."""
+        what = "it was ended" if found is None else f"run {found.run} is {found.state}"
+        return TakenOver(
+            f"another process took over the export of group {self.group} while this one was cut off: {what}",
+            "nothing is lost: export --status tells how it stands",
+        )
+
+    # --- the offsets ------------------------------------------------------------------------------------------------
+
+    def refuse_if_moved(self, plans: Sequence[Part]) -> None:
+        """Raise ``Moved`` for an offset node that is not as planned."""
+        for plan, (offset, version) in self.offsets(plans):
+            if version != plan.version:
+                raise Moved(self.group, plan, offset)
+
+    def offsets(self, plans: Sequence[Part]) -> list[tuple[Part, tuple[int | None, int | None]]]:
+        """The offset, and the version of its node, of each."""
+        paths = offset_paths(self.group, [plan.partition for plan in plans])
+        nodes = self._registry.read([Get(path) for path in paths])
+        return [(plan, committed_of(path, node)) for plan, path, node in zip(plans, paths, nodes, strict=True)]
+
+    def _checks(self, plans: Sequence[RecordPart]) -> Iterator[Check]:
+        """As many as one request holds; the others were looked at just before."""
+        size = 0
+        for plan in plans:
+            if plan.version is not None:
+                path = znodes.offset(self.group, plan.partition)
+                size += len(path) + OPERATION_BYTES
+                if size > TRANSACTION_BYTES:
+                    return
+                yield Check(path, plan.version)
+
+    def commit(
+        self,
+        pointer: Pointer,
+        parts: Sequence[RecordPart],
+        *,
+        leave: Collection[TopicPartition] = (),
+        passed: Callable[[str], None] = lambda _: None,
+    ) -> list[tuple[RecordPart, int | None]]:
+        """Move the offsets to the parts' ends, and end what ``pointer`` says with the last of them; may be repeated.
+
+        An offset that somebody else has moved, and those to ``leave``, stay as they are; the moved ones are returned,
+        with their offsets. Raises ``TakenOver`` where the pointer says something else, ``UnreachableError`` where
+        ZooKeeper cannot be asked what became of it.
+        """
+
+        def step() -> list[tuple[RecordPart, int | None]]:
+            found, version = self.pointer()
+            moving = [part for part in parts if part.moves and part.partition not in leave]
+            states = [(part, offset, _state(part, offset, version)) for part, (offset, version) in self.offsets(moving)]
+            moved = [(part, offset) for part, offset, state in states if state == "moved"]
+            if found is None:
+                return moved  # the last transaction was applied, and its answer was lost
+            if found != pointer:
+                raise self.taken_over(found)
+            todo = [part for part, _, state in states if state == "planned"]
+            self._ensure_topics(todo)
+            pieces = list(split_transaction([self._operation(part) for part in todo], self._registry.settings)) or [[]]
+            for number, piece in enumerate(pieces, 1):
+                last: list[Delete] = []
+                if number == len(pieces):
+                    last = [Delete(self._lock), Delete(self._path, version)]
+                    (others,) = self._registry.read([Children(self._above[1])])
+                    last += [Delete(self._above[1])] if others == (self._path.rpartition("/")[2],) else []
+                passed(f"transaction {number} of {len(pieces)}")
+                self._transact(piece, last)
+            return moved
+
+        return self.persist(step)
+
+    def _ensure_topics(self, parts: Iterable[RecordPart]) -> None:
+        """The nodes above those that are to be made."""
+        topics = {part.partition.topic for part in parts if part.version is None}
+        ops = [Ensure(znodes.offset_topic(self.group, topic)) for topic in sorted(topics)]
+        answers = zip(ops, self._registry.read(ops), strict=True)
+        closed = [op.path for op, answer in answers if isinstance(answer, Failure) and answer.code is Code.NO_AUTH]
+        for path, found in zip(closed, self._registry.read([Exists(path) for path in closed]), strict=True):
+            # From 3.8 on a server keeps it to itself that a node is there that may not be read; it may take others.
+            if not (isinstance(found, Failure) and found.code is Code.NO_AUTH):
+                raise ZkgroupError(f"cannot commit for group {self.group}: no right to make {path}", AFTER_DECISION)
+
+    def _transact(self, piece: Sequence[Create | SetData], last: Sequence[Delete]) -> None:
+        try:
+            self._registry.transaction([*piece, *last])
+        except TransactionRefused as refused:
+            if refused.failure.code is Code.NO_AUTH and refused.path == self._above[1]:
+                self._transact(piece, last[:-1])  # nothing but tidying up: the group's node does not let it go
+                return
+            if refused.failure.code not in CHANGED:
+                why, remedy = why_refused(refused.failure, AFTER_DECISION)
+                raise ZkgroupError(f"cannot commit for group {self.group}: {refused.message}{why}", remedy) from None
+            # Whatever stood in the way is seen, and named, by the look with which the step begins again.
+            self._locked = self._holds()
+            raise UnreachableError(f"group {self.group}: {refused.message}", "look at export --status") from None
+
+    def _operation(self, part: RecordPart) -> Create | SetData:
+        path, data = znodes.offset(self.group, part.partition), znodes.encode_offset(part.end)
+        return Create(path, data) if part.version is None else SetData(path, data, part.version)
+
+
+def read_holder(registry: Registry, group: str) -> dict[str, object] | None:
+    """Who holds the group's lock: ``host``, ``pid``, ``run``, ``since`` (milliseconds); None where nobody tells."""
+    (node,) = registry.read([Get(znodes.export_lock(group))])
+    return decode_exporter(node.data) if isinstance(node, Node) else None
+
+
+def _state(part: RecordPart, offset: int | None, version: int | None) -> str:
+    if version == part.version:
+        return "planned"
+    after = 0 if part.version is None else part.version + 1
+    return "done" if offset == part.end and version == after else "moved"

@@ -1,0 +1,358 @@
+"""A run's steps, in their order: the table in ``zkgroup.export``, in code.
+
+Each step may be repeated: by the same process after a lost session, and from the decision on by any other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
+from zkgroup.export.destination.coverage import extend_coverage
+from zkgroup.export.destination.parallel import ask_each
+from zkgroup.export.destination.run_log import RECORD, Destination
+from zkgroup.export.destination.strange_files import refuse_files_in_the_way
+from zkgroup.export.destination.topic_owners import claim_topics
+from zkgroup.export.model.documents import damaged, decode_record, digest, encode_record
+from zkgroup.export.model.plan_types import OffsetRange
+from zkgroup.export.model.run_record import Pointer, RecordPart, RunPlan, RunRecord, now_ms
+from zkgroup.export.planning.group_state import GroupState
+from zkgroup.export.run.assembly import Written, gap_notices, refuse_unexplained
+from zkgroup.export.run.claim import ExportClaim
+from zkgroup.export.run.conflicts import NotHeld, Recreated, TakenOver
+from zkgroup.export.run.export_member import ExportMember
+from zkgroup.export.run.leftover_runs import remove_leftovers
+from zkgroup.export.run.publication import publish
+from zkgroup.export.run.range_tasks import write_ranges
+from zkgroup.export.run.run_context import Progress, RunContext, warn_of
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.words import are, counted, listed
+
+log = logging.getLogger(__name__)
+
+_DECISIONS: Final = 5  # a group at rest needs one
+#: Of a pointer's list of offsets; ZooKeeper takes a megabyte a node.
+_POINTER_PARTITIONS: Final = 5000
+
+
+class PlannedRun:
+    """A run before its decision. What fails before it leaves nothing; a process that was declared dead cannot decide
+    any more once another one has planned."""
+
+    def __init__(
+        self,
+        claim: ExportClaim,
+        destination: Destination,
+        plan: RunPlan,
+        known_files: frozenset[str],
+        context: RunContext,
+    ) -> None:
+        self._claim = claim
+        self._destination = destination
+        self._plan = plan
+        self._known_files = known_files
+        # A backfill moves no offset: it is nobody's share.
+        self._context = replace(context, member=None) if plan.kind == "backfill" else context
+        self._pointer = Pointer("planned", plan.run, destination.store.uri)
+
+    def carry_out(self) -> RunRecord:
+        """From the plan to the commit."""
+        try:
+            self._claim.point(None, self._pointer)
+            self._context.passed("planned")
+            self._refuse_outdated()
+            record, data = self._decide(self._write())
+        except BaseException:
+            # What keeps it from being dropped matters less than what went wrong; the next export drops it then.
+            with contextlib.suppress(ZkgroupError):
+                self._drop()
+            raise
+        return DecidedRun(self._claim, self._destination, record, data, self._pointer, self._context).finish()
+
+    def _drop(self) -> None:
+        if self._pointer.state == "planned" and self._claim.drop(self._pointer):
+            self._destination.store.remove(self._destination.work(self._plan.group, self._plan.run))
+
+    def _refuse_outdated(self) -> None:
+        """Raise where other exports of the group have ended since this one was planned: it stood still, and its session
+        ended. From here on whoever comes takes the pointer first."""
+        entries = self._destination.entries(self._plan.group)
+        if (entries[-1].run if entries else None) != self._plan.previous:
+            raise TakenOver(
+                f"other exports of group {self._plan.group} to {self._destination} have ended since this one was "
+                "planned",
+                "nothing was exported: run it again",
+            )
+
+    def _write(self) -> Written:
+        """Have the ranges read and written. Where that fails because what is read has changed, this is the reason that
+        is raised."""
+        try:
+            return write_ranges(self._plan, self._destination, self._context)
+        except ZkgroupError:
+            with contextlib.suppress(UnreachableError):
+                self._claim.persist(self._refuse_changes)
+            raise
+
+    def _refuse_changes(self) -> None:
+        """Raise where another process has taken over, members came, an offset that is to move was touched, or a topic
+        is not the planned one."""
+        claim, plan = self._claim, self._plan
+        found, _ = claim.pointer()
+        if found != self._pointer:
+            raise claim.taken_over(found)
+        state = GroupState(claim.registry, plan.group, self._context.warn)
+        if plan.kind == "export" and self._context.member is None:
+            state.refuse_if_live()
+        identities = state.identities(plan.topics)
+        for topic, planned in plan.topics.items():
+            if topic not in identities:
+                raise Recreated(f"topic {topic} was deleted", "export again, without it")
+            if not identities[topic].is_same(planned):
+                raise Recreated(f"topic {topic} was deleted and created again", "export again")
+        if self._context.member is None:
+            claim.refuse_if_moved([part for part in plan.partitions if part.moves])
+
+    def _decide(self, written: Written) -> tuple[RunRecord, bytes]:
+        """Look for the last time at what the run depends on, write its record, and have the pointer name that. Raises
+        ``RefusedError`` where anything is not as planned, or messages are missing."""
+        plan, context, store = self._plan, self._context, self._destination.store
+        context.progress(Progress("publishing", 0, 0))
+        warn_of(gap_notices(written.parts, "retention"), context.warn)
+        if not plan.records_gaps:
+            refuse_unexplained(written.parts)
+        warn_of(gap_notices(written.parts, "unexplained"), context.warn)
+        self._claim.persist(self._refuse_changes)
+        fresh = [OffsetRange(part.partition, part.start, part.end) for part in written.parts if not part.again]
+        tags = {topic: identity.tag for topic, identity in plan.topics.items()}
+        refuse_files_in_the_way(self._destination, fresh, tags, known=self._known_files)
+        store.refuse_closed(file.name for file in written.files)
+        context.passed("checked")
+        self._destination.claim_layout(plan.layout)
+        claim_topics(self._destination, plan.topics, plan.group, [plan.cluster])
+        context.passed("topics claimed")
+        if context.member is not None:
+            return self._decide_held(context.member, written)
+        record, data, decided = self._write_record(written.parts, written)
+        self._claim.point(self._pointer, decided, [part for part in record.partitions if part.moves])
+        self._pointer = decided
+        context.passed("decided")
+        return record, data
+
+    def _decide_held(self, member: ExportMember, written: Written) -> tuple[RunRecord, bytes]:
+        """Decide about what the member holds, and move the offsets, in one transaction. What it does not hold any more
+        is left out: whoever owns it goes on where the group is."""
+        claim, parts = self._claim, written.parts
+        for _ in range(_DECISIONS):
+            held = claim.persist(lambda: member.held(claim.registry))
+            held &= claim.persist(partial(claim.unmoved, parts))
+            for part in parts:
+                if part.partition not in held:
+                    self._context.warn(f"{part.partition} was taken over by another member: it is not exported")
+            parts = [part for part in parts if part.partition in held]
+            if not parts:
+                raise RefusedError(
+                    f"another member has taken over all that was to be exported for group {self._plan.group}",
+                    "nothing was committed: export again",
+                )
+            record, data, decided = self._write_record(parts, written)
+            try:
+                claim.decide_and_commit(self._pointer, decided, parts)
+            except NotHeld as error:
+                log.info("%s; once more", error.message)
+                continue
+            self._pointer = decided
+            self._context.passed("decided")
+            return record, data
+        raise RefusedError(
+            f"group {self._plan.group} rebalances again and again",
+            "nothing was committed: export when it is at rest",
+        )
+
+    def _write_record(self, parts: list[RecordPart], written: Written) -> tuple[RunRecord, bytes, Pointer]:
+        """Write what the run has written, of these ``parts``; and the pointer that decides it."""
+        plan, store, member = self._plan, self._destination.store, self._context.member
+        there = {part.partition for part in parts}
+        files = [file for file in written.files if TopicPartition(file.topic, file.ranges[0].partition) in there]
+        topics = {topic: identity for topic, identity in plan.topics.items() if any(p.topic == topic for p in there)}
+        record = RunRecord(
+            plan.run,
+            plan.group,
+            plan.kind,
+            plan.cluster,
+            plan.planned,
+            now_ms(),
+            plan.isolation,
+            plan.layout,
+            plan.joined_before if plan.kind == "backfill" else member is not None,
+            tuple(parts),
+            tuple(files),
+            topics,
+            extend_coverage(plan.coverage, topics, parts, written.times),
+            plan.previous,
+        )
+        data = encode_record(record)
+        work = self._destination.work(plan.group, plan.run)
+        store.sync(f"{work}/{file.work}" for file in files)
+        store.write(f"{work}/{RECORD}", data)
+        self._context.passed("record written")
+        return record, data, replace(self._pointer, state="decided", record=digest(data), offsets=_offsets_of(parts))
+
+
+def _offsets_of(parts: list[RecordPart]) -> dict[str, dict[int, tuple[int, int]]] | None:
+    moving = [part for part in parts if part.moves]
+    if len(moving) > _POINTER_PARTITIONS:
+        return None
+    found: dict[str, dict[int, tuple[int, int]]] = {}
+    for part in moving:
+        found.setdefault(part.partition.topic, {})[part.partition.partition] = (part.start, part.end)
+    return found
+
+
+class DecidedRun:
+    """A run from its decision on: it only goes forward, whoever carries it out."""
+
+    def __init__(
+        self,
+        claim: ExportClaim,
+        destination: Destination,
+        record: RunRecord,
+        data: bytes,
+        pointer: Pointer,
+        context: RunContext,
+    ) -> None:
+        self._claim = claim
+        self._destination = destination
+        self._record = record
+        self._data = data
+        self._pointer = pointer
+        self._context = context
+        self._work = destination.work(record.group, record.run)
+
+    @classmethod
+    def find(cls, claim: ExportClaim, destination: Destination, pointer: Pointer, context: RunContext) -> DecidedRun:
+        """The run that a decided ``pointer`` names. Raises ``RefusedError`` where the destination does not have it,
+        ``DamagedDocumentError`` where its record was changed."""
+        data = find_record(destination, claim.group, pointer)
+        if data is None:
+            raise RefusedError(
+                f"run {pointer.run} of group {claim.group} was decided, and its record is not in {destination} (it was "
+                f"exported to {pointer.output})",
+                f"mount or restore that destination, then run the export again with --to {pointer.output}; if it is "
+                "lost, --abandon gives the run up",
+            )
+        record = decode_record(f"{destination}/{destination.work(claim.group, pointer.run)}/{RECORD}", data)
+        return cls(claim, destination, record, data, pointer, context)
+
+    @property
+    def record(self) -> RunRecord:
+        """What it holds."""
+        return self._record
+
+    def __str__(self) -> str:
+        return f"run {self._record.run} of group {self._record.group}"
+
+    def missing_files(self) -> list[str]:
+        """The files that are neither published nor in the run's folder, as they were written. Of a run whose record is
+        in the log and whose folder is gone all were published."""
+        record, store = self._record, self._destination.store
+        if self._destination.is_logged(record.group, record.run, self._data) and not store.names(self._work):
+            return []
+        pairs = [(name, file.bytes) for file in record.files for name in (file.name, f"{self._work}/{file.work}")]
+        there = list(ask_each(lambda pair: store.size(pair[0]) == pair[1], pairs))
+        return [file.name for number, file in enumerate(record.files) if not any(there[2 * number : 2 * number + 2])]
+
+    def finish(self, *, is_found: bool = False) -> RunRecord:
+        """Put the record into the log, publish the files, move the offsets. ``is_found``: another process decided it.
+
+        Raises ``RefusedError`` where files are missing or in the way, members came, or, once all is done, offsets were
+        moved by somebody else: these stay as they are.
+        """
+        record, context = self._record, self._context
+        if is_found and (missing := self.missing_files()):
+            raise RefusedError(
+                f"{self} was decided, and {counted(len(missing), 'file')} of it {are(len(missing))} gone or changed "
+                f"({listed(missing, most=3)})",
+                "restore the destination; if these are lost, --abandon gives the run up",
+            )
+        try:
+            self._destination.append(record.group, record.run, self._data)
+            context.passed("record in the log")
+            publish(self._destination, record, context)
+            left = self._commit()
+        except BaseException as error:
+            self._tell_of_end(error)
+            raise
+        remove_leftovers(self._destination, record.group, context, finished=record.run)
+        context.passed("tidied up")
+        if left:
+            raise RefusedError(
+                f"{self} is exported, and somebody else has moved offsets meanwhile, which stay as they are "
+                f"({listed(left, '; ', most=3)})",
+                "find out who commits for the group; the next export asks with --on-mismatch how to continue",
+            )
+        return record
+
+    def _commit(self) -> list[str]:
+        """Move the offsets; those that stay as they are, in words."""
+        claim, record = self._claim, self._record
+        parts: tuple[RecordPart, ...] = record.partitions
+        recreated: set[TopicPartition] = set()
+        if record.joined or record.kind == "backfill":
+            parts = ()
+        else:
+            recreated = claim.persist(self._recreated)
+        moved = claim.commit(self._pointer, parts, leave=recreated, passed=self._context.passed)
+        self._context.passed("committed")
+        told = [
+            f"{part.partition} was {_offset(part.committed)}, is {_offset(offset)} and not {part.end}"
+            for part, offset in moved
+        ]
+        topics = sorted({partition.topic for partition in recreated})
+        return [*told, *(f"topic {topic} was deleted, or created again" for topic in topics)]
+
+    def _recreated(self) -> set[TopicPartition]:
+        """Partitions of topics that are not the exported ones any more. Raises where the group has members."""
+        state = GroupState(self._claim.registry, self._record.group, self._context.warn)
+        try:
+            state.refuse_if_live()
+        except RefusedError as error:
+            raise RefusedError(
+                f"{self} is published and cannot be committed: {error.message}",
+                "stop the members, then run the same command again",
+            ) from None
+        now = state.identities(self._record.topics)
+        gone = {
+            topic for topic, known in self._record.topics.items() if topic not in now or not now[topic].is_same(known)
+        }
+        return {part.partition for part in self._record.partitions if part.moves and part.partition.topic in gone}
+
+    def _tell_of_end(self, error: BaseException) -> None:
+        """An error tells for itself what is to be done; a signal does not."""
+        if not isinstance(error, ZkgroupError):
+            self._context.warn(
+                f"{self} is decided and not finished: run the same command again, which publishes and commits what "
+                "was read"
+            )
+
+
+def find_record(destination: Destination, group: str, pointer: Pointer) -> bytes | None:
+    """The record that a decided pointer names: in the run's folder, or in the log. Raises ``DamagedDocumentError``
+    where one is there that is not as it was decided."""
+    data = destination.written_record(group, pointer.run)
+    if data is not None:
+        if digest(data) != pointer.record:
+            raise damaged(f"{destination}/{destination.work(group, pointer.run)}/{RECORD}", "was changed")
+        return data
+    for entry in destination.entries(group):
+        if entry.run == pointer.run and str(pointer.record).startswith(entry.hash):
+            return destination.record_data(group, entry)
+    return None
+
+
+def _offset(offset: int | None) -> str:
+    return "none" if offset is None else str(offset)

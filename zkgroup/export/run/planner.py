@@ -1,0 +1,258 @@
+"""What an export has to do now: from what ZooKeeper, the brokers and the destination tell to a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from zkgroup.export.destination.run_log import Destination, refuse_other_cluster
+from zkgroup.export.destination.strange_files import refuse_files_in_the_way
+from zkgroup.export.destination.topic_owners import Owner, known_coverage, read_owners, refuse_owned
+from zkgroup.export.model.layout import is_read
+from zkgroup.export.model.plan_types import ExportPlan, OffsetRange, PartitionFacts
+from zkgroup.export.model.run_record import RunPlan, RunRecord, TopicCoverage, TopicIdentity, now_ms
+from zkgroup.export.planning.backfill_plan import ISOLATION, as_exported, plan_backfill
+from zkgroup.export.planning.bounds import notes_on, refuse_unknown
+from zkgroup.export.planning.export_plan import make_plan
+from zkgroup.export.planning.group_state import GroupState
+from zkgroup.export.planning.notices import first_run_notices
+from zkgroup.export.planning.open_transactions import standing_still
+from zkgroup.export.planning.request import ExportRequest
+from zkgroup.export.run.run_context import warn_of
+from zkgroup.export.run.transaction_size import first_that_fit
+from zkgroup.groups.changing.permissions import refuse_unwritable
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
+from zkgroup.servers.times import has_no_time_index
+from zkgroup.words import listed
+
+if TYPE_CHECKING:
+    from zkgroup.export.run.export_member import ExportMember
+
+
+@dataclass(frozen=True, slots=True)
+class _Findings:
+    """What ZooKeeper, the brokers and the destination have told. ``newest``: the group's newest record; ``coverage``:
+    what was exported of each topic; ``clusters``: what this cluster is and was called; ``to_take_over``: topics that
+    another group owns."""
+
+    state: GroupState
+    kafka: KafkaSettings
+    clusters: Sequence[str]
+    newest: RunRecord | None
+    owners: Mapping[str, Sequence[Owner]]
+    to_take_over: Sequence[str]
+    coverage: Mapping[str, TopicCoverage]
+    identities: Mapping[str, TopicIdentity]
+    facts: Sequence[PartitionFacts]
+
+    @property
+    def isolation(self) -> str:
+        return str(self.kafka.properties.get(ISOLATION, "read_committed"))
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """``plan``, and, if there is anything to do, the ``run`` that does it; the files that records name, where these
+    were looked at; topics of another group that are to be taken over."""
+
+    plan: ExportPlan
+    run: RunPlan | None = None
+    known_files: frozenset[str] = frozenset()
+    to_take_over: Sequence[str] = ()
+
+
+class Planner:
+    """Plans what one ``request`` asks for."""
+
+    def __init__(
+        self,
+        request: ExportRequest,
+        destination: Destination,
+        kafka: Callable[[], KafkaSettings],
+        warn: Callable[[str], None],
+    ) -> None:
+        self._request = request
+        self._destination = destination
+        self._kafka = kafka
+        self._warn = warn
+        self._told: set[str] = set()
+
+    def warn_all(self, lines: Iterable[str]) -> None:
+        """Say these, unless they were said."""
+        warn_of(lines, self.warn_once)
+
+    def warn_once(self, line: str) -> None:
+        """Say this, unless it was said."""
+        if line not in self._told:
+            self._told.add(line)
+            self._warn(line)
+
+    def plan(self, registry: Registry, member: ExportMember | None = None) -> Planned:
+        """What there is to do now; as ``member``: of its share alone. Raises as ``run_export`` does."""
+        request, destination = self._request, self._destination
+        destination.refuse_unknown_layout()
+        found = self._look(registry, member)
+        plan, known_files = self._decide(found)
+        plan = replace(plan, notes=tuple(self._notes(found, plan, registry.timeout)))
+        tags = {topic: identity.tag for topic, identity in found.identities.items()}
+        fresh = [OffsetRange(part.partition, part.start, part.end) for part in plan.partitions if not part.again]
+        refuse_files_in_the_way(destination, fresh, tags, known=known_files)
+        layout = request.layout.resolve(destination.layout(), destination.store.uri)
+        # What other members have read is recorded when there is something else: for that alone nobody joins them.
+        has_work = plan.moves or (plan.has_gaps and request.join is None) or bool(found.to_take_over)
+        if found.newest is None:
+            self._tell_of_destination(found, plan)
+        if not has_work:
+            return Planned(plan)
+        moved = [part for part in plan.partitions if part.moves]
+        stored, unstored = ([p.partition for p in moved if (p.version is None) == new] for new in (False, True))
+        refuse_unwritable(registry, request.group, stored, unstored)
+        newest = found.newest
+        parts = tuple(
+            part
+            for part in plan.partitions
+            if part.start < part.end or part.moves or part.skipped or part.again or not _is_known(found, part.partition)
+        )
+        topics = {part.partition.topic for part in parts}
+        cleanup = found.state.cleanup(topics, found.kafka, registry.timeout) if plan.ranges else {}
+        run = RunPlan(
+            run=destination.new_run(request.group),
+            group=request.group,
+            kind="backfill" if request.backfill else "export",
+            cluster=found.clusters[0],
+            planned=now_ms(),
+            isolation=found.isolation,
+            compression=request.compression,
+            target_bytes=request.target_bytes,
+            range_messages=request.range_messages,
+            max_bytes=request.max_bytes,
+            records_gaps=request.records_gaps,
+            topics={topic: replace(found.identities[topic], cleanup=cleanup.get(topic)) for topic in sorted(topics)},
+            partitions=parts,
+            coverage=found.coverage,
+            layout=layout,
+            previous=None if newest is None else newest.run,
+            joined_before=newest is not None and newest.joined,
+            newest=_newest_periods(found),
+        )
+        return Planned(plan, run, known_files, found.to_take_over)
+
+    def _look(self, registry: Registry, member: ExportMember | None) -> _Findings:
+        request, destination, kafka = self._request, self._destination, self._kafka()
+        state = GroupState(registry, request.group, self.warn_once)
+        topics = state.select_topics(request.topics, request.whitelist)
+        refuse_unknown(request.start, request.until, topics)
+        if member is not None:
+            topics = self._share(member, registry, topics)
+        elif request.join is None and not request.backfill:
+            state.refuse_if_live()
+        clusters = state.clusters()
+        newest = destination.newest(request.group)
+        refuse_other_cluster(destination, newest, clusters)
+        owners = read_owners(destination, topics)
+        to_take_over = refuse_owned(destination, owners, request.group, clusters, request.take_over)
+        coverage = known_coverage(destination, newest, owners, request.group, clusters)
+        if request.backfill:
+            kafka = as_exported(kafka, newest, self.warn_once)
+        identities = {
+            topic: _tagged(identity, coverage.get(topic), any(owner.cluster not in clusters for owner in owners[topic]))
+            for topic, identity in state.identities(topics).items()
+        }
+        facts = state.facts(
+            topics,
+            kafka,
+            registry.timeout,
+            begin=request.start,
+            until=request.until,
+            identities=identities,
+            coverage=coverage,
+        )
+        return _Findings(state, kafka, clusters, newest, owners, to_take_over, coverage, identities, facts)
+
+    def _share(
+        self, member: ExportMember, registry: Registry, topics: Mapping[str, tuple[int, ...]]
+    ) -> dict[str, tuple[int, ...]]:
+        """Of these partitions those that are the member's, as many as can be committed at once."""
+        held = member.held(registry)
+        wanted = [TopicPartition(topic, number) for topic, numbers in topics.items() for number in numbers]
+        ours = [partition for partition in wanted if partition in held]
+        taken = first_that_fit(self._request.group, ours, registry.settings)
+        if not taken:
+            self.warn_once(
+                f"other members of group {self._request.group} own all partitions: there is nothing to export"
+            )
+        if len(taken) < len(ours):
+            left = len(ours) - len(taken)
+            self.warn_once(f"{left} partitions are left to the next export: one transaction holds no more")
+        grouped: dict[str, tuple[int, ...]] = {}
+        for topic, number in taken:
+            grouped[topic] = (*grouped.get(topic, ()), number)
+        return grouped
+
+    def _decide(self, found: _Findings) -> tuple[ExportPlan, frozenset[str]]:
+        request, destination = self._request, self._destination
+        if request.backfill:
+            return plan_backfill(
+                destination, request, found.facts, found.identities, found.owners, found.isolation, self.warn_once
+            )
+        plan = make_plan(
+            request.group,
+            destination.store.uri,
+            found.facts,
+            on_mismatch=request.on_mismatch,
+            joins=request.join is not None,
+            max_messages=request.max_messages,
+            range_messages=request.range_messages,
+        )
+        return plan, frozenset()
+
+    def _notes(self, found: _Findings, plan: ExportPlan, timeout: float) -> list[str]:
+        """What is said of the plan, whether or not anything comes of it."""
+        request, fills = self._request, self._request.backfill
+        by_segments = has_no_time_index(found.kafka)
+        notes = notes_on(request.start, request.until, found.facts, plan, fills=fills, by_segments=by_segments)
+        if found.isolation == "read_committed" and not fills:
+            notes += standing_still(found.kafka, found.facts, timeout, now_ms())
+        return notes
+
+    def _tell_of_destination(self, found: _Findings, plan: ExportPlan) -> None:
+        """What is said of a destination to which the group has exported nothing so far."""
+        store = self._destination.store
+        names = (name for name in store.names("") if not name.startswith(("topic=", "_", ".")))
+        if strangers := [name for name in names if is_read(name)]:
+            self.warn_once(
+                f"{store.uri} holds {listed(strangers)}, which no export has written: readers may take that for data, "
+                "and --verify names it"
+            )
+        if not self._request.backfill and not any(map(found.coverage.get, found.identities)):
+            self.warn_all(first_run_notices(store.uri, self._request.group, plan.partitions, found.facts))
+
+
+def _tagged(identity: TopicIdentity, known: TopicCoverage | None, has_foreign_files: bool) -> TopicIdentity:
+    """A topic's log with its mark in file names: that which it has, or one of its own where the destination has files
+    of another log of that name."""
+    if known is not None and known.identity.is_same(identity):
+        return replace(identity, tag=known.identity.tag)
+    return replace(identity, tag=f"{identity.czxid:x}" if known is not None or has_foreign_files else None)
+
+
+def _is_known(found: _Findings, partition: TopicPartition) -> bool:
+    known = found.coverage.get(partition.topic)
+    return (
+        known is not None
+        and known.identity.is_same(found.identities[partition.topic])
+        and partition.partition in {*known.partitions, *known.ends}
+    )
+
+
+def _newest_periods(found: _Findings) -> dict[TopicPartition, int]:
+    """The newest periods of these logs so far."""
+    return {
+        TopicPartition(topic, number): period
+        for topic, identity in found.identities.items()
+        if (known := found.coverage.get(topic)) is not None and known.identity.is_same(identity)
+        for number, period in known.newest.items()
+    }

@@ -1,0 +1,309 @@
+"""An export, from the first look to the commit.
+
+A first look is without any lock, so that an export with nothing to do changes nothing and needs no Spark; then the
+group's claim, and a look again, which is the one that counts. A decided run that is found is finished before anything
+else, and then that is all, unless topics were asked for that are none of its: the next export takes what is new.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from zkgroup.errors import NotFoundError, RefusedError, UsageError, ZkgroupError
+from zkgroup.export.destination.run_log import Destination
+from zkgroup.export.destination.topic_owners import read_owners, refuse_owned, replace_owner
+from zkgroup.export.model.documents import decode_pointer
+from zkgroup.export.model.layout import parse_compression
+from zkgroup.export.model.run_record import Pointer
+from zkgroup.export.planning.bounds import refuse_backwards
+from zkgroup.export.planning.group_state import GroupState, committed_of, offset_paths
+from zkgroup.export.planning.mismatch import NoOffsetError
+from zkgroup.export.planning.notices import part_notices, plan_notices, rewrite_notices
+from zkgroup.export.planning.request import DEFAULT_TARGET_BYTES, ExportRequest
+from zkgroup.export.run.claim import ExportClaim
+from zkgroup.export.run.export_run import DecidedRun, PlannedRun
+from zkgroup.export.run.leftover_runs import remove_leftovers
+from zkgroup.export.run.planner import Planner
+from zkgroup.export.run.run_context import Progress, RunContext, Runner
+from zkgroup.export.run.summary import PartitionSummary, summarize
+from zkgroup.export.spark.master import choose_master, refuse_if_silent, refuse_log_elsewhere
+from zkgroup.export.stores.packages import require
+from zkgroup.export.stores.store import open_store
+from zkgroup.groups.changing.strangers import look_for_strangers
+from zkgroup.java import find_java
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition, validate_group_id, validate_topic
+from zkgroup.protocol.ops import Get, Node
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
+from zkgroup.words import listed
+
+if TYPE_CHECKING:
+    from zkgroup.config import ConsumerConfig
+    from zkgroup.export.spark.context import SparkJobs
+
+__all__ = ["DEFAULT_TARGET_BYTES", "ExportRequest", "PartitionSummary", "Progress", "run_export"]
+
+log = logging.getLogger(__name__)
+
+
+def run_export(
+    request: ExportRequest,
+    registry: Registry,
+    kafka: Callable[[], KafkaSettings],
+    *,
+    progress: Callable[[Progress], None] = lambda _: None,
+    warn: Callable[[str], None] = lambda _: None,
+    passed: Callable[[str], None] = lambda _: None,
+    runner: Callable[[], AbstractContextManager[Runner]] | None = None,
+) -> list[PartitionSummary]:
+    """Export a group's messages from its committed offsets to the present ends, and commit these.
+
+    A decided run that was not finished is finished instead; topics that were asked for and are not among its come after
+    it. One summary for each partition, also where there was nothing new. ``passed`` is told of every point of the
+    protocol that is passed; ``runner`` runs the tasks, Spark if it is not given.
+
+    Raises ``UsageError`` for a destination or a Spark that cannot be used, ``NotFoundError``, ``RefusedError`` where
+    the group is live or was moved meanwhile, a topic belongs to another group, or data would be lost
+    (``MismatchError``: where group and destination disagree), ``UnreachableError``, and ``ZkgroupError`` for the rest.
+    What is raised before the decision leaves nothing behind; after it, the same command finishes the run.
+    """
+    first = _Export(request, registry, kafka, progress, warn, passed, runner)
+    rows = first.run()
+    if first.besides:
+        rest = replace(request, topics=first.besides)
+        rows += _Export(rest, registry, kafka, progress, warn, passed, runner).run()
+    return rows
+
+
+class _Export:
+    """One call of ``run_export``."""
+
+    def __init__(
+        self,
+        request: ExportRequest,
+        registry: Registry,
+        kafka: Callable[[], KafkaSettings],
+        progress: Callable[[Progress], None],
+        warn: Callable[[str], None],
+        passed: Callable[[str], None],
+        runner: Callable[[], AbstractContextManager[Runner]] | None,
+    ) -> None:
+        validate_group_id(request.group)
+        if request.join is not None and request.backfill:
+            raise UsageError("--backfill never moves the group: it needs no --join", "leave --join out")
+        refuse_backwards(request.start, request.until)
+        parse_compression(request.compression)
+        for topic in request.topics:
+            validate_topic(topic)
+        self._request = request
+        self._registry = registry
+        self._destination = Destination(open_store(request.root))
+        self._kafka = kafka
+        self._planner = Planner(request, self._destination, kafka, warn)
+        self.besides: tuple[str, ...] = ()  # topics that are still to be exported
+        self._own_runner = runner is None
+
+        def tell(point: str) -> None:
+            log.info("passed: %s", point)
+            passed(point)
+
+        self._context = RunContext(kafka, runner or self._spark, request.patience, progress, warn, tell)
+
+    def run(self) -> list[PartitionSummary]:
+        """Finish what is decided, or plan, and carry that out."""
+        request, context = self._request, self._context
+        if request.abandon:
+            with self._claimed() as claim:
+                abandon(claim, self._destination, context)
+            return []
+        self._destination.store.check()
+        context.progress(Progress("planning", 0, 0))
+        pointer = self._read_pointer()
+        if pointer is None and not self._destination.left_runs(request.group):
+            try:
+                planned = self._planner.plan(self._registry)
+            except NoOffsetError:
+                if request.join is None:
+                    raise
+                self._require_spark()  # what the others have read they commit as they give it up
+            else:
+                if planned.run is None:
+                    self._planner.warn_all(plan_notices(planned.plan))
+                    return summarize(planned.plan, None)
+                if planned.plan.ranges:
+                    self._require_spark()
+        with self._claimed() as claim, ExitStack() as stack:
+            context.passed("locked")
+            pointer, _ = claim.persist(claim.pointer)
+            if pointer is not None and pointer.state == "decided":
+                return self._finish(claim, pointer)
+            if pointer is not None:  # whoever has planned it cannot decide from here on
+                claim.drop(pointer)
+            claim.persist(lambda: remove_leftovers(self._destination, request.group, context))
+            if request.join is not None:
+                self._join(stack, claim.registry, request.join)
+            if request.take_over is not None:
+                self._take_over(claim, request.take_over)
+            rows = self._export(claim)
+        context.passed("unlocked")
+        return rows
+
+    def _export(self, claim: ExportClaim) -> list[PartitionSummary]:
+        planner, context = self._planner, self._context
+        planned = claim.persist(lambda: planner.plan(claim.registry, context.member), asks_brokers=True)
+        plan, run = planned.plan, planned.run
+        planner.warn_all(plan_notices(plan))
+        if run is None:
+            return summarize(plan, None)
+        planner.warn_all(part_notices(run.partitions))
+        if plan.ranges:
+            self._require_spark()
+        log.info("run %s: %d ranges of %d partitions", run.run, len(plan.ranges), len(plan.partitions))
+        record = PlannedRun(claim, self._destination, run, planned.known_files, context).carry_out()
+        planner.warn_all(rewrite_notices(record.partitions))
+        return summarize(plan, record)
+
+    def _finish(self, claim: ExportClaim, pointer: Pointer) -> list[PartitionSummary]:
+        """Finish a run that was decided, whatever it is of."""
+        run = DecidedRun.find(claim, self._destination, pointer, self._context)
+        record, request = run.record, self._request
+        if request.backfill and record.kind == "export":
+            raise RefusedError(
+                f"{run} was decided and has to be finished first: that moves the group, and a backfill never does",
+                "run the export again without --backfill, then this",
+            )
+        besides = tuple(topic for topic in request.topics if topic not in record.topics)
+        self._context.warn(
+            f"finishing {run}, which was decided: "
+            f"{f'then comes {listed(besides)}' if besides else 'the next export takes what is new'}"
+        )
+        rows = summarize(None, run.finish(is_found=True))
+        self.besides = besides
+        return rows
+
+    @contextmanager
+    def _claimed(self) -> Iterator[ExportClaim]:
+        with ExportClaim(self._registry, self._request.group, uuid.uuid4().hex, self._context.warn) as claim:
+            yield claim
+
+    def _read_pointer(self) -> Pointer | None:
+        path = znodes.export_state(self._request.group)
+        (node,) = self._registry.read([Get(path)])
+        return decode_pointer(path, node.data) if isinstance(node, Node) else None
+
+    def _take_over(self, claim: ExportClaim, other: str) -> None:
+        """Own the topics that another group has owned so far, unless an export of it is under way."""
+        request, destination = self._request, self._destination
+        state = GroupState(claim.registry, request.group, self._context.warn)
+        clusters = state.clusters()
+        owners = read_owners(destination, state.select_topics(request.topics, request.whitelist))
+        topics = refuse_owned(destination, owners, request.group, clusters, other)
+        for topic in topics:
+            for owner in [one for one in owners[topic] if one.group == other and not one.is_former]:
+                self._refuse_under_way(claim, other)
+                replace_owner(destination, topic, owner, request.group, clusters[0])
+        if topics:
+            self._refuse_under_way(claim, other)  # it may have begun before it could see that
+            self._context.warn(f"group {request.group} takes over {listed(topics)} from group {other}")
+
+    @staticmethod
+    def _refuse_under_way(claim: ExportClaim, other: str) -> None:
+        path = znodes.export_state(other)
+        (node,) = claim.registry.read([Get(path)])
+        if isinstance(node, Node) and node.data:
+            raise RefusedError(
+                f"an export of group {other} is under way or unfinished",
+                f"finish it first: run the export of group {other} again, or end it there with --abandon",
+            )
+
+    def _join(self, stack: ExitStack, registry: Registry, config: ConsumerConfig) -> None:
+        from zkgroup.export.run.export_member import ExportMember
+
+        topics = GroupState(registry, self._request.group, self._planner.warn_once).select_topics(
+            self._request.topics, self._request.whitelist
+        )
+        config = replace(config, group_id=self._request.group, auto_commit_enable=False)
+        if (told := look_for_strangers(registry, config.group_id)) is not None:
+            self._context.warn(told)
+        member = stack.enter_context(ExportMember(config, registry, self._kafka(), list(topics)))
+        self._context.passed("joined")
+        self._context = replace(self._context, member=member)
+
+    # --- Spark ------------------------------------------------------------------------------------------------------
+
+    def _require_spark(self) -> None:
+        """Raise ``UsageError`` where Spark cannot run: found out without importing it."""
+        if not self._own_runner:
+            return
+        require("pyspark", "pyarrow")
+        find_java()
+        refuse_log_elsewhere(self._request.log, os.environ)
+        refuse_if_silent(choose_master(self._request.master, self._request.conf))
+
+    def _spark(self) -> SparkJobs:
+        # pyspark takes 0.1 s, and an export that finds nothing new does without.
+        try:
+            from zkgroup.export.spark.context import SparkJobs
+        except ImportError as error:  # which is there, and is another one
+            raise UsageError(
+                f"the pyspark that Python finds here does not do: {error}",
+                "install pyspark 4.0 or later; PYTHONPATH, or spark-submit, may bring another one",
+            ) from None
+
+        request = self._request
+        return SparkJobs(request.master, request.conf, timeout=request.spark_timeout, log=request.log)
+
+
+def abandon(claim: ExportClaim, destination: Destination, context: RunContext) -> None:
+    """Give up a group's unfinished run, whose destination is lost, and name what is given up: offsets that the group
+    has passed already. Raises ``NotFoundError`` where there is none, ``RefusedError`` where it can be finished."""
+    pointer, _ = claim.persist(claim.pointer)
+    if pointer is None:
+        raise NotFoundError(f"no export of group {claim.group} is unfinished", "there is nothing to abandon")
+    if pointer.state == "decided":
+        try:
+            can_be_finished = not DecidedRun.find(claim, destination, pointer, context).missing_files()
+        except ZkgroupError as error:
+            log.info("abandoning run %s: %s", pointer.run, error)
+            can_be_finished = False
+        if can_be_finished:
+            raise RefusedError(
+                f"run {pointer.run} of group {claim.group} is whole in {destination}",
+                "run the export again, without --abandon: that finishes it",
+            )
+    if not claim.drop(pointer):
+        raise RefusedError(
+            f"another process works on the export of group {claim.group}", "export --status tells what it does"
+        )
+    what = f"run {pointer.run} of group {claim.group} to {pointer.output} is given up"
+    passed_offsets = _passed_offsets(claim, pointer)
+    if pointer.state == "decided" and pointer.offsets is None:
+        context.warn(f"{what}: it has too many partitions to name those whose messages are lost with it")
+    elif passed_offsets:
+        context.warn(f"{what}, with messages that the group has passed: {listed(passed_offsets, '; ', most=100)}")
+    else:
+        context.warn(f"{what}; the group has passed none of it, so the next export reads its messages again")
+
+
+def _passed_offsets(claim: ExportClaim, pointer: Pointer) -> list[str]:
+    """What a run holds that lies behind the group's offsets."""
+    ranges = {
+        TopicPartition(topic, number): interval
+        for topic, partitions in (pointer.offsets or {}).items()
+        for number, interval in partitions.items()
+    }
+    paths = offset_paths(claim.group, ranges)
+    nodes = claim.persist(lambda: claim.registry.read([Get(path) for path in paths]))
+    committed = (committed_of(path, node)[0] or 0 for path, node in zip(paths, nodes, strict=True))
+    return [
+        f"{partition} offsets {start} to {min(end, offset) - 1}"
+        for (partition, (start, end)), offset in zip(ranges.items(), committed, strict=True)
+        if start < offset
+    ]
