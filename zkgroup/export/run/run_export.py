@@ -143,15 +143,16 @@ class _Export:
             context.passed("locked")
             pointer, _ = claim.persist(claim.pointer)
             if pointer is not None and pointer.state == "decided":
-                return self._finish(claim, pointer)
-            if pointer is not None:  # whoever has planned it cannot decide from here on
-                claim.drop(pointer)
-            claim.persist(lambda: remove_leftovers(self._destination, request.group, context))
-            if request.join is not None:
-                self._join(stack, claim.registry, request.join)
-            if request.take_over is not None:
-                self._take_over(claim, request.take_over)
-            rows = self._export(claim)
+                rows = self._finish(claim, pointer)
+            else:
+                if pointer is not None:  # whoever has planned it cannot decide from here on
+                    claim.drop(pointer)
+                claim.persist(lambda: remove_leftovers(self._destination, request.group, context))
+                if request.join is not None:
+                    self._join(stack, claim.registry, request.join)
+                if request.take_over is not None:
+                    self._take_over(claim, request.take_over)
+                rows = self._export(claim)
         context.passed("unlocked")
         return rows
 
