@@ -1,0 +1,36 @@
+"""Random walks over exports and what befalls them; see ``export_walk``. More steps: ``ZKGROUP_WALK_STEPS=1000``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from export_walk import Walk
+
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
+
+STEPS = int(os.environ.get("ZKGROUP_WALK_STEPS", "40"))
+SEEDS = range(int(os.environ.get("ZKGROUP_WALK_FIRST", "0")), int(os.environ.get("ZKGROUP_WALK_LAST", "4")))
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_nothing_is_twice_and_nothing_is_lost_unnamed(
+    cluster: Sandbox, registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], tmp_path: Path, seed: int
+) -> None:
+    """Whatever happens in whatever order."""
+    walk = Walk(cluster, registry, kafka, tmp_path, unique("walk"), seed)
+    for _ in range(STEPS):
+        walk.step()
+    print(f"seed {seed}: {STEPS} steps, {sum(walk.outcomes.values())} exports: {dict(walk.outcomes)}")
+    # However it was left, the same command ends well in the end, and everything that the log has is there.
+    for _ in range(6):
+        outcome = walk.run({"begin": "earliest", "on_mismatch": "lake"})
+        walk.check()
+        if outcome[0] == "done":
+            break
+    assert outcome[0] == "done", walk.told
