@@ -16,8 +16,9 @@ import random
 import shutil
 import signal
 import sys
+import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -27,19 +28,18 @@ from exports import InProcess, commit_offsets, joining
 from resets import drop_messages
 from support import wait_until
 
-from zkgroup.errors import RefusedError, ZkgroupError
+from zkgroup.errors import ZkgroupError
 from zkgroup.export.checks.run_history import history
 from zkgroup.export.checks.run_status import status
 from zkgroup.export.checks.verify import verify
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.layout import LayoutWish, parse_parts, read_name
 from zkgroup.export.planning.bounds import Bound
-from zkgroup.export.planning.mismatch import MismatchError, NoOffsetError
 from zkgroup.export.run.run_export import ExportRequest, run_export
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Children, Create, Delete, Ensure, Exists, Get, Node, SetData, Stat
+from zkgroup.protocol.ops import Children, Create, Delete, Ensure, Exists, Get, Node, Stat
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.sessions import expire_session
 from zkgroup.sandbox.topics import Record, create_topic, delete_topic, produce
@@ -56,7 +56,20 @@ POINTS: Final = (
 )  # fmt: skip
 _TIMEOUT: Final = 60.0
 _PROCESSES: Final = multiprocessing.get_context("forkserver")
-_PROCESSES.set_forkserver_preload(["export_walk"])
+# What is on its path; this module and what else the tests have a process imports itself.
+_PROCESSES.set_forkserver_preload(
+    [
+        "pytest",
+        "pyarrow.dataset",
+        "zkgroup.connector",
+        "zkgroup.export.run.run_export",
+        "zkgroup.export.tasks.task",
+        "zkgroup.export.run.export_member",
+        "zkgroup.export.checks.verify",
+        "zkgroup.sandbox.sandbox",
+        "multiprocessing.spawn",
+    ]
+)
 
 Outcome = tuple[str, str]  # the error's class, or "done" or "killed"; its message
 
@@ -93,6 +106,9 @@ def carry_out(wish: Wish, outcome: Any) -> None:
         outcome.send(("done", ""))
     except ZkgroupError as error:
         outcome.send((type(error).__name__, str(error)))
+    except BaseException:
+        outcome.send(("crashed", traceback.format_exc()))
+        raise
 
 
 class ExportProcess:
@@ -200,10 +216,12 @@ class Walk:
             assert outcome[0] in _EXPECTED, outcome
 
     def killed(self) -> None:
+        self.produce()
         self.run(self.options(), at=self.random.choice(POINTS))
 
     def paused(self) -> None:
         """An export is paused, its session ends, another one runs; then the first one goes on."""
+        self.produce()
         first = ExportProcess(self.wish(self.options(), at=self.random.choice(POINTS), harm=signal.SIGSTOP))
         wait_until(lambda: first.is_stopped, _TIMEOUT, "it is paused")
         self.end_session()
@@ -218,6 +236,7 @@ class Walk:
         self.run({"begin": "earliest", "backfill": True, "on_mismatch": self.random.choice(("fail", "lake"))})
 
     def joined(self) -> None:
+        self.produce()
         self.run({**self.options(), "join": True}, at=self.random.choice((None, None, *POINTS)))
 
     def move(self) -> None:
@@ -464,6 +483,15 @@ class Walk:
 
 
 _EXPECTED: Final = frozenset(
-    {"done", "killed", "MismatchError", "RefusedError", "OwnedError", "Recreated", "Moved", "TakenOver", "NotFoundError"}
+    {
+        "done",
+        "killed",
+        "MismatchError",
+        "RefusedError",
+        "OwnedError",
+        "Recreated",
+        "Moved",
+        "TakenOver",
+        "NotFoundError",
+    }
 )
-_ = (Callable, RefusedError, MismatchError, NoOffsetError, SetData)
