@@ -90,7 +90,7 @@ class Wish:
 
 def carry_out(wish: Wish, outcome: Any) -> None:
     """What such a process does."""
-    sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # for as long as it lives
+    sys.stderr = Path(os.devnull).open("w")  # for as long as it lives
 
     def passed(point: str) -> None:
         if point == wish.at:

@@ -100,8 +100,8 @@ class _Answers:
 
 def _start(fact: PartitionFacts, answers: _Answers, *, joins: bool) -> Start | None:
     committed, begin = fact.committed, fact.begin
-    if fact.is_exact and begin is not None and not fact.is_recreated:
-        if committed is not None and committed != begin:
+    if begin is not None and not fact.is_recreated:
+        if committed is not None and fact.is_exact and committed != begin:
             answers.wrong.append(
                 (
                     f"{fact.partition} has the offset {committed} of its own, and --from names {begin}",
@@ -109,7 +109,7 @@ def _start(fact: PartitionFacts, answers: _Answers, *, joins: bool) -> Start | N
                 )
             )
             return None
-        if begin > fact.log_end:
+        if committed is None and begin > fact.log_end:
             answers.wrong.append(
                 (
                     f"--from begins behind the end of the log ({fact.partition}: {begin}, its log ends at "

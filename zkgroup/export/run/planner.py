@@ -170,6 +170,14 @@ class Planner:
             identities=identities,
             coverage=coverage,
         )
+        own = {} if newest is None else newest.coverage
+        # Of a topic that was taken over exports continue where the other group's end.
+        facts = [
+            replace(fact, begin=fact.exported_end, is_exact=True)
+            if fact.committed is None and fact.ended is not None and fact.partition.topic not in own
+            else fact
+            for fact in facts
+        ]
         return _Findings(state, kafka, clusters, newest, owners, to_take_over, coverage, identities, facts)
 
     def _share(

@@ -1,0 +1,249 @@
+"""The log of a destination's runs: what is missing or was changed stops exports with its name, and is not touched."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from export_points import Export, at
+from exports import commit_offsets, files_in, messages_in, problems, published_in
+
+from zkgroup.errors import RefusedError, UsageError
+from zkgroup.export.checks.run_history import history
+from zkgroup.export.checks.run_status import status
+from zkgroup.export.destination.run_log import Destination
+from zkgroup.export.model.documents import DamagedDocumentError
+from zkgroup.export.model.layout import LayoutWish
+from zkgroup.export.planning.mismatch import MismatchError
+from zkgroup.export.run.export_run import PlannedRun
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import Delete
+from zkgroup.servers.registry import Registry
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def kill_at(export: Export, group: str, topic: str, point: str, **options: object) -> None:
+    """An export that ends at a point without tidying up, as after SIGKILL."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PlannedRun, "_drop", lambda run: None)
+        with pytest.raises(KeyboardInterrupt):
+            export(group, topic, passed=at(point, interrupt), **options)
+
+
+@pytest.fixture
+def three(in_process: Export, forty: tuple[str, str], fill: Callable[..., object]) -> tuple[str, str]:
+    """A topic and a group with three runs."""
+    topic, group = forty
+    for count in (10, 10, 10):
+        in_process(group, topic, max_messages=count)
+    return forty
+
+
+def test_records_have_numbers_without_a_gap(three: tuple[str, str], destination: Destination) -> None:
+    """The newest one tells what all account for."""
+    topic, group = three
+    assert [entry.number for entry in destination.entries(group)] == [1, 2, 3]
+    assert [record.partitions[0].end for record in destination.records(group)] == [10, 20, 30]
+    newest = destination.newest(group)
+    assert newest is not None
+    assert newest.coverage[topic].partitions == {0: ((0, 30),)}
+    assert newest.coverage[topic].ends == {0: 30}
+    assert [row.rows for row in history(destination)] == [10, 10, 10]
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize("harm", ["removed", "cut", "changed", "emptied", "another"])
+def test_a_damaged_record_is_named_and_left_alone(
+    three: tuple[str, str], in_process: Export, destination: Destination, tmp_path: Path, number: int, harm: str
+) -> None:
+    """Exports refuse what they depend on, ``--verify`` and ``--history`` name it; restored, all goes on."""
+    topic, group = three
+    entry = destination.entries(group)[number]
+    path = tmp_path / "out" / "_zkgroup/log" / group / entry.name
+    data = path.read_bytes()
+    changed = {"cut": data[:99], "changed": data.replace(b'"end": 30', b'"end": 29'), "emptied": b"", "another": b"{}"}
+    if harm == "removed":
+        path.unlink()
+    else:
+        path.write_bytes(changed[harm] if changed[harm] != data else data + b" ")
+    before = files_in(tmp_path / "out")
+    if number == 2 and harm == "removed":  # the log ends earlier: the group is ahead of it
+        with pytest.raises(MismatchError, match="group 30, destination 20"):
+            in_process(group, topic)
+        with pytest.raises(RefusedError, match=r"20-30.parquet is in the way: no record names it"):
+            in_process(group, topic, on_mismatch="lake")
+        assert any("20-30.parquet is in no record" in why for _, _, why in problems(destination))
+    elif number == 2 or harm == "removed":
+        with pytest.raises(DamagedDocumentError, match=f"{entry.run}|record of run {number + 1}"):
+            in_process(group, topic)
+        assert any(entry.run in why or f"run {number + 1} " in why for _, _, why in problems(destination))
+    else:
+        assert any(entry.run in why for _, _, why in problems(destination))
+        assert [row.state for row in history(destination)].count("damaged") == 1
+    assert files_in(tmp_path / "out") == before
+    path.write_bytes(data)
+    assert [row.rows for row in in_process(group, topic)] == [10]
+    assert problems(destination) == []
+
+
+def test_a_record_that_was_changed_before_it_is_in_the_log_is_not_carried_out(
+    in_process: Export, forty: tuple[str, str], destination: Destination, tmp_path: Path
+) -> None:
+    """The pointer names the record by its hash; the run is finished once it is restored, or given up."""
+    topic, group = forty
+    kill_at(in_process, group, topic, "decided")
+    (path,) = (tmp_path / "out").rglob("record.json")
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b'"end": 40', b'"end": 39'))
+    with pytest.raises(DamagedDocumentError, match=r"record.json was changed: restore it from a copy"):
+        in_process(group, topic)
+    assert published_in(tmp_path / "out") == []
+    path.write_bytes(data)
+    assert [row.rows for row in in_process(group, topic)] == [40]
+    assert problems(destination) == []
+
+
+def test_a_file_that_is_gone_before_it_is_published_is_named(
+    in_process: Export, forty: tuple[str, str], destination: Destination, tmp_path: Path
+) -> None:
+    """Nothing is committed; given up, the run's messages are read again."""
+    topic, group = forty
+    kill_at(in_process, group, topic, "decided")
+    (path,) = (tmp_path / "out").rglob("*.tmp")
+    path.unlink()
+    with pytest.raises(RefusedError, match=r"was decided, and 1 file of it is gone or changed .*0-40.parquet"):
+        in_process(group, topic)
+    told: list[str] = []
+    in_process(group, abandon=True, warn=told.append)
+    assert "the group has passed none of it, so the next export reads its messages again" in told[-1]
+    assert [row.rows for row in in_process(group, topic)] == [40]
+    assert len(messages_in(tmp_path / "out")) == 40
+    assert problems(destination) == []
+
+
+def test_a_destination_that_is_lost(
+    in_process: Export, forty: tuple[str, str], registry: Registry, tmp_path: Path
+) -> None:
+    """A decided run waits for its destination, under whatever name; ``--abandon`` gives it up where that is lost, and
+    nowhere else."""
+    topic, group = forty
+    out, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
+    kill_at(in_process, group, topic, "decided")
+    with pytest.raises(RefusedError, match=f"its record is not in {elsewhere} .it was exported to {out}"):
+        in_process(group, topic, root=elsewhere)
+    with pytest.raises(RefusedError, match=f"is whole in {out}"):
+        in_process(group, abandon=True)
+    out.rename(elsewhere)
+    assert [row.is_elsewhere for row in status(registry, group, Destination(_store(elsewhere)))] == [False]
+    assert [row.rows for row in in_process(group, topic, root=elsewhere)] == [40]
+    kill_at(in_process, f"{group}-2", topic, "decided")
+    shutil.rmtree(out)
+    in_process(f"{group}-2", abandon=True)
+    assert [row.rows for row in in_process(f"{group}-2", topic)] == [40]
+
+
+def _store(root: Path) -> object:
+    from zkgroup.export.stores.store import FolderStore
+
+    return FolderStore(root)
+
+
+def test_what_is_given_up_behind_the_groups_offset_is_named(
+    in_process: Export, forty: tuple[str, str], registry: Registry, tmp_path: Path
+) -> None:
+    """Another consumer has passed some of what only the lost destination had."""
+    topic, group = forty
+    kill_at(in_process, group, topic, "decided")
+    commit_offsets(registry, group, {TopicPartition(topic, 0): 15})
+    shutil.rmtree(tmp_path / "out")
+    told: list[str] = []
+    in_process(group, abandon=True, warn=told.append)
+    assert f"with messages that the group has passed: {topic}-0 offsets 0 to 14" in told[-1]
+
+
+def test_a_run_in_the_log_needs_no_zookeeper_to_be_published(
+    in_process: Export, forty: tuple[str, str], registry: Registry, destination: Destination, tmp_path: Path
+) -> None:
+    """Its pointer is gone with ZooKeeper's data: the next export publishes the rest, and asks where to continue."""
+    topic, group = forty
+    kill_at(in_process, group, topic, "record in the log")
+    assert published_in(tmp_path / "out") == []
+    registry.write(Delete(znodes.export_state(group)))
+    with pytest.raises(MismatchError, match="the group's offset was deleted"):
+        in_process(group, topic)
+    assert len(messages_in(tmp_path / "out")) == 40
+    in_process(group, topic, on_mismatch="lake")
+    assert len(messages_in(tmp_path / "out")) == 40
+    assert problems(destination) == []
+
+
+def test_what_was_written_and_never_decided_is_kept_until_it_is_exported(
+    in_process: Export, forty: tuple[str, str], registry: Registry, destination: Destination, tmp_path: Path
+) -> None:
+    """ZooKeeper may have lost the decision: the folder stays, and is named, until later runs have its messages."""
+    topic, group = forty
+    kill_at(in_process, group, topic, "decided")
+    registry.write(Delete(znodes.export_state(group)))
+    told: list[str] = []
+    in_process(group, topic, max_messages=10, warn=told.append)
+    assert any("holds what a run has written and no later one has exported" in line for line in told)
+    assert len(destination.left_runs(group)) == 1
+    in_process(group, topic)
+    assert destination.left_runs(group) == []
+    assert len(messages_in(tmp_path / "out")) == 40
+
+
+def test_a_strange_file_is_in_the_way(
+    three: tuple[str, str], in_process: Export, destination: Destination, tmp_path: Path
+) -> None:
+    """A name of an export, and no record: refused before anything is read, and nothing is written over it."""
+    topic, group = three
+    path = tmp_path / "out" / f"topic={topic}/partition=0/35-50.parquet"
+    path.write_bytes(b"strange")
+    with pytest.raises(RefusedError, match=r"35-50.parquet is in the way: .* holds offsets 35 to 39"):
+        in_process(group, topic)
+    assert path.read_bytes() == b"strange"
+    assert any("35-50.parquet is in no record" in why for _, _, why in problems(destination))
+    path.unlink()
+    assert [row.rows for row in in_process(group, topic)] == [10]
+
+
+def test_a_copy_whose_log_has_two_ends_is_refused(
+    three: tuple[str, str], in_process: Export, destination: Destination, tmp_path: Path
+) -> None:
+    """Folders of a destination and of an older copy that was exported to, put together."""
+    topic, group = three
+    log = tmp_path / "out" / "_zkgroup/log" / group
+    entry = destination.entries(group)[-1]
+    shutil.copy(log / entry.name, log / f"00000003-0123abcd.{entry.hash}.json")
+    with pytest.raises(RefusedError, match="has two records of number 3"):
+        in_process(group, topic)
+
+
+def test_a_layout_binds_from_the_first_decision_on(
+    in_process: Export, forty: tuple[str, str], destination: Destination
+) -> None:
+    """What failed before it binds nothing; later runs need not name it, and are refused if they contradict it."""
+    topic, group = forty
+    kill_at(in_process, group, topic, "files written", layout=LayoutWish(by=("date",)))
+    in_process(group, topic, max_messages=10, layout=LayoutWish(by=()))
+    in_process(group, topic, max_messages=10)
+    with pytest.raises(RefusedError, match="readers need one layout"):
+        in_process(group, topic, layout=LayoutWish(by=("partition",)))
+    layout = destination.layout()
+    assert layout is not None
+    assert layout.by == ()
+
+
+def test_documents_of_another_kind_are_refused(in_process: Export, forty: tuple[str, str], tmp_path: Path) -> None:
+    """What development versions have left."""
+    topic, group = forty
+    (tmp_path / "out/_zkgroup" / group / "00000001-0123abcd").mkdir(parents=True)
+    with pytest.raises(UsageError, match=f"_zkgroup has {group}, which this release does not know"):
+        in_process(group, topic)
