@@ -90,7 +90,7 @@ class Wish:
 
 def carry_out(wish: Wish, outcome: Any) -> None:
     """What such a process does."""
-    sys.stderr = Path(os.devnull).open("w")  # for as long as it lives
+    sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115  # for as long as it lives
 
     def passed(point: str) -> None:
         if point == wish.at:
@@ -265,8 +265,10 @@ class Walk:
 
     def lose_file(self) -> None:
         """A published file is gone: named by ``verify``, and written again by a backfill, or given up there."""
-        files = self.files()
-        if not files or self.destination.left_runs(self.group):
+        tags = {tag for tag, _ in self.ends()}
+        newest = max(tags, key=lambda tag: int(tag or "0", 16), default=None)
+        files = [name for name in self.files() if (told := read_name(name)) is not None and told.tag == newest]
+        if not files or (len(tags) > 1 and newest is None) or self.destination.left_runs(self.group):
             return
         name = self.random.choice(sorted(files))
         (self.out / name).unlink()
@@ -428,21 +430,33 @@ class Walk:
         """No message is there twice; none that the log of runs covers is missing without being named."""
         rows = self.rows()
         twice = [row for row, count in Counter(rows).items() if count > 1]
-        assert not twice, (twice, self.told)
+        assert not twice, self.told_of(twice)
         there = set(rows)
-        for group in self.destination.groups():
-            under_way = set(self.destination.left_runs(group))
-            for record in self.destination.records(group):
-                if record.run in under_way:
-                    continue  # it is being published
-                for part in record.partitions:
-                    named = sum(part.gaps.values())
-                    tag = record.topics[part.partition.topic].tag
-                    held = sum((tag, part.partition.partition, n) in there for n in range(part.start, part.end))
-                    lacking = part.end - part.start - held - named
-                    assert lacking <= 0 or part.again, (record.run, part, lacking, self.told)
+        records = [record for group in self.destination.groups() for record in self.destination.records(group)]
+        given_up = {  # of files that were lost, and are in no log any more
+            (record.topics[self.topic].tag, part.partition.partition, offset)
+            for record in records
+            for part in record.partitions
+            for gap in part.skipped
+            for offset in range(gap.start, gap.end)
+        }
+        under_way = {run for group in self.destination.groups() for run in self.destination.left_runs(group)}
+        for record in records:
+            for part in () if record.run in under_way else record.partitions:
+                tag, number = record.topics[self.topic].tag, part.partition.partition
+                lacking = [
+                    offset
+                    for offset in range(part.start, part.end)
+                    if (tag, number, offset) not in there and (tag, number, offset) not in given_up
+                ]
+                assert len(lacking) <= sum(part.gaps.values()), self.told_of(record.run, part, lacking)
         for key, end in self.ends().items():
             self.check_continuity(key, end)
+
+    def told_of(self, *what: object) -> str:
+        """A failure, with what came before it."""
+        lines = [*map(str, what), *(str(row) for row in verify(self.destination) if row.problem)]
+        return "\n".join([*lines, *self.files(), *(line[:300] for line in self.told[-40:])])
 
     def check_continuity(self, key: tuple[str | None, int], end: int) -> None:
         """Whatever lies between the first export of a log and its end is read, or named as skipped."""
@@ -454,9 +468,9 @@ class Walk:
                         intervals += [(part.start, part.end), *((gap.start, gap.end) for gap in part.skipped)]
         place = min((low for low, _ in intervals), default=end)
         for low, high in sorted(intervals):
-            assert low <= place, ("a gap that nothing names", key, place, low, self.told)
+            assert low <= place, self.told_of("a gap that nothing names", key, place, low)
             place = max(place, high)
-        assert place >= end, (key, place, end, self.told)
+        assert place >= end, self.told_of(key, place, end)
 
     def ends(self) -> dict[tuple[str | None, int], int]:
         found: dict[tuple[str | None, int], int] = {}

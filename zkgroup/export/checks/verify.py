@@ -6,10 +6,10 @@ and times of each row group. Of one with several also the offsets of its rows. V
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, cast
 
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.destination.expected_files import ExpectedFile, ExpectedFiles
@@ -18,7 +18,7 @@ from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.documents import DamagedDocumentError
 from zkgroup.export.model.intervals import Interval, holes, overlaps, subtract, union
 from zkgroup.export.model.layout import Calendar, Layout, is_read
-from zkgroup.export.model.run_record import RunRecord
+from zkgroup.export.model.run_record import RunRecord, TopicIdentity
 from zkgroup.export.planning.group_state import GroupState, committed_of, offset_paths
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Get
@@ -100,7 +100,7 @@ def verify(
         for run in destination.left_runs(group):
             if not destination.is_logged(group, run):
                 note(f"{destination.work(group, run)} is of a run that is under way, or was killed: --status tells")
-    rows += _check_files(destination, expected, layouts, accounts, note)
+    rows += _check_files(destination, expected, layouts, accounts, _newest_tags(newest.values()), note)
     for group, offsets in (committed or {}).items():
         if group in newest:
             _compare_offsets(accounts, newest[group], offsets, note)
@@ -143,6 +143,20 @@ def _records(destination: Destination, group: str) -> Iterator[RunRecord | Verif
             yield VerifyRow(*NO_PLACE, problem=str(error), group=group, mend="person")
 
 
+def _newest_tags(records: Iterable[RunRecord]) -> dict[str, str | None]:
+    """The mark of each topic's latest log."""
+    found: dict[str, TopicIdentity] = {}
+    for record in records:
+        for topic, coverage in record.coverage.items():
+            known = found.get(topic)
+            found[topic] = coverage.identity if known is None else max(known, coverage.identity, key=_birth)
+    return {topic: identity.tag for topic, identity in found.items()}
+
+
+def _birth(identity: TopicIdentity) -> int:
+    return identity.czxid
+
+
 def _log_of(record: RunRecord, partition: TopicPartition) -> _Log:
     return _Log(*partition, record.topics[partition.topic].tag or "")
 
@@ -168,6 +182,7 @@ def _check_files(
     expected: ExpectedFiles,
     layouts: Mapping[str, Layout],
     accounts: dict[_Log, _Account],
+    tags: Mapping[str, str | None],
     note: Callable[[str], None],
 ) -> list[VerifyRow]:
     """Look at all files; what is wrong with those that no record names."""
@@ -192,10 +207,10 @@ def _check_files(
     ]
     for one, partition, lost in expected.missing(there):
         account = accounts.setdefault(_Log(*partition, one.tag or ""), _Account(one.group))
-        why = f"{lost.file} of run {one.run} is missing"
-        account.problems.append(
-            VerifyRow(*partition, lost.start, lost.end, problem=why, group=one.group, mend="backfill")
-        )
+        why, mend = f"{lost.file} of run {one.run} is missing", cast("Mend", "backfill")
+        if tags.get(one.file.topic) != one.tag:
+            why, mend = f"{why}, of an earlier log of the topic: only a copy brings it back", "person"
+        account.problems.append(VerifyRow(*partition, lost.start, lost.end, problem=why, group=one.group, mend=mend))
     return strange
 
 
