@@ -11,10 +11,10 @@ import pytest
 from cli import run
 
 from zkgroup.errors import RefusedError
-from zkgroup.export.destination.run_log import Lake
+from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.plan_types import Policies
 from zkgroup.export.planning.bounds import EARLIEST
-from zkgroup.export.planning.group_state import ExportGroup
+from zkgroup.export.planning.group_state import GroupState
 from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.sandbox.sandbox import Sandbox
@@ -32,8 +32,8 @@ def test_a_lake_of_another_cluster_is_told_as_one(
     topic, group = make_topic(), unique("group")
     fill(topic, 10)
     in_process(group, topic, max_messages=4)
-    lake = Lake(FolderStore(tmp_path / "out"))
-    path = tmp_path / "out" / lake.folder(group, lake.runs(group)[0]) / "manifest.json"
+    destination = Destination(FolderStore(tmp_path / "out"))
+    path = tmp_path / "out" / destination.folder(group, destination.runs(group)[0]) / "manifest.json"
     document = json.loads(path.read_text())
     document["coverage"][topic]["czxid"] += 1 << 40
     document["coverage"][topic]["topic_id"] = None
@@ -41,7 +41,7 @@ def test_a_lake_of_another_cluster_is_told_as_one(
     with pytest.raises(RefusedError, match="topics were deleted and made again"):
         in_process(group, topic)
     path.write_text(json.dumps(document | {"cluster": "elsewhere"}))
-    with pytest.raises(RefusedError, match=rf"of another cluster .*elsewhere; .*{lake.runs(group)[0]}") as raised:
+    with pytest.raises(RefusedError, match=rf"of another cluster .*elsewhere; .*{destination.runs(group)[0]}") as raised:
         in_process(group, topic)
     assert "--to" in str(raised.value.remedy)
     assert "earliest" not in str(raised.value.remedy)
@@ -53,9 +53,9 @@ def test_a_lake_of_another_cluster_is_told_as_one(
     assert (row.start, row.end) == (4, 10)
 
 
-def of_cluster(lake: Lake, group: str, run: str, cluster: str) -> str:
+def of_cluster(destination: Destination, group: str, run: str, cluster: str) -> str:
     """Have a run be of another cluster; which it was of."""
-    path = Path(str(lake.store.uri)) / lake.folder(group, run) / "manifest.json"
+    path = Path(str(destination.store.uri)) / destination.folder(group, run) / "manifest.json"
     document = json.loads(path.read_text())
     path.write_text(json.dumps(document | {"cluster": cluster}))
     return str(document["cluster"])
@@ -69,18 +69,18 @@ def test_a_group_exports_from_one_cluster_to_a_lake(
 ) -> None:  # fmt: skip
     """Also where it exported other topics there; or the same one, whose numbers in both ZooKeepers are alike: offsets
     of the one log were taken for the other one's. A run that comes back tells it as the newest does."""
-    group, lake = unique("group"), Lake(FolderStore(tmp_path / "out"))
+    group, destination = unique("group"), Destination(FolderStore(tmp_path / "out"))
     topics = [make_topic(), make_topic()]
     for topic in topics:
         fill(topic, 10)
     in_process(group, topics[0])
-    (first,) = lake.runs(group)
-    here = of_cluster(lake, group, first, "elsewhere")
+    (first,) = destination.runs(group)
+    here = of_cluster(destination, group, first, "elsewhere")
     with pytest.raises(RefusedError, match=f"of another cluster has exported .cluster elsewhere; .* is {here}"):
         in_process(group, topics[not same], **way)
-    away = (tmp_path / "out" / lake.folder(group, first)).rename(tmp_path / "away")
+    away = (tmp_path / "out" / destination.folder(group, first)).rename(tmp_path / "away")
     in_process(group, topics[1])
-    away.rename(tmp_path / "out" / lake.folder(group, first))
+    away.rename(tmp_path / "out" / destination.folder(group, first))
     with pytest.raises(RefusedError, match=f"of another cluster has exported .cluster elsewhere; .* is {here}"):
         in_process(group, topics[1], **way)
 
@@ -90,11 +90,11 @@ def test_offsets_here_say_nothing_of_exports_elsewhere(
     cluster: Sandbox, tmp_path: Path,
 ) -> None:  # fmt: skip
     """``--verify --group`` told of a group that stands elsewhere, and advised what is refused."""
-    topic, group, lake = make_topic(), unique("group"), Lake(FolderStore(tmp_path / "out"))
+    topic, group, destination = make_topic(), unique("group"), Destination(FolderStore(tmp_path / "out"))
     fill(topic, 10)
     in_process(group, topic)
-    of_cluster(lake, group, lake.runs(group)[0], "elsewhere")
-    to = ("-z", cluster.connect, "export", "--to", lake.store.uri, "--verify")
+    of_cluster(destination, group, destination.runs(group)[0], "elsewhere")
+    to = ("-z", cluster.connect, "export", "--to", destination.store.uri, "--verify")
     done = run(*to, "--group", group)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (5, "", 1)
     assert "of another cluster has exported (cluster elsewhere; " in done.stderr
@@ -106,11 +106,11 @@ def test_a_topic_of_another_cluster_is_no_other_groups(
     tmp_path: Path,
 ) -> None:  # fmt: skip
     """Its numbers may be those of the one here; other topics are not in its way."""
-    topic, other, lake = make_topic(), make_topic(), Lake(FolderStore(tmp_path / "out"))
+    topic, other, destination = make_topic(), make_topic(), Destination(FolderStore(tmp_path / "out"))
     groups = [unique("group"), unique("group")]
     fill(topic, 10)
     in_process(groups[0], topic, max_messages=4)
-    of_cluster(lake, groups[0], lake.runs(groups[0])[0], "elsewhere")
+    of_cluster(destination, groups[0], destination.runs(groups[0])[0], "elsewhere")
     with pytest.raises(RefusedError, match=rf"what group {groups[0]} of another cluster has exported of {topic} "):
         in_process(groups[1], topic)
     in_process(groups[1], other)
@@ -121,9 +121,9 @@ def test_a_cluster_that_has_got_an_id_is_the_same(
     registry: Registry, tmp_path: Path,
 ) -> None:  # fmt: skip
     """Brokers write one from 0.10.1 on; before, its birth was its name."""
-    topic, group, lake = make_topic(), unique("group"), Lake(FolderStore(tmp_path / "out"))
+    topic, group, destination = make_topic(), unique("group"), Destination(FolderStore(tmp_path / "out"))
     fill(topic, 10)
     in_process(group, topic, max_messages=4)
-    of_cluster(lake, group, lake.runs(group)[0], ExportGroup(registry, group, print).clusters()[-1])
+    of_cluster(destination, group, destination.runs(group)[0], GroupState(registry, group, print).clusters()[-1])
     (row,) = in_process(group, topic)
     assert (row.start, row.end) == (4, 10)

@@ -33,12 +33,12 @@ messages = st.builds(
 )
 
 
-@given(st.lists(messages, min_size=1, max_size=5), st.sampled_from([1, 2]), st.booleans())
-def test_columns_hold_what_the_messages_hold(given_messages: list[dict], version: int, counted: bool) -> None:
+@given(st.lists(messages, min_size=1, max_size=5), st.booleans())
+def test_columns_hold_what_the_messages_hold(given_messages: list[dict], counted: bool) -> None:
     """Every part of every message, whatever mixture a batch is of, also where what they hold was counted before: an
-    empty key is one. No type, or −1, is no time; a number that no calendar has is not lost, but in lakes of the first
-    version; no headers are null."""
-    columns = Columns(Layout(version=version))
+    empty key is one. No type, or −1, is no time; a number that no calendar has is not lost; no headers
+    are null."""
+    columns = Columns(Layout())
     for before, parts in itertools.pairwise(given_messages):
         parts["offset"] += before["offset"]
     made = [Message(topic="t", partition=0, **parts) for parts in given_messages]
@@ -53,11 +53,11 @@ def test_columns_hold_what_the_messages_hold(given_messages: list[dict], version
         kind, millis = parts["timestamp"]
         known = kind != 0 and millis != -1
         usable = known and 0 <= millis < END_OF_TIME
-        raw = {"timestamp_raw": millis if known and not usable else None} if version > 1 else {}
-        assert row == raw | {
+        assert row == {
             "offset": parts["offset"],
             "timestamp": datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=millis) if usable else None,
             "timestamp_type": TYPES[kind] if known else None,
+            "timestamp_raw": millis if known and not usable else None,
             "key": parts["key"],
             "value": parts["value"],
             "headers": [{"key": k, "value": v} for k, v in parts["headers"]] if parts["headers"] else None,

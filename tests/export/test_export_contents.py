@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -84,9 +83,6 @@ def test_the_schema_is_the_documented_one(
     metadata = {key.decode(): value.decode() for key, value in file.metadata.metadata.items()}
     assert metadata.pop("zkgroup.run").startswith(f"{group}@")
     assert metadata.pop("zkgroup.version")
-    assert metadata.pop("zkgroup.file")
-    log = json.loads(metadata.pop("zkgroup.log"))
-    assert (type(log["czxid"]), log["tag"], log.keys()) == (int, None, {"cluster", "czxid", "topic_id", "tag"})
     assert metadata == {
         "zkgroup.group": group,
         "zkgroup.topic": topic,
@@ -94,7 +90,6 @@ def test_the_schema_is_the_documented_one(
         "zkgroup.start": "0",
         "zkgroup.end": "10",
         "zkgroup.ranges": "[[0,0,10,10]]",
-        "zkgroup.layout": '{"by":["partition"],"key":"bytes","value":"bytes","version":2,"zone":"UTC"}',
     }
 
 

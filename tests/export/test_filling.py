@@ -14,7 +14,7 @@ from resets import drop_messages
 from zkgroup.errors import RefusedError
 from zkgroup.export.checks.run_history import history
 from zkgroup.export.checks.verify import VerifyRow, verify
-from zkgroup.export.destination.run_log import Lake
+from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.layout import LayoutWish
 from zkgroup.export.model.plan_types import Policies
 from zkgroup.export.planning.bounds import COMMITTED, EARLIEST, LATEST
@@ -29,9 +29,9 @@ HOUR, NOON = 3_600_000, 1_699_963_200_000
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Lake:
+def destination(tmp_path: Path) -> Destination:
     """The destination of ``in_process``."""
-    return Lake(FolderStore(tmp_path / "out"))
+    return Destination(FolderStore(tmp_path / "out"))
 
 
 @pytest.fixture
@@ -49,14 +49,14 @@ def offsets(out: Path) -> list[int]:
     return [row["offset"] for row in messages_in(out)]
 
 
-def problems(lake: Lake) -> list[str | None]:
+def problems(destination: Destination) -> list[str | None]:
     """In words."""
-    return [row.problem for row in verify(lake) if row.problem is not None]
+    return [row.problem for row in verify(destination) if row.problem is not None]
 
 
 def test_what_was_passed_over_since_the_group_was_moved_is_filled(
     in_process: Export, fill_in: Export, make_topic: Callable[..., str], fill: Callable[..., object],
-    unique: Callable[[str], str], commit: Callable[..., None], committed: Callable[..., int | None], lake: Lake,
+    unique: Callable[[str], str], commit: Callable[..., None], committed: Callable[..., int | None], destination: Destination,
     tmp_path: Path,
 ) -> None:  # fmt: skip
     """A recorded gap is no reason to leave it: the messages are still in the log. The books know of it afterwards, the
@@ -66,10 +66,10 @@ def test_what_was_passed_over_since_the_group_was_moved_is_filled(
     in_process(group, topic, max_messages=20)
     commit(group, {TopicPartition(topic, 0): 35})
     in_process(group, topic, policies=Policies(disagreement="group"))
-    assert verify(lake) == [VerifyRow(topic, 0, 0, 40, 25, 0, 15, 2, None)]
+    assert verify(destination) == [VerifyRow(topic, 0, 0, 40, 25, 0, 15, 2, None)]
     assert [(row.start, row.end, row.rows) for row in fill_in(group, topic, until=at(topic, 30))] == [(20, 30, 10)]
     assert [(row.start, row.end, row.rows) for row in fill_in(group, topic, until=COMMITTED)] == [(30, 35, 5)]
-    assert verify(lake) == [VerifyRow(topic, 0, 0, 40, 40, 0, 0, 4, None)]
+    assert verify(destination) == [VerifyRow(topic, 0, 0, 40, 40, 0, 0, 4, None)]
     assert offsets(tmp_path / "out") == list(range(40))
     assert fill_in(group, topic) == []
     assert committed(group, topic) == 40
@@ -77,36 +77,36 @@ def test_what_was_passed_over_since_the_group_was_moved_is_filled(
 
 def test_a_lost_file_is_written_again(
     in_process: Export, fill_in: Export, make_topic: Callable[..., str], fill: Callable[..., object],
-    unique: Callable[[str], str], lake: Lake, tmp_path: Path,
+    unique: Callable[[str], str], destination: Destination, tmp_path: Path,
 ) -> None:  # fmt: skip
     """What ``--verify`` misses is exported once more, as a whole if any of it is asked for, and then all is right, as
     often as it happens; what was not asked for stays missing."""
     topic, group, out = make_topic(2), unique("group"), tmp_path / "out"
     fill(topic, 80, 2)
     in_process(group, topic, range_messages=10, target_bytes=1)
-    before, whole, run = messages_in(out), verify(lake), lake.runs(group)[0]
+    before, whole, run = messages_in(out), verify(destination), destination.runs(group)[0]
     gone = [f"topic={topic}/partition={number}/10-20.parquet" for number in range(2)]
     for _ in range(2):
         for name in gone:
             (out / name).unlink()
-        assert len(problems(lake)) == 2
+        assert len(problems(destination)) == 2
         told: list[str] = []
         made = fill_in(group, topic, begin=at(topic, 15), until=at(topic, 16), warn=told.append)
         assert [(row.partition, row.start, row.end, row.rows) for row in made] == [(0, 10, 20, 10)]
         assert told == [f"{topic}-0: {gone[0]} is missing: offsets 10 to 19 are exported again"]
-        assert problems(lake) == [f"{gone[1]} of run {run} is missing"]
+        assert problems(destination) == [f"{gone[1]} of run {run} is missing"]
         fill_in(group, topic)
-        run = lake.runs(group)[-1]
-        assert verify(lake) == whole
+        run = destination.runs(group)[-1]
+        assert verify(destination) == whole
         assert fill_in(group, topic) == []
     assert messages_in(out) == before
-    assert [row.kind for row in history(lake)] == ["export"] + 4 * ["backfill"]
+    assert [row.kind for row in history(destination)] == ["export"] + 4 * ["backfill"]
 
 
 @pytest.mark.parametrize("layout", [None, LayoutWish(()), LayoutWish(("date", "hour"))], ids=["usual", "flat", "hours"])
 def test_a_lost_file_is_written_again_with_what_has_come_behind_it(
     in_process: Export, fill_in: Export, make_topic: Callable[..., str], fill: Callable[..., object],
-    unique: Callable[[str], str], lake: Lake, tmp_path: Path, layout: LayoutWish | None,
+    unique: Callable[[str], str], destination: Destination, tmp_path: Path, layout: LayoutWish | None,
 ) -> None:  # fmt: skip
     """The newest file of a topic that goes on: what it held and what is new touch, and are accounted for apart, also
     where several lost files touch."""
@@ -122,53 +122,53 @@ def test_a_lost_file_is_written_again_with_what_has_come_behind_it(
         (20, 60, 40), (60, 80, 20),
     ]  # fmt: skip
     assert offsets(tmp_path / "out") == list(range(80))
-    assert problems(lake) == []
+    assert problems(destination) == []
 
 
 def test_a_lost_file_of_several_partitions_is_written_again_by_and_by(
     in_process: Export, fill_in: Export, make_topic: Callable[..., str], fill: Callable[..., object],
-    unique: Callable[[str], str], lake: Lake, tmp_path: Path,
+    unique: Callable[[str], str], destination: Destination, tmp_path: Path,
 ) -> None:  # fmt: skip
     """One of its partitions now, the others later: each time the rest is what is missing."""
     topic, group, out = make_topic(3), unique("group"), tmp_path / "out"
     fill(topic, 30, 3)
     in_process(group, topic, layout=LayoutWish(()))
-    rows = [row.rows for row in verify(lake)]
+    rows = [row.rows for row in verify(destination)]
     (name,) = published_in(out)
     (out / name).unlink()
-    assert problems(lake) == 3 * [f"{name} of run {lake.runs(group)[0]} is missing"]
+    assert problems(destination) == 3 * [f"{name} of run {lake.runs(group)[0]} is missing"]
     assert [row.partition for row in fill_in(group, topic, begin=at(topic, 0))] == [0]
-    assert [(row.partition, row.problem is None) for row in verify(lake)] == [
+    assert [(row.partition, row.problem is None) for row in verify(destination)] == [
         (0, True), (1, True), (1, False), (2, True), (2, False)
     ]  # fmt: skip
     assert [row.partition for row in fill_in(group, topic)] == [1, 2]
-    assert [row.rows for row in verify(lake)] == rows
+    assert [row.rows for row in verify(destination)] == rows
     assert fill_in(group, topic) == []
 
 
 def test_a_lost_file_of_an_hour_is_written_again_without_what_other_folders_hold(
     in_process: Export, fill_in: Export, make_topic: Callable[..., str], kafka: KafkaSettings,
-    unique: Callable[[str], str], lake: Lake, tmp_path: Path,
+    unique: Callable[[str], str], destination: Destination, tmp_path: Path,
 ) -> None:  # fmt: skip
     """Offsets of folders of times interleave: of what is read only the messages of the lost file are written."""
     topic, group, out = make_topic(), unique("group"), tmp_path / "out"
     times = [NOON + HOUR * (number % 3) + number for number in range(30)]
     produce(kafka, topic, [Record(b"%d" % moment, None, 0, moment) for moment in times])
     in_process(group, topic, layout=LayoutWish(by=("date", "hour")))
-    whole, files = verify(lake), published_in(out)
+    whole, files = verify(destination), published_in(out)
     assert len(files) == 3
     for lost in (files[:1], files[1:]):
         for name in lost:
             (out / name).unlink()
         (row,) = fill_in(group, topic)
         assert row.rows == 10 * len(lost)
-        assert (verify(lake), published_in(out)) == (whole, files)
+        assert (verify(destination), published_in(out)) == (whole, files)
         assert fill_in(group, topic) == []
 
 
 def test_a_file_that_comes_back_meanwhile_is_not_written_again(
     in_process: Export, fill_in: Export, make_topic: Callable[..., str], fill: Callable[..., object],
-    unique: Callable[[str], str], lake: Lake, tmp_path: Path,
+    unique: Callable[[str], str], destination: Destination, tmp_path: Path,
 ) -> None:  # fmt: skip
     """Whoever restores it from a copy while the backfill reads is told, and nothing is there twice."""
     topic, group, out = make_topic(), unique("group"), tmp_path / "out"
@@ -184,14 +184,14 @@ def test_a_file_that_comes_back_meanwhile_is_not_written_again(
 
     with pytest.raises(RefusedError, match="was missing, and is there again"):
         fill_in(group, topic, passed=restore)
-    assert verify(lake) == [VerifyRow(topic, 0, 0, 10, 10, 0, 0, 1, None)]
+    assert verify(destination) == [VerifyRow(topic, 0, 0, 10, 10, 0, 0, 1, None)]
     assert not [file for file in files_in(out) if file.endswith(".tmp")]
     assert fill_in(group, topic) == []
 
 
 def test_what_retention_took_of_a_lost_file_is_said(
     in_process: Export, fill_in: Export, make_topic: Callable[..., str], fill: Callable[..., object],
-    unique: Callable[[str], str], lake: Lake, tmp_path: Path, kafka: KafkaSettings,
+    unique: Callable[[str], str], destination: Destination, tmp_path: Path, kafka: KafkaSettings,
 ) -> None:  # fmt: skip
     """Refused unless the rest is wanted; then the rest is there, and the offsets that are gone are accounted for."""
     topic, group, out = make_topic(), unique("group"), tmp_path / "out"
@@ -205,7 +205,7 @@ def test_what_retention_took_of_a_lost_file_is_said(
     told: list[str] = []
     assert [row.rows for row in fill_in(group, topic, policies=Policies(expired="earliest"), warn=told.append)] == [15]
     assert any("offsets 0 to 4 are not exported (retention)" in line for line in told)
-    assert verify(lake) == [VerifyRow(topic, 0, 0, 20, 15, 5, 0, 1, None)]
+    assert verify(destination) == [VerifyRow(topic, 0, 0, 20, 15, 5, 0, 1, None)]
 
 
 def test_a_backfill_takes_no_more_than_it_may(
@@ -233,22 +233,22 @@ def test_a_backfill_takes_no_more_than_it_may(
 
 @pytest.mark.parametrize("lost", ["file", "run"])
 def test_what_was_lost_is_written_again_as_it_was_read(
-    in_process: Export, fill_in: Export, make_topic: Callable[..., str], fill: Callable[..., object], lake: Lake,
+    in_process: Export, fill_in: Export, make_topic: Callable[..., str], fill: Callable[..., object], destination: Destination,
     unique: Callable[[str], str], kafka: KafkaSettings, lost: str,
 ) -> None:  # fmt: skip
     """A lake of uncommitted messages got its files back without the aborted ones, and was whole."""
-    topic, group, out = make_topic(), unique("group"), Path(lake.store.uri)
+    topic, group, out = make_topic(), unique("group"), Path(destination.store.uri)
     fill(topic, 5)
     abort(kafka, topic, 4)
     fill(topic, 5)
     in_process(group, topic, isolation="read_uncommitted")
     fill(topic, 5)
     in_process(group, topic, isolation="read_uncommitted")
-    whole = [(row.rows, row.gaps) for row in verify(lake)]
+    whole = [(row.rows, row.gaps) for row in verify(destination)]
     assert whole == [(19, 1)]
     (out / next(name for name in published_in(out) if "/0-" in name)).unlink()
     if lost == "run":
-        shutil.rmtree(out / lake.folder(group, lake.runs(group)[0]))
+        shutil.rmtree(out / destination.folder(group, destination.runs(group)[0]))
     else:
         with pytest.raises(RefusedError, match="was written with --isolation read_uncommitted, and would be") as raised:
             fill_in(group, topic, isolation="read_committed")
@@ -256,15 +256,15 @@ def test_what_was_lost_is_written_again_as_it_was_read(
     told: list[str] = []
     fill_in(group, topic, warn=told.append)
     assert "--isolation read_uncommitted, as in the group's last export here" in told
-    assert [(row.rows, row.gaps, row.problem) for row in verify(lake)] == [(19, 1, None)]
+    assert [(row.rows, row.gaps, row.problem) for row in verify(destination)] == [(19, 1, None)]
 
 
 def test_messages_that_cannot_be_written_again_are_counted(
-    in_process: Export, fill_in: Export, make_topic: Callable[..., str], fill: Callable[..., object], lake: Lake,
+    in_process: Export, fill_in: Export, make_topic: Callable[..., str], fill: Callable[..., object], destination: Destination,
     unique: Callable[[str], str], kafka: KafkaSettings,
 ) -> None:  # fmt: skip
     """Where the log has lost them since."""
-    topic, group, out = make_topic(), unique("group"), Path(lake.store.uri)
+    topic, group, out = make_topic(), unique("group"), Path(destination.store.uri)
     fill(topic, 10)
     in_process(group, topic)
     (out / published_in(out)[0]).unlink()

@@ -11,7 +11,7 @@ from exports import messages_in, root_of
 from raw_batches import send_raw
 
 from zkgroup.export.checks.verify import verify
-from zkgroup.export.destination.run_log import Lake
+from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.layout import LayoutWish
 from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.sandbox.sandbox import Sandbox
@@ -24,7 +24,7 @@ UNREADABLE = [{"key": "\ufffd", "value": None}]
 @pytest.mark.parametrize("by", [("partition",), ("date",)])
 def test_what_has_such_a_name_is_exported_and_counted(
     in_process: Callable[..., list[PartitionSummary]], make_topic: Callable[..., str], unique: Callable[[str], str],
-    kafka: KafkaSettings, lake: Lake, by: tuple[str, ...],
+    kafka: KafkaSettings, destination: Destination, by: tuple[str, ...],
 ) -> None:  # fmt: skip
     """One such message made the export fail, of all topics, with no word on where it is, and so every later one."""
     topic, group = make_topic(), unique("group")
@@ -33,10 +33,10 @@ def test_what_has_such_a_name_is_exported_and_counted(
     (row,) = in_process(group, topic, layout=LayoutWish(by, None, None, None))  # type: ignore[arg-type]
     assert (row.rows, row.undecodable) == (3, 3)
     told = [{"key": "name", "value": b"value"}]
-    found = messages_in(root_of(lake))
+    found = messages_in(root_of(destination))
     assert [one["headers"] for one in found] == [told, UNREADABLE, None, UNREADABLE, UNREADABLE, told * 2]
     assert [one["value"] for one in found] == [b"%d" % number for number in range(6)]
-    assert [one.problem for one in verify(lake) if one.problem] == []
+    assert [one.problem for one in verify(destination) if one.problem] == []
 
 
 def test_what_has_such_a_name_is_consumed(

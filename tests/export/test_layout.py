@@ -1,4 +1,4 @@
-"""Folders and names: days and hours of any zone, and what a lake's layout is held to."""
+"""Folders and names: days and hours of any zone, and what a destination's layout is held to."""
 
 from __future__ import annotations
 
@@ -15,21 +15,17 @@ from zkgroup.errors import RefusedError, UsageError
 from zkgroup.export.model.layout import (
     NO_DATE,
     NO_HOUR,
-    NULL,
-    VERSION,
     Calendar,
     Layout,
     LayoutWish,
-    layout_document,
     parse_compression,
     parse_parts,
     parse_zone,
-    read_layout,
     read_name,
 )
 from zkgroup.export.model.plan_types import Slice
 from zkgroup.export.tasks.json_text import is_json, is_walked_json
-from zkgroup.export.tasks.late_messages import Found, Punctuality, late_of
+from zkgroup.export.tasks.late_messages import Found, LateCounter, late_of
 
 # Whole, half and quarter hours; a change at a minute past midnight (St. John's until 2011), by half an hour (Lord
 # Howe), of a whole day (Apia skipped one), and times before zones, which are seconds off.
@@ -94,25 +90,11 @@ def test_days_of_23_and_25_hours(day: tuple[int, int, int], hours: int, longest:
 @pytest.mark.parametrize("time", [None, -1, 253_402_300_800_000, 1 << 62])
 def test_what_no_calendar_has_is_in_a_folder_of_its_own(time: int | None) -> None:
     """Messages without a time, and microseconds taken for milliseconds, have a folder, too: a date and an hour that no
-    message has; in lakes of the first version Hive's null."""
+    message has."""
     period = HOURS.calendar().period(time)
-    for layout, date, hour in ((HOURS, NO_DATE, NO_HOUR), (replace(HOURS, version=1), NULL, NULL)):
-        assert layout.folder("t", 3, period) == f"topic=t/date={date}/hour={hour}"
-        assert layout.period_of_folder(f"topic=t/date={date}/hour={hour}/x.parquet") is None
-        assert replace(layout, by=("date",)).folder("t", 3, period) == f"topic=t/date={date}"
-
-
-def test_a_lake_goes_on_in_its_own_version() -> None:
-    """What says nothing of a version is of the first one, and stays; a new lake has the newest; one that is not known
-    is refused."""
-    old = {"by": ["date"], "zone": "UTC", "key": "bytes", "value": "bytes"}
-    assert read_layout(None) == Layout(version=1)
-    assert read_layout(old) == Layout(("date",), version=1)
-    assert layout_document(read_layout(old)) == old
-    assert LayoutWish(("date",)).resolve(read_layout(old), "here").version == 1
-    assert LayoutWish(("date",)).resolve(None, "here").version == VERSION
-    with pytest.raises(ValueError, match="version"):
-        read_layout(old | {"version": VERSION + 1})
+    assert HOURS.folder("t", 3, period) == f"topic=t/date={NO_DATE}/hour={NO_HOUR}"
+    assert HOURS.period_of_folder(f"topic=t/date={NO_DATE}/hour={NO_HOUR}/x.parquet") is None
+    assert replace(HOURS, by=("date",)).folder("t", 3, period) == f"topic=t/date={NO_DATE}"
 
 
 slices = st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99), st.integers(1, 9)), min_size=1, max_size=3)
@@ -173,7 +155,7 @@ def test_options_are_read_and_refused() -> None:
                 parse(word)
 
 
-def test_a_lake_has_one_layout() -> None:
+def test_a_destination_has_one_layout() -> None:
     """What is not asked for is as it is there; what is, must be so; a zone needs folders of times."""
     assert LayoutWish().resolve(None, "x") == Layout()
     assert LayoutWish(value="json").resolve(None, "x") == Layout(value="json")
@@ -184,7 +166,6 @@ def test_a_lake_has_one_layout() -> None:
             other.resolve(HOURS, "x")
     with pytest.raises(UsageError, match="--time-zone"):
         LayoutWish(zone="UTC").resolve(None, "x")
-    assert read_layout(layout_document(HOURS)) == HOURS
 
 
 @given(
@@ -205,7 +186,7 @@ def test_late_is_behind_anything_before_wherever_ranges_are_cut(
     edges = sorted({0, len(periods), *(cut for cut in cuts if cut < len(periods))})
     ranges: list[Found] = []
     for start, end in pairwise(edges):
-        told = Punctuality(horizon)
+        told = LateCounter(horizon)
         for period in periods[start:end]:
             told.add(period, 1)
         ranges.append(Found(told.late, told.fresh))

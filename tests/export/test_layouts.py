@@ -23,8 +23,9 @@ from pyspark.sql import SparkSession
 from zkgroup.errors import RefusedError
 from zkgroup.export.checks.run_history import history
 from zkgroup.export.checks.verify import verify
-from zkgroup.export.destination.run_log import Lake
+from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.layout import NO_DATE, LayoutWish
+from zkgroup.export.planning.mismatch import MismatchError
 from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol.names import TopicPartition
@@ -54,7 +55,7 @@ def rows(out: Path) -> list[dict[str, Any]]:
 
 def problems(out: Path) -> list[str]:
     """What verification finds."""
-    return [row.problem for row in verify(Lake(FolderStore(out))) if row.problem is not None]
+    return [row.problem for row in verify(Destination(FolderStore(out))) if row.problem is not None]
 
 
 def test_many_small_ranges_make_one_file(
@@ -62,29 +63,27 @@ def test_many_small_ranges_make_one_file(
     commit: Callable[..., None], tmp_path: Path,
 ) -> None:  # fmt: skip
     """Without folders for partitions a task's ranges share a file; its name and footer list them, the account is the
-    same, and nothing is taken twice, whether manifests are there or not."""
+    same, and an offset that was set back is refused."""
     topic, group, out = make_topic(8), unique("group"), tmp_path / "out"
     fill(topic, 80, 8)
     first = in_process(group, topic, layout=LayoutWish(()))
     assert [(row.start, row.end, row.rows, row.files) for row in first] == [(0, 10, 10, 1)] * 8
     fill(topic, 8, 8)
     in_process(group, topic)
-    lake = Lake(FolderStore(out))
+    destination = Destination(FolderStore(out))
     one, two = sorted(published_in(out))
-    runs = lake.runs(group)
+    runs = [entry.run for entry in destination.entries(group)]
     assert (one, two) == (f"topic={topic}/0.0-10+7.{runs[0]}.parquet", f"topic={topic}/0.10-11+7.{runs[1]}.parquet")
     assert sum(row.bytes for row in first) == (out / one).stat().st_size
     assert [(row["partition"], row["offset"]) for row in rows(out)] == [(p, i) for p in range(8) for i in range(11)]
     metadata = pq.read_metadata(out / one)
     assert metadata.metadata[b"zkgroup.ranges"].decode() == str([[p, 0, 10, 10] for p in range(8)]).replace(" ", "")
     assert problems(out) == []
-    assert [(row.rows, row.files) for row in history(lake)] == [(80, 1), (8, 1)]
+    assert [(row.rows, row.files) for row in history(destination)] == [(80, 1), (8, 1)]
 
     commit(group, {TopicPartition(topic, 5): 3})
-    for _ in range(2):
-        with pytest.raises(RefusedError, match=rf"0\.0-10\+7.* already holds offsets 0 to 9 of {topic}-5"):
-            in_process(group, topic)
-        shutil.rmtree(out / "_zkgroup", ignore_errors=True)  # and the same from the footer alone
+    with pytest.raises(MismatchError, match=rf"{topic}-5 \(group 3, destination 11, .* moved back"):
+        in_process(group, topic)
 
 
 def test_verification_reads_the_rows_of_files_with_several_ranges(
@@ -118,7 +117,7 @@ def test_times_that_no_calendar_has_are_verified(
     assert f"date={NO_DATE}/" in str(never)
     named = day.parent / never.name
     never.rename(named)
-    assert any(f"{named.name} is in no run's manifest" in why for why in problems(out))
+    assert any(f"{named.name} is in no record" in why for why in problems(out))
 
 
 def test_messages_lie_in_the_folders_of_their_hours(
@@ -149,19 +148,18 @@ def test_messages_lie_in_the_folders_of_their_hours(
     (summary,) = in_process(group, topic)
     assert (summary.rows, summary.files, summary.late) == (2, 2, 1)
     assert problems(out) == []
-    lake = Lake(FolderStore(out))
-    manifests = [lake.manifest(group, run) for run in lake.runs(group)]
-    parts = [found[0].parts[0] for found in manifests if found is not None]
+    destination = Destination(FolderStore(out))
+    parts = [record.partitions[0] for record in destination.records(group)]
     assert [(part.late, part.undated, part.rows) for part in parts] == [(1, 1, 6), (1, 0, 2)]
 
     here = out / folder / "date=2024-10-27"
     shutil.move(here / "hour=3" / "0.3-4.parquet", here / "hour=2" / "0.3-4.parquet")
     found = " ".join(problems(out))
     assert "hour=3/0.3-4.parquet of run" in found
-    assert "hour=2/0.3-4.parquet is in no run's manifest" in found
+    assert "hour=2/0.3-4.parquet is in no record" in found
 
 
-def test_a_lake_keeps_the_layout_of_its_first_run(
+def test_a_destination_keeps_the_layout_of_its_first_run(
     in_process: Export, make_topic: Callable[..., str], fill: Callable[..., object], unique: Callable[[str], str],
     tmp_path: Path,
 ) -> None:  # fmt: skip
@@ -181,28 +179,36 @@ def test_a_lake_keeps_the_layout_of_its_first_run(
     assert problems(out) == []
 
 
+@pytest.mark.parametrize("point", ["files written", "topics claimed"])
 def test_of_two_first_exports_with_other_layouts_one_is_refused(
     in_process: Export, make_topic: Callable[..., str], fill: Callable[..., object], unique: Callable[[str], str],
-    tmp_path: Path,
+    destination: Destination, point: str,
 ) -> None:  # fmt: skip
-    """Neither has seen anything when it planned; the one whose plan comes second sees it, and leaves nothing."""
-    topics = [make_topic(), make_topic()]
+    """Neither has seen anything when it planned; the one that claims second sees it, and leaves nothing."""
+    topics, groups = [make_topic(), make_topic()], [unique("first"), unique("second")]
     for topic in topics:
         fill(topic, 10)
     inner: list[str] = []
 
-    def second(point: str) -> None:
-        if point == "plan in place" and not inner:
-            inner.append(point)
-            with pytest.raises(RefusedError, match="--partition-by partition"):
-                in_process(unique("second"), topics[1], layout=HOURS)
+    def second(passed: str) -> None:
+        if passed == point and not inner:
+            inner.append(passed)
+            in_process(groups[1], topics[1], layout=HOURS)
 
-    in_process(unique("first"), topics[0], passed=second)
-    assert inner
-    assert len(Lake(FolderStore(tmp_path / "out")).groups()) == 1
+    with pytest.raises(RefusedError) as refused:
+        in_process(groups[0], topics[0], passed=second)
+    if point == "files written":
+        assert "another export has begun" in refused.value.message
+        assert destination.groups() == [groups[1]]
+    else:
+        assert "was begun with --partition-by partition" in refused.value.message
+        assert destination.groups() == []
+    assert destination.left_runs(groups[0]) == []
+    in_process(groups[0], topics[0])
+    assert problems(destination.store.address) == []  # type: ignore[arg-type]
 
 
-def test_what_cannot_be_decoded_is_counted_in_the_manifest(
+def test_what_cannot_be_decoded_is_counted_in_the_record(
     in_process: Export, make_topic: Callable[..., str], kafka: KafkaSettings, unique: Callable[[str], str],
     tmp_path: Path,
 ) -> None:  # fmt: skip
@@ -216,30 +222,6 @@ def test_what_cannot_be_decoded_is_counted_in_the_manifest(
     assert [(row["key"], row["value"], row["value_raw"]) for row in found] == [
         ("k", '{"a": 1}', None), ("k", None, b"{"), ("k", None, None), ("k", None, b"\xff"), ("k", "[]", None),
     ]  # fmt: skip
-    assert problems(out) == []
-
-
-def test_a_file_that_others_share_is_not_taken_back(
-    in_process: Export, make_topic: Callable[..., str], fill: Callable[..., object], unique: Callable[[str], str],
-    commit: Callable[..., None], committed: Callable[..., int | None], registry: Registry, tmp_path: Path,
-) -> None:  # fmt: skip
-    """An offset is moved between decision and commit: ``withdraw`` takes all of a run's files back, since none of its
-    offsets is committed; then the next export has everything again, once."""
-    topic, group, out = make_topic(4), unique("group"), tmp_path / "out"
-    fill(topic, 40, 4)
-
-    def move(point: str) -> None:
-        if point == "decided":
-            commit(group, {TopicPartition(topic, 1): 2})
-
-    with pytest.raises(RefusedError, match="cannot be committed"):
-        in_process(group, topic, layout=LayoutWish(()), passed=move)
-    in_process(group, settle="withdraw")
-    assert published_in(out) == []
-    in_process(group, topic)
-    assert [(row["partition"], row["offset"]) for row in rows(out)] == [
-        (p, i) for p in range(4) for i in range(2 if p == 1 else 0, 10)
-    ]
     assert problems(out) == []
 
 
@@ -266,7 +248,7 @@ def test_files_are_cut_at_their_size_in_each_layout(
 def readable(
     in_process: Export, registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], tmp_path: Path
 ) -> tuple[Path, str]:
-    """A lake by date and hour, with JSON in it, of two partitions; and its topic."""
+    """A destination by date and hour, with JSON in it, of two partitions; and its topic."""
     topic = unique("orders")
     create_topic(registry, topic, 2)
     produce(

@@ -15,14 +15,13 @@ from support import wait_until
 
 from zkgroup.errors import RefusedError, UsageError
 from zkgroup.export.checks.verify import verify
-from zkgroup.export.destination.run_log import Lake
-from zkgroup.export.model.run_record import Manifest
-from zkgroup.export.model.plan_types import PartitionPlan, Policies
+from zkgroup.export.destination.run_log import Destination
+from zkgroup.export.model.plan_types import PartitionPlan
+from zkgroup.export.model.run_record import RunRecord
 from zkgroup.export.planning.bounds import LATEST, Bound, parse_bound
-from zkgroup.export.planning.group_state import ExportGroup
-from zkgroup.export.run.run_export import PartitionSummary
+from zkgroup.export.planning.group_state import GroupState
 from zkgroup.export.run.range_tasks import overtaken
-from zkgroup.export.stores.store import FolderStore
+from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Create, Ensure
 from zkgroup.sandbox.topics import Record, add_partitions, produce
@@ -41,16 +40,13 @@ def export(in_process: Export) -> Export:
 
 
 @pytest.fixture
-def manifest(tmp_path: Path) -> Callable[[str], Manifest]:
-    """``manifest(group)``: that of the group's last run."""
+def record(destination: Destination) -> Callable[[str], RunRecord]:
+    """``record(group)``: that of the group's newest run."""
 
-    def read(group: str) -> Manifest:
-        lake = Lake(FolderStore(tmp_path / "out"))
-        run = lake.last(group).run
-        assert run is not None
-        found = lake.manifest(group, run)
+    def read(group: str) -> RunRecord:
+        found = destination.newest(group)
         assert found is not None
-        return found[0]
+        return found
 
     return read
 
@@ -89,7 +85,7 @@ def transactions(kafka: KafkaSettings, topic: str, sizes: list[int]) -> int:
 )
 def test_transactions_are_accounted_for(
     export: Export, make_topic: Callable[..., str], kafka: KafkaSettings, unique: Callable[[str], str],
-    manifest: Callable[[str], Manifest], tmp_path: Path, isolation: str | None, rows: int, gaps: int,
+    record: Callable[[str], RunRecord], tmp_path: Path, isolation: str | None, rows: int, gaps: int,
 ) -> None:  # fmt: skip
     """Markers and aborted messages, also more of them in a row than markers ever are, are explained; at the other level
     the aborted ones are rows."""
@@ -97,12 +93,12 @@ def test_transactions_are_accounted_for(
     length = transactions(kafka, topic, [3, -300, 4, -5])
     (row,) = export(group, topic, isolation=isolation)
     assert (row.start, row.end, row.rows) == (0, length, rows)
-    (part,) = manifest(group).parts
+    (part,) = record(group).partitions
     assert (part.gaps, part.rows, part.undecodable) == ({"transactions": gaps}, rows, 0)
     values = [message["value"] for message in messages_in(tmp_path / "out")]
     assert values.count(b"committed") == 7
     assert len(values) == rows
-    assert manifest(group).isolation == isolation or "read_committed"
+    assert record(group).isolation == isolation or "read_committed"
 
 
 @pytest.fixture(scope="module")
@@ -143,22 +139,22 @@ def count(kafka: KafkaSettings, topic: str) -> int:
 
 
 def test_compaction_is_accounted_for(
-    export: Export, compacted: str, unique: Callable[[str], str], manifest: Callable[[str], Manifest]
+    export: Export, compacted: str, unique: Callable[[str], str], record: Callable[[str], RunRecord]
 ) -> None:
     """What compaction took is a gap of that name, known by the topic's policy."""
     group = unique("group")
     (row,) = export(group, compacted)
-    (part,) = manifest(group).parts
+    (part,) = record(group).partitions
     assert part.gaps == {"compaction": row.end - row.rows}
     assert row.rows < row.end
 
 
 def test_what_nothing_explains_is_refused(
-    export: Export, compacted: str, unique: Callable[[str], str], manifest: Callable[[str], Manifest],
-    committed: Committed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    export: Export, compacted: str, unique: Callable[[str], str], record: Callable[[str], RunRecord],
+    committed: Committed, destination: Destination, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """Offsets missing from the middle of a topic that is not compacted: exit 5 with the stretch; recorded if told."""
-    from zkgroup.export.planning import group as module
+    from zkgroup.export.planning import group_state as module
 
     # The one thing that is not real here: what the brokers say of this topic's policy.
     monkeypatch.setattr(module, "cleanup_policies", lambda _, topics, __: dict.fromkeys(topics, "delete"))
@@ -169,51 +165,55 @@ def test_what_nothing_explains_is_refused(
     assert committed(group, compacted) is None
     assert nothing_in(tmp_path / "out")
     told: list[str] = []
-    (row,) = export(group, compacted, record_unexplained=True, warn=told.append)
-    (part,) = manifest(group).parts
+    (row,) = export(group, compacted, on_mismatch="lake", warn=told.append)
+    (part,) = record(group).partitions
     assert part.gaps["unexplained"] > 3
-    assert part.balanced
+    assert part.is_balanced
     missing = (
         f"{part.gaps['unexplained']} offsets of 0 to {row.end - 1} are missing from the log, and nothing explains it"
     )
     assert told == [f"compacted-0: {missing}: that is recorded (unexplained)"]
-    (problem,) = [found for found in verify(Lake(FolderStore(tmp_path / "out"))) if found.problem is not None]
-    assert f"found {part.gaps['unexplained']} offsets missing, and no reason" in str(problem.problem)
+    (problem,) = [found for found in verify(destination) if found.problem is not None]
+    assert f"{part.gaps['unexplained']} offsets of these were missing from the log, and nothing explains it" in str(
+        problem.problem
+    )
     assert problem.mend is None  # nothing is advised that would do nothing
     assert committed(group, compacted) == row.end
 
 
 def test_retention_that_overtakes_the_plan_is_refused_or_recorded(
     export: Export, make_topic: Callable[..., str], kafka: KafkaSettings, unique: Callable[[str], str],
-    manifest: Callable[[str], Manifest], committed: Committed, tmp_path: Path,
+    record: Callable[[str], RunRecord], commit: Callable[..., None], committed: Committed, tmp_path: Path,
 ) -> None:  # fmt: skip
-    """Messages deleted between plan and reading: the range that is gone is told; with the policy to go on the next
-    one takes what is left, of what it was to read and of what it reads itself, and the manifest has both gaps."""
+    """Messages deleted between plan and reading: the range that is gone is told; with an answer to that the next one
+    takes what is left, of what it was to read and of what it reads itself, and the record has both gaps."""
     topic, group = make_topic(), unique("group")
     produce(kafka, topic, [Record(b"%d" % i, None, 0) for i in range(100)])
 
+    commit(group, {TopicPartition(topic, 0): 0})
+
     def overtake(point: str) -> None:
-        if point == "plan in place":
+        if point == "planned":
             delete_records(kafka, topic, 30)
 
     with pytest.raises(RefusedError, match=r"offsets 0 to 29 \(30 offsets\) were deleted from the log") as raised:
         export(group, topic, passed=overtake)
-    assert "earliest (or --skip-lost) exports what is left" in str(raised.value.remedy)
-    assert committed(group, topic) is None
+    assert "--on-mismatch" in str(raised.value.remedy)
+    assert committed(group, topic) == 0
     assert nothing_in(tmp_path / "out")
 
     def again(point: str) -> None:
-        if point == "plan in place":
+        if point == "planned":
             delete_records(kafka, topic, 60)
 
     told: list[str] = []
-    (row,) = export(group, topic, passed=again, skip_lost=True, warn=told.append)
+    (row,) = export(group, topic, passed=again, on_mismatch="lake", warn=told.append)
     assert (row.start, row.end, row.rows) == (30, 100, 40)
     assert told == [
         f"{topic}-0: offsets 0 to 29 are not exported (retention)",
         f"{topic}-0: 30 offsets of 30 to 99 were deleted before they were read and are not exported (retention)",
     ]
-    assert manifest(group).parts[0].gaps == {"retention": 30}
+    assert record(group).partitions[0].gaps == {"retention": 30}
     assert [message["value"] for message in messages_in(tmp_path / "out")] == [b"%d" % i for i in range(60, 100)]
 
 
@@ -226,7 +226,7 @@ def test_all_that_retention_took_of_the_plan_is_told(
     produce(kafka, topic, [Record(b"%d" % i, None, i % 4) for i in range(400)])
 
     def overtake(point: str) -> None:
-        if point == "plan in place":
+        if point == "planned":
             for number, low in ((1, 55), (2, 100)):
                 drop_messages(kafka, TopicPartition(topic, number), low)
 
@@ -236,7 +236,7 @@ def test_all_that_retention_took_of_the_plan_is_told(
         f"{topic}-{number}: offsets 0 to {low - 1} ({low} offsets) were deleted from the log, which now starts at {low}"
         for number, low in ((1, 55), (2, 100))
     )
-    assert "earliest (or --skip-lost) exports what is left" in str(raised.value.remedy)
+    assert "--on-mismatch" in str(raised.value.remedy)
 
 
 def test_what_is_gone_is_what_was_planned_and_no_more() -> None:
@@ -256,19 +256,19 @@ def test_what_is_gone_is_what_was_planned_and_no_more() -> None:
 
 def test_retention_that_overtook_the_group_is_refused_or_recorded(
     export: Export, make_topic: Callable[..., str], kafka: KafkaSettings, unique: Callable[[str], str],
-    manifest: Callable[[str], Manifest], commit: Callable[..., None],
+    record: Callable[[str], RunRecord], commit: Callable[..., None],
 ) -> None:  # fmt: skip
-    """Before the plan: refused by name, or gone on with, and told on stderr and in the manifest."""
+    """Before the plan: refused by name, or gone on with, and told on stderr and in the record."""
     topic, group, told = make_topic(), unique("group"), list[str]()
     produce(kafka, topic, [Record(b"%d" % i, None, 0) for i in range(50)])
     commit(group, {TopicPartition(topic, 0): 10})
     delete_records(kafka, topic, 20)
-    with pytest.raises(RefusedError, match="is at 10, its log starts at 20: 10 offsets are lost"):
+    with pytest.raises(RefusedError, match=r"-0 \(group 10, destination none, log 20 to 50\): messages that come next"):
         export(group, topic)
-    (row,) = export(group, topic, policies=Policies(expired="earliest"), warn=told.append)
+    (row,) = export(group, topic, on_mismatch="lake", warn=told.append)
     assert (row.start, row.rows) == (20, 30)
     assert told == [f"{topic}-0: offsets 10 to 19 are not exported (retention)"]
-    assert [tuple(gap) for gap in manifest(group).parts[0].plan.skipped] == [("retention", 10, 20)]
+    assert [tuple(gap) for gap in record(group).partitions[0].skipped] == [("retention", 10, 20)]
 
 
 def test_limits_of_messages_and_bytes_take_several_runs(
@@ -293,59 +293,66 @@ def test_a_backfill_fills_what_is_missing_and_moves_nobody(
     export: Export, make_topic: Callable[..., str], fill: Callable[..., object], unique: Callable[[str], str],
     commit: Callable[..., None], committed: Committed, tmp_path: Path,
 ) -> None:  # fmt: skip
-    """A gap that the group left, and what lies before its first export; a second backfill finds nothing, and the next
-    export goes on where the group stands."""
+    """What lies before the first export, and a gap that the group left once an export has recorded it; a second
+    backfill finds nothing, and the next export continues where exports end."""
     topic, group = make_topic(), unique("group")
     fill(topic, 100)
     partition = TopicPartition(topic, 0)
     commit(group, {partition: 20})
     export(group, topic, until=parse_bound(f"{topic}:0=40", group, "--until"))
     commit(group, {partition: 60})
-    with pytest.raises(RefusedError, match=r"stands ahead of what was exported .* is at 60, exported up to 40"):
+    with pytest.raises(RefusedError, match=r"-0 \(group 60, destination 40, log 0 to 100\): the group was moved ahead"):
         export(group, topic)
+    # What lies behind the exports' end is for the next export.
     rows = export(group, topic, backfill=True, until=Bound("committed"))
-    assert [(row.start, row.end, row.rows) for row in rows] == [(0, 20, 20), (40, 60, 20)]
+    assert [(row.start, row.end, row.rows) for row in rows] == [(0, 20, 20)]
     assert committed(group, topic) == 60
+    rows = export(group, topic, on_mismatch="group", max_messages=10)
+    assert [(row.start, row.end) for row in rows] == [(60, 70)]
+    rows = export(group, topic, backfill=True, until=Bound("committed"))
+    assert [(row.start, row.end, row.rows) for row in rows] == [(40, 60, 20)]
     assert export(group, topic, backfill=True, until=Bound("committed")) == []
+    assert committed(group, topic) == 70
     (row,) = export(group, topic)
-    assert (row.start, row.end) == (60, 100)
+    assert (row.start, row.end) == (70, 100)
     assert [message["offset"] for message in messages_in(tmp_path / "out")] == list(range(100))
     with pytest.raises(UsageError, match="--backfill needs a place to begin"):
         export(group, topic, backfill=True, begin=None)
 
 
-def test_the_lake_and_the_group_must_agree(
+def test_destination_and_group_must_agree(
     export: Export, make_topic: Callable[..., str], fill: Callable[..., object], unique: Callable[[str], str],
-    commit: Callable[..., None], committed: Committed, manifest: Callable[[str], Manifest], tmp_path: Path,
+    commit: Callable[..., None], committed: Committed, record: Callable[[str], RunRecord], tmp_path: Path,
 ) -> None:  # fmt: skip
     """A group set back or forward since its last export is seen before anything is written, also where nothing is new;
-    believed is whom one is told to believe."""
+    the export continues where it is told to."""
     topic, group = make_topic(), unique("group")
     fill(topic, 30)
     export(group, topic, max_messages=10)
     partition = TopicPartition(topic, 0)
     commit(group, {partition: 4})
-    with pytest.raises(RefusedError, match=r"0-10\.parquet already holds"):
+    with pytest.raises(RefusedError, match=r"-0 \(group 4, destination 10, log 0 to 30\): the group was moved back"):
         export(group, topic)
-    export(group, topic, max_messages=5, policies=Policies(disagreement="lake"))
+    export(group, topic, max_messages=5, on_mismatch="lake")
     assert committed(group, topic) == 15
     commit(group, {partition: 30})
-    with pytest.raises(RefusedError, match="is at 30, exported up to 15"):
+    with pytest.raises(RefusedError, match=r"\(group 30, destination 15, log 0 to 30\): the group was moved ahead"):
         export(group, topic)
     assert len(published_in(tmp_path / "out")) == 2
     fill(topic, 5)
-    (row,) = export(group, topic, policies=Policies(disagreement="group"))
+    (row,) = export(group, topic, on_mismatch="group")
     assert (row.start, row.end, row.rows) == (30, 35, 5)
-    assert [tuple(gap) for gap in manifest(group).parts[0].plan.skipped] == [("moved", 15, 30)]
+    assert [tuple(gap) for gap in record(group).partitions[0].skipped] == [("moved", 15, 30)]
     assert [(row.start, row.rows) for row in export(group, topic)] == [(35, 0)]
 
 
-def test_an_export_that_was_overtaken_is_told_to_look_again(
+@pytest.mark.parametrize(("module", "name"), [(Destination, "newest"), (GroupState, "facts")])
+def test_an_export_that_was_overtaken_looks_again(
     export: Export, make_topic: Callable[..., str], fill: Callable[..., object], unique: Callable[[str], str],
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: Any, name: str,
 ) -> None:  # fmt: skip
-    """Stopped after it has looked where the group stands, while another export of it begins and ends: there are then
-    files that its view of the group knows nothing of. Nobody has set that back; run again, it finds nothing new."""
+    """Stopped after it has read the newest record, or the offsets, while another export of it begins
+    and ends: there are then files, or offsets, that its view knows nothing of. It finds nothing new."""
     topic, group = make_topic(), unique("group")
     fill(topic, 10)
     export(group, topic)
@@ -357,33 +364,28 @@ def test_an_export_that_was_overtaken_is_told_to_look_again(
         assert [(row.start, row.end) for row in export(group, topic)] == [(10, 15)]
         return found
 
-    original = ExportGroup.facts
-    monkeypatch.setattr(ExportGroup, "facts", overtaken_once)
-    with pytest.raises(RefusedError, match=r"already holds offsets 10 to 14 .* it stands at 10") as raised:
-        export(group, topic)
-    remedy = raised.value.remedy or ""
-    assert remedy.startswith("if another export of the group has just ended, run it again; if the group was set back,")
-    assert "--on-disagreement lake" in remedy
+    original = getattr(module, name)
+    monkeypatch.setattr(module, name, overtaken_once)
     assert [(row.start, row.rows) for row in export(group, topic)] == [(15, 0)]
     assert [row["offset"] for row in messages_in(tmp_path / "out")] == list(range(15))
 
 
-def test_a_new_partition_waits_for_a_word(
+@pytest.mark.parametrize("begin", [None, "latest", "earliest"])
+def test_a_new_partition_begins_at_its_start(
     export: Export, make_topic: Callable[..., str], fill: Callable[..., object], unique: Callable[[str], str],
-    registry: Registry, tmp_path: Path,
+    registry: Registry, begin: str | None,
 ) -> None:  # fmt: skip
-    """A partition that was added since the last export: refused unless it begins at its start or one says where."""
+    """A partition that was added since the last export is all new, wherever others were to begin; an offset that is
+    named for it is heeded."""
     topic, group = make_topic(), unique("group")
     fill(topic, 10)
     export(group, topic)
-    add_partitions(registry, topic, 2)
-    fill(topic, 10, 2)
-    for begin in (None, "latest"):
-        with pytest.raises(RefusedError, match=rf"new to group .* \({topic}-1\)"):
-            export(group, topic, begin=begin)
-    told: list[str] = []
-    rows = export(group, topic, begin=None, policies=Policies(new_partition="skip"), warn=told.append)
-    assert [(row.partition, row.start, row.end) for row in rows] == [(0, 10, 15)]
-    assert told == [f"{topic}-1 is left out: it has no committed offset"]
-    rows = export(group, topic, until=LATEST)
-    assert [(row.partition, row.start, row.end) for row in rows] == [(0, 15, 15), (1, 0, 5)]
+    add_partitions(registry, topic, 3)
+    fill(topic, 15, 3)
+    named = Bound("offsets", offsets={TopicPartition(topic, 2): 3})
+    rows = export(group, topic, begin=named, until=LATEST)
+    assert [(row.partition, row.start, row.end) for row in rows] == [(0, 10, 15), (1, 0, 5), (2, 3, 5)]
+    add_partitions(registry, topic, 4)
+    fill(topic, 4, 4)
+    rows = export(group, topic, begin=begin, until=LATEST)
+    assert [(row.partition, row.start, row.end) for row in rows] == [(0, 15, 16), (1, 5, 6), (2, 5, 6), (3, 0, 1)]

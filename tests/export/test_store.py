@@ -11,7 +11,7 @@ import pytest
 from exports import as_nobody, files_in
 
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
-from zkgroup.export.destination.run_log import Lake
+from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.address import ObjectAddress
 from zkgroup.export.stores.store import FolderStore, UnlistableError, parse_address, remedy_of
 
@@ -228,21 +228,21 @@ def worked(store: FolderStore, name: str, content: bytes) -> str:
 
 def test_documents_are_replaced_at_once(store: FolderStore) -> None:
     """A whole file or none; what was there is replaced, and nothing else is left in the folder."""
-    assert store.read("a/b/plan.json") is None
-    store.write("a/b/plan.json", b"one")
-    store.write("a/b/plan.json", b"two")
-    assert store.read("a/b/plan.json") == b"two"
-    assert store.names("a/b") == ["plan.json"]
-    assert store.names("nowhere") == store.names("a/b/plan.json") == []
+    assert store.read("a/b/x.json") is None
+    store.write("a/b/x.json", b"one")
+    store.write("a/b/x.json", b"two")
+    assert store.read("a/b/x.json") == b"two"
+    assert store.names("a/b") == ["x.json"]
+    assert store.names("nowhere") == store.names("a/b/x.json") == []
 
 
 def test_a_document_that_cannot_be_written_leaves_the_old_one(store: FolderStore) -> None:
     """An error with the file's name, and what was there is there."""
-    store.write("a/plan.json", b"one")
+    store.write("a/x.json", b"one")
     (store.root / "a" / "folder.json" / "x").mkdir(parents=True)
     with pytest.raises(ZkgroupError, match=r"cannot write .*folder\.json"):
         store.write("a/folder.json", b"two")
-    assert files_in(store.root) == ["a/plan.json"]
+    assert files_in(store.root) == ["a/x.json"]
 
 
 def test_publishing_may_be_repeated(store: FolderStore) -> None:
@@ -250,7 +250,7 @@ def test_publishing_may_be_repeated(store: FolderStore) -> None:
     work = worked(store, "a.tmp", b"AAAA")
     for _ in range(2):
         publish(store, work, "topic=t/partition=0/0-10.parquet", 4)
-    store.settle(["topic=t/partition=0/0-10.parquet"])
+    store.sync(["topic=t/partition=0/0-10.parquet"])
     store.remove("work")
     publish(store, work, "topic=t/partition=0/0-10.parquet", 4)
     assert files_in(store.root) == ["topic=t/partition=0/0-10.parquet"]
@@ -296,10 +296,10 @@ def test_what_is_taken_back_leaves_no_empty_folders(store: FolderStore) -> None:
     publish(store, worked(store, "a.tmp", b"A"), "topic=t/partition=0/0-10.parquet", 1)
     publish(store, worked(store, "b.tmp", b"B"), "topic=t/partition=1/0-10.parquet", 1)
     store.remove("work")
-    store.unpublish("topic=t/partition=0/0-10.parquet")
-    store.unpublish("topic=t/partition=0/0-10.parquet")
+    store.remove_file("topic=t/partition=0/0-10.parquet")
+    store.remove_file("topic=t/partition=0/0-10.parquet")
     assert store.names("topic=t") == ["partition=1"]
-    store.unpublish("topic=t/partition=1/0-10.parquet")
+    store.remove_file("topic=t/partition=1/0-10.parquet")
     assert not store.root.exists()
 
 
@@ -337,10 +337,10 @@ def test_a_folder_that_may_not_be_looked_into_is_told_apart() -> None:
                     list(FolderStore(Path(name)).walk("lost+found"))
                 with pytest.raises(UnlistableError, match=r"cannot look at .*/file: Permission denied"):
                     FolderStore(Path(name)).size("lost+found/file")
-                lake = Lake(FolderStore(Path(name)))
+                destination = Destination(FolderStore(Path(name)))
                 told: list[str] = []
-                beside = [[file.name for file in files] for files in lake.contents(told.append)]
-                assert beside == [["aside/a/file", "aside/c/file"], [], [], []]  # whatever lies between them
+                beside = [file.name for file in destination.data_files(unlisted=told.append)]
+                assert beside == ["aside/a/file", "aside/c/file"]  # whatever lies between them
                 closed_ones = ["aside/away", "aside/b", "link", "listed/file", "lost+found"]
                 assert [line.partition(":")[0].rpartition(f"{name}/")[2] for line in told] == closed_ones
         finally:

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -21,13 +22,14 @@ from other_stores import azure_server, azure_uri, google_server, google_uri
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.checks.run_history import history
 from zkgroup.export.checks.verify import verify
-from zkgroup.export.destination.footer import UnopenedFileError, UnreadableFileError, offsets_held, read_footer
-from zkgroup.export.destination.run_log import Lake
+from zkgroup.export.destination.footer import UnopenedFileError, UnreadableFileError, count_rows, read_footer
+from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.address import parse_address
+from zkgroup.export.model.plan_types import Slice
 from zkgroup.export.planning.bounds import COMMITTED, EARLIEST
 from zkgroup.export.stores.objects import ObjectStore
 from zkgroup.export.stores.store import Store, open_store
-from zkgroup.export.tasks.staging import Workplace
+from zkgroup.export.tasks.staging import Staging
 from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.zookeeper import ZooKeeperSettings
 
@@ -85,7 +87,7 @@ def store(place: Uri) -> Store:
 def work(store: Store, content: bytes) -> str:
     """A task's file."""
     assert isinstance(store, ObjectStore)
-    file = Workplace(store.destination, "work").create()
+    file = Staging(store.address, "work").create()
     file.sink.write(content)
     name, size = file.finish()
     assert size == len(content)
@@ -94,19 +96,19 @@ def work(store: Store, content: bytes) -> str:
 
 def test_a_store_holds_documents_and_lists_them(store: Store) -> None:
     """Written whole, replaced, read, listed and removed, like in a folder."""
-    assert (store.read("a/plan.json"), store.names("a"), list(store.walk(""))) == (None, [], [])
+    assert (store.read("a/x.json"), store.names("a"), list(store.walk(""))) == (None, [], [])
     assert not store.exists()
-    store.write("a/plan.json", b"one")
-    store.write("a/plan.json", b"two")
+    store.write("a/x.json", b"one")
+    store.write("a/x.json", b"two")
     store.write("a/b/x", b"")
     assert store.exists()
-    assert store.read("a/plan.json") == b"two"
-    assert store.names("a") == ["b", "plan.json"]
-    assert sorted(store.walk("a")) == [("a/b/x", 0), ("a/plan.json", 3)]
-    assert (store.size("a/plan.json"), store.size("a/b"), store.size("a/none")) == (3, None, None)
+    assert store.read("a/x.json") == b"two"
+    assert store.names("a") == ["b", "x.json"]
+    assert sorted(store.walk("a")) == [("a/b/x", 0), ("a/x.json", 3)]
+    assert (store.size("a/x.json"), store.size("a/b"), store.size("a/none")) == (3, None, None)
     store.remove("a/b")
     store.remove("a/b")
-    assert store.names("a") == ["plan.json"]
+    assert store.names("a") == ["x.json"]
 
 
 def test_a_finished_file_is_published_once_and_never_over_another(store: Store) -> None:
@@ -125,8 +127,8 @@ def test_a_finished_file_is_published_once_and_never_over_another(store: Store) 
         assert file.read() == b"x" * 100
     with pytest.raises(ZkgroupError, match="is not there"):
         list(store.publish([(name, "t/1-2.parquet", 100)]))
-    store.unpublish("t/0-1.parquet")
-    store.unpublish("t/0-1.parquet")
+    store.remove_file("t/0-1.parquet")
+    store.remove_file("t/0-1.parquet")
     assert store.size("t/0-1.parquet") is None
 
 
@@ -145,9 +147,9 @@ def port_of(store: ObjectStore) -> int:
 
 
 def left_over(store: Store) -> list[str]:
-    """What lies in the lake but data and what tells of runs."""
-    told = ("/manifest.json", "/plan.json")
-    return [file.name for file in store.walk("") if not file.name.startswith("topic=") and not file.name.endswith(told)]
+    """What lies in the destination but data and what tells of runs."""
+    kept = ("topic=", "_zkgroup/log/", "_zkgroup/topics/", "_zkgroup/layout/")
+    return [file.name for file in store.walk("") if not file.name.startswith(kept)]
 
 
 ALL = [(p, i) for p in range(2) for i in range(20)]
@@ -166,17 +168,20 @@ def test_an_export_sees_what_those_before_it_wrote(
     assert held(other(), filled) == [(p, i) for p in range(2) for i in range(30)]
     assert in_process(group, filled, root=root)[0].rows == 0
     store = open_store(root)
-    lake = Lake(store)
-    assert [(row.state, row.rows, row.files) for row in history(lake)] == [("exported", 40, 4), ("exported", 20, 2)]
-    assert [row.problem for row in verify(lake)] == [None, None]
+    destination = Destination(store)
+    assert [(row.state, row.rows, row.files) for row in history(destination)] == [
+        ("exported", 40, 4),
+        ("exported", 20, 2),
+    ]
+    assert [row.problem for row in verify(destination)] == [None, None]
     assert left_over(store) == []
     outside, path = pafs.FileSystem.from_uri(other())
     there = f"{path}/topic={filled}/partition=0"
     outside.copy_file(f"{there}/0-10.parquet", f"{there}/part-7.parquet")
     outside.delete_file(f"{there}/0-10.parquet")
-    with pytest.raises(RefusedError, match="was renamed or moved: they are not missing"):
+    with pytest.raises(RefusedError, match=r"part-7\.parquet is there, which no record names"):
         in_process(group, filled, root=root, backfill=True, begin=EARLIEST, until=COMMITTED)
-    assert any("part-7.parquet holds what run" in str(row.problem) for row in verify(Lake(store)))
+    assert any("part-7.parquet is in no record" in str(row.problem) for row in verify(Destination(store)))
 
 
 def test_killed_at_its_points_there_and_run_again(
@@ -187,7 +192,7 @@ def test_killed_at_its_points_there_and_run_again(
     points: Points = []
     in_process(unique("group"), filled, root=parse_address(other("-all")), range_messages=10, passed=points.append)
     decided = points.index("decided")
-    for point in ["plan written", "files written", "manifest written", "decided", "published 2 of 4", "manifest filed"]:
+    for point in ["planned", "files written", "record written", "decided", "published 2 of 4", "tidied up"]:
         assert point in points
         group, place = unique("killed"), other(f"-{points.index(point)}")
         code, lines = driven(short, kafka, group=group, topics=[filled], out=place, kill_at=point)
@@ -196,7 +201,7 @@ def test_killed_at_its_points_there_and_run_again(
         assert not list(store.walk(f"topic={filled}")) or points.index(point) >= decided
         in_process(group, filled, root=parse_address(place), range_messages=10)
         assert held(place, filled) == ALL
-        assert [row.problem for row in verify(Lake(store))] == [None, None]
+        assert [row.problem for row in verify(Destination(store))] == [None, None]
         assert left_over(store) == []
 
 
@@ -209,7 +214,8 @@ def test_what_a_store_withholds_is_told_from_what_is_broken(place: Uri, store: S
     odd = b"PAR1" + b"\xff" * 40 + b"\x10\0\0\0PAR1"
     for name, content in {"whole": whole, "none": b"", "short": whole[:-9], "odd": odd}.items():
         store.write(f"{name}.parquet", content)
-    assert offsets_held(store, "whole.parquet") == {0: ((3, 5),)}
+    slices = (Slice(0, 3, 5, 2),)
+    assert count_rows(store, "whole.parquet", slices, partitioned=False) is None
     for name in ("none", "short", "odd", "not there"):
         with pytest.raises(UnreadableFileError) as broken:
             read_footer(store, f"{name}.parquet")
@@ -221,7 +227,7 @@ def test_what_a_store_withholds_is_told_from_what_is_broken(place: Uri, store: S
             proxy.choose = lambda request, harm=harm: (
                 harm if request.method == "GET" and "whole" in request.path else None
             )
-            for look in (read_footer, offsets_held):
+            for look in (read_footer, partial(count_rows, slices=slices, partitioned=False)):
                 with pytest.raises(UnopenedFileError, match=r"whole\.parquet cannot be read: ") as raised:
                     look(withheld, "whole.parquet")
                 assert "sig=" not in str(raised.value)
@@ -253,7 +259,7 @@ open_store(parse_address(sys.argv[1])).write(sys.argv[2], b"new")
 def test_a_document_is_whole_or_not_there(place: Uri, store: Store) -> None:
     """Also where the store takes files piece by piece: what was there stays until the new one is."""
     assert isinstance(store, ObjectStore)
-    store.write("a/plan.json", b"old")
+    store.write("a/x.json", b"old")
     content = "comp=block" if store.address.scheme == "abfs" else ""
     with HarmfulProxy(port_of(store)) as proxy:
         proxy.choose = lambda request: (
@@ -264,5 +270,5 @@ def test_a_document_is_whole_or_not_there(place: Uri, store: Store) -> None:
             command = [sys.executable, "-c", WRITE, place(port=proxy.port), f"a/{name}.json"]
             done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
             assert re.search(rf"ZkgroupError: cannot write .*/a/{name}\.json: ", done.stderr), done.stderr
-    assert store.read("a/plan.json") == b"old"
+    assert store.read("a/x.json") == b"old"
     assert store.read("a/new.json") is None

@@ -1,4 +1,4 @@
-"""Messages without a time, and with one that no calendar has: every reader reads the lake, and nothing is lost."""
+"""Messages without a time, and with one that no calendar has: every reader reads them, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from zkgroup.export.checks.verify import verify
-from zkgroup.export.destination.run_log import Lake
-from zkgroup.export.model.layout import NULL, LayoutWish
+from zkgroup.export.destination.run_log import Destination
+from zkgroup.export.model.layout import LayoutWish
 from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.sandbox.topics import Record, produce
@@ -29,7 +29,7 @@ LAST = 253_402_128_000_000 - 1
 DAY, NO_DAY = dt.date(2024, 5, 1), dt.date(1, 1, 1)
 
 
-def lake_of(
+def export_times(
     in_process: Export, kafka: KafkaSettings, topic: str, group: str, out: Path, times: list[int], by: tuple[str, ...]
 ) -> None:
     """Export a message of each time, its place as its value."""
@@ -53,7 +53,7 @@ def test_every_reader_reads_days_and_what_has_none(
     """By the calls that the page gives, date and hour are a date and a number in Spark and DuckDB, text and a number in
     pandas and pyarrow, whether all messages have a time, none, or some."""
     topic, out = make_topic(), tmp_path / "out"
-    lake_of(in_process, kafka, topic, unique("group"), out, times, ("date", "hour"))
+    export_times(in_process, kafka, topic, unique("group"), out, times, ("date", "hour"))
     frame = spark.read.parquet(str(out))
     assert sorted((row.date, row.hour) for row in frame.collect()) == days
     duck = duckdb.connect()
@@ -77,7 +77,7 @@ def test_every_reader_reads_times_that_no_calendar_has(
     the last time of the calendar is one, everywhere. Least and largest time, and all rows."""
     topic, out, group = make_topic(), tmp_path / "out", unique("group")
     times = [NOON, NANOSECONDS, (1 << 63) - 1, LAST, LAST + 1, 1 << 62, -5]
-    lake_of(in_process, kafka, topic, group, out, times, ("partition",))
+    export_times(in_process, kafka, topic, group, out, times, ("partition",))
     usable = {NOON, LAST}
     raw = [None if time in usable else time for time in times]
     read = [time if time in usable else None for time in times]
@@ -111,41 +111,8 @@ def test_every_reader_reads_times_that_no_calendar_has(
     assert pandas["timestamp"].isna().tolist() == [time is None for time in read]
     assert pandas["timestamp"].max().year == 9999
 
-    lake = Lake(FolderStore(out))
-    run = lake.last(group).run
-    assert run is not None
-    found = lake.manifest(group, run)
-    assert found is not None
-    assert [part.undated for part in found[0].parts] == [len(times) - len(usable)]
-    assert [row.problem for row in verify(lake) if row.problem] == []
-
-
-def test_a_lake_of_the_first_version_goes_on_as_it_was_begun(
-    in_process: Export, make_topic: Callable[..., str], kafka: KafkaSettings, unique: Callable[[str], str],
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    """Folders of null, no further column: what an earlier release has begun is one table with what this one adds."""
-    topic, out, group = make_topic(), tmp_path / "out", unique("group")
-    # As the release that began it did.
-    monkeypatch.setattr(LayoutWish, "resolve", as_before := _as_before(LayoutWish.resolve))
-    lake_of(in_process, kafka, topic, group, out, [NOON, NANOSECONDS], ("date",))
-    monkeypatch.undo()
-    assert as_before is not LayoutWish.resolve
-    produce(kafka, topic, [Record(b"2", None, 0, time) for time in (NANOSECONDS, NOON)])
-    in_process(group, topic, root=out)
-    files = sorted(path.relative_to(out).as_posix() for path in out.glob("topic=*/**/*.parquet"))
-    folder = f"topic={topic}/date="
-    assert files == [f"{folder}2024-05-01/0.{p}.parquet" for p in ("0-1", "3-4")] + [
-        f"{folder}{NULL}/0.{p}.parquet" for p in ("1-2", "2-3")
-    ]
-    assert all("timestamp_raw" not in pq.read_schema(out / name).names for name in files)
-    assert [row.problem for row in verify(Lake(FolderStore(out))) if row.problem] == []
-
-
-def _as_before(resolve: Callable[..., object]) -> Callable[..., object]:
-    from dataclasses import replace
-
-    def first(self: LayoutWish, found: object, where: str) -> object:
-        return replace(resolve(self, found, where), version=1)  # type: ignore[type-var]
-
-    return first
+    destination = Destination(FolderStore(out))
+    record = destination.newest(group)
+    assert record is not None
+    assert [part.undated for part in record.partitions] == [len(times) - len(usable)]
+    assert [row.problem for row in verify(destination) if row.problem] == []

@@ -32,7 +32,7 @@ from zkgroup.export.model.documents import DamagedDocumentError, damaged, decode
 from zkgroup.export.model.layout import FileName, Layout, read_name
 from zkgroup.export.model.plan_types import StoredFile
 from zkgroup.export.model.run_record import RunRecord
-from zkgroup.export.stores.store import Store
+from zkgroup.export.stores.store import Store, UnlistableError
 from zkgroup.words import listed
 
 ROOT: Final = "_zkgroup"
@@ -124,6 +124,11 @@ class Destination:
         """A group's newest record."""
         entries = self.entries(group)
         return self.record(group, entries[-1]) if entries else None
+
+    def newest_run(self, group: str) -> str | None:
+        """The name of a group's newest run."""
+        entries = self.entries(group)
+        return entries[-1].run if entries else None
 
     def records(self, group: str) -> Iterator[RunRecord]:
         """All records of a group, the oldest first; read many at a time."""
@@ -225,7 +230,14 @@ class Destination:
         for name in names:
             if name == ROOT:
                 continue
-            if (size := self.store.size(name)) is not None:
+            try:
+                size = self.store.size(name)
+            except UnlistableError as error:
+                if unlisted is None:
+                    raise
+                unlisted(error.message)
+                continue
+            if size is not None:
                 yield StoredFile(name, size)
             else:
                 yield from self.store.walk(name, unlisted)

@@ -80,8 +80,7 @@ class PlannedRun:
     def _refuse_outdated(self) -> None:
         """Raise where other exports of the group have ended since this one was planned: it stood still, and its session
         ended. From here on whoever comes takes the pointer first."""
-        entries = self._destination.entries(self._plan.group)
-        if (entries[-1].run if entries else None) != self._plan.previous:
+        if self._destination.newest_run(self._plan.group) != self._plan.previous:
             raise TakenOver(
                 f"other exports of group {self._plan.group} to {self._destination} have ended since this one was "
                 "planned",

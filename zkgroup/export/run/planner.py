@@ -79,6 +79,7 @@ class Planner:
         self._kafka = kafka
         self._warn = warn
         self._told: set[str] = set()
+        self._newest: str | None = None
 
     def warn_all(self, lines: Iterable[str]) -> None:
         """Say these, unless they were said."""
@@ -89,6 +90,10 @@ class Planner:
         if line not in self._told:
             self._told.add(line)
             self._warn(line)
+
+    def is_outdated(self) -> bool:
+        """Whether another export of the group has ended since the last plan was begun."""
+        return self._destination.newest_run(self._request.group) != self._newest
 
     def plan(self, registry: Registry, member: ExportMember | None = None) -> Planned:
         """What there is to do now; as ``member``: of its share alone. Raises as ``run_export`` does."""
@@ -151,6 +156,7 @@ class Planner:
             state.refuse_if_live()
         clusters = state.clusters()
         newest = destination.newest(request.group)
+        self._newest = None if newest is None else newest.run
         refuse_other_cluster(destination, newest, clusters)
         owners = read_owners(destination, topics)
         to_take_over = refuse_owned(destination, owners, request.group, clusters, request.take_over)

@@ -129,10 +129,12 @@ class _Export:
         if pointer is None and not self._destination.left_runs(request.group):
             try:
                 planned = self._planner.plan(self._registry)
-            except NoOffsetError:
-                if request.join is None:
+            except RefusedError as error:
+                # What other members have read they commit as they give it up; and beside an export that has just ended
+                # group and destination do not seem to agree.
+                if not (isinstance(error, NoOffsetError) and request.join) and not self._planner.is_outdated():
                     raise
-                self._require_spark()  # what the others have read they commit as they give it up
+                self._require_spark()
             else:
                 if planned.run is None:
                     self._planner.warn_all(plan_notices(planned.plan))
