@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Final, Literal, NamedTuple, cast
+from typing import Final, Literal, NamedTuple
 
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.destination.expected_files import ExpectedFile, ExpectedFiles
@@ -70,6 +70,7 @@ class _Account:
 
 
 NO_PLACE: Final = (None, None, None, None)
+_BACKFILL: Final[Mend] = "backfill"
 
 
 def verify(
@@ -207,7 +208,7 @@ def _check_files(
     ]
     for one, partition, lost in expected.missing(there):
         account = accounts.setdefault(_Log(*partition, one.tag or ""), _Account(one.group))
-        why, mend = f"{lost.file} of run {one.run} is missing", cast("Mend", "backfill")
+        why, mend = f"{lost.file} of run {one.run} is missing", _BACKFILL
         if tags.get(one.file.topic) != one.tag:
             why, mend = f"{why}, of an earlier log of the topic: only a copy brings it back", "person"
         account.problems.append(VerifyRow(*partition, lost.start, lost.end, problem=why, group=one.group, mend=mend))
