@@ -26,6 +26,7 @@ from zkgroup.protocol.ops import Exists, Get, Node, Stat
 from zkgroup.servers.registry import Registry
 
 __all__ = [
+    "RELEASE_OWNERS",
     "Backup",
     "Cluster",
     "OffsetStore",
@@ -43,6 +44,8 @@ __all__ = [
 
 LARGEST: Final = 256 << 20  # bytes of a file that may be a backup
 _CLUSTER_ID: Final = "/cluster/id"
+#: The one command that removes owners and registrations for themselves.
+RELEASE_OWNERS: Final = "release-owners"
 
 
 def read_cluster(registry: Registry) -> Cluster:
@@ -77,7 +80,7 @@ def check_nodes(backup: Backup, path: Path) -> None:
             group = group_of(node.path)
             if backup.offsets and node.path != root and not node.path.startswith(f"{root}/"):
                 raise UsageError(f"{node.path[:120]!r} is no node of group {backup.group}")
-            if node.path.startswith(f"{znodes.ids(group)}/"):
+            if node.path.startswith(f"{znodes.ids(group)}/") and backup.command != RELEASE_OWNERS:
                 raise UsageError(f"{node.path[:120]!r} is a member, which no deletion removes")
     except UsageError as error:
         raise UsageError(f"{path} was tampered with: {error.message}", _REMEDY) from None

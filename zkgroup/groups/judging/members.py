@@ -14,6 +14,7 @@ from zkgroup.groups.judging.scene import Scene, few, finding
 from zkgroup.groups.looking.members import stops_everyone
 from zkgroup.groups.model import GroupMember
 from zkgroup.groups.planning.explain import Variant
+from zkgroup.groups.shell import quoted
 from zkgroup.words import counted, listed
 
 # How the phrases of registration_defects begin.
@@ -27,7 +28,7 @@ def _stop_client(scene: Scene, member: GroupMember) -> str:
     """How to be rid of a registration: a node that is not ephemeral outlives its client."""
     if member.session_id:
         return "stop the client that wrote it: its node goes with its session"
-    return f"delete the node {_path(scene, member)} with a ZooKeeper client: it belongs to no session, and stays"
+    return _release(scene, member)
 
 
 def judge_members(scene: Scene) -> Iterator[Finding]:
@@ -41,15 +42,15 @@ def judge_members(scene: Scene) -> Iterator[Finding]:
                 "persistent-member",
                 member.member,
                 "the registration is no ephemeral node: it stays when its client goes, and keeps its share from others",
-                f"delete the node {_path(scene, member)} with a ZooKeeper client: no member makes such a node",
+                f"make sure that its client is gone, then {_release(scene, member)}",
             )
     yield from _foreign(scene)
     yield from _disagreement(scene)
     yield from _surplus(scene)
 
 
-def _path(scene: Scene, member: GroupMember) -> str:
-    return f"/consumers/{scene.snapshot.group}/ids/{member.member}"
+def _release(scene: Scene, member: GroupMember) -> str:
+    return scene.command("release-owners", f"--member {quoted(member.member)} --execute")
 
 
 def _readable(scene: Scene, member: GroupMember) -> Iterator[Finding]:

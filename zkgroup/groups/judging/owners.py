@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING, Final
 
 from zkgroup.groups.judging.kinds import Finding
 from zkgroup.groups.judging.members import is_foreign
-from zkgroup.groups.judging.scene import REST, SECOND, Scene, ago, few, finding, per_topic, subject_of, unowned
+from zkgroup.groups.judging.scene import (
+    REST,
+    SECOND,
+    Scene,
+    ago,
+    few,
+    finding,
+    per_topic,
+    subject_of,
+    topic_option,
+    unowned,
+)
 from zkgroup.groups.model import GroupMember, GroupPartition
 from zkgroup.protocol.names import INTERNAL_TOPICS, TopicPartition
 from zkgroup.words import counted, short
@@ -131,7 +142,7 @@ def _nodes(scene: Scene) -> Iterator[Finding]:
     yield from per_topic(
         "unreadable-owner",
         [(p.key, f"cannot be told whose it is: {p.error}") for p in unreadable if not p.session_id],
-        lambda keys: _delete_nodes(scene, keys),
+        lambda keys: _release(scene, keys),
     )
     persistent: Said = [
         (p.key, f"is owned by {short(p.owner)} through a node that is not ephemeral, and blocks every other claim")
@@ -141,14 +152,13 @@ def _nodes(scene: Scene) -> Iterator[Finding]:
     yield from per_topic(
         "persistent-owner",
         persistent,
-        lambda keys: _delete_nodes(scene, keys),
+        lambda keys: _release(scene, keys),
     )
 
 
-def _delete_nodes(scene: Scene, keys: Sequence[TopicPartition]) -> str:
+def _release(scene: Scene, keys: Sequence[TopicPartition]) -> str:
     """What to do with nodes that belong to no session."""
-    paths = [f"/consumers/{scene.snapshot.group}/owners/{key.topic}/{key.partition}" for key in keys]
-    return f"delete with a ZooKeeper client, as no member makes such nodes, {few(paths)}{scene.rebalance()}"
+    return f"{scene.command('release-owners', f'{topic_option(keys)} --execute')}{scene.rebalance()}"
 
 
 def _in_progress(scene: Scene) -> Iterator[Finding]:
@@ -239,7 +249,7 @@ def _claims(scene: Scene) -> Iterator[Finding]:
         if partition.owner is not None and (wrong := _why_wrong(scene, partition)) is not None:
             of_no_session = wrong[0] == "owner-without-registration" and not partition.session_id
             (stay if of_no_session else kinds.setdefault(wrong[0], [])).append((partition.key, wrong[1]))
-    yield from per_topic("owner-without-registration", stay, lambda keys: _delete_nodes(scene, keys))
+    yield from per_topic("owner-without-registration", stay, lambda keys: _release(scene, keys))
     again = scene.rebalance(after=" makes the group share out anew")
     others = ", and the others take over" if scene.snapshot.members else ""
 

@@ -381,7 +381,7 @@ def _only_nodes(backup: Backup, group: str, path: Path) -> UsageError:
         look = in_quotes(f"zkgroup delete-group {undoing}")
         return UsageError(f"{path} has nothing of group {group}", f"{look} shows what it has")
     return UsageError(
-        f"{path} holds whole groups, as nodes, and no offsets by themselves",
+        f"{path} holds nodes, and no offsets by themselves",
         f"{in_quotes(command_line('delete-group', group, undoing))} plans to make the nodes of {group} again",
     )
 
