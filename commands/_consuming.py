@@ -107,9 +107,24 @@ def as_member(
     config = dataclasses.replace(config, zookeeper_connect=hosts, zookeeper_connection_timeout_ms=patience)
     zookeeper = dataclasses.replace(zookeeper_settings(settings), connect_timeout=patience / 1000)
     with StopRequest() as stop:
-        ends = stop.unless(lambda: _look_around(settings, config, selection, limits))
+        ends, is_new = stop.unless(lambda: _look_around(settings, config, selection, limits))
         connector = Connector(config, zookeeper, start=start, kafka=_given_brokers(settings))
-        return take_part(connector, config, selection, streams, ends, limits, sink, stop)
+        code = take_part(connector, config, selection, streams, ends, limits, sink, stop)
+        if is_new:
+            _remove_empty_group(settings, config.group_id)
+        return code
+
+
+def _remove_empty_group(settings: ConnectionSettings, group: str) -> None:
+    """Leave nothing behind of a group that began here, and in which nothing was committed. Where that fails, it is no
+    failure of what was read."""
+    from zkgroup.groups.changing.removing import remove_empty_group
+
+    try:
+        with open_registry(settings) as registry:
+            remove_empty_group(registry, group)
+    except ZkgroupError as error:
+        log.info("whether group %s is empty is not known: %s", group, error)
 
 
 def take_part(
@@ -159,15 +174,15 @@ def _join(
 
 def _look_around(
     settings: ConnectionSettings, config: ConsumerConfig, selection: Selection, limits: Limits
-) -> Mapping[TopicPartition, int]:
+) -> tuple[Mapping[TopicPartition, int], bool]:
     """Before joining, so that nothing is registered in vain: do the topics exist, do the brokers answer? Returns where
-    the logs end, if that matters."""
+    the logs end, if that matters, and whether the group is a new one."""
     from zkgroup.connector.start import log_ends
     from zkgroup.groups.changing.strangers import look_for_strangers
     from zkgroup.protocol import znodes
     from zkgroup.protocol.brokers import decode_topic, partitions_to_read
     from zkgroup.protocol.names import TopicPartition
-    from zkgroup.protocol.ops import Children, Get, Node
+    from zkgroup.protocol.ops import Children, Exists, Get, Node
     from zkgroup.servers.brokers import Brokers
     from zkgroup.servers.kafka import topics
 
@@ -175,7 +190,10 @@ def _look_around(
     with open_registry(settings) as registry:
         if (told := look_for_strangers(registry, config.group_id)) is not None:
             log.warning("%s", told)
-        listed, brokers = registry.read([Children(znodes.topics()), Children(znodes.broker_ids())])
+        listed, brokers, there = registry.read(
+            [Children(znodes.topics()), Children(znodes.broker_ids()), Exists(znodes.group(config.group_id))]
+        )
+        is_new = there is None
         known = listed if isinstance(listed, tuple) else ()
         chosen = selection.among(known, config)
         if not chosen:
@@ -183,7 +201,7 @@ def _look_around(
         if given is None and not (isinstance(brokers, tuple) and brokers):
             if limits.until_end:
                 raise UnreachableError("no broker is registered in ZooKeeper", "check that the brokers are up")
-            return {}  # the member waits for one, and says so
+            return {}, is_new  # the member waits for one, and says so
         # That a broker is silent is told by the member itself, later.
         registered = Brokers(
             registry.read, config.kafka, given, settings.timeout, listener=config.listener, tell=logging.DEBUG
@@ -201,7 +219,7 @@ def _look_around(
                 decode_topic(path, node.data)
             partitions += [TopicPartition(topic, number) for number in partitions_to_read(path, node.data)[0]]
     topics(kafka, settings.timeout)
-    return log_ends(kafka, partitions, settings.timeout) if limits.until_end else {}
+    return log_ends(kafka, partitions, settings.timeout) if limits.until_end else {}, is_new
 
 
 # Plainly

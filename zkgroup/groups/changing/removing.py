@@ -61,6 +61,20 @@ def remove_tree(
         return _Removal(registry, tree, roots, guarding, check_after, permanent, piece_bytes, patience, opened).run()
 
 
+def remove_empty_group(registry: Registry, group: str) -> bool:
+    """Remove the nodes of a group in which there is nothing, neither a member nor an offset; returns whether they are
+    removed. All of them in one transaction, or none: whoever registers meanwhile, or commits, keeps them."""
+    tree = read_tree(registry, group)
+    if not tree.nodes or not tree.is_empty:
+        return False
+    try:
+        registry.transaction(_deletions(group, tree.nodes))
+    except TransactionRefused as refused:
+        log.info("the empty group %s stays: %s", group, refused)
+        return False
+    return True
+
+
 def remove_groups(
     registry: Registry, trees: Iterable[GroupTree], patience: float = PATIENCE
 ) -> dict[str, ZkgroupError | None]:
@@ -359,4 +373,13 @@ def acls_of(registry: Registry, nodes: Sequence[TreeNode]) -> Mapping[str, tuple
     return {node.path: readable_acl(node.path, result) for node, result in zip(nodes, results, strict=True)}
 
 
-__all__ = ["BATCH", "GroupActiveError", "Guarding", "acls_of", "is_in_pieces", "remove_groups", "remove_tree"]
+__all__ = [
+    "BATCH",
+    "GroupActiveError",
+    "Guarding",
+    "acls_of",
+    "is_in_pieces",
+    "remove_empty_group",
+    "remove_groups",
+    "remove_tree",
+]
