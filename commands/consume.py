@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
@@ -15,7 +16,7 @@ from ._completing import complete_group, complete_topic
 from ._consuming import Limits, Selection
 from ._context import connection, consumer_config, coordinated_config, done
 from ._errors import stdout_descriptor
-from ._messages import Formatter, compile_format, json_lines, values_lines
+from ._messages import Formatter, compile_format, json_lines, values_lines, visible_json_lines
 from ._sink import Sink
 
 MEMBER = "As a member of a group"
@@ -102,6 +103,12 @@ def consume(
     output: Annotated[
         Literal["raw", "json"], typer.Option("--output", help="raw: values, one a line. json: one object a line.")
     ] = "raw",
+    raw: Annotated[
+        bool,
+        typer.Option(
+            "--raw", help="On a terminal, too, print control characters of messages as they are, not made visible."
+        ),
+    ] = False,
     strategy: Annotated[
         Literal["range", "roundrobin"] | None,
         typer.Option(
@@ -130,8 +137,8 @@ def consume(
     zkgroup consume orders --offset -10 --until-end --format '%p %o %s\\n'
     zkgroup consume orders --group billing --coordinator kafka
     """
-    formatter = _formatter(fmt, output)
     descriptor = stdout_descriptor()
+    formatter = _formatter(fmt, output, visible=not raw and os.isatty(descriptor))
     if from_beginning and offset is not None:
         raise UsageError("--from-beginning and --offset contradict each other", "give one of them")
     settings = connection(ctx)
@@ -205,9 +212,11 @@ def _selection(topics: Sequence[str], whitelist: str | None, blacklist: str | No
     return Selection(tuple(dict.fromkeys(map(validate_topic, topics))), None)
 
 
-def _formatter(fmt: str | None, output: str) -> Formatter:
+def _formatter(fmt: str | None, output: str, *, visible: bool) -> Formatter:
     if fmt is not None and output == "json":
         raise UsageError("--format and --output json contradict each other", "give one of them")
-    if fmt is not None:
-        return compile_format(fmt)
-    return json_lines if output == "json" else values_lines
+    if output == "json":
+        return visible_json_lines if visible else json_lines
+    if fmt is None and not visible:
+        return values_lines
+    return compile_format("%s\\n" if fmt is None else fmt, visible=visible)

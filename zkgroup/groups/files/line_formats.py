@@ -14,6 +14,7 @@ from typing import Final
 
 from zkgroup.groups.files.entries import ELSEWHERE, MAX_ENTRIES, Entries
 from zkgroup.protocol.jsontext import excerpt
+from zkgroup.words import with_formula
 
 #: The columns that hold the offset, the best first: a plan is followed by its target.
 OFFSET_COLUMNS: Final = ("offset", "target", "new-offset", "committed", "current-offset")
@@ -106,7 +107,8 @@ def read_csv(text: str, entries: Entries) -> None:
 
     def split(number: int, line: str) -> list[str]:
         try:
-            return [field.strip() for field in next(csv.reader([line], strict=True, skipinitialspace=True))]
+            fields = next(csv.reader([line], strict=True, skipinitialspace=True))
+            return [with_formula(field.strip()) for field in fields]
         except csv.Error as error:
             why = "a quote in it does not end, or something stands behind it" if '"' in line else str(error)
             entries.fail(number, f"{excerpt(line)} is no CSV: {why}")
