@@ -18,6 +18,7 @@ from zkgroup.servers.answers import CoordinatorGroup, CoordinatorMember, Half, K
 
 __all__ = [
     "STORE_NAMES",
+    "Cluster",
     "CoordinatorGroup",
     "CoordinatorMember",
     "GroupMember",
@@ -39,6 +40,34 @@ State = Literal["active", "inactive", "broken"]
 def in_store(store: Store | None) -> str:
     """`` in ZooKeeper`` or `` in Kafka``, for messages; nothing where both are meant."""
     return "" if store is None or store == "both" else f" in {STORE_NAMES[store]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Which cluster it is. ``id`` is Kafka's own, None before 0.10.1. ``made`` identifies the registry by the creation
+    of its ``/consumers`` node (transaction id and milliseconds), None where there is none."""
+
+    connect: str
+    id: str | None = None
+    made: tuple[int, int] | None = None
+
+    @property
+    def told(self) -> str:
+        """Its id, as a message adds it to its address."""
+        return "" if self.id is None else f" (id {self.id})"
+
+    def differs(self, other: Cluster) -> bool | None:
+        """Whether they are two: by their ids, else by their registries; None where neither tells."""
+        if self.id is not None and other.id is not None:
+            return self.id != other.id
+        if self.made is not None and other.made is not None:
+            return self.made != other.made
+        return None
+
+    def is_same(self, other: Cluster) -> bool:
+        """Whether both are one; where nothing else tells, by their addresses."""
+        differs = self.differs(other)
+        return self.connect == other.connect if differs is None else not differs
 
 
 @dataclass(frozen=True, slots=True)

@@ -401,6 +401,11 @@ def topics(settings: KafkaSettings, timeout: float) -> dict[str, tuple[int, ...]
     return {name: tuple(sorted(topic.partitions)) for name, topic in metadata.topics.items() if topic.error is None}
 
 
+def cluster_id(settings: KafkaSettings, timeout: float) -> str | None:
+    """Kafka's own id of the cluster, None before 0.10.1. Raises as ``topics``."""
+    return None if settings.old_and_plain else admin_and_metadata(settings, timeout)[1].cluster_id
+
+
 def no_answer(settings: KafkaSettings, timeout: float) -> NoAnswerError:
     """The error for brokers that let a request wait."""
     return NoAnswerError(
