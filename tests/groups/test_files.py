@@ -145,6 +145,29 @@ def test_what_has_no_offset_says_so() -> None:
     assert "'' is no offset" in refused("t,0,\n")
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "BROKER INFO",
+        "0 -> [::1]:9092",
+        "12 -> kafka-1.example.com:9092",
+        "[2015-12-01 10:00:00,123] WARN WARNING: ConsumerOffsetChecker is deprecated. (kafka.tools.C$)",
+        "log4j:WARN No appenders could be found for logger (kafka.utils.Log4jControllerRegistration$).",
+        'SLF4J: Failed to load class "org.slf4j.impl.StaticLoggerBinder".',
+        "Error: Could not fetch offset from zookeeper for group 'g' partition 't-1' due to missing offset data"
+        " in zookeeper.",
+        "Could not fetch offset from zookeeper for group g partition [t,1] due to missing offset data in zookeeper.",
+    ],
+)
+@pytest.mark.parametrize(
+    "table", ["Group Topic Pid Offset\n{}g t 0 5\n{}", "{}GROUP, TOPIC, PARTITION, OFFSET\n{}g, t, 0, 5\n"]
+)
+def test_what_tools_print_around_their_tables(table: str, line: str) -> None:
+    """Before, within and behind; what only begins like it is refused."""
+    assert parse(table.format(*[f"{line}\n"] * 2)).offsets_of("g") == {TopicPartition("t", 0): 5}
+    assert "fields" in refused("t 0 1\nBROKER INFO of ours\n")
+
+
 def test_utf_16() -> None:
     """What PowerShell redirects into a file is read as well."""
     assert parse("t,0,5\r\n".encode("utf-16")).offsets_of(GROUP) == {TopicPartition("t", 0): 5}

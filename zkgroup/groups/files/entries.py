@@ -23,7 +23,7 @@ Wanted: TypeAlias = int | Literal["earliest", "latest"] | None
 Place: TypeAlias = int | tuple[int, ...]
 
 _NUMBER = re.compile(r"\+?[0-9]{1,19}", re.ASCII)
-_NONE = ("", "-", "null")
+_NONE = ("", "-", "null", "unknown")
 _MOST: Final = 2**63 - 1
 
 ELSEWHERE: Final = "see whether it is the right file"
@@ -112,7 +112,7 @@ class Entries:
         return int(text)
 
     def offset(self, place: Place, text: str, *, none: bool) -> int | None:
-        """An offset's number; with ``none``, nothing, ``-``, ``null`` and -1 say that there is no offset."""
+        """An offset's number; with ``none``, nothing, ``-``, ``null``, ``unknown`` and -1 say that there is none."""
         if none and (text in _NONE or text == "-1"):
             return None
         if not _NUMBER.fullmatch(text) or int(text) > _MOST:
