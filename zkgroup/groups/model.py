@@ -78,7 +78,8 @@ class GroupMember:
     it wrote, else when its node was made. ``error``: why the registration cannot be read. ``defects``: what is wrong
     with one that can be, but not by every reader. ``data`` is the node as it is. ``created_at``: when ZooKeeper made
     the node, by its clock and not by the member's, and ``czxid`` its transaction. ``hidden``: the node is there and
-    may not be read, which ``error`` tells: what it holds, others may well be able to read.
+    may not be read, which ``error`` tells: what it holds, others may well be able to read. ``foreign``: why members of
+    the Scala consumer could not read it, or would read it otherwise, in a group that has none of them.
     """
 
     member: str
@@ -93,6 +94,7 @@ class GroupMember:
     created_at: int | None = None
     czxid: int = 0
     hidden: bool = False
+    foreign: str | None = None
 
     @property
     def streams_wanted(self) -> int | None:

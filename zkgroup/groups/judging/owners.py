@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from zkgroup.groups.judging.kinds import Finding
-from zkgroup.groups.judging.members import is_foreign
 from zkgroup.groups.judging.scene import (
     REST,
     SECOND,
@@ -116,8 +115,8 @@ def _awaited(scene: Scene) -> Iterator[Finding]:
     waiting = [
         name
         for name, held in sorted(claimed.items())
-        if name.startswith(f"{scene.snapshot.group}_")  # others may keep what does not change
-        and all(0 < p.claimed < changed and p.stream is not None for p in held)
+        if name not in scene.foreign  # others may keep what does not change
+        and all(0 < p.claimed < changed for p in held)
         and name not in scene.unresponsive
     ]
     if waiting:
@@ -347,7 +346,7 @@ def _unexplained(scene: Scene) -> Iterator[Finding]:
     if told and not (explanation.deviating or explanation.blocked):
         return  # what is told of is the whole difference
     suspects = tuple(dict.fromkeys((*explanation.deviating, *explanation.blocked)))
-    foreign = is_foreign(scene)
+    foreign = bool(scene.foreign)
     who = f"; not by that plan: {few([_suspect(scene, explanation, name) for name in suspects])}" if suspects else ""
     what = "clients of different kinds in one group" if foreign else "a mix of strategies, or of releases"
     yield finding(
