@@ -1,118 +1,108 @@
-"""What Kafka's own tools print, and what they read, with a real cluster."""
+"""Files of offsets as other tools print them: tables, heads in several spellings, Burrow's JSON, old ends of lines."""
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable
-from pathlib import Path
+import json
+import time
 
 import pytest
-from cli import run
-from grouping import commit_in_kafka
-from writing import Build, P, values
 
+from zkgroup.errors import UsageError
 from zkgroup.groups.files.files import parse_offsets
-from zkgroup.java import find_java
-from zkgroup.protocol import znodes
-from zkgroup.protocol.ops import Ensure
-from zkgroup.sandbox.jars import kafka_class_path
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import Record
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
+from zkgroup.groups.files.json_formats import _LARGE
+from zkgroup.protocol.names import TopicPartition as P
 
-CHECKER, DESCRIBE = "kafka.tools.ConsumerOffsetChecker", "kafka.admin.ConsumerGroupCommand"
+# As the tools of these releases print them.
+DESCRIBE_1_1 = """\
+Note: This will only show information about consumers that use ZooKeeper (not those using the Java consumer API).
 
+TOPIC                          PARTITION  CURRENT-OFFSET  LOG-END-OFFSET  LAG        CONSUMER-ID
+orders                         0          5               1000            995        g1_host-1
+orders                         1          -               1000            -          -
+"""
+DESCRIBE_3_9 = """\
 
-def tool(release: str, *words: str) -> str:
-    """What a tool of that release prints, on stdout and stderr, as somebody saves it who gives ``2>&1``."""
-    command = [str(find_java()), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", kafka_class_path(release), *words]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stdout
-    return done.stdout
+Consumer group 'g1' has no active members.
 
-
-@pytest.fixture
-def topic(make_topic: Callable[..., str], fill: Callable[..., list[Record]]) -> str:
-    """A topic of three partitions with 10 messages each."""
-    name = make_topic(3)
-    fill(name, 30, 3)
-    return name
-
-
-def far(release: str) -> object:
-    """A release whose jars the usual tests do not have."""
-    return pytest.param(release, marks=pytest.mark.long)
-
-
-@pytest.mark.parametrize("release", ["0.8.2.2", far("0.9.0.1"), far("0.10.1.1"), "0.10.2.2"])
-def test_what_the_offset_checker_prints(
-    cluster: Sandbox, registry: Registry, make_group: Build, topic: str, release: str
-) -> None:
-    """With the trailer of --broker-info; -1 in a partition without an offset."""
-    group = make_group({P(topic, 0): 3, P(topic, 1): 7})
-    registry.write(Ensure(znodes.owner_topic(group, topic)))
-    text = tool(release, CHECKER, "--zookeeper", cluster.connect, "--group", group, "--broker-info")
-    assert "BROKER INFO" in text
-    found = parse_offsets(text.encode(), "saved").offsets_of(group)
-    assert found == {P(topic, 0): 3, P(topic, 1): 7, P(topic, 2): None}
-
-
-@pytest.mark.parametrize("release", [far("0.9.0.1"), far("0.10.1.1"), "0.10.2.2", "1.1.1"])
-@pytest.mark.parametrize("complete", [True, False])
-def test_what_describe_prints_of_a_group_in_zookeeper(
-    cluster: Sandbox, registry: Registry, make_group: Build, topic: str, release: str, complete: bool
-) -> None:
-    """Also with a partition without an offset, of which it says so before the table or within."""
-    group = make_group({P(topic, number): number for number in range(3 if complete else 2)})
-    registry.write(Ensure(znodes.owner_topic(group, topic)))
-    text = tool(release, DESCRIBE, "--zookeeper", cluster.connect, "--describe", "--group", group)
-    assert ("Could not fetch offset" in text) != complete
-    found = parse_offsets(text.encode(), "saved").offsets_of(group)
-    assert found == {P(topic, 0): 0, P(topic, 1): 1, P(topic, 2): 2 if complete else None}
+GROUP           TOPIC           PARTITION  CURRENT-OFFSET  LOG-END-OFFSET  LAG   CONSUMER-ID     HOST      CLIENT-ID
+g1              orders          0          5               1000            995   -               -         -
+"""
+DESCRIBE_0_8 = (
+    "GROUP, TOPIC, PARTITION, CURRENT OFFSET, LOG END OFFSET, LAG, OWNER\ng1, orders, 0, 5, 1000, 995, none\n"
+)
+CHECKER = """\
+Group           Topic                          Pid Offset          logSize         Lag             Owner
+g1              orders                         0   5               1000            995             none
+"""
+BURROW_STATUS = json.dumps(
+    {
+        "error": False,
+        "message": "consumer status returned",
+        "status": {
+            "cluster": "c",
+            "group": "g1",
+            "partitions": [
+                {"topic": "orders", "partition": 0, "start": {"offset": 4}, "end": {"offset": 5, "lag": 0}},
+                {"topic": "orders", "partition": 1, "start": None, "end": None},
+            ],
+        },
+    }
+)
+BURROW_TOPICS = json.dumps(
+    {
+        "error": False,
+        "message": "consumer topic offsets returned",
+        "topics": {"orders": [{"offsets": [None, {"offset": 3}, {"offset": 5}]}, {"offsets": []}]},
+    }
+)
 
 
-@pytest.mark.parametrize("release", ["0.10.2.2", "1.1.1", far("2.8.2")])
-def test_what_describe_prints_of_a_group_in_kafka(
-    cluster: Sandbox, kafka: KafkaSettings, unique: Callable[[str], str], topic: str, release: str
-) -> None:
-    """Members or none."""
-    group, offsets = unique("group"), {P(topic, 0): 5, P(topic, 1): 6}
-    commit_in_kafka(kafka, group, offsets)
-    new = ("--new-consumer",) if release.startswith("0.10") else ()
-    text = tool(release, DESCRIBE, *new, "--bootstrap-server", cluster.bootstrap, "--describe", "--group", group)
-    found = parse_offsets(text.encode(), "saved").offsets_of(group)
-    assert {key: offset for key, offset in found.items() if offset is not None} == offsets
+@pytest.mark.parametrize(
+    ("text", "group", "offsets"),
+    [
+        (DESCRIBE_1_1, None, {P("orders", 0): 5, P("orders", 1): None}),
+        (DESCRIBE_3_9, "g1", {P("orders", 0): 5}),
+        (DESCRIBE_3_9.replace("has no active members", "is rebalancing"), "g1", {P("orders", 0): 5}),
+        (DESCRIBE_0_8, "g1", {P("orders", 0): 5}),
+        (CHECKER, "g1", {P("orders", 0): 5}),
+        (BURROW_STATUS, "g1", {P("orders", 0): 5}),
+        (BURROW_TOPICS, None, {P("orders", 0): 5}),
+        ("orders,0,5\rorders,1,6\r", None, {P("orders", 0): 5, P("orders", 1): 6}),
+        ("/consumers/g1/offsets/orders/0:5\r\r/consumers/g1/offsets/t/1:6", "g1", {P("orders", 0): 5, P("t", 1): 6}),
+        ('{"groupid": "g1",\r"offsets":\r{"orders": {"0": 5}}}', "g1", {P("orders", 0): 5}),
+    ],
+)  # fmt: skip
+def test_what_other_tools_print(text: str, group: str | None, offsets: dict[P, int | None]) -> None:
+    """Read as it is, sentences before a table included: each offset for its partition, of the group that is named."""
+    assert parse_offsets(text.encode(), "f").groups == {group: offsets}
 
 
-@pytest.mark.parametrize("release", ["0.8.2.2", "0.10.2.2"])
-def test_export_and_import(
-    cluster: Sandbox, registry: Registry, make_group: Build, topic: str, tmp_path: Path, release: str
-) -> None:
-    """We read what ExportZkOffsets writes, ImportZkOffsets reads what we write: it stops before our last line."""
-    group = make_group({P(topic, 0): 3, P(topic, 1): 7})
-    registry.write(Ensure(znodes.owner_topic(group, topic)))
-    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
-    connect = ("--zkconnect", cluster.connect)
-    tool(release, "kafka.tools.ExportZkOffsets", *connect, "--group", group, "--output-file", str(theirs))
-    assert parse_offsets(theirs.read_bytes(), "saved").offsets_of(group) == {P(topic, 0): 3, P(topic, 1): 7}
-    assert run("offsets", group, "-z", cluster.connect, "--save", str(ours)).returncode == 0
-    assert "cluster_id" in ours.read_text()
-    moved = run("reset-offsets", group, "-z", cluster.connect, "--all-topics", "--to-latest", "--execute")
-    assert moved.returncode == 0, moved.stderr
-    tool(release, "kafka.tools.ImportZkOffsets", *connect, "--input-file", str(ours))
-    assert values(registry, group, P(topic, 0), P(topic, 1)) == [3, 7]
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"\x1e\x8b\x08", "f, line 1: byte 1 is no UTF-8: "),
+        (b"\xff\xfe\x00", "f, line 1: byte 2 is no UTF-16: "),
+        (b'orders,0,"5', "is no CSV: a quote in it does not end, or something stands behind it"),
+        (b"Consumer group 'g1' does not exist.\n", "where 3 are expected"),
+        (b'{"error": true, "message": "cluster or consumer not found"}', "no partitions with offsets"),
+        (b'{"error": false, "message": "", "status": {"partitions": [{"end": {"offset": 1}}]}}', "without topic or"),
+    ],
+)
+def test_what_cannot_be_read(data: bytes, why: str) -> None:
+    """Told in words for people, not in those of a parser."""
+    with pytest.raises(UsageError) as caught:
+        parse_offsets(data, "f")
+    assert why in str(caught.value)
 
 
-def test_what_kafka_prints_to_be_read_again(
-    cluster: Sandbox, kafka: KafkaSettings, unique: Callable[[str], str], topic: str, tmp_path: Path
-) -> None:
-    """The plan that kafka-consumer-groups exports is read, and ours by it."""
-    group, file = unique("group"), tmp_path / "plan.csv"
-    commit_in_kafka(kafka, group, {P(topic, 0): 5})
-    reset = (DESCRIBE, "--bootstrap-server", cluster.bootstrap, "--group", group, "--reset-offsets")
-    text = tool("1.1.1", *reset, "--topic", topic, "--to-earliest", "--dry-run", "--export")
-    assert parse_offsets(text.encode(), "saved").offsets_of(group) == {P(topic, number): 0 for number in range(3)}
-    assert run("offsets", group, "-z", cluster.connect, "--save", str(file)).returncode == 0
-    text = tool("1.1.1", *reset, "--from-file", str(file), "--dry-run")
-    assert parse_offsets(text.encode(), "saved").offsets_of(group) == {P(topic, 0): 5}
+def test_a_large_file_that_ends_too_early() -> None:
+    """Refused with its line, in a fraction of the time that it would take to read."""
+    whole = json.dumps({"groupid": "g", "offsets": {"t": {str(number): number for number in range(200_000)}}}).encode()
+    assert len(whole) > _LARGE
+    began = time.process_time()
+    assert len(parse_offsets(whole, "f").groups["g"]) == 200_000
+    read = time.process_time() - began
+    began = time.process_time()
+    with pytest.raises(UsageError, match="f, line 1: is no JSON, or ends too early"):
+        parse_offsets(whole[:-9], "f")
+    assert time.process_time() - began < read / 2
