@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import datetime
 import re
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from cli import run
@@ -12,6 +14,7 @@ from secured import MESSAGES, TOPIC, WRONG, Secured
 from tls_proxy import TlsProxy
 
 from zkgroup.sandbox.certificates import Authority, Certificate
+from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.servers.kafka_trouble import explain
 
 #: A refusal waits for no time-out: commands are given a longer one, in seconds, than they have.
@@ -19,6 +22,10 @@ PATIENCE, LIMIT = 120, 100.0
 #: Nor does it come of many attempts, which are a second apart; ZooKeeper is tried thrice, as a server that restarts
 #: refuses like one that does not know the user.
 ATTEMPTS = 3
+WANTS_A_USER = "refuses clients without a user: name one with --zookeeper-sasl-user and --zookeeper-sasl-password-file"
+REFUSES_CREDENTIALS = (
+    "refuses the credentials: check --zookeeper-auth-file; the server may want a user (--zookeeper-sasl-user) instead"
+)
 DAY = datetime.timedelta(days=1)
 
 
@@ -178,6 +185,48 @@ def test_one_server_of_several_is_in_trouble(secured: Secured) -> None:
 
 
 # Refusals by ZooKeeper
+
+
+@pytest.mark.parametrize(
+    ("wants", "with_none", "with_credentials"),
+    [
+        ("enforce.auth.enabled=true -Dzookeeper.enforce.auth.schemes=sasl", WANTS_A_USER, REFUSES_CREDENTIALS),
+        ("sessionRequireClientSASLAuth=true", WANTS_A_USER, REFUSES_CREDENTIALS),
+        ("DigestAuthenticationProvider.enabled=false", None, REFUSES_CREDENTIALS),
+    ],
+    ids=["enforced", "required", "without digest"],
+)
+def test_a_zookeeper_that_wants_a_user(
+    make_sandbox: Callable[..., Sandbox],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    wants: str,
+    with_none: str | None,
+    with_credentials: str,
+) -> None:
+    """Who names none is told so, in one line, by whatever comes first; nothing is taken for what is there."""
+    provider = "-Dzookeeper.authProvider.sasl=org.apache.zookeeper.server.auth.SASLAuthenticationProvider"
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", f"-Dzookeeper.{wants} {provider}")
+    sandbox = make_sandbox(brokers=0)
+    credentials = tmp_path / "credentials"
+    credentials.write_text("ops:hunter2\n")
+    credentials.chmod(0o600)
+    for options, expected in (((), with_none), (("--zookeeper-auth-file", str(credentials)), with_credentials)):
+        for command in (
+            ("owners", "g"),
+            ("list-groups",),
+            ("inspect-group", "--all"),
+            ("consume", "t", "-e"),
+            ("consume", "t", "--group", "g", "-e"),
+            ("delete-group", "g"),
+        ):
+            result = run(*command, "-z", sandbox.connect, *options)
+            if expected is not None:
+                assert (result.returncode, result.stdout) == (3, ""), (command, result.stderr)
+                assert result.stderr == f"zkgroup: ZooKeeper at {sandbox.connect} {expected}\n", command
+            else:
+                assert "refuses" not in result.stderr
+            assert "?" not in result.stderr
 
 
 @pytest.mark.parametrize(

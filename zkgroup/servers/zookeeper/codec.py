@@ -17,6 +17,7 @@ from kazoo.exceptions import (
     NotEmptyError,
     RolledBackError,
     RuntimeInconsistency,
+    SessionClosedRequireSaslError,
     SessionExpiredError,
 )
 from kazoo.protocol import serialization as wire
@@ -52,6 +53,7 @@ _CODES: tuple[tuple[type[BaseException], Code], ...] = (
     (NoChildrenForEphemeralsError, Code.EPHEMERAL),
     (NoAuthError, Code.NO_AUTH),
     (AuthFailedError, Code.SESSION_EXPIRED),
+    (SessionClosedRequireSaslError, Code.SESSION_EXPIRED),
     (SessionExpiredError, Code.SESSION_EXPIRED),
     (ConnectionLoss, Code.CONNECTION_LOSS),
     (ConnectionClosedError, Code.CONNECTION_LOSS),
