@@ -34,6 +34,8 @@ _Raw: TypeAlias = "Stream[bytes | None, bytes | None]"
 LOOK = 0.05
 # How long nothing may come before the end is reached until that is told, in seconds.
 SILENCE = 5.0
+# How long one waits for the first message until it is told that what is there is not read, in seconds.
+UNREAD = 3.0
 # How often it is looked whether a broker has come, in seconds.
 BROKER_LOOK = 0.5
 NOTHING, WAITING = "there is nothing to read", "waiting for one"
@@ -43,10 +45,12 @@ LAST_WRITE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When to leave, beside the number of messages, which the sink counts. ``timeout`` is seconds without a message."""
+    """When to leave, beside the number of messages, which the sink counts. ``timeout`` is seconds without a message.
+    ``unread``: what is told, once, to who waits for the first message."""
 
     timeout: float | None
     until_end: bool
+    unread: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,7 +387,7 @@ def _watch(sink: Sink, limits: Limits, stop: StopRequest, waits_for: Callable[[]
     """Until the readers are done, or a signal came, or nobody reads what is written. When it is time to leave, they
     write what they have in hand, however long that takes. ``waits_for``: what is missing to the end, in words; "" where
     it is reached."""
-    told = not limits.until_end
+    told, unread = not limits.until_end, limits.unread
     while not stop and not sink.wait(LOOK) and not sink.forsaken:
         late = limits.timeout is not None and sink.idle >= limits.timeout
         missing = waits_for() if limits.until_end else "what comes"
@@ -392,6 +396,10 @@ def _watch(sink: Sink, limits: Limits, stop: StopRequest, waits_for: Callable[[]
         elif not told and sink.idle >= SILENCE:
             told = True
             log.warning("no message for %g s: waiting for %s", SILENCE, missing)
+        elif unread and not limits.until_end and (sink.written or sink.idle >= UNREAD):
+            if not sink.written:
+                log.warning("%s", unread)
+            unread = ""
 
 
 def _outcome(sink: Sink, stop: StopRequest, unwritten: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
@@ -21,6 +22,7 @@ from ._sink import Sink
 
 MEMBER = "As a member of a group"
 WHEN = "Where to begin, and when to leave"
+AT_END = "no message yet: reading began at the end of the logs{}; --from-beginning reads what is there, too"
 
 
 def consume(
@@ -58,7 +60,13 @@ def consume(
         int, typer.Option("--streams", metavar="N", min=1, help="Streams of this member.", rich_help_panel=MEMBER)
     ] = 1,
     from_beginning: Annotated[
-        bool, typer.Option("--from-beginning", help="The same as --offset earliest.", rich_help_panel=WHEN)
+        bool,
+        typer.Option(
+            "--from-beginning",
+            help="The same as --offset earliest. It wins over auto.offset.reset, which then only says where to go on "
+            "after messages are lost.",
+            rich_help_panel=WHEN,
+        ),
     ] = False,
     partition: Annotated[
         list[int] | None,
@@ -178,7 +186,12 @@ def consume(
     start = None if where is None else parse_start(where, config.auto_offset_reset)
     if max_messages == 0:
         return 0
-    limits = Limits(None if timeout_ms is None else timeout_ms / 1000, until_end)
+    at_end = config.auto_offset_reset != "smallest" if start is None else start.kind == "latest"
+    limits = Limits(
+        None if timeout_ms is None else timeout_ms / 1000,
+        until_end,
+        unread=AT_END.format(" where the group has no offset" if member else "") if at_end and _is_watched() else "",
+    )
     sink = Sink(descriptor, formatter, limit=max_messages)
     if coordinator == "kafka":
         from ._coordinated import as_coordinated
@@ -190,6 +203,11 @@ def consume(
         return _consuming.as_member(settings, config, selection, streams, start, limits, sink)
     assert start is not None
     return _consuming.plainly(settings, config, selection, partition or [], start, limits, sink)
+
+
+def _is_watched() -> bool:
+    """Whether a person sees what is told."""
+    return sys.stderr.isatty()
 
 
 def _selection(topics: Sequence[str], whitelist: str | None, blacklist: str | None) -> Selection:

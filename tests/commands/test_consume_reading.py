@@ -53,6 +53,16 @@ def topic(make_topic: MakeTopic, fill: Fill) -> str:
     return name
 
 
+@pytest.mark.parametrize("coordinator", [None, "zookeeper", "kafka"])
+def test_from_beginning_wins(cluster: Sandbox, topic: str, unique: Unique, coordinator: str | None) -> None:
+    """Over ``auto.offset.reset=largest``, for readers and members; the names of places are taken in any case."""
+    read = ["-z", cluster.connect, "consume", topic, "-e", "-X", "auto.offset.reset=largest", "--quiet"]
+    for start in (["--from-beginning"], ["--offset", "Earliest"], ["--offset", "SMALLEST"]):
+        group = [] if coordinator is None else ["--group", unique("group"), "--coordinator", coordinator]
+        assert printed(*read, *group, *start) == values(range(40))
+    assert printed(*read, "--offset", "Latest") == []
+
+
 def test_where_plain_reading_starts(cluster: Sandbox, topic: str) -> None:
     """At an offset, so many before the end, at a time, at the beginning; without a word at the end."""
     read = ["-z", cluster.connect, "consume", topic, "-e"]
