@@ -166,6 +166,17 @@ def test_the_wrong_protocol(secured: Secured, listener: str, protocol: str, why:
     assert "--security-protocol" in line
 
 
+def test_oauthbearer_without_a_token(secured: Secured) -> None:
+    """That none can be had is told before anything is connected, that none was had as soon as that is known."""
+    for mechanism in ("sasl.mechanism=OAUTHBEARER", "sasl.mechanisms=oauthbearer"):
+        args = from_brokers(secured.sandbox.listener("CLIENTS"), "SASL_PLAINTEXT", "-X", f"kafka.{mechanism}")
+        assert "OAUTHBEARER has no token, and nothing to get one with: give -X" in secured.run(*args, code=2)
+    login = ("method=oidc", "token.endpoint.url=http://127.0.0.1:1/t", "client.id=u", f"client.secret={WRONG}")
+    more = [word for pair in login for word in ("-X", f"kafka.sasl.oauthbearer.{pair}")]
+    args = from_brokers(secured.sandbox.listener("CLIENTS"), "SASL_PLAINTEXT", "-X", "kafka.sasl.mechanism=OAUTHBEARER")
+    assert "no OAUTHBEARER token was had: " in secured.run(*args, *more, code=3, timeout=LIMIT)
+
+
 def test_one_server_of_several_is_in_trouble(secured: Secured) -> None:
     """One whose certificate has expired does not keep anybody from the others, whichever is tried first."""
     security = secured.security

@@ -87,6 +87,7 @@ PIECE: Final = 1000
 CONTROLLER_TIMEOUT: Final = 1.0
 #: So many brokers that cannot be had for one reason or another speak for all.
 _ENOUGH: Final = 3
+_TOKEN: Final = "give -X kafka.sasl.oauthbearer.method=oidc, and librdkafka's properties for it (sasl.oauthbearer.…)"
 #: How many brokers that gave no answer are asked why.
 _ASKED: Final = 5
 #: Seconds between two looks at an answer that is waited for.
@@ -211,6 +212,11 @@ def check_properties(properties: Mapping[str, str]) -> None:
     mechanism = _mechanism(properties)
     if not mechanism:
         raise UsageError(f"{protocol} needs a mechanism", "give --sasl-mechanism, such as SCRAM-SHA-512")
+    if mechanism.upper() == "OAUTHBEARER" and not (
+        properties.get("sasl.oauthbearer.method", "").lower() == "oidc"
+        or properties.get("enable.sasl.oauthbearer.unsecure.jwt", "").lower() == "true"
+    ):
+        raise UsageError(f"{protocol} with OAUTHBEARER has no token, and nothing to get one with", _TOKEN)
     if mechanism.upper() in MECHANISMS:
         for name, what, option in (
             ("sasl.username", "user", "--sasl-user"),
@@ -286,8 +292,9 @@ def _bad_properties(error: Exception, settings: KafkaSettings) -> UsageError:
 def _new_admin(settings: KafkaSettings, client_log: ClientLog | None) -> AdminClient:
     try:
         # ``kafka_trouble`` wants to know; ``ClientLog`` keeps it from whoever does not.
-        conf = settings.base() | {"log.connection.close": True} | dict(settings.properties)
-        return AdminClient(conf, logger=client_log or ClientLog(log))
+        heard = client_log or ClientLog(log)
+        conf = settings.base() | {"log.connection.close": True, "error_cb": heard.hear} | dict(settings.properties)
+        return AdminClient(conf, logger=heard)
     except (KafkaException, ValueError, TypeError) as error:
         raise _bad_properties(error, settings) from None
 
@@ -330,6 +337,8 @@ def _has_controller(admin: AdminClient, heard: ClientLog, settings: KafkaSetting
     enough = min(_ENOUGH, settings.bootstrap.count(",") + 1)
     while not asked.done() and time.monotonic() < deadline:
         admin.poll(_LISTEN)
+        if heard.no_token:
+            raise UnreachableError(f"no OAUTHBEARER token was had: {heard.no_token}", "check sasl.oauthbearer.…")
         if heard.failure != explained:
             explained = heard.failure
             if (trouble := kafka_trouble.explain(explained, settings.properties)) is not None:
