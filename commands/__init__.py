@@ -26,6 +26,7 @@ COMMANDS = (
     Lazy("rename-group", "rename_group:rename_group", "A group's offsets under another name."),
     Lazy("delete-group", "delete_group:delete_group", "A group, topics of it, or all groups that are debris."),
     Lazy("unsubscribe", "unsubscribe:unsubscribe", "Remove a group's offsets of topics that it reads no more."),
+    Lazy("release-owners", "release_owners:release_owners", "Remove owners and members that no session holds."),
     Lazy("export", "export:export", "A group's messages as Parquet files, each exactly once."),
     Lazy("config", "config:app", "The settings that are in force, and whether they work."),
     Lazy("sandbox", "sandbox:app", "Real ZooKeeper and Kafka servers on this machine.", connects=False),

@@ -34,6 +34,8 @@ _Raw: TypeAlias = "Stream[bytes | None, bytes | None]"
 LOOK = 0.05
 # How long nothing may come before the end is reached until that is told, in seconds.
 SILENCE = 5.0
+# How long one waits for the first message until it is told that what is there is not read, in seconds.
+UNREAD = 3.0
 # How often it is looked whether a broker has come, in seconds.
 BROKER_LOOK = 0.5
 NOTHING, WAITING = "there is nothing to read", "waiting for one"
@@ -43,10 +45,12 @@ LAST_WRITE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When to leave, beside the number of messages, which the sink counts. ``timeout`` is seconds without a message."""
+    """When to leave, beside the number of messages, which the sink counts. ``timeout`` is seconds without a message.
+    ``unread``: what is told, once, to who waits for the first message."""
 
     timeout: float | None
     until_end: bool
+    unread: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +111,24 @@ def as_member(
     config = dataclasses.replace(config, zookeeper_connect=hosts, zookeeper_connection_timeout_ms=patience)
     zookeeper = dataclasses.replace(zookeeper_settings(settings), connect_timeout=patience / 1000)
     with StopRequest() as stop:
-        ends = stop.unless(lambda: _look_around(settings, config, selection, limits))
+        ends, is_new = stop.unless(lambda: _look_around(settings, config, selection, limits))
         connector = Connector(config, zookeeper, start=start, kafka=_given_brokers(settings))
-        return take_part(connector, config, selection, streams, ends, limits, sink, stop)
+        code = take_part(connector, config, selection, streams, ends, limits, sink, stop)
+        if is_new:
+            _remove_empty_group(settings, config.group_id)
+        return code
+
+
+def _remove_empty_group(settings: ConnectionSettings, group: str) -> None:
+    """Leave nothing behind of a group that began here, and in which nothing was committed. Where that fails, it is no
+    failure of what was read."""
+    from zkgroup.groups.changing.removing import remove_empty_group
+
+    try:
+        with open_registry(settings) as registry:
+            remove_empty_group(registry, group)
+    except ZkgroupError as error:
+        log.info("whether group %s is empty is not known: %s", group, error)
 
 
 def take_part(
@@ -159,15 +178,15 @@ def _join(
 
 def _look_around(
     settings: ConnectionSettings, config: ConsumerConfig, selection: Selection, limits: Limits
-) -> Mapping[TopicPartition, int]:
+) -> tuple[Mapping[TopicPartition, int], bool]:
     """Before joining, so that nothing is registered in vain: do the topics exist, do the brokers answer? Returns where
-    the logs end, if that matters."""
+    the logs end, if that matters, and whether the group is a new one."""
     from zkgroup.connector.start import log_ends
     from zkgroup.groups.changing.strangers import look_for_strangers
     from zkgroup.protocol import znodes
     from zkgroup.protocol.brokers import decode_topic, partitions_to_read
     from zkgroup.protocol.names import TopicPartition
-    from zkgroup.protocol.ops import Children, Get, Node
+    from zkgroup.protocol.ops import Children, Exists, Get, Node
     from zkgroup.servers.brokers import Brokers
     from zkgroup.servers.kafka import topics
 
@@ -175,7 +194,10 @@ def _look_around(
     with open_registry(settings) as registry:
         if (told := look_for_strangers(registry, config.group_id)) is not None:
             log.warning("%s", told)
-        listed, brokers = registry.read([Children(znodes.topics()), Children(znodes.broker_ids())])
+        listed, brokers, there = registry.read(
+            [Children(znodes.topics()), Children(znodes.broker_ids()), Exists(znodes.group(config.group_id))]
+        )
+        is_new = there is None
         known = listed if isinstance(listed, tuple) else ()
         chosen = selection.among(known, config)
         if not chosen:
@@ -183,7 +205,7 @@ def _look_around(
         if given is None and not (isinstance(brokers, tuple) and brokers):
             if limits.until_end:
                 raise UnreachableError("no broker is registered in ZooKeeper", "check that the brokers are up")
-            return {}  # the member waits for one, and says so
+            return {}, is_new  # the member waits for one, and says so
         # That a broker is silent is told by the member itself, later.
         registered = Brokers(
             registry.read, config.kafka, given, settings.timeout, listener=config.listener, tell=logging.DEBUG
@@ -201,7 +223,7 @@ def _look_around(
                 decode_topic(path, node.data)
             partitions += [TopicPartition(topic, number) for number in partitions_to_read(path, node.data)[0]]
     topics(kafka, settings.timeout)
-    return log_ends(kafka, partitions, settings.timeout) if limits.until_end else {}
+    return log_ends(kafka, partitions, settings.timeout) if limits.until_end else {}, is_new
 
 
 # Plainly
@@ -365,7 +387,7 @@ def _watch(sink: Sink, limits: Limits, stop: StopRequest, waits_for: Callable[[]
     """Until the readers are done, or a signal came, or nobody reads what is written. When it is time to leave, they
     write what they have in hand, however long that takes. ``waits_for``: what is missing to the end, in words; "" where
     it is reached."""
-    told = not limits.until_end
+    told, unread = not limits.until_end, limits.unread
     while not stop and not sink.wait(LOOK) and not sink.forsaken:
         late = limits.timeout is not None and sink.idle >= limits.timeout
         missing = waits_for() if limits.until_end else "what comes"
@@ -374,6 +396,10 @@ def _watch(sink: Sink, limits: Limits, stop: StopRequest, waits_for: Callable[[]
         elif not told and sink.idle >= SILENCE:
             told = True
             log.warning("no message for %g s: waiting for %s", SILENCE, missing)
+        elif unread and not limits.until_end and (sink.written or sink.idle >= UNREAD):
+            if not sink.written:
+                log.warning("%s", unread)
+            unread = ""
 
 
 def _outcome(sink: Sink, stop: StopRequest, unwritten: str) -> int:

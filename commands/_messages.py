@@ -12,6 +12,8 @@ Format tokens are kcat's (1.7): ``%t`` topic, ``%p`` partition, ``%o`` offset, `
 value, ``%S`` its length, ``%R`` the same as a big-endian int32, ``%T`` timestamp in milliseconds, ``%h`` headers as
 ``name=value,…``, ``%%``. A null key or value is empty and its length −1, a null header value ``NULL``, a missing
 timestamp −1. Escapes: ``\n``, ``\t``, ``\r``, ``\\``, ``\xXX``; ``\`` and digits is a byte's number (octal after a 0).
+
+What is *visible* is for a terminal: whatever of a message a terminal would obey or not show is escaped, as in tables.
 """
 
 from __future__ import annotations
@@ -32,6 +34,8 @@ import orjson
 from zkgroup.errors import UsageError
 from zkgroup.servers.headers import headers_of
 
+from ._text import escape, json_escape
+
 if TYPE_CHECKING:
     from zkgroup.protocol.ledger import Run
 
@@ -50,16 +54,21 @@ class Formatter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Slice:
-    """Messages to print. ``run``: they are of one partition, and this is known of them."""
+    """Messages to print. ``run``: they are of one partition, and this is known of them. ``visible``: for a terminal."""
 
     messages: Sequence[Message]
     run: Run | None = None
+    visible: bool = False
 
     def column(self, of: str) -> list[Any]:
         """What a method gives for each."""
         if of == "headers":
             return list(headers_of(self.messages))
         return list(map(getattr(type(self.messages[0]), of), self.messages))
+
+    def shown(self, contents: list[Any]) -> list[Any]:
+        """Contents, some perhaps None, as they are printed."""
+        return [content and _visible(content) for content in contents] if self.visible else contents
 
 
 _TOKEN: Final = re.compile(r"%(.?)|\\(x[0-9A-Fa-f]{1,2}|[0-9]+|.?)|[^%\\]+", re.DOTALL)
@@ -91,7 +100,16 @@ def values_lines(batch: Sequence[Message], runs: Sequence[Run] = ()) -> bytes:
         return b"\n".join([line or b"" for line in lines])
 
 
-def compile_format(fmt: str) -> Formatter:
+def visible_json_lines(batch: Sequence[Message], runs: Sequence[Run] = ()) -> bytes:
+    """As ``json_lines``, for a terminal: the same values."""
+    return json_escape(json_lines(batch, runs).decode()).encode()
+
+
+def _visible(content: bytes) -> bytes:
+    return escape(content.decode("utf-8", "backslashreplace")).encode()
+
+
+def compile_format(fmt: str, *, visible: bool = False) -> Formatter:
     """A function that prints batches in kcat's format. Raises ``UsageError`` for an unknown token."""
     parts: list[bytes | Callable[[_Slice], Parts]] = []
     for match in _TOKEN.finditer(fmt):
@@ -108,7 +126,7 @@ def compile_format(fmt: str) -> Formatter:
 
     def formatter(batch: Sequence[Message], runs: Sequence[Run] = ()) -> bytes:
         printed = []
-        for piece in _slices(batch, runs):
+        for piece in _slices(batch, runs, visible):
             woven: list[Part] = []
             for part in parts:
                 if isinstance(part, bytes):
@@ -121,20 +139,21 @@ def compile_format(fmt: str) -> Formatter:
     return formatter
 
 
-def _slices(batch: Sequence[Message], runs: Sequence[Run]) -> Iterator[_Slice]:
+def _slices(batch: Sequence[Message], runs: Sequence[Run], visible: bool = False) -> Iterator[_Slice]:
     if len(runs) == 1:
-        yield _Slice(batch, runs[0])
+        yield _Slice(batch, runs[0], visible)
     elif 0 < len(runs) * _SHORT <= len(batch):
         for run in runs:
-            yield _Slice(batch[run.start : run.stop], run)
+            yield _Slice(batch[run.start : run.stop], run, visible)
     elif batch:
-        yield _Slice(batch)
+        yield _Slice(batch, None, visible)
 
 
 def json_lines(batch: Sequence[Message], runs: Sequence[Run] = ()) -> bytes:
     """One JSON object a line: topic, partition, offset, timestamp, timestamp_type, key, value, headers.
 
-    ``timestamp`` is ISO 8601 in UTC. Keys, values and header values are text, ``{"base64": …}`` where they are not
+    ``timestamp`` is ISO 8601 in UTC; null where there is none, and for a number that no calendar has, which then is in
+    ``timestamp_raw`` beside it. Keys, values and header values are text, ``{"base64": …}`` where they are not
     UTF-8, or null. ``headers`` is a list of ``{"key": …, "value": …}``.
     """
     return b"".join(
@@ -200,10 +219,11 @@ def _last_digits(width: int) -> Column:
 
 
 def _topic(piece: _Slice) -> Parts:
-    if piece.run is not None:
-        return (piece.run.partition.topic.encode(),)
-    names = piece.column("topic")
-    return (names[0].encode() if names.count(names[0]) == len(names) else list(map(str.encode, names)),)
+    names = [piece.run.partition.topic] if piece.run is not None else piece.column("topic")
+    if names.count(names[0]) == len(names):
+        del names[1:]
+    found = piece.shown(list(map(str.encode, names)))
+    return (found[0] if len(found) == 1 else found,)
 
 
 def _partition(piece: _Slice) -> Parts:
@@ -225,11 +245,11 @@ def _offset(piece: _Slice) -> Parts:
 
 
 def _key(piece: _Slice) -> Parts:
-    return (piece.column("key"),)
+    return (piece.shown(piece.column("key")),)
 
 
 def _value(piece: _Slice) -> Parts:
-    return (piece.column("value"),)
+    return (piece.shown(piece.column("value")),)
 
 
 def _lengths(contents: Iterable[bytes | None]) -> list[int]:
@@ -245,7 +265,7 @@ def _value_length(piece: _Slice) -> Parts:
 
 
 def _binary_length(piece: _Slice) -> Parts:
-    return (list(map(struct.Struct(">i").pack, _lengths(piece.column("value")))),)
+    return (piece.shown(list(map(struct.Struct(">i").pack, _lengths(piece.column("value"))))),)
 
 
 def _timestamp(piece: _Slice) -> Parts:
@@ -256,7 +276,7 @@ def _header_list(piece: _Slice) -> Parts:
     found = piece.column("headers")
     if found.count(None) == len(found):
         return (b"",)
-    return ([b",".join([_header(*header) for header in headers or ()]) for headers in found],)
+    return (piece.shown([b",".join([_header(*header) for header in headers or ()]) for headers in found]),)
 
 
 def _header(name: str, value: bytes | str | None) -> bytes:
@@ -333,8 +353,14 @@ class _Times(dict[tuple[int, int], bytes]):
 
     def __missing__(self, stamp: tuple[int, int]) -> bytes:
         kind, millis = stamp
-        start = None if kind == _NO_TIMESTAMP else _json_second(millis // 1000)
-        text = b"null" if start is None else start + _MILLIS[millis % 1000]
+        if millis == -1:  # Kafka's own word for none
+            kind = _NO_TIMESTAMP
+        if kind == _NO_TIMESTAMP:
+            text = b"null"
+        elif (start := _json_second(millis // 1000)) is not None:
+            text = start + _MILLIS[millis % 1000]
+        else:
+            text = b'null,"timestamp_raw":%d' % millis
         self[stamp] = text = text + _TIMESTAMP_KEY + _TIMESTAMP_TYPES.get(kind, b"null")
         return text
 
@@ -357,7 +383,7 @@ def _json_different_times(stamps: list[tuple[int, int]]) -> Parts:
         return ()
     seconds = list(map(floordiv, millis, repeat(1000)))
     starts = {second: _json_second(second) for second in set(seconds)}
-    if None in starts.values():
+    if -1 in starts or None in starts.values():
         return ()
     return (
         cast("Column", list(map(starts.__getitem__, seconds))),

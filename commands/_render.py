@@ -1,16 +1,16 @@
 """Rows → table, JSON or CSV. Every command that shows rows shows them through here.
 
 A table is aligned text with a header line; on a terminal Rich prints it. JSON is one array with a row on each line; CSV
-has a header row. A missing value is ``-`` in a table, ``null`` in JSON and empty in CSV. Times are ISO 8601 in UTC.
-What a terminal obeys or does not show in values (``_text``) is made visible in tables, and wherever stdout is a
-terminal; JSON and CSV that go to a file or a pipe are exact.
+has a header row, and a text in it that a spreadsheet would run has a ``'`` before it. A missing value is ``-`` in a
+table, ``null`` in JSON and empty in CSV. Times are ISO 8601 in UTC. What a terminal obeys or does not show in values
+(``_text``) is made visible in tables, and wherever stdout is a terminal; JSON and CSV that go to a file or a pipe are
+exact.
 """
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,6 +18,8 @@ from datetime import UTC, datetime
 from typing import Any, Literal, TextIO, TypeAlias
 
 import orjson
+
+from zkgroup.words import without_formula
 
 from ._errors import printing
 from ._text import escape, fitting, json_escape, shortened, width
@@ -37,6 +39,8 @@ NAMES = frozenset({"group", "topic", "owner", "member", "host"})
 # Of these what it takes for all rows to fit, if so much of them can stay.
 NARROWED = ("group", "topic")
 NARROWEST = 15
+# What is quoted in CSV, whatever separates the fields for who reads it, and with the ' of what would be a formula.
+_QUOTED = re.compile("[\",;\t\r\n]|\\A'")
 # Sentences: what comes after them does not stand below each other, or most of the table would be blanks.
 UNPADDED = frozenset({"message"})
 
@@ -167,14 +171,16 @@ def _json_lines(rows: Iterable[Sequence[Any]], names: Sequence[str]) -> Iterator
 
 
 def _csv_lines(rows: Iterable[Sequence[Any]], names: Sequence[str]) -> Iterator[str]:
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
     yield ",".join(names) + "\n"
     for row in rows:
-        writer.writerow(["" if value is None else _plain(value) for value in row])
-        yield buffer.getvalue()
-        buffer.seek(0)
-        buffer.truncate()
+        yield (",".join(map(_csv_field, row)) or '""') + "\n"
+
+
+def _csv_field(value: object) -> str:
+    if value is None or isinstance(value, int | float):
+        return "" if value is None else _plain(value)
+    text = without_formula(_plain(value))
+    return '"' + text.replace('"', '""') + '"' if _QUOTED.search(text) else text
 
 
 def _plain(value: object) -> str:

@@ -15,7 +15,7 @@ from ._context import connection, done
 from ._looking import brokers_of, open_stores
 
 if TYPE_CHECKING:
-    from zkgroup.groups.model import GroupSnapshot, Store
+    from zkgroup.groups.model import Cluster, GroupSnapshot, Store
     from zkgroup.groups.resets.standing import Standing
     from zkgroup.groups.scope import Scope
 
@@ -74,11 +74,11 @@ def save(
     series = Series.of(path, group, form)
     if keep is not None and series is None:
         raise UsageError("--keep is about a folder", f"give --save {path}/, where each run writes a file of its own")
-    standing = _look(connection(ctx), group, store)
+    standing, cluster = _look(connection(ctx), group, store)
     meant = [one for key, one in standing.partitions.items() if not scope.topics or scope.has(key)]
     offsets = checkpoint_of(group, meant, standing.store)
     form = form or format_for(path)
-    text = format_offsets(form, group, offsets)
+    text = format_offsets(form, group, offsets, cluster)
     if path == STDIO:
         sys.stdout.write(text)
     elif series is not None:
@@ -91,9 +91,12 @@ def save(
     return snapshot, standing.store
 
 
-def _look(settings: ConnectionSettings, group: str, store: Store | None) -> Standing:
+def _look(settings: ConnectionSettings, group: str, store: Store | None) -> tuple[Standing, Cluster]:
+    from zkgroup.groups.changing.backup import cluster_of
     from zkgroup.groups.resets.standing import Selection, Surveyor
 
     with open_stores(settings, store) as (registry, store):
-        surveyor = Surveyor(registry, brokers_of(settings, registry), group, settings.timeout)
-        return surveyor.look(Selection(), store, logs_needed=False, making=False)
+        brokers = brokers_of(settings, registry)
+        surveyor = Surveyor(registry, brokers, group, settings.timeout)
+        standing = surveyor.look(Selection(), store, logs_needed=False, making=False)
+        return standing, cluster_of(registry, brokers, settings.timeout)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
@@ -15,11 +17,12 @@ from ._completing import complete_group, complete_topic
 from ._consuming import Limits, Selection
 from ._context import connection, consumer_config, coordinated_config, done
 from ._errors import stdout_descriptor
-from ._messages import Formatter, compile_format, json_lines, values_lines
+from ._messages import Formatter, compile_format, json_lines, values_lines, visible_json_lines
 from ._sink import Sink
 
 MEMBER = "As a member of a group"
 WHEN = "Where to begin, and when to leave"
+AT_END = "no message yet: reading began at the end of the logs{}; --from-beginning reads what is there, too"
 
 
 def consume(
@@ -57,7 +60,13 @@ def consume(
         int, typer.Option("--streams", metavar="N", min=1, help="Streams of this member.", rich_help_panel=MEMBER)
     ] = 1,
     from_beginning: Annotated[
-        bool, typer.Option("--from-beginning", help="The same as --offset earliest.", rich_help_panel=WHEN)
+        bool,
+        typer.Option(
+            "--from-beginning",
+            help="The same as --offset earliest. It wins over auto.offset.reset, which then only says where to go on "
+            "after messages are lost.",
+            rich_help_panel=WHEN,
+        ),
     ] = False,
     partition: Annotated[
         list[int] | None,
@@ -102,6 +111,12 @@ def consume(
     output: Annotated[
         Literal["raw", "json"], typer.Option("--output", help="raw: values, one a line. json: one object a line.")
     ] = "raw",
+    raw: Annotated[
+        bool,
+        typer.Option(
+            "--raw", help="On a terminal, too, print control characters of messages as they are, not made visible."
+        ),
+    ] = False,
     strategy: Annotated[
         Literal["range", "roundrobin"] | None,
         typer.Option(
@@ -130,8 +145,8 @@ def consume(
     zkgroup consume orders --offset -10 --until-end --format '%p %o %s\\n'
     zkgroup consume orders --group billing --coordinator kafka
     """
-    formatter = _formatter(fmt, output)
     descriptor = stdout_descriptor()
+    formatter = _formatter(fmt, output, visible=not raw and os.isatty(descriptor))
     if from_beginning and offset is not None:
         raise UsageError("--from-beginning and --offset contradict each other", "give one of them")
     settings = connection(ctx)
@@ -171,7 +186,12 @@ def consume(
     start = None if where is None else parse_start(where, config.auto_offset_reset)
     if max_messages == 0:
         return 0
-    limits = Limits(None if timeout_ms is None else timeout_ms / 1000, until_end)
+    at_end = config.auto_offset_reset != "smallest" if start is None else start.kind == "latest"
+    limits = Limits(
+        None if timeout_ms is None else timeout_ms / 1000,
+        until_end,
+        unread=AT_END.format(" where the group has no offset" if member else "") if at_end and _is_watched() else "",
+    )
     sink = Sink(descriptor, formatter, limit=max_messages)
     if coordinator == "kafka":
         from ._coordinated import as_coordinated
@@ -183,6 +203,11 @@ def consume(
         return _consuming.as_member(settings, config, selection, streams, start, limits, sink)
     assert start is not None
     return _consuming.plainly(settings, config, selection, partition or [], start, limits, sink)
+
+
+def _is_watched() -> bool:
+    """Whether a person sees what is told."""
+    return sys.stderr.isatty()
 
 
 def _selection(topics: Sequence[str], whitelist: str | None, blacklist: str | None) -> Selection:
@@ -205,9 +230,11 @@ def _selection(topics: Sequence[str], whitelist: str | None, blacklist: str | No
     return Selection(tuple(dict.fromkeys(map(validate_topic, topics))), None)
 
 
-def _formatter(fmt: str | None, output: str) -> Formatter:
+def _formatter(fmt: str | None, output: str, *, visible: bool) -> Formatter:
     if fmt is not None and output == "json":
         raise UsageError("--format and --output json contradict each other", "give one of them")
-    if fmt is not None:
-        return compile_format(fmt)
-    return json_lines if output == "json" else values_lines
+    if output == "json":
+        return visible_json_lines if visible else json_lines
+    if fmt is None and not visible:
+        return values_lines
+    return compile_format("%s\\n" if fmt is None else fmt, visible=visible)

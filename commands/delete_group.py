@@ -100,9 +100,9 @@ def delete_group(
     at one go, those that others have put there too; a member that registers meanwhile wins, and so does whoever writes
     an offset. Kafka deletes without comparing: offsets there are read again just before, and a commit in the
     milliseconds between would be lost. With --topic only the offsets of these topics go, in ZooKeeper ('unsubscribe'
-    does that beside members that read other topics). A backup is written before; --undo makes again all that it holds,
-    nodes and offsets in Kafka (--store zookeeper leaves those alone), and 'reset-offsets GROUP --undo BACKUP' the
-    offsets only, in both stores.
+    does that beside members that read other topics); with the last of them the empty group goes, too. A backup is
+    written before; --undo makes again all that it holds, nodes and offsets in Kafka (--store zookeeper leaves those
+    alone), and 'reset-offsets GROUP --undo BACKUP' the offsets only, in both stores.
 
     With --pattern every group is judged by itself, and one row is shown for each: those with members, in ZooKeeper or
     in Kafka, and those that changed more recently than --older-than says, are kept. The others are deleted in ZooKeeper
@@ -174,7 +174,13 @@ def _delete_topics(change: Change, group: str, topics: Sequence[str], store: Sto
     from zkgroup.groups.changing.removing import remove_tree
     from zkgroup.groups.managing.manage import plan_delete
     from zkgroup.groups.managing.manager import Found
-    from zkgroup.groups.managing.some_topics import check_has, read_scope, staying_in_kafka
+    from zkgroup.groups.managing.some_topics import (
+        EMPTY_GROUP,
+        and_empty_group,
+        check_has,
+        read_scope,
+        staying_in_kafka,
+    )
     from zkgroup.groups.scope import parse_scope
 
     scope = parse_scope(topics)
@@ -185,15 +191,18 @@ def _delete_topics(change: Change, group: str, topics: Sequence[str], store: Sto
         check_has(whole, scope, tree)
         rows = plan_delete(tree, {})
         show_removal(rows, output)
-        change.warn([*whole.warnings, *staying_in_kafka(whole, scope)])
-        found = Found(group, tree)
+        everything = and_empty_group(manager.registry, whole, tree)
+        emptied = everything is not tree
+        change.warn([*whole.warnings, *staying_in_kafka(whole, scope), *([EMPTY_GROUP] if emptied else [])])
+        found = Found(group, everything)
         check_at_rest(change, manager, [found])
         change.forewarn(manager.registry, group, manager.needs_of_deletion(found))
-        if not change.is_wanted(len(tree.nodes)):
+        if not change.is_wanted(len(everything.nodes)):
             return
         with change.backed_up(manager.backup_of_removal("delete-group", group, [found])):
-            remove_tree(manager.registry, tree, roots=roots)
-        change.done(f"{counted(len(rows), 'offset')} of group {group} deleted in ZooKeeper")
+            remove_tree(manager.registry, everything, roots=None if emptied else roots)
+        and_group = ", and the empty group" if emptied else ""
+        change.done(f"{counted(len(rows), 'offset')} of group {group} deleted in ZooKeeper{and_group}")
 
 
 def _delete_debris(

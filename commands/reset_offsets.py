@@ -139,6 +139,14 @@ def reset_offsets(
             autocompletion=complete_group,
         ),
     ] = None,
+    same_logs: Annotated[
+        bool,
+        typer.Option(
+            "--same-logs",
+            help="Take a file that says that it is of another cluster: both have the same logs, offset by offset.",
+            rich_help_panel=FILES,
+        ),
+    ] = False,
     export: Annotated[
         bool, typer.Option("--export", help="Print the plan as Kafka's tools read it: topic,partition,offset.")
     ] = False,
@@ -179,8 +187,8 @@ def reset_offsets(
         }
     )
     _check_scope(bool(topic), all_topics, files=kind in ("--from-file", "--undo"))
-    if from_file is None and (file_format is not None or from_group is not None):
-        raise UsageError("--file-format and --from-group are about --from-file", "leave them out")
+    if from_file is None and (file_format is not None or from_group is not None or same_logs):
+        raise UsageError("--file-format, --from-group and --same-logs are about --from-file", "leave them out")
     if export and execute:
         raise UsageError("--export and --execute contradict each other", "export first, then --from-file")
     if export and output == "json":
@@ -193,13 +201,17 @@ def reset_offsets(
     from zkgroup.groups.scope import parse_scope
 
     scope = parse_scope(topic) if topic else None
+    file = None
     if from_file is not None:
         # What is typed needs no word; a pipe may be waited for.
         typed = from_file == "-" and sys.stdin.isatty()
         with nullcontext() if typed else working(ctx, f"reading {from_file}"):
-            value = read_offsets(from_file, file_format).offsets_of(from_group or group)
+            file = read_offsets(from_file, file_format)
+            value = file.offsets_of(from_group or group)
     wanted = None if undo is not None else _read_target(kind, value)
     with _resetter(change.settings, group, store) as (resetter, settled, registry):
+        if file is not None and not same_logs:
+            resetter.check_origin(file)
         plan = _plan(resetter, wanted, scope, settled, undo)
         _show(plan, output, export=export)
         _check(change, resetter, plan, registry)

@@ -45,6 +45,12 @@ NameOption = Annotated[
     ),
 ]
 
+#: What a sandbox finds its brokers by; with another value it would wait for them in vain.
+_OWN = frozenset(
+    {"advertised.host.name", "advertised.listeners", "advertised.port", "broker.id", "host.name", "listeners", "port"}
+    | {"zookeeper.connect"}
+)
+
 KafkaOption = Annotated[
     str,
     typer.Option("--kafka", metavar="VERSION", help="The brokers' release.", autocompletion=complete_release),
@@ -110,6 +116,12 @@ def start(
     from zkgroup.sandbox.lifecycle import process_rows
     from zkgroup.sandbox.sandbox import Sandbox
 
+    properties = _key_values(broker_property, "--broker-property")
+    if own := sorted(_OWN & properties.keys()):
+        raise UsageError(
+            f"--broker-property {own[0]} is the sandbox's own: it finds its brokers by it",
+            "leave it out; --broker-port and --secure choose ports and listeners",
+        )
     sandbox = Sandbox(
         name,
         kafka=kafka,
@@ -119,7 +131,7 @@ def start(
         owned=False,
         zookeeper_port=zookeeper_port,
         broker_port=broker_port,
-        properties=_key_values(broker_property, "--broker-property"),
+        properties=properties,
         secure=secure,
     )
     with working(
@@ -299,7 +311,7 @@ def member(
     """
     from zkgroup.config import Property, load_consumer_config
     from zkgroup.protocol.names import validate_group_id, validate_topic
-    from zkgroup.sandbox.lifecycle import running, start_member
+    from zkgroup.sandbox.lifecycle import check_id, running, start_member
     from zkgroup.sandbox.member import MemberOptions
     from zkgroup.sandbox.security import Security
 
@@ -335,6 +347,7 @@ def member(
     )
     if id is not None:
         options = replace(options, name=id)
+        check_id(state, options)
     if detach:
         started = start_member(name, options)
         _note(ctx, f"member {started.name} runs; it prints to {started.log}")

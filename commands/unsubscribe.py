@@ -37,9 +37,9 @@ def unsubscribe(
     Without --execute only what would be done is shown. The group may be at work, as long as none of its members
     subscribes to these topics or owns any of them; 'delete-group --topic' does the same, but wants no members at all.
     Only ZooKeeper is changed: offsets in Kafka stay, which a warning says, and where there are no others that is
-    refused (exit 5). If somebody subscribes meanwhile, the offsets stay, or are put back. A backup is written before;
-    'reset-offsets GROUP --undo BACKUP' makes the offsets again, but only once all members are stopped, those of other
-    topics, too (exit 5).
+    refused (exit 5). With the last topic of a group without members the empty group goes, too. If somebody subscribes
+    meanwhile, the offsets stay, or are put back. A backup is written before; 'reset-offsets GROUP --undo BACKUP' makes
+    the offsets again, but only once all members are stopped, those of other topics, too (exit 5).
 
     \b
     zkgroup unsubscribe billing --topic old-orders
@@ -49,7 +49,13 @@ def unsubscribe(
     from zkgroup.groups.changing.removing import remove_tree
     from zkgroup.groups.managing.manage import plan_delete
     from zkgroup.groups.managing.manager import Found
-    from zkgroup.groups.managing.some_topics import check_has, read_scope, staying_in_kafka
+    from zkgroup.groups.managing.some_topics import (
+        EMPTY_GROUP,
+        and_empty_group,
+        check_has,
+        read_scope,
+        staying_in_kafka,
+    )
     from zkgroup.groups.managing.unsubscribing import unsubscribe_guard
     from zkgroup.groups.scope import parse_scope
 
@@ -61,13 +67,20 @@ def unsubscribe(
         check_has(whole, scope, tree)
         rows = plan_delete(tree, {})
         show_removal(rows, output)
-        change.warn([*whole.warnings, *staying_in_kafka(whole, scope)])
+        everything = and_empty_group(manager.registry, whole, tree)
+        emptied = everything is not tree
+        change.warn([*whole.warnings, *staying_in_kafka(whole, scope), *([EMPTY_GROUP] if emptied else [])])
         guard = unsubscribe_guard(group, scope.topics)
         with change.refusing():
             guard(manager.registry)
-        change.forewarn(manager.registry, group, manager.needs_of_deletion(Found(group, tree)))
-        if not change.is_wanted(len(tree.nodes)):
+        found = Found(group, everything)
+        change.forewarn(manager.registry, group, manager.needs_of_deletion(found))
+        if not change.is_wanted(len(everything.nodes)):
             return
-        with change.backed_up(manager.backup_of_removal("unsubscribe", group, [Found(group, tree)])):
-            remove_tree(manager.registry, tree, roots=roots, guarding=guard, check_after=True)
-        change.done(f"{counted(len(rows), 'offset')} of group {group} removed in ZooKeeper")
+        with change.backed_up(manager.backup_of_removal("unsubscribe", group, [found])):
+            if emptied:  # it has no members
+                remove_tree(manager.registry, everything)
+            else:
+                remove_tree(manager.registry, tree, roots=roots, guarding=guard, check_after=True)
+        and_group = ", and the empty group" if emptied else ""
+        change.done(f"{counted(len(rows), 'offset')} of group {group} removed in ZooKeeper{and_group}")

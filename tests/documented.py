@@ -67,6 +67,7 @@ def examples(page: str) -> Iterator[Example]:
 def masked(text: str) -> list[str]:
     """Lines without what differs from run to run."""
     text = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME", text)
+    text = re.sub(r'(?<="cluster_id": )"[^"]+"|(?<="czxid": )\d+', "ID", text)
     text = re.sub(r"127\.0\.0\.1:\d+", "ADDRESS", text)
     text = re.sub(r"/\S+/sandbox/default/", "FOLDER/", text)
     text = re.sub(r"/\S+/backups/\w+-", "FOLDER/", text)

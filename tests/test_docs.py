@@ -18,6 +18,7 @@ from grouping import Groups, static
 from support import wait_until
 
 from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Create, Ensure
 from zkgroup.sandbox.lifecycle import stop
 from zkgroup.sandbox.paths import STATE_VARIABLE
@@ -107,13 +108,19 @@ def now_column(page: str) -> list[str]:
 
 
 def test_what_is_typed_now_works(
-    cluster: Sandbox, groups: Groups, make_topic: Callable[..., str], work: Path, unique: Callable[[str], str]
+    cluster: Sandbox,
+    registry: Registry,
+    groups: Groups,
+    make_topic: Callable[..., str],
+    work: Path,
+    unique: Callable[[str], str],
 ) -> None:
     """Each line of the tables "before, now" runs on real servers, G and T standing for a group and a topic that are
     there. What would change something shows its plan; what would go on for ever, or judge all groups that tests have
     made, is only parsed, elsewhere."""
     topic = make_topic(8)
     group = groups.make({}, {}, {(topic, number): 0 for number in range(8)}, name=unique("typed"))
+    registry.write(Ensure(znodes.owner(group, TopicPartition(topic, 0))))  # that no session holds
     saved = work / "saved.txt"
     names = {"G": group, "T": topic, "U": topic, "F": str(saved), "FILE": str(work / "metrics"), "TIME": "2024-05-01"}
     names |= {"G1": group, "G2": unique("other")}

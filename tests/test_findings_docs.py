@@ -101,5 +101,5 @@ def test_what_remedies_advise_can_be_typed() -> None:
     for line in lines:
         check(line)
     advised = {shlex.split(line)[1] for line in lines}
-    assert advised >= {"assign", "reset-offsets", "delete-group", "unsubscribe", "owners", "offsets"}
+    assert advised >= {"assign", "reset-offsets", "delete-group", "unsubscribe", "release-owners", "owners", "offsets"}
     assert advised <= {lazy.name for lazy in COMMANDS}

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
 SHOWN: Final = 5  # names that a message gives where nothing else is said
 #: Characters of what a message quotes: ZooKeeper takes names and data of a megabyte, and a good name is far shorter.
 QUOTED: Final = 400
+
+
+#: What makes a spreadsheet take a field of CSV for a formula, also behind the sign that it is none, so that each field
+#: has its own; and what is a number all the same.
+_FORMULA: Final = re.compile("'*[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
+_NUMBER: Final = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII)
+
+
+def without_formula(field: str) -> str:
+    """A field of CSV that no spreadsheet runs: with ``'`` before what it would take for a formula."""
+    return f"'{field}" if _FORMULA.match(field) and not _NUMBER.fullmatch(field) else field
+
+
+def with_formula(field: str) -> str:
+    """The field of which ``without_formula`` has made this one."""
+    return field[1:] if without_formula(field[1:]) == field else field
 
 
 def listed(items: Sequence[str], between: str = ", ", most: int = SHOWN) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import threading
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import pytest
 from cli import run
 from confluent_kafka.admin import AdminClient, NewTopic
 from consuming import committed, consuming, into_a_full_pipe, nobody_is_left, owned
+from screen import Screen
 from support import numbered, wait_until
 
 from zkgroup.commands import _consuming
@@ -56,6 +58,32 @@ def transaction(kafka: KafkaSettings, topic: str, partition: int, count: int, *,
 
 
 _OPEN: list[Any] = []
+
+
+@pytest.mark.parametrize("coordinator", [None, "zookeeper", "kafka"])
+def test_who_waits_at_the_end_is_told(
+    cluster: Sandbox, make_topic: MakeTopic, fill: Fill, unique: Unique, tmp_path: Path, coordinator: str | None
+) -> None:
+    """At a terminal, after three seconds, once; not where reading begins elsewhere or messages come, nor in a pipe."""
+    topic = make_topic(1)
+    fill(topic, 5)
+
+    def group() -> list[str]:
+        return [] if coordinator is None else ["--group", unique("group"), "--coordinator", coordinator]
+
+    words = "no message yet: reading began at the end of the logs"
+    with (
+        consuming(tmp_path, cluster.connect, topic, *group()) as piped,
+        Screen("-z", cluster.connect, "consume", topic, *group(), columns=200) as waiting,
+        Screen("-z", cluster.connect, "consume", topic, *group(), "--offset", "-2", columns=200) as reading,
+    ):
+        waiting.until(lambda shown: words in shown and "--from-beginning reads what is there" in shown)
+        reading.pump(0.1)
+        assert words not in reading.text
+        waiting.process.send_signal(signal.SIGINT)
+        waiting.wait()
+        assert waiting.text.count(words) == 1
+        assert words not in piped.said
 
 
 def values(result: subprocess.CompletedProcess[str]) -> list[str]:

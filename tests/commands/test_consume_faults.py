@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -18,9 +19,10 @@ from support import wait_until
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Create, Delete, Ensure, Exists, Get, Node, SetData, Stat
+from zkgroup.sandbox.probe import free_port
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.sandbox.sessions import expire_session
-from zkgroup.sandbox.topics import Record, create_topic
+from zkgroup.sandbox.topics import Record, create_topic, fill_topic
 from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry
 from zkgroup.servers.zookeeper import ZooKeeperSettings
@@ -91,10 +93,76 @@ def test_brokers_that_do_not_answer(elsewhere: Registry, listening: bool) -> Non
             began = time.monotonic()
             result = run("-z", elsewhere.settings.hosts, "--connect-timeout", "1", "consume", "t", *options)
             assert (result.returncode, result.stdout) == (3, "")
-            assert result.stderr.startswith(f"zkgroup: brokers at 127.0.0.1:{port} gave no answer within 1 s: ")
+            why = "it takes connections, and is silent" if listening else "nothing listens there"
+            assert result.stderr.startswith(f"zkgroup: brokers at 127.0.0.1:{port} gave no answer within 1 s: {why}: ")
             assert result.stderr.count("\n") == 1
             assert time.monotonic() - began < 10
     assert elsewhere.read([Exists(znodes.ids("g"))]) == [None]
+
+
+@pytest.mark.parametrize("release", ["1.1.1", "0.8.2.2"])
+def test_a_broker_at_an_address_of_ipv6(make_sandbox: Callable[..., Sandbox], release: str) -> None:
+    """Its log is read, offsets are shown, by members and by who only looks: by its registration of version 1 and 4."""
+    port = free_port()
+    listeners = {"listeners": f"PLAINTEXT://[::]:{port}", "advertised.listeners": f"PLAINTEXT://[::1]:{port}"}
+    old = {"host.name": "::", "advertised.host.name": "::1"}
+    sandbox = make_sandbox(kafka=release, broker_port=port, properties=old if release < "0.9" else listeners)
+    with sandbox.registry() as registry:
+        fill_topic(registry, "t", 6, partitions=2)
+    for options in ((), ("--group", "g")):
+        result = run("consume", "t", "--from-beginning", "-e", *options, "-z", sandbox.connect)
+        assert (result.returncode, len(result.stdout.splitlines()), result.stderr) == (0, 6, "")
+    shown = run("offsets", "g", "-z", sandbox.connect, "--output", "json")
+    assert [(row["log_end"], row["lag"]) for row in json.loads(shown.stdout)] == [(3, 0), (3, 0)]
+    sandbox.broker().kill()
+    away = run("consume", "t", "-z", sandbox.connect, "--connect-timeout", "1")
+    assert (away.returncode, away.stderr.count("\n")) == (3, 1)
+    assert f"brokers at [::1]:{port} gave no answer within 1 s: nothing listens there: " in away.stderr
+
+
+def test_the_other_listener_is_named(elsewhere: Registry, cluster: Sandbox) -> None:
+    """Of two that speak PLAINTEXT the first cannot be reached from here: the message names the one that answers."""
+    register_topic(elsewhere, "t")
+    closed, silent = free_port(), socket.create_server(("127.0.0.1", 0))
+    places = {
+        "INSIDE": f"127.0.0.1:{closed}",
+        "SILENT": f"127.0.0.1:{silent.getsockname()[1]}",
+        "OUT": cluster.bootstrap,
+    }
+    registration = {
+        "listener_security_protocol_map": dict.fromkeys(places, "PLAINTEXT"),
+        "endpoints": [f"{name}://{place}" for name, place in places.items()],
+        "version": 4,
+    }
+    assert elsewhere.write(Create(znodes.broker(1), json.dumps(registration).encode())) is None
+    options = ("-z", elsewhere.settings.hosts, "--connect-timeout", "1")
+    with silent:
+        for command in (("consume", "t"), ("consume", "t", "--group", "g")):
+            remedy = f"their listener OUT at {cluster.bootstrap} answers: choose it with --listener"
+            why = f"brokers at {places['INSIDE']} gave no answer within 1 s: nothing listens there"
+            assert run(*command, *options).stderr == f"zkgroup: {why}: {remedy}\n"
+
+
+def test_a_broker_that_sends_clients_elsewhere(make_sandbox: Callable[..., Sandbox]) -> None:
+    """What it advertises is not there: that is told, not that the broker is silent."""
+    port, gone = free_port(), free_port()
+    names = {"IN": port, "OUT": free_port()}
+    properties = {
+        "listeners": ",".join(f"{name}://127.0.0.1:{at}" for name, at in names.items()),
+        "advertised.listeners": f"IN://127.0.0.1:{port},OUT://127.0.0.1:{gone}",
+        "listener.security.protocol.map": "IN:PLAINTEXT,OUT:PLAINTEXT",
+        "inter.broker.listener.name": "IN",
+    }
+    sandbox = make_sandbox(broker_port=port, properties=properties)
+    with sandbox.registry() as registry:
+        fill_topic(registry, "t", 6)
+    at = f"127.0.0.1:{names['OUT']}"
+    result = run("consume", "t", "--from-beginning", "--bootstrap-server", at, "--connect-timeout", "2")
+    assert (result.returncode, result.stderr) == (
+        3,
+        f"zkgroup: brokers at {at} gave no answer within 2 s: they send clients to 127.0.0.1:{gone}: nothing listens "
+        "there: check what they advertise\n",
+    )
 
 
 def test_a_broker_that_comes_back(

@@ -85,6 +85,7 @@ def test_a_reader_that_leaves_is_no_error(
     assert (done.returncode, done.stdout, done.stderr) == (0, b"m000000\n", b"")
     assert nobody_is_left(registry, group)
     assert total(registry, group) == 0
+    assert registry.read([Exists(znodes.group(group))]) == [None]  # it was new, and nothing is in it
     if not limit:
         assert len(run(*command.split()[1:], "-e").stdout.splitlines()) == count
         assert total(registry, group) == count

@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
-from cli import ZKGROUP, environment, run
+from cli import ZKGROUP, environment, run, run_on_terminal
 from confluent_kafka.admin import AdminClient, NewTopic
 from consuming import committed, consuming, members, nobody_is_left
+from screen import Screen
 from support import numbered, wait_until
 
 from zkgroup.protocol import znodes
@@ -50,6 +51,16 @@ def topic(make_topic: MakeTopic, fill: Fill) -> str:
     name = make_topic(2)
     fill(name, 40, 2)
     return name
+
+
+@pytest.mark.parametrize("coordinator", [None, "zookeeper", "kafka"])
+def test_from_beginning_wins(cluster: Sandbox, topic: str, unique: Unique, coordinator: str | None) -> None:
+    """Over ``auto.offset.reset=largest``, for readers and members; the names of places are taken in any case."""
+    read = ["-z", cluster.connect, "consume", topic, "-e", "-X", "auto.offset.reset=largest", "--quiet"]
+    for start in (["--from-beginning"], ["--offset", "Earliest"], ["--offset", "SMALLEST"]):
+        group = [] if coordinator is None else ["--group", unique("group"), "--coordinator", coordinator]
+        assert printed(*read, *group, *start) == values(range(40))
+    assert printed(*read, "--offset", "Latest") == []
 
 
 def test_where_plain_reading_starts(cluster: Sandbox, topic: str) -> None:
@@ -174,6 +185,48 @@ def test_every_part_of_a_message(cluster: Sandbox, kafka: KafkaSettings, make_to
     }
     assert (rows[1]["key"], rows[1]["value"]) == ("gone", None)
     assert (rows[2]["key"], rows[2]["value"]) == (None, {"base64": base64.b64encode(b"\xff\x00").decode()})
+
+
+def test_what_a_message_does_to_a_terminal(
+    cluster: Sandbox, kafka: KafkaSettings, make_topic: MakeTopic, unique: Unique
+) -> None:
+    """Nothing: it shows what it would have obeyed, of values, keys and headers, for readers and members of both kinds.
+    ``--raw`` hands it on, and so do pipes and files."""
+    topic, value = make_topic(1), b"\x1b]52;c;cm0=\x07\xe2\x80\xaeabc\x9b1m"
+    produce(kafka, topic, [Record(value, b"k\x1b[2J", 0, 1_700_000_000_123, (("h", b"\x07"),))])
+    read = ["-z", cluster.connect, "consume", topic, "--from-beginning", "-e"]
+    shown = r"\x1b]52;c;cm0=\x07\u202eabc\x9b1m"
+    format = ["-f", r"%k %s %h\n"]
+    for options, expected in (
+        ([], shown),
+        (["--group", unique("group")], shown),
+        (format, rf"k\x1b[2J {shown} h=\x07"),
+    ):
+        assert run_on_terminal(*read, *options) == (0, expected + "\r\n")
+    code, told = run_on_terminal(*read, "--group", unique("group"), "--coordinator", "kafka", "--quiet")
+    assert (code, told) == (0, shown + "\r\n")
+    code, told = run_on_terminal(*read, "--output", "json")
+    assert (code, "\x1b" in told, "\u202e" in told) == (0, False, False)
+    with Screen(*read, "--raw") as terminal:
+        assert terminal.wait() == 0
+        assert terminal.raw == value + b"\r\n"
+    piped = subprocess.run([ZKGROUP, *read, *format], capture_output=True, env=environment(), check=True, timeout=60)
+    assert piped.stdout == b"k\x1b[2J " + value + b" h=\x07\n"
+
+
+def test_times_that_no_calendar_has(cluster: Sandbox, kafka: KafkaSettings, make_topic: MakeTopic) -> None:
+    """JSON shows none for −1, which is Kafka's own word for it, and a number beside null for all others."""
+    topic = make_topic(1)
+    produce(kafka, topic, [Record(b"v", None, 0, stamp) for stamp in (-1, 2**62, 1_700_000_000_123)])
+    read = run("-z", cluster.connect, "consume", topic, "--from-beginning", "-e", "--output", "json")
+    assert [
+        {key: found for key, found in json.loads(line).items() if key.startswith("timestamp")}
+        for line in read.stdout.splitlines()
+    ] == [
+        {"timestamp": None, "timestamp_type": None},
+        {"timestamp": None, "timestamp_raw": 2**62, "timestamp_type": "CreateTime"},
+        {"timestamp": "2023-11-14T22:13:20.123Z", "timestamp_type": "CreateTime"},
+    ]
 
 
 @pytest.mark.parametrize(("storage", "dual"), [("kafka", "false"), ("kafka", "true"), ("zookeeper", "false")])

@@ -97,6 +97,49 @@ def test_only_some_topics(cluster: Sandbox, registry: Registry, make_group: Buil
     assert result.stderr == f"zkgroup: group {group} has no offsets of typo: its topics: t, v\n"
 
 
+@pytest.mark.parametrize("command", ["delete-group", "unsubscribe"])
+@pytest.mark.parametrize("topics", [("t",), ("t:0-1",), ("t:0", "t:1")])
+def test_the_last_topic_takes_the_empty_group_along(
+    cluster: Sandbox, registry: Registry, make_group: Build, tmp_path: Path, command: str, topics: tuple[str, ...]
+) -> None:
+    """As Kafka's own tool does (testGroupTopicWideDeleteInZKForGroupConsumingOneTopic); the plan says so, and the
+    backup has it all."""
+    group = make_group({P("t", 0): 5, P("t", 1): 6})
+    registry.write(Ensure(znodes.owner_topic(group, "u")))
+    args = (command, group, "-z", cluster.connect, *(word for topic in topics for word in ("--topic", topic)))
+    assert "warning: the group has nothing else in ZooKeeper: its empty nodes are deleted, too" in run(*args).stderr
+    file = tmp_path / "backup.json"
+    done = run(*args, "--execute", "--backup", str(file))
+    assert (done.returncode, done.stderr.splitlines()[-1].endswith(", and the empty group")) == (0, True), done.stderr
+    assert not exists(registry, group)
+    undone = run("reset-offsets", group, "--undo", str(file), "--execute", "-z", cluster.connect, *ZOOKEEPER)
+    assert undone.returncode == 0, undone.stderr
+    assert values(registry, group, P("t", 0), P("t", 1)) == [5, 6]
+
+
+@pytest.mark.parametrize("command", ["delete-group", "unsubscribe"])
+@pytest.mark.parametrize(
+    "other",
+    [
+        "offsets/u/0",  # an offset, though none that can be read
+        "owners/t2/0",
+        "zkgroup/export",
+        "state",  # a spout's
+    ],
+)
+def test_a_group_that_has_something_else_stays(
+    cluster: Sandbox, registry: Registry, make_group: Build, command: str, other: str
+) -> None:
+    """Whatever it is."""
+    group = make_group({P("t", 0): 5})
+    kept = f"{znodes.group(group)}/{other}"
+    registry.write(Ensure(kept))
+    done = run(command, group, "--topic", "t", "--execute", "-z", cluster.connect)
+    assert (done.returncode, "empty" in done.stderr) == (0, False), done.stderr
+    assert isinstance(registry.read([Exists(kept)])[0], Stat)
+    assert values(registry, group, P("t", 0)) == [None]
+
+
 def test_a_group_in_kafka(
     cluster: Sandbox,
     registry: Registry,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkgroup.commands._messages import compile_format, json_lines, values_lines, weave
+from zkgroup.commands._messages import compile_format, json_lines, values_lines, visible_json_lines, weave
 from zkgroup.commands._render import iso_utc
 from zkgroup.errors import UsageError
 from zkgroup.protocol.ledger import Run
@@ -168,15 +169,22 @@ def test_nothing_comes_of_nothing() -> None:
 
 def test_missing_timestamps() -> None:
     """Old message formats have none: −1 as kcat has it, null in JSON. LogAppendTime is told apart."""
-    batch = [Fake(ts=(0, 0)), Fake(ts=(1, 5)), Fake(ts=(2, 1000)), Fake(ts=(1, 2**60))]
-    assert compile_format("%T ")(batch) == b"-1 5 1000 %d " % 2**60
+    stamps = [(0, 0), (1, 5), (2, 1000), (1, 2**60), (1, -1), (2, -1), (1, -(2**63)), (1, 1_700_000_000 * 10**9)]
+    batch = [Fake(ts=stamp) for stamp in stamps]
+    assert compile_format("%T ")(batch[:5]) == b"-1 5 1000 %d -1 " % 2**60
     rows = [json.loads(line) for line in json_lines(batch).splitlines()]
-    assert [(row["timestamp"], row["timestamp_type"]) for row in rows] == [
-        (None, None),
-        ("1970-01-01T00:00:00.005Z", "CreateTime"),
-        ("1970-01-01T00:00:01.000Z", "LogAppendTime"),
-        (None, "CreateTime"),
+    assert [(row["timestamp"], row.get("timestamp_raw"), row["timestamp_type"]) for row in rows] == [
+        (None, None, None),
+        ("1970-01-01T00:00:00.005Z", None, "CreateTime"),
+        ("1970-01-01T00:00:01.000Z", None, "LogAppendTime"),
+        (None, 2**60, "CreateTime"),
+        (None, None, None),
+        (None, None, None),
+        (None, -(2**63), "CreateTime"),
+        (None, 1_700_000_000 * 10**9, "CreateTime"),
     ]
+    assert list(rows[3])[3:6] == ["timestamp", "timestamp_raw", "timestamp_type"]
+    assert not [row for row in rows if "timestamp_raw" in row and row["timestamp_raw"] is None]
 
 
 CONTENTS = st.none() | st.binary(max_size=6) | st.text(max_size=6).map(lambda text: text.encode("utf-8", "replace"))
@@ -213,8 +221,8 @@ def test_every_batch_prints_as_its_messages_would_one_by_one(batch: list[Fake]) 
             "topic": m.t,
             "partition": m.p,
             "offset": m.o,
-            "timestamp": iso_utc(m.ts[1]) if m.ts[0] else None,
-            "timestamp_type": types[m.ts[0]],
+            "timestamp": iso_utc(m.ts[1]) if m.ts[0] and m.ts[1] != -1 else None,
+            "timestamp_type": types[m.ts[0] if m.ts[1] != -1 else 0],
             "key": as_json(m.k),
             "value": as_json(m.v),
             "headers": [{"key": name, "value": as_json(value)} for name, value in m.h or ()],
@@ -270,10 +278,48 @@ def test_times_that_are_all_different() -> None:
     assert [(row["timestamp"], row["timestamp_type"]) for row in rows] == [
         (iso_utc(stamp), "LogAppendTime") for stamp in stamps
     ]
-    odd = [Fake(ts=(1, stamp)) for stamp in stamps] + [Fake(ts=(0, 0)), Fake(ts=(1, 2**60))]
-    assert [json.loads(line)["timestamp"] for line in json_lines(odd).splitlines()][-3:] == [
-        iso_utc(stamps[-1]), None, None
-    ]  # fmt: skip
+    for missing in ((0, 0), (1, 2**60), (1, -1)):
+        odd = [*(Fake(ts=(1, stamp)) for stamp in stamps), Fake(ts=missing)]
+        assert [json.loads(line)["timestamp"] for line in json_lines(odd).splitlines()][-2:] == [
+            iso_utc(stamps[-1]), None
+        ]  # fmt: skip
+
+
+OBEYED = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+ATTACKS = ["\x1b]52;c;cm0gLXJm\x07", "\x9b2J", "\x9d52;c;x\x9c", "\u202egpj", "a\r\nb", "\x7f", "\t"]
+HOSTILE = st.sampled_from([b"\x9b2J", *map(str.encode, ATTACKS)]) | CONTENTS
+
+
+@given(HOSTILE, HOSTILE, st.text(max_size=3), HOSTILE, st.sampled_from(["t", "t\x1b[2J"]))
+def test_a_terminal_is_told_nothing(
+    value: bytes | None, key: bytes | None, name: str, content: bytes | None, topic: str
+) -> None:
+    """Whatever a message holds, in every token and in JSON; of the format itself what it says is kept. JSON keeps its
+    values."""
+    batch = [Fake(value, key, topic, h=[(name, content)]), Fake(b"a" * 27)]
+    run = Run(TopicPartition(topic, 0), 0, 1, 0, 1)
+    formatter = compile_format("\\x1b[1m%t %p %o %k %K %s %S %R %T %h\\n", visible=True)
+    for printed in (formatter(batch), formatter(batch[:1], [run])):
+        assert not OBEYED.search(printed.decode().replace("\x1b[1m", "").replace("\n", "", len(batch)))
+        assert printed.startswith(b"\x1b[1m")
+    lines = visible_json_lines(batch)
+    assert not OBEYED.search(lines.decode().replace("\n", "", len(batch)))
+    assert list(map(json.loads, lines.splitlines())) == list(map(json.loads, json_lines(batch).split(b"\n")[:-1]))
+
+
+def test_what_a_terminal_shows() -> None:
+    """As in tables; what needs no change, nulls and lengths stay as they are."""
+    show = compile_format("%k|%K|%s|%h\\n", visible=True)
+    batch = [
+        Fake(b"\x1b]52;c;cm0=\x07", None, h=[("a\tb", b"\x9b"), ("c", None)]),
+        Fake("Grüße, 世界\u202e".encode(), b"1\n2"),
+        Fake(None, b""),
+    ]
+    assert show(batch).decode().splitlines() == [
+        r"|-1|\x1b]52;c;cm0=\x07|a\tb=\x9b,c=NULL",
+        r"1\n2|3|Grüße, 世界\u202e|",
+        "|0||",
+    ]
 
 
 @given(st.integers(1, 5), st.lists(st.booleans(), max_size=6))

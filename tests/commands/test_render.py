@@ -21,6 +21,9 @@ from hypothesis import strategies as st
 from zkgroup.commands._overview import SUMMARY, SUMMARY_SPARE
 from zkgroup.commands._render import Column, Output, iso_utc, print_object, print_rows, time_column
 from zkgroup.commands._text import escape, json_escape, one_line, shown_name, width
+from zkgroup.groups.files.files import parse_offsets
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.words import with_formula
 
 
 def shown(rows: Sequence[Any], columns: Sequence[Column | str], output: Output) -> str:
@@ -167,7 +170,48 @@ def test_json_and_csv_give_back_what_they_were_given(rows: list[tuple[str, int |
     assert json.loads(json_escape(text)) == given_rows
     if not any("\0" in row["s"] or "\r" in row["s"] for row in given_rows):
         read = list(csv.DictReader(io.StringIO(shown(given_rows, ["s", "n"], "csv"), newline="")))
-        assert read == [{"s": row["s"], "n": "" if row["n"] is None else str(row["n"])} for row in given_rows]
+        assert [{"s": with_formula(row["s"]), "n": row["n"]} for row in read] == [
+            {"s": row["s"], "n": "" if row["n"] is None else str(row["n"])} for row in given_rows
+        ]
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("=1+1", '"\'=1+1"'),
+        ('=HYPERLINK("http://x","y")', '"\'=HYPERLINK(""http://x"",""y"")"'),
+        ("+cmd|' /C calc'!A0", "\"'+cmd|' /C calc'!A0\""),
+        ("-2+3", '"\'-2+3"'),
+        ("@SUM(1)", '"\'@SUM(1)"'),
+        ("\t=1", '"\'\t=1"'),
+        ("\r=1", '"\'\r=1"'),
+        ("\n=1", '"\'\n=1"'),
+        ("\uff1d1", '"\'\uff1d1"'),
+        ("-", '"\'-"'),
+        ("-0x1", '"\'-0x1"'),
+        ("a;=1", '"a;=1"'),  # a spreadsheet of another country takes ; for the end of a field
+        ("a\t=1", '"a\t=1"'),
+        ("-1", "-1"),
+        ("+1.5e-3", "+1.5e-3"),
+        ("a=1", "a=1"),
+        ("'a", '"\'a"'),
+        (-1, "-1"),
+        (-0.5, "-0.5"),
+        (["=1", "b"], '"\'=1,b"'),
+        ({"=1": "b"}, '"\'=1=b"'),
+    ],
+)
+def test_no_spreadsheet_runs_a_name(text: object, field: str) -> None:
+    """Whatever begins as a formula and is no number is text, by the sign that spreadsheets have for that."""
+    assert shown([{"a": "x", "b": text}], ["a", "b"], "csv") == f"a,b\nx,{field}\n"
+
+
+def test_a_name_of_our_csv_is_read_as_it_was() -> None:
+    """A group and a topic that look like formulas, out of ``offsets --output csv`` into a reset."""
+    rows = [{"group": "-g", "topic": "-t", "partition": 0, "committed": 5}]
+    text = shown(rows, list(rows[0]), "csv")
+    assert text.splitlines()[1] == '"\'-g","\'-t",0,5'
+    assert parse_offsets(text.encode(), "here").offsets_of("-g") == {TopicPartition("-t", 0): 5}
 
 
 @given(

@@ -325,6 +325,7 @@ def test_spoilt_offsets_are_shown_and_mended(cluster: Sandbox, in_zookeeper: Kep
         (["--topic", "T", "--to-latest", "--execute", "--dry-run"], 2, "--execute and --dry-run contradict each other"),
         (["--topic", "T", "--to-latest", "--execute", "--export"], 2, "--export and --execute contradict each other"),
         (["--topic", "T", "--to-latest", "--file-format", "csv"], 2, "are about --from-file"),
+        (["--topic", "T", "--to-latest", "--same-logs"], 2, "are about --from-file"),
         (["--topic", "T", "--to-offset", "-1"], 2, "-1 is no offset"),
         (["--topic", "T", "--to-offset", "x"], 2, "'x' is not a valid int"),
         (["--topic", "T", "--to-datetime", "yesterday"], 2, "'yesterday' is no time"),

@@ -137,6 +137,39 @@ def test_detached_members_are_listed_and_share_the_group(running: str, unique: C
     wait_until(lambda: sorted(str(row["member"]) for row in owners(running, group)) == both, 30, "both own one")
     again = run(*join, "--id", "a")
     assert (again.returncode, again.stderr) == (5, f"zkgroup: member {group}_a runs already: give another --id\n")
+    shown = run(*[word for word in join if word != "--detach"], "--id", "a")
+    assert (shown.returncode, shown.stderr) == (5, again.stderr)
+    assert [row["state"] for row in status(running) if row["process"] == f"{group}_a"] == ["running"]
+
+
+def test_a_second_member_of_an_id_in_the_foreground(running: str, unique: Callable[[str], str]) -> None:
+    """One that prints is found, too, by its registration; another id is taken."""
+    group = unique("group")
+    join = ("sandbox", "member", "t", "--group", group, "--name", running, "--id")
+    with subprocess.Popen(
+        [ZKGROUP, *join, "a"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment()
+    ) as member:
+        wait_until(lambda: owners(running, group), 60, "it owns something")
+        for detach in ((), ("--detach",)):
+            again = run(*join, "a", *detach)
+            assert (again.returncode, again.stderr) == (
+                5,
+                f"zkgroup: member {group}_a runs already: give another --id\n",
+            )
+        member.send_signal(signal.SIGINT)
+        assert member.wait(60) == 130
+    assert run(*join, "a", "--detach").returncode == 0
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["listeners", "advertised.listeners", "advertised.port", "port", "broker.id", "host.name", "zookeeper.connect"],
+)
+def test_what_a_sandbox_finds_its_brokers_by(key: str) -> None:
+    """It cannot be set: the sandbox waited two minutes for a broker that was elsewhere."""
+    refused = run("sandbox", "start", "--name", "never", "--broker-property", f"{key}=X://127.0.0.1:1", timeout=20)
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert f"--broker-property {key} is the sandbox's own" in refused.stderr
 
 
 @pytest.mark.parametrize(

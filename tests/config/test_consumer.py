@@ -11,7 +11,7 @@ from confluent_kafka import Consumer
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from zkgroup.config import ConsumerConfig, librdkafka_properties, load_consumer_config, parse_properties
+from zkgroup.config import ConsumerConfig, Property, librdkafka_properties, load_consumer_config, parse_properties
 from zkgroup.config.consumer import LoadedConfig
 from zkgroup.config.keys import BY_NAME, KEYS, OWN_KEYS, RESERVED, Status
 from zkgroup.errors import UsageError
@@ -146,6 +146,22 @@ def test_the_files_group_must_be_the_command_lines() -> None:
     assert load("group.id=g").config.group_id == "g"
     with pytest.raises(UsageError, match=r"c.properties, line 1: group.id=g contradicts --group other: remove one"):
         load("group.id=g", "other")
+
+
+@pytest.mark.parametrize("group", [None, "g", "b", "c"])
+def test_no_layer_replaces_anothers_group(group: str | None) -> None:
+    """A member of another group than the file says is surely not meant, whoever says so: the command line's property, a
+    profile, a second line. The same twice is no matter."""
+    in_file = list(parse_properties(b"group.id=g", "c.properties"))
+    for origin in ("--property", "profile p in config.toml"):
+        with pytest.raises(
+            UsageError, match=rf"c.properties, line 1: group.id=g contradicts {origin} group.id=b: remove"
+        ):
+            load_consumer_config([*in_file, Property("group.id", "b", origin)], group=group)
+        twice = load_consumer_config([*in_file, Property("group.id", "g", origin)], group="g")
+        assert twice.config.group_id == "g"
+    with pytest.raises(UsageError, match=r"line 1: group.id=g contradicts c.properties, line 2 group.id=b"):
+        load("group.id=g\ngroup.id=b")
 
 
 @pytest.mark.parametrize(

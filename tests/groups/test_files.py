@@ -32,6 +32,7 @@ from zkgroup.groups.files.files import (
 )
 from zkgroup.groups.files.line_formats import MAX_LINE
 from zkgroup.groups.files.whole_file import write_whole
+from zkgroup.groups.model import Cluster
 from zkgroup.protocol.names import TopicPartition
 
 GROUP = "g"
@@ -142,6 +143,29 @@ def test_what_has_no_offset_says_so() -> None:
     assert parse("topic partition committed\nt 0 -\n").offsets_of(GROUP) == nothing
     assert parse('[{"topic":"t","partition":0,"committed":null}]').offsets_of(GROUP) == nothing
     assert "'' is no offset" in refused("t,0,\n")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "BROKER INFO",
+        "0 -> [::1]:9092",
+        "12 -> kafka-1.example.com:9092",
+        "[2015-12-01 10:00:00,123] WARN WARNING: ConsumerOffsetChecker is deprecated. (kafka.tools.C$)",
+        "log4j:WARN No appenders could be found for logger (kafka.utils.Log4jControllerRegistration$).",
+        'SLF4J: Failed to load class "org.slf4j.impl.StaticLoggerBinder".',
+        "Error: Could not fetch offset from zookeeper for group 'g' partition 't-1' due to missing offset data"
+        " in zookeeper.",
+        "Could not fetch offset from zookeeper for group g partition [t,1] due to missing offset data in zookeeper.",
+    ],
+)
+@pytest.mark.parametrize(
+    "table", ["Group Topic Pid Offset\n{}g t 0 5\n{}", "{}GROUP, TOPIC, PARTITION, OFFSET\n{}g, t, 0, 5\n"]
+)
+def test_what_tools_print_around_their_tables(table: str, line: str) -> None:
+    """Before, within and behind; what only begins like it is refused."""
+    assert parse(table.format(*[f"{line}\n"] * 2)).offsets_of("g") == {TopicPartition("t", 0): 5}
+    assert "fields" in refused("t 0 1\nBROKER INFO of ours\n")
 
 
 def test_utf_16() -> None:
@@ -391,6 +415,26 @@ def test_the_files_of_other_tools_are_written_as_they_read_them() -> None:
     }  # fmt: skip
     assert format_offsets("spark", GROUP, ORDERS) == '{"orders": {"0": 17, "12": 0}}\n'
     assert [format_for(name) for name in ("a.csv", "b/a.JSON", "a.txt", "a")] == ["csv", "json", "zk", "zk"]
+
+
+@pytest.mark.parametrize(
+    "cluster",
+    [Cluster("", "4yF-x_0", (21, 1411294187842)), Cluster("", None, (21, 1411294187842)), Cluster("", "4yF-x_0")],
+)
+def test_a_file_says_of_which_cluster_it_is(cluster: Cluster) -> None:
+    """Where its format has a place for that which no other tool minds; files put together say it of each."""
+    for form in FORMATS:
+        text = format_offsets(form, GROUP, ORDERS, cluster)
+        found = parse(text)
+        assert found.offsets_of(GROUP) == ORDERS
+        assert found.clusters == ((cluster,) if form in ("zk", "json") else ())
+        if form not in ("zk", "json"):
+            assert text == format_offsets(form, GROUP, ORDERS)
+    text = format_offsets("zk", GROUP, ORDERS, cluster)
+    assert parse(text * 2).clusters == (cluster, cluster)
+    # ImportZkOffsets stops at the blank line; kafka-utils wants two keys, whatever is beside them.
+    assert text.startswith(format_offsets("zk", GROUP, ORDERS) + "\n#")
+    assert parse(format_offsets("zk", GROUP, ORDERS) + "# {saved by hand}\n").clusters == ()
 
 
 def test_saving_replaces_a_file_whole(tmp_path: Path) -> None:

@@ -96,3 +96,25 @@ def test_what_is_advised_for_a_topic_named_like_a_partition_leaves_that_alone(
     now = look(registry, kafka, group)
     assert judged(now) == []
     assert [p.stored for p in now.partitions] == [p.stored for p in before.partitions if p.topic == maker.orders]
+
+
+def test_what_is_advised_for_nodes_that_no_session_holds_mends(
+    maker: Maker, cluster: Sandbox, registry: Registry, kafka: KafkaSettings
+) -> None:
+    """Owners and registrations, readable or not, beside a living member and without one."""
+    owners = {**maker.both, (maker.cut, 0): "@_gone-0", (maker.again[0], 0): ""}
+    lasting = {"@_a": b"no JSON", "@_b": next(iter(maker.one().values()))}
+    groups = [
+        maker.group(maker.one(), owners, maker.sane, owner_session=None),
+        maker.group(lasting, {}, maker.sane, persistent_members=True),
+    ]
+    seen = set()
+    for group in groups:
+        for _ in range(9):
+            advised = [one for one in judged(look(registry, kafka, group)) if "release-owners" in one.remedy]
+            if not advised:
+                break
+            seen.add(advised[0].code)
+            type_in(advised[0].remedy, cluster.connect, "release-owners")
+        assert not advised
+    assert seen >= {"persistent-owner", "unreadable-owner", "persistent-member", "stopping-registration"}

@@ -162,17 +162,18 @@ def test_nobody_is_made_to_rebalance_who_is_not_there(code: str) -> None:
     left = group((), [owned("orders", 0, owner="g_z-0", member=None, session_id=session)])
     remedy = found(left, code).remedy
     assert "assign" not in remedy
-    assert ("/consumers/g/owners/orders/0" in remedy) == (code == "persistent-owner")
+    assert ("zkgroup release-owners g --topic orders:0 --execute" in remedy) == (code == "persistent-owner")
 
 
-def test_a_node_of_no_session_goes_by_hand_alone() -> None:
-    """Of a registration, or an owner node, that is not ephemeral no client's end takes it away."""
+def test_a_node_of_no_session_is_released() -> None:
+    """Of a registration, or an owner node, that is not ephemeral no client's end takes it away: a command does."""
     bad = member("g_bad", {}, registration=None, error="is no JSON", data=b"no JSON", session_id=0)
     remedy = found(replace(ALONE, members=(*ALONE.members, bad)), "stopping-registration").remedy
-    assert remedy.startswith("delete the node /consumers/g/ids/g_bad with a ZooKeeper client")
+    assert remedy.startswith("zkgroup release-owners g --member g_bad --execute")
     assert "assign" not in remedy
     empty = having(ALONE, 1, owner=None, member=None, error="the owner node is empty", session_id=0)
-    assert found(empty, "unreadable-owner").remedy.startswith("delete with a ZooKeeper client")
+    advised = found(empty, "unreadable-owner").remedy
+    assert advised.startswith("zkgroup release-owners g --topic orders:1 --execute")
     ephemeral = having(ALONE, 1, owner=None, member=None, error="the owner node is empty", session_id=7)
     assert found(ephemeral, "unreadable-owner").remedy.startswith("end the session")
 

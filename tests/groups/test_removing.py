@@ -12,7 +12,7 @@ from writing import Build, Meddler, P, register, values
 
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.groups.changing.guard import GroupActiveError
-from zkgroup.groups.changing.removing import remove_groups, remove_tree
+from zkgroup.groups.changing.removing import remove_empty_group, remove_groups, remove_tree
 from zkgroup.groups.changing.tree import read_tree, read_trees
 from zkgroup.groups.managing.some_topics import read_scope
 from zkgroup.groups.managing.unsubscribing import unsubscribe_guard
@@ -61,6 +61,34 @@ def test_a_member_that_comes_last_wins(registry: Registry, second: Registry, mak
         znodes.ids(group),
         znodes.member_id(group, f"{group}_m"),
     }
+
+
+@pytest.mark.parametrize("what", ["member", "offset", "owner"])
+def test_an_empty_group_is_not_taken_from_who_comes_last(
+    registry: Registry, second: Registry, make_group: Build, what: str
+) -> None:
+    """It registers, commits or claims between the look and the transaction; afterwards too. Else all nodes go."""
+    group = make_group()
+    for path in (znodes.owner_topic(group, "t"), znodes.offset_topic(group, "t")):
+        registry.write(Ensure(path))
+
+    def come(number: int) -> None:
+        if what == "member":
+            register(second, group)
+        elif what == "offset":
+            second.write(Create(znodes.offset(group, P("t", 0)), b"5"))
+        else:
+            second.write(Create(znodes.owner(group, P("t", 0)), b"m-0", ephemeral=True))
+
+    with Meddler(registry.settings, come) as meddler:
+        assert not remove_empty_group(meddler, group)
+        assert meddler.transactions == 1
+        assert not remove_empty_group(meddler, group)
+        assert meddler.transactions == 1
+    assert len(read_tree(registry, group).nodes) == 7
+    empty = make_group()
+    assert remove_empty_group(registry, empty)
+    assert not exists(registry, empty)
 
 
 def test_a_group_that_is_at_work_is_refused(registry: Registry, second: Registry, make_group: Build) -> None:

@@ -16,6 +16,7 @@ from zkgroup.protocol.brokers import (
     decode_controller,
     decode_partition_state,
     decode_topic,
+    parse_endpoints,
 )
 
 
@@ -53,6 +54,25 @@ from zkgroup.protocol.brokers import (
 def test_broker_registrations(data: bytes, expected: BrokerRegistration) -> None:
     """Versions 1 to 5, with and without a plain listener; the id is the node's name."""
     assert decode_broker("/brokers/ids/3", data) == expected
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"jmx_port":-1,"timestamp":"1","host":"::1","version":1,"port":9092}',
+        b'{"jmx_port":-1,"timestamp":"1","host":"[::1]","version":1,"port":9092}',
+        b'{"version":2,"host":"::1","port":9092,"endpoints":["PLAINTEXT://[::1]:9092"]}',
+        b'{"version":2,"host":"::1","port":9092,"endpoints":["PLAINTEXT://::1:9092"]}',
+        b'{"version":3,"host":"::1","port":9092,"endpoints":["PLAINTEXT://[::1]:9092"],"rack":null}',
+        b'{"listener_security_protocol_map":{"A":"PLAINTEXT"},"endpoints":["A://[::1]:9092"],"version":4}',
+        b'{"features":{},"listener_security_protocol_map":{"A":"PLAINTEXT"},"endpoints":["A://[::1]:9092"],"version":5}',
+    ],
+)
+def test_an_address_of_ipv6_has_brackets(data: bytes) -> None:
+    """In every version, however it is registered; and it is read as it is written."""
+    (endpoint,) = decode_broker("/brokers/ids/3", data).endpoints
+    assert (endpoint.host, str(endpoint)) == ("::1", "[::1]:9092")
+    assert [(one.host, one.port) for one in parse_endpoints("[::1]:9092,h:1")] == [("::1", 9092), ("h", 1)]
 
 
 @pytest.mark.parametrize(

@@ -245,22 +245,29 @@ def test_a_rebalance_waits_for_readers_but_not_for_ever() -> None:
 
 
 def test_the_listener_is_called_before_releasing_and_before_starting() -> None:
-    """With our share before it is released, with everybody's before reading begins; not where nothing was read."""
+    """With our share before it is released, which is none at first, and with everybody's before reading begins."""
     world = World(1)
     member = world.join("m1")
     world.come_to_rest()
     world.join("m2")
     world.come_to_rest()
     whole = tuple(T)
-    assert member.notices == [("before_starting", whole), ("before_releasing", whole), ("before_starting", whole)]
+    assert member.notices == [
+        ("before_releasing", ()),
+        ("before_starting", whole),
+        ("before_releasing", whole),
+        ("before_starting", whole),
+    ]
 
 
 def test_a_slow_listener_is_waited_for() -> None:
-    """The rebalance goes on when the listener returns."""
+    """The rebalance goes on when the listener returns, before the share is looked for and before it is read."""
     world = World(1)
     member = world.join("m1", listener_takes=3.0)
     world.run(2.9)
-    assert member.grants == []
+    assert world.owners() == {}
+    world.run(3.0)
+    assert (len(world.owners()), member.grants) == (len(T), [])
     world.come_to_rest(1.0)
 
 
@@ -301,7 +308,7 @@ def test_a_listener_commits_what_is_released() -> None:
         member.leave()
     world.run(2.0)
     assert [member.error for member in world.members] == [None, None]
-    assert len(first.notices) == 4
+    assert len(first.notices) == 5
     for member in (first, second):
         assert member.committed == dict.fromkeys(member.asked)
     assert world.repeated == 0

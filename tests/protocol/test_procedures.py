@@ -49,6 +49,14 @@ def test_register_waits_for_another_session() -> None:
     assert shop.told == ["/consumers/g/ids/me"]
 
 
+def test_nobody_registers_below_an_ephemeral_node() -> None:
+    """Where somebody has made ``ids`` one, ZooKeeper refuses children: told at once, not tried for ever."""
+    shop = Shop()
+    shop.make("/consumers/g/ids", b"", ephemeral=True)
+    with pytest.raises(do.RegistryRefusedError, match="refuses to create /consumers/g/ids/me: an ephemeral node"):
+        shop.register()
+
+
 def test_a_missing_chroot_is_not_made() -> None:
     """A member makes no chroot: it would sit alone in a cluster that does not exist."""
     procedure = do.register("g", "me", b"{}", 1)

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import datetime
 import re
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from cli import run
@@ -12,6 +14,7 @@ from secured import MESSAGES, TOPIC, WRONG, Secured
 from tls_proxy import TlsProxy
 
 from zkgroup.sandbox.certificates import Authority, Certificate
+from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.servers.kafka_trouble import explain
 
 #: A refusal waits for no time-out: commands are given a longer one, in seconds, than they have.
@@ -19,6 +22,10 @@ PATIENCE, LIMIT = 120, 100.0
 #: Nor does it come of many attempts, which are a second apart; ZooKeeper is tried thrice, as a server that restarts
 #: refuses like one that does not know the user.
 ATTEMPTS = 3
+WANTS_A_USER = "refuses clients without a user: name one with --zookeeper-sasl-user and --zookeeper-sasl-password-file"
+REFUSES_CREDENTIALS = (
+    "refuses the credentials: check --zookeeper-auth-file; the server may want a user (--zookeeper-sasl-user) instead"
+)
 DAY = datetime.timedelta(days=1)
 
 
@@ -159,6 +166,17 @@ def test_the_wrong_protocol(secured: Secured, listener: str, protocol: str, why:
     assert "--security-protocol" in line
 
 
+def test_oauthbearer_without_a_token(secured: Secured) -> None:
+    """That none can be had is told before anything is connected, that none was had as soon as that is known."""
+    for mechanism in ("sasl.mechanism=OAUTHBEARER", "sasl.mechanisms=oauthbearer"):
+        args = from_brokers(secured.sandbox.listener("CLIENTS"), "SASL_PLAINTEXT", "-X", f"kafka.{mechanism}")
+        assert "OAUTHBEARER has no token, and nothing to get one with: give -X" in secured.run(*args, code=2)
+    login = ("method=oidc", "token.endpoint.url=http://127.0.0.1:1/t", "client.id=u", f"client.secret={WRONG}")
+    more = [word for pair in login for word in ("-X", f"kafka.sasl.oauthbearer.{pair}")]
+    args = from_brokers(secured.sandbox.listener("CLIENTS"), "SASL_PLAINTEXT", "-X", "kafka.sasl.mechanism=OAUTHBEARER")
+    assert "no OAUTHBEARER token was had: " in secured.run(*args, *more, code=3, timeout=LIMIT)
+
+
 def test_one_server_of_several_is_in_trouble(secured: Secured) -> None:
     """One whose certificate has expired does not keep anybody from the others, whichever is tried first."""
     security = secured.security
@@ -178,6 +196,48 @@ def test_one_server_of_several_is_in_trouble(secured: Secured) -> None:
 
 
 # Refusals by ZooKeeper
+
+
+@pytest.mark.parametrize(
+    ("wants", "with_none", "with_credentials"),
+    [
+        ("enforce.auth.enabled=true -Dzookeeper.enforce.auth.schemes=sasl", WANTS_A_USER, REFUSES_CREDENTIALS),
+        ("sessionRequireClientSASLAuth=true", WANTS_A_USER, REFUSES_CREDENTIALS),
+        ("DigestAuthenticationProvider.enabled=false", None, REFUSES_CREDENTIALS),
+    ],
+    ids=["enforced", "required", "without digest"],
+)
+def test_a_zookeeper_that_wants_a_user(
+    make_sandbox: Callable[..., Sandbox],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    wants: str,
+    with_none: str | None,
+    with_credentials: str,
+) -> None:
+    """Who names none is told so, in one line, by whatever comes first; nothing is taken for what is there."""
+    provider = "-Dzookeeper.authProvider.sasl=org.apache.zookeeper.server.auth.SASLAuthenticationProvider"
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", f"-Dzookeeper.{wants} {provider}")
+    sandbox = make_sandbox(brokers=0)
+    credentials = tmp_path / "credentials"
+    credentials.write_text("ops:hunter2\n")
+    credentials.chmod(0o600)
+    for options, expected in (((), with_none), (("--zookeeper-auth-file", str(credentials)), with_credentials)):
+        for command in (
+            ("owners", "g"),
+            ("list-groups",),
+            ("inspect-group", "--all"),
+            ("consume", "t", "-e"),
+            ("consume", "t", "--group", "g", "-e"),
+            ("delete-group", "g"),
+        ):
+            result = run(*command, "-z", sandbox.connect, *options)
+            if expected is not None:
+                assert (result.returncode, result.stdout) == (3, ""), (command, result.stderr)
+                assert result.stderr == f"zkgroup: ZooKeeper at {sandbox.connect} {expected}\n", command
+            else:
+                assert "refuses" not in result.stderr
+            assert "?" not in result.stderr
 
 
 @pytest.mark.parametrize(

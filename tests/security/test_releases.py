@@ -76,7 +76,8 @@ def test_the_first_and_the_last_release_that_can_be_secured(make_sandbox: Callab
         assert [row["committed"] for row in json.loads(found.stdout)] == [2] * 3, found.stderr
     assert sandbox.security is not None
     files = ("--ssl-certificate-file", str(sandbox.security.certificate), "--ssl-key-file", str(sandbox.security.key))
-    for options in (("--listener", "SSL", *files), ("--listener", "CLIENTS", "--sasl-mechanism", "PLAIN")):
+    clear = ("--security-protocol", "SASL_PLAINTEXT")
+    for options in (("--listener", "SSL", *files), ("--listener", "CLIENTS", "--sasl-mechanism", "PLAIN", *clear)):
         found = run("consume", "t", "--from-beginning", "--until-end", *options, *user)
         assert (found.returncode, len(found.stdout.splitlines())) == (0, 6), found.stderr
 

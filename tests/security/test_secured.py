@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import subprocess
 import threading
 import time
@@ -26,6 +27,7 @@ from zkgroup.protocol.acls import CREATOR, CREATOR_READ_WORLD
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import OPEN, Acl, Acls, Children, Create, Delete, Ensure, Failure, Get, GetAcl, Node, SetData
 from zkgroup.sandbox.certificates import Authority
+from zkgroup.sandbox.probe import HOST
 from zkgroup.sandbox.topics import fill_topic
 from zkgroup.servers.registry import Registry
 from zkgroup.servers.zookeeper import ZooKeeperSettings
@@ -44,7 +46,7 @@ def read_all(secured: Secured, *options: str) -> None:
     "options",
     [
         (),
-        ("--listener", "CLIENTS", "--sasl-mechanism", "scram-sha-256"),
+        ("--listener", "CLIENTS", "--sasl-mechanism", "scram-sha-256", "--security-protocol", "SASL_PLAINTEXT"),
         ("--sasl-mechanism", "PLAIN"),
         ("--security-protocol", "SASL_PLAINTEXT"),
     ],
@@ -53,6 +55,35 @@ def read_all(secured: Secured, *options: str) -> None:
 def test_every_kind_of_listener(secured: Secured, options: tuple[str, ...]) -> None:
     """TLS and none, SCRAM and PLAIN; a listener by its name, and one by its protocol though it is called otherwise."""
     read_all(secured, "-c", secured.name, *options)
+
+
+def test_a_registration_gets_no_password(secured: Secured) -> None:
+    """Whoever may write to ZooKeeper registers the listener without TLS, at an address of their own: nothing is sent
+    there, neither by who only reads nor by a member nor for offsets in Kafka."""
+    with socket.create_server((HOST, 0)) as server, secured.sandbox.registry(30.0) as registry:
+        host, port = server.getsockname()
+        rogue = {
+            "version": 4, "host": host, "port": port, "timestamp": "1", "jmx_port": -1,
+            "listener_security_protocol_map": {"CLIENTS": "SASL_PLAINTEXT"}, "endpoints": [f"CLIENTS://{host}:{port}"],
+        }  # fmt: skip
+        path = znodes.broker(0)
+        registry.write(Create(path, json.dumps(rogue).encode(), ephemeral=True, acl=OPEN))
+        try:
+            options = ("--listener", "CLIENTS", "--sasl-mechanism", "PLAIN", "-c", secured.name)
+            for command in (
+                ("consume", TOPIC, "--until-end"),
+                ("consume", TOPIC, "--group", "g", "--until-end"),
+                ("consume", TOPIC, "--group", "g", "--coordinator", "kafka", "--until-end"),
+                ("offsets", "g", "--store", "kafka"),
+                ("reset-offsets", "g", "--topic", TOPIC, "--to-earliest"),
+            ):
+                line = secured.run(*command, *options, code=2)
+                assert "the listener CLIENTS speaks SASL_PLAINTEXT, not SASL_SSL: " in line, command
+            server.settimeout(0.0)
+            with pytest.raises(BlockingIOError):
+                server.accept()
+        finally:
+            registry.write(Delete(path))
 
 
 def test_client_certificates(secured: Secured) -> None:

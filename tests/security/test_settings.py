@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkgroup.config import ConnectionSettings, ConsumerConfig, Flags, load_consumer_config, resolve_connection
-from zkgroup.config.security import SETTINGS, TlsSettings
+from zkgroup.config.security import PROTOCOLS, SETTINGS, TlsSettings
 from zkgroup.errors import UsageError
 from zkgroup.export.tasks.taskdata import TaskSettings
 from zkgroup.protocol.acls import CREATOR_READ_WORLD, parse_acl
@@ -94,13 +94,90 @@ def test_what_wins(tmp_path: Path) -> None:
         resolve(tmp_path, listener=("A", "B"))
 
 
-def test_a_named_listener_brings_its_protocol(tmp_path: Path) -> None:
-    """The profile's protocol was meant for the profile's listener."""
-    profile = "security-protocol = 'SSL'\nlistener = 'A'"
-    assert resolve(tmp_path, profile, cluster=("c",)).kafka == {"security.protocol": "SSL"}
-    assert resolve(tmp_path, profile, cluster=("c",), listener=("B",)).kafka == {}
-    both = resolve(tmp_path, profile, cluster=("c",), listener=("B",), security_protocol=("plaintext",))
-    assert both.kafka == {"security.protocol": "PLAINTEXT"}
+@pytest.mark.parametrize("layer", ["profile", "profile's kafka", "environment", "consumer-config", "property", "flag"])
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
+@pytest.mark.parametrize("registered", [*PROTOCOLS, "sasl_plaintext", "NONE"])
+def test_tls_is_a_floor(tmp_path: Path, secret: str, layer: str, protocol: str, registered: str) -> None:
+    """Whichever layer names the protocol, a listener that a flag names is used only with TLS, whatever is registered
+    of it. So it is for members, which get their settings another way."""
+    file = tmp_path / "consumer.properties"
+    file.write_text(f"kafka.security.protocol={protocol}\n")
+    login = f"sasl-mechanism = 'PLAIN'\nsasl-user = 'ops'\nsasl-password-file = '{secret}'\n"
+    profile = {
+        "profile": f"security-protocol = '{protocol}'",
+        "profile's kafka": f"kafka = {{'security.protocol' = '{protocol}'}}",
+        "consumer-config": f"consumer-config = '{file}'",
+    }
+    environ = {"ZKGROUP_SECURITY_PROTOCOL": protocol} if layer == "environment" else {}
+    flags: dict[str, tuple[str, ...]] = {"listener": ("CLIENTS",)}
+    if layer == "property":
+        flags["property"] = (f"kafka.security.protocol={protocol}",)
+    if layer == "flag":
+        flags["security_protocol"] = (protocol,)
+    settings = resolve(tmp_path, login + profile.get(layer, ""), environ, cluster=("c",), **flags)
+    config = load_consumer_config(settings.properties, group="g").config
+    brokers = [broker(1, ("CLIENTS", "SASL_SSL")), broker(2, ("CLIENTS", registered))]
+    for order in (brokers, brokers[::-1]):
+        for kafka, listener in ((settings.kafka, settings.listener), (config.kafka, config.listener)):
+            if registered in ("SSL", "SASL_SSL"):
+                assert settings_from_brokers(order, kafka, listener).protocol == order[0].endpoints[0].protocol
+            else:
+                with pytest.raises(UsageError, match=f"CLIENTS speaks {registered}, not {protocol}: .*--security-prot"):
+                    settings_from_brokers(order, kafka, listener)
+
+
+def test_only_the_command_line_goes_below_the_floor(tmp_path: Path, secret: str) -> None:
+    """A protocol that stands on it permits just that one; without any, a listener may not ask for a password."""
+    login = f"sasl-mechanism = 'PLAIN'\nsasl-user = 'ops'\nsasl-password-file = '{secret}'\nlistener = 'A'\n"
+    profile = login + "security-protocol = 'SASL_SSL'"
+    clear, plain = [broker(1, ("A", "SASL_PLAINTEXT"))], [broker(1, ("A", "PLAINTEXT"))]
+    for typed in (
+        {"security_protocol": ("sasl_plaintext",)},
+        {"property": ("kafka.security.protocol=SASL_PLAINTEXT",)},
+    ):
+        settings = resolve(tmp_path, profile, cluster=("c",), **typed)
+        assert settings_from_brokers(clear, settings.kafka, "A").properties["sasl.password"] == SECRET
+        with pytest.raises(UsageError, match="A speaks PLAINTEXT, not SASL_PLAINTEXT"):
+            settings_from_brokers(plain, settings.kafka, "A")
+    for unnamed in (login, login + "security-protocol = 'PLAINTEXT'"):
+        settings = resolve(tmp_path, unnamed, cluster=("c",))
+        assert "sasl.password" not in settings_from_brokers(plain, settings.kafka, "A").properties
+        with pytest.raises(UsageError, match="A speaks SASL_PLAINTEXT, not PLAINTEXT"):
+            settings_from_brokers(clear, settings.kafka, "A")
+
+
+@pytest.mark.parametrize("weaker", ["PLAINTEXT", "SASL_PLAINTEXT"])
+def test_no_layer_takes_off_anothers_tls(tmp_path: Path, weaker: str) -> None:
+    """The environment over a profile, a profile over the environment, either over a file; TLS over TLS is none."""
+    file = tmp_path / "consumer.properties"
+    file.write_text("kafka.security.protocol=SSL\n")
+    low = f"security-protocol = '{weaker}'"
+    cases: list[tuple[str, dict[str, str], dict[str, tuple[str, ...]]]] = [
+        ("security-protocol = 'SSL'", {"ZKGROUP_SECURITY_PROTOCOL": weaker, "ZKGROUP_CLUSTER": "c"}, {}),
+        (low, {"ZKGROUP_SECURITY_PROTOCOL": "SSL"}, {"cluster": ("c",)}),
+        (f"consumer-config = '{file}'\n{low}", {}, {"cluster": ("c",)}),
+    ]
+    for profile, environ, flags in cases:
+        with pytest.raises(UsageError, match=f"asks for {weaker}, and .* for SSL: .*--security-protocol {weaker}"):
+            resolve(tmp_path, profile, environ, **flags)
+        lowered = resolve(tmp_path, profile, environ, security_protocol=(weaker,), **flags)
+        assert lowered.kafka["security.protocol"] == weaker
+    other = resolve(tmp_path, "security-protocol = 'SSL'", {"ZKGROUP_SECURITY_PROTOCOL": "SASL_SSL"}, cluster=("c",))
+    assert other.kafka["security.protocol"] == "SSL"
+
+
+def test_no_layer_takes_off_zookeepers_tls(tmp_path: Path) -> None:
+    """What asks for it is a truth value, or one of its files."""
+    ca = tmp_path / "ca.pem"
+    ca.write_text("certificates")
+    off = {"ZKGROUP_ZOOKEEPER_TLS": "false", "ZKGROUP_CLUSTER": "c"}
+    for asked in ("zookeeper-tls = true", f"zookeeper-ca-file = '{ca}'"):
+        with pytest.raises(UsageError, match=r"ZKGROUP_ZOOKEEPER_TLS is false, and profile c in .* asks for TLS"):
+            resolve(tmp_path, asked, off)
+        assert resolve(tmp_path, asked, off, zookeeper_tls=("False",)).zookeeper_tls is None
+    with pytest.raises(UsageError, match="zookeeper-tls is false, and ZKGROUP_ZOOKEEPER_TLS asks for TLS"):
+        resolve(tmp_path, "zookeeper-tls = false", {"ZKGROUP_ZOOKEEPER_TLS": "true"}, cluster=("c",))
+    assert resolve(tmp_path, "zookeeper-tls = false", cluster=("c",)).zookeeper_tls is None
 
 
 def test_tls_and_a_user_for_zookeeper(tmp_path: Path, secret: str) -> None:
@@ -226,6 +303,8 @@ INSIDE, OUTSIDE, PLAIN = ("INSIDE", "SSL"), ("OUTSIDE", "SSL"), ("PLAINTEXT", "P
         # One name for all brokers: they tell clients of one listener that listener's addresses.
         ([broker(1, INSIDE, OUTSIDE), broker(2, OUTSIDE), broker(3, OUTSIDE, INSIDE)], "SSL", None,
          ["h1:1001", "h2:1000", "h3:1000"]),
+        # TLS is more than what was asked for.
+        ([broker(1, PLAIN, INSIDE)], "PLAINTEXT", "INSIDE", ["h1:1001"]),
         # A broker that lacks it is told of by the others.
         ([broker(1, OUTSIDE), broker(2, PLAIN)], "SSL", "OUTSIDE", ["h1:1000"]),
     ],
@@ -242,7 +321,7 @@ def test_which_listener(
     [
         ("SASL_SSL", None, r"no registered broker has a SASL_SSL listener \(they offer PLAINTEXT, INSIDE: SSL\)"),
         (None, "other", r"has a listener other \(they offer PLAINTEXT, INSIDE: SSL\)"),
-        ("PLAINTEXT", "INSIDE", "speaks SSL, not PLAINTEXT"),
+        ("SSL", "PLAINTEXT", "speaks PLAINTEXT, not SSL"),
     ],
 )
 def test_no_such_listener(protocol: str | None, listener: str | None, why: str) -> None:

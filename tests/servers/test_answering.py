@@ -55,6 +55,44 @@ def closed() -> Endpoint:
         return endpoint(server.getsockname()[1])
 
 
+def test_why_none_answers(living: Endpoint, silent: list[Endpoint], closed: Endpoint) -> None:
+    """A name that is not known, nothing, silence, something else, an end; the one that answers is in no trouble."""
+    with serving(b"HTTP/1.1 400 Bad Request\r\n\r\n") as web, serving(b"") as ending:
+        unknown = endpoint(9092, "no-such-host.invalid")
+        expected = {
+            unknown: "the name is not known",
+            closed: "nothing listens there",
+            silent[0]: "it takes connections, and is silent",
+            web: "what listens there is no Kafka broker",
+            ending: "it ends the connection at the first request",
+        }
+        failures, others = answering.troubles([living, *expected], plain=True)
+        assert (failures, others) == (expected, [])
+        failures, _ = answering.troubles([living, *expected], plain=False)
+        assert failures == {unknown: expected[unknown], closed: expected[closed]}
+    lines = answering.in_words({closed: "x", silent[0]: "y"})
+    assert lines == f"{closed}: x; {silent[0]}: y"
+    assert answering.in_words({closed: "x"}) == "x"
+
+
+@contextlib.contextmanager
+def serving(reply: bytes) -> Iterator[Endpoint]:
+    """A server that answers the first connection with this, and ends it."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            for _ in range(2):
+                connection, _ = server.accept()
+                with connection:
+                    connection.recv(1000)
+                    connection.sendall(reply)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield endpoint(server.getsockname()[1])
+        thread.join(30)
+
+
 def test_who_answers_is_known_without_waiting_for_who_does_not(
     living: Endpoint, silent: list[Endpoint], closed: Endpoint
 ) -> None:

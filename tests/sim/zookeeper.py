@@ -245,7 +245,7 @@ class ModelZooKeeper(Tree):
                 return Code.NO_NODE
             if node is not None:
                 return Code.NODE_EXISTS
-            return Code.OTHER if parent.owner else None
+            return Code.EPHEMERAL if parent.owner else None
         if node is None:
             return Code.NO_NODE
         if op.version not in (-1, node.version):

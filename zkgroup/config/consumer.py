@@ -170,6 +170,12 @@ class _Reader:
             self.warnings += unknown_keys([prop])
             return
         earlier = self.given.get(key.name)
+        if key.name == "group.id" and earlier is not None and earlier.value != prop.value:
+            raise UsageError(
+                f"{earlier.origin}: group.id={_shown(earlier.value)} contradicts {prop.origin} "
+                f"group.id={_shown(prop.value)}",
+                "remove one of the two",
+            )
         if earlier is not None and earlier.value != prop.value and _same_file(earlier, prop):
             self.warnings.append(f"{prop.origin}: {key.name} replaces the value of {earlier.origin}")
         if key.status is Status.IGNORED:

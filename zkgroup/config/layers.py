@@ -30,7 +30,7 @@ from zkgroup.config.securing import (
     zookeeper_tls,
     zookeeper_user,
 )
-from zkgroup.config.security import LISTENER, PROTOCOL
+from zkgroup.config.security import LISTENER, PROTOCOL, PROTOCOLS, has_tls
 from zkgroup.errors import UsageError
 
 ENV_ZOOKEEPER: Final = "ZKGROUP_ZOOKEEPER"
@@ -88,12 +88,10 @@ def resolve_connection(
         *own,
         *securing.properties(flagged=True),
     ]
-    if "listener" in securing.flagged and not any(p.key == PROTOCOL and p.origin.startswith("--") for p in properties):
-        # What was meant for another listener: this one's registration tells.
-        properties = [p for p in properties if p.key != PROTOCOL]
+    _check_protocol([p for p in properties if p.key == PROTOCOL])
     exposed = check_contradictions(securing, own)
     zookeeper, zookeeper_origin = _zookeeper(flags, environ, profile, properties, bool(by_flag))
-    origins = {name: value.origin for name, value in securing.values.items()}
+    origins = {name: values[0].origin for name, values in securing.values.items()}
     if cluster:
         origins["cluster"] = "--cluster" if by_flag else ENV_CLUSTER
     if zookeeper:
@@ -140,6 +138,18 @@ def resolve_connection(
         # Of a file's keys a command reads what concerns it; what was typed for this one is meant for it.
         warnings=(*warnings, *auth_warnings, *securing.warnings, *exposed, *unknown_keys(own)),
     )
+
+
+def _check_protocol(named: Sequence[Property]) -> None:
+    """Raise ``UsageError`` where a layer takes off the TLS that a weaker one asks for: only the command line may."""
+    asking = next((prop for prop in named if has_tls(prop.value)), None)
+    if asking is None or has_tls(named[-1].value) or named[-1].origin.startswith("--"):
+        return
+    if named[-1].value.upper() in PROTOCOLS:  # what is none is not shown: it may be a secret. It is refused later
+        raise UsageError(
+            f"{named[-1].origin} asks for {named[-1].value}, and {asking.origin} for {asking.value}",
+            f"correct one of them; --security-protocol {named[-1].value} permits to go without encryption",
+        )
 
 
 def _kafka(properties: Sequence[Property]) -> dict[str, str]:

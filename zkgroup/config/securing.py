@@ -31,27 +31,31 @@ class Value(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Securing:
-    """The settings by their names, the strongest of each, and those that flags gave. May hold secrets: not shown."""
+    """The settings by their names, and those that flags gave. May hold secrets: not shown.
 
-    values: Mapping[str, Value] = field(repr=False)
+    ``values``: what layers say, the strongest first; the others only of choices and truth values, where no flag did.
+    """
+
+    values: Mapping[str, tuple[Value, ...]] = field(repr=False)
     flagged: frozenset[str] = frozenset()
     warnings: tuple[str, ...] = ()
 
     def properties(self, *, flagged: bool) -> list[Property]:
-        """Those for brokers, as properties: those of flags, or the others."""
+        """Those for brokers, as properties, the strongest last: those of flags, or the others."""
         return [
-            Property(setting.key, _as_property(setting, self.values[setting.name]), self.values[setting.name].origin)
+            Property(setting.key, _as_property(setting, value), value.origin)
             for setting in BROKERS
-            if setting.key is not None and setting.name in self.values and (setting.name in self.flagged) == flagged
+            if setting.key is not None and (setting.name in self.flagged) == flagged
+            for value in reversed(self.values.get(setting.name, ()))
         ]
 
     def text(self, name: str) -> str | None:
         """The value of a setting."""
-        return self.values[name].text if name in self.values else None
+        return self.values[name][0].text if name in self.values else None
 
     def truth(self, name: str, default: bool) -> bool:
         """As ``text``, of one that is true or false."""
-        return _truth(BY_NAME[name], self.values[name]) if name in self.values else default
+        return _truth(BY_NAME[name], self.values[name][0]) if name in self.values else default
 
 
 class _Found(NamedTuple):
@@ -75,7 +79,7 @@ def read_securing(
     ``profile_first``: a flag has named the profile, which then is stronger than the environment. Raises ``UsageError``
     for what is contradictory or cannot be read; it shows nothing of what a file of secrets holds.
     """
-    values: dict[str, Value] = {}
+    values: dict[str, tuple[Value, ...]] = {}
     flagged = set()
     warnings: list[str] = []
     for setting in SETTINGS:
@@ -85,14 +89,16 @@ def read_securing(
         layers = [_of_environment(setting, environ), _of_profile(setting, profile, profile_origin, environ)]
         if profile_first:
             layers.reverse()
-        found = next((one for layer in layers for one in layer), None)
+        found = [one for layer in layers for one in layer]
         if typed:
             flagged.add(setting.name)
-            found = _Found(typed[0], setting.option, setting.kind == "secret")
-        if found is not None:
-            values[setting.name] = _checked(setting, found, warnings)
+            found = [_Found(typed[0], setting.option, setting.kind == "secret")]
+        if setting.kind not in ("choice", "truth"):  # files are read, and warned of, only where they count
+            found = found[:1]
+        if found:
+            values[setting.name] = tuple(_checked(setting, one, warnings) for one in found)
     for of, verify in (("brokers", "ssl-verify"), ("ZooKeeper", "zookeeper-verify")):
-        if verify in values and not _truth(BY_NAME[verify], values[verify]):
+        if verify in values and not _truth(BY_NAME[verify], values[verify][0]):
             warnings.append(f"certificates of {of} are not looked at ({verify}): anybody may answer in its place")
     return Securing(values, frozenset(flagged), tuple(warnings))
 
@@ -195,10 +201,21 @@ def complete_brokers(kafka: Mapping[str, str], listener: str | None, ask: Ask) -
 
 
 def zookeeper_tls(securing: Securing, ask: Ask) -> TlsSettings | None:
-    """How TLS is spoken with ZooKeeper; None where it is not."""
+    """How TLS is spoken with ZooKeeper; None where it is not.
+
+    Raises ``UsageError`` where a layer takes off what another asks for: only a flag may.
+    """
     names = ("zookeeper-ca-file", "zookeeper-certificate-file", "zookeeper-key-file")
     ca, certificate, key = map(securing.text, names)
-    if not securing.truth("zookeeper-tls", any(map(securing.text, names))):
+    said = securing.values.get("zookeeper-tls", ())
+    asking = [value for value in said if _truth(BY_NAME["zookeeper-tls"], value)]
+    asking += [securing.values[name][0] for name in names if name in securing.values]
+    if not securing.truth("zookeeper-tls", bool(asking)):
+        if asking and "zookeeper-tls" not in securing.flagged:
+            raise UsageError(
+                f"{said[0].origin} is false, and {asking[0].origin} asks for TLS with ZooKeeper",
+                "correct one of them; --no-zookeeper-tls permits to go without encryption",
+            )
         return None
     if key and not certificate:
         raise UsageError("a key without a certificate is shown to nobody", "give --zookeeper-certificate-file")

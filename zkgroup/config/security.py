@@ -18,6 +18,11 @@ LISTENER: Final = "zkgroup.listener"
 PROTOCOL: Final = "kafka.security.protocol"
 
 
+def has_tls(protocol: str) -> bool:
+    """Whether a security protocol encrypts."""
+    return protocol.upper() in ("SSL", "SASL_SSL")
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One setting. ``key`` is the one that it becomes, as ``consumer.properties`` has it; None for ZooKeeper's."""
@@ -58,7 +63,7 @@ BROKERS: Final = (
     Setting(
         "security-protocol",
         "choice",
-        "What is spoken with the brokers; by default what the named listener speaks, else PLAINTEXT:",
+        "What is spoken with the brokers, PLAINTEXT by default; a named listener may speak TLS instead, never less:",
         PROTOCOL,
         PROTOCOLS,
     ),

@@ -57,7 +57,8 @@ class RebalanceListener(Protocol):
     """
 
     def before_releasing(self, partitions: Mapping[TopicPartition, ConsumerThreadId]) -> None:
-        """Our share is about to be given up, and is ours until this returns; nothing more of it is handed out. What was
+        """Our share is about to be given up, and is ours until this returns; nothing more of it is handed out. As with
+        the Scala consumer, every attempt to rebalance begins so, the first one with an empty share. What was
         consumed is committed already (if auto-commit is on). Without auto-commit this is the place for ``commit()``:
         it commits what was consumed of this share; what is not committed here is read again. Where the session ends
         meanwhile, ``commit()`` raises SessionLostError."""

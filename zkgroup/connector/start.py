@@ -32,9 +32,11 @@ class StartAt:
 
 
 def parse_start(text: str, reset: Reset | None = None) -> StartAt:
-    """Read ``earliest``, ``latest``, ``N``, ``-N`` (the last N) or ``@TIME`` (ISO 8601, UTC if it names no zone, or
-    milliseconds since 1970; times before that count as 1970). Raises UsageError."""
-    match text:
+    """Read ``earliest``, ``latest`` (in any case), ``N``, ``-N`` (the last N) or ``@TIME``. Raises UsageError.
+
+    A time is ISO 8601, UTC if it names no zone, or milliseconds since 1970; times before that count as 1970.
+    """
+    match text.lower():
         case "earliest" | "beginning" | "smallest":
             return StartAt("earliest")
         case "latest" | "end" | "largest":

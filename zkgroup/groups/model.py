@@ -18,6 +18,7 @@ from zkgroup.servers.answers import CoordinatorGroup, CoordinatorMember, Half, K
 
 __all__ = [
     "STORE_NAMES",
+    "Cluster",
     "CoordinatorGroup",
     "CoordinatorMember",
     "GroupMember",
@@ -42,6 +43,34 @@ def in_store(store: Store | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Cluster:
+    """Which cluster it is. ``id`` is Kafka's own, None before 0.10.1. ``made`` identifies the registry by the creation
+    of its ``/consumers`` node (transaction id and milliseconds), None where there is none."""
+
+    connect: str
+    id: str | None = None
+    made: tuple[int, int] | None = None
+
+    @property
+    def told(self) -> str:
+        """Its id, as a message adds it to its address."""
+        return "" if self.id is None else f" (id {self.id})"
+
+    def differs(self, other: Cluster) -> bool | None:
+        """Whether they are two: by their ids, else by their registries; None where neither tells."""
+        if self.id is not None and other.id is not None:
+            return self.id != other.id
+        if self.made is not None and other.made is not None:
+            return self.made != other.made
+        return None
+
+    def is_same(self, other: Cluster) -> bool:
+        """Whether both are one; where nothing else tells, by their addresses."""
+        differs = self.differs(other)
+        return self.connect == other.connect if differs is None else not differs
+
+
+@dataclass(frozen=True, slots=True)
 class GroupMember:
     """A registered member.
 
@@ -49,7 +78,8 @@ class GroupMember:
     it wrote, else when its node was made. ``error``: why the registration cannot be read. ``defects``: what is wrong
     with one that can be, but not by every reader. ``data`` is the node as it is. ``created_at``: when ZooKeeper made
     the node, by its clock and not by the member's, and ``czxid`` its transaction. ``hidden``: the node is there and
-    may not be read, which ``error`` tells: what it holds, others may well be able to read.
+    may not be read, which ``error`` tells: what it holds, others may well be able to read. ``foreign``: why members of
+    the Scala consumer could not read it, or would read it otherwise, in a group that has none of them.
     """
 
     member: str
@@ -64,6 +94,7 @@ class GroupMember:
     created_at: int | None = None
     czxid: int = 0
     hidden: bool = False
+    foreign: str | None = None
 
     @property
     def streams_wanted(self) -> int | None:

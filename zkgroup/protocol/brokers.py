@@ -17,9 +17,14 @@ from zkgroup.errors import MalformedZnodeError
 from zkgroup.protocol.jsontext import INT32_MAX, as_int, excerpt, parse_object
 
 
+def address(host: str, port: int) -> str:
+    """``HOST:PORT``, as clients take it: an IPv6 host in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a broker listens; ``protocol`` is PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL."""
+    """Where a broker listens; ``protocol`` is PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL, ``host`` without brackets."""
 
     listener: str
     protocol: str
@@ -27,7 +32,13 @@ class Endpoint:
     port: int
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
+        return address(self.host, self.port)
+
+
+def parse_endpoints(addresses: str) -> list[Endpoint]:
+    """The servers of a list of addresses, as settings hold it."""
+    pairs = [address.rpartition(":") for address in addresses.split(",")]
+    return [Endpoint("PLAINTEXT", "PLAINTEXT", host.strip("[]"), int(port)) for host, _, port in pairs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +91,7 @@ def decode_broker(path: str, data: bytes | None) -> BrokerRegistration:
         host, port = parsed.get("host"), as_int(parsed.get("port"), 0, 65535)
         if not isinstance(host, str) or not host or port is None:
             raise MalformedZnodeError(path, "names no host and port")
-        endpoints = (Endpoint("PLAINTEXT", "PLAINTEXT", host, port),)
+        endpoints = (Endpoint("PLAINTEXT", "PLAINTEXT", host.strip("[]"), port),)
     return BrokerRegistration(int(broker_id), version, endpoints, rack if isinstance(rack, str) else None)
 
 

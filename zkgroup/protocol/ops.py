@@ -19,6 +19,7 @@ class Code(enum.Enum):
     NODE_EXISTS = "node exists"
     BAD_VERSION = "bad version"
     NOT_EMPTY = "not empty"
+    EPHEMERAL = "an ephemeral node has no children"
     NO_AUTH = "not authorised"
     CONNECTION_LOSS = "connection lost"  # may or may not have been applied
     SESSION_EXPIRED = "session expired"
@@ -26,7 +27,7 @@ class Code(enum.Enum):
 
 
 #: Refusals that tell that somebody made, changed or deleted what was read before.
-CHANGED: Final = (Code.BAD_VERSION, Code.NODE_EXISTS, Code.NO_NODE, Code.NOT_EMPTY)
+CHANGED: Final = (Code.BAD_VERSION, Code.NODE_EXISTS, Code.NO_NODE, Code.NOT_EMPTY, Code.EPHEMERAL)
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,7 @@ class Registry:
 
 def _check(results: Iterable[Result], what: str) -> None:
     for result in results:
-        if isinstance(result, Failure) and result.code in (Code.NO_AUTH, Code.OTHER):
+        if isinstance(result, Failure) and result.code in (Code.NO_AUTH, Code.EPHEMERAL, Code.OTHER):
             remedy = "connect with credentials that may do that" if result.code is Code.NO_AUTH else None
             raise RegistryRefusedError(f"ZooKeeper refuses to {what}: {result.words}", remedy)
 

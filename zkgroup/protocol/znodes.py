@@ -16,7 +16,7 @@ import orjson
 
 from zkgroup.errors import MalformedZnodeError, UsageError
 from zkgroup.protocol.jsontext import as_int, check_size, excerpt, excerpt_json, parse_object
-from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.names import TopicPartition, validate_topic
 
 # --- paths ----------------------------------------------------------------------------------------------------------
 
@@ -148,6 +148,14 @@ _STOPS_THE_GROUP: Final = (
 )
 
 
+#: Defects that members of the Scala consumer write themselves.
+UNESCAPED: Final = "backslashes are not escaped (0.8.0 and 0.8.1 write so)"
+ESCAPED_TWICE: Final = "backslashes are escaped twice (1.0.1 to 1.1.1 write so)"
+#: Defects that only other clients write.
+SEVERAL_EXPRESSIONS: Final = "a filter of several expressions, of which members read one"
+OTHER_NUMBERS: Final = "a number that is no 32-bit integer: members up to 0.11 cannot rebalance"
+
+
 @dataclass(frozen=True, slots=True)
 class Registration:
     """What a member registers: topics (or, for a filter, its one expression) and how many streams it reads each with.
@@ -201,6 +209,36 @@ def registration_defects(data: bytes | None) -> tuple[str, ...]:
         return (error.why,)
 
 
+# Kafka 0.7 registers a filter so: its kind, its streams, the kind again, its expression.
+_OLD_FILTER: Final = re.compile(r"([*!])([1-9][0-9]{0,5})\1(.+)", re.DOTALL)
+
+
+def decode_foreign_registration(data: bytes) -> Registration | None:
+    """What another client means by an id node that the Scala consumer cannot read, or reads otherwise. None where the
+    node does not name the topics.
+
+    Kafka 0.7 and Microsoft's C# client write ``{ "orders": 1 }``, for filters ``*1*EXPRESSION`` or ``!1!EXPRESSION``;
+    pykafka writes the topic's bare name; kafka-node, kazoo-go and kafka-php write a white list of several topics;
+    poseidon_cluster writes ``{}``.
+    """
+    try:
+        text = data.decode("utf-8")
+        if (old := _OLD_FILTER.fullmatch(text)) is not None:
+            return Registration("white_list" if old[1] == "*" else "black_list", {old[3]: int(old[2])}, version=None)
+        parsed = parse_object("", data)
+    except UnicodeDecodeError:
+        return None
+    except MalformedZnodeError:
+        try:
+            return Registration("static", {validate_topic(text): 1}, version=None)
+        except UsageError:
+            return None
+    topics = parsed.get("subscription", parsed)
+    if not isinstance(topics, dict) or not topics or any(as_int(n, low=1) is None for n in topics.values()):
+        return None
+    return Registration("static", topics, version=None)
+
+
 def _read_registration(path: str, data: bytes | None) -> tuple[Registration, list[str]]:
     defects: list[str] = []
     parsed = _parse_leniently(path, data, defects)
@@ -217,7 +255,7 @@ def _read_registration(path: str, data: bytes | None) -> tuple[Registration, lis
             defects.append("a filter without an expression, which everyone reads as a subscription to nothing")
             pattern = "static"
         elif len(subscription) > 1:
-            defects.append("a filter of several expressions, of which members read one")
+            defects.append(SEVERAL_EXPRESSIONS)
             subscription = dict([next(iter(subscription.items()))])
         defects += _expression_defects(next(iter(subscription), ""))
     version = as_int(parsed.get("version"))
@@ -225,7 +263,7 @@ def _read_registration(path: str, data: bytes | None) -> tuple[Registration, lis
         defects.append("version is not 1")
     timestamp = _timestamp(parsed, defects)
     if _has_other_numbers(parsed):
-        defects.append("a number that is no 32-bit integer: members up to 0.11 cannot rebalance")
+        defects.append(OTHER_NUMBERS)
     return Registration(pattern, subscription, timestamp, version), defects
 
 
@@ -254,13 +292,13 @@ def _parse_leniently(path: str, data: bytes | None, defects: list[str]) -> dict[
             parsed = None
         if parsed is None:
             raise
-    defects.append("backslashes are not escaped (0.8.0 and 0.8.1 write so)")
+    defects.append(UNESCAPED)
     return parsed
 
 
 def _expression_defects(expression: str) -> Iterator[str]:
     if "\\\\" in expression:
-        yield r"backslashes are escaped twice (1.0.1 to 1.1.1 write so): \\w for \w matches no topic"
+        yield ESCAPED_TWICE
     if any(character < " " for character in expression):
         yield "a control character in the expression, where a backslash was not escaped"
 

@@ -11,11 +11,15 @@ from pathlib import Path
 
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.guard.script import is_paused
+from zkgroup.protocol import znodes
+from zkgroup.protocol.ops import Exists, Stat
 from zkgroup.sandbox.member import MemberOptions, ReferenceMember
 from zkgroup.sandbox.paths import sandbox_folder
 from zkgroup.sandbox.processes import POLL, ProcessId, find_by_folder
+from zkgroup.sandbox.security import Security, registry_settings
 from zkgroup.sandbox.server import telling_line
 from zkgroup.sandbox.state import DamagedStateError, MemberState, SandboxState, find, locked, read_state, write_state
+from zkgroup.servers.registry import Registry
 
 MEMBER_START = 30.0  # seconds for a member to have its streams
 MEMBER_LEAVE = 10.0  # seconds for all members together to leave their groups
@@ -121,6 +125,16 @@ def _end_members(members: Sequence[ProcessId]) -> None:
     for member in members:
         if not member.wait_gone(max(0.0, deadline - time.monotonic())):
             member.kill()
+
+
+def check_id(state: SandboxState, options: MemberOptions) -> None:
+    """Raise ``RefusedError`` where the group has a member of this id, in whatever process: each would take the other's
+    registration for its own."""
+    security = Security(Path(state.secure)) if state.secure else None
+    with Registry(registry_settings(state.connect, security)) as registry:
+        (found,) = registry.read([Exists(znodes.member_id(options.group, options.member_id))])
+    if isinstance(found, Stat):
+        raise RefusedError(f"member {options.member_id} runs already", "give another --id")
 
 
 def start_member(name: str, options: MemberOptions) -> MemberState:

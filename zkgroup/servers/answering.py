@@ -13,6 +13,8 @@ from zkgroup.servers import wire
 
 #: How long those are waited for that have not answered when the first has, in seconds.
 GRACE: Final = 1.0
+#: How long those are asked that gave no answer, to find out why, in seconds.
+PROBE: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,32 @@ def ask(endpoints: Sequence[Endpoint], timeout: float, *, hopeless: Collection[E
         tuple(endpoint for endpoint in endpoints if endpoint in answers),
         tuple(endpoint for endpoint in endpoints if endpoint not in answers),
     )
+
+
+def troubles(endpoints: Sequence[Endpoint], *, plain: bool) -> tuple[dict[Endpoint, str], list[Endpoint]]:
+    """What keeps each from answering, in words, and the brokers that those that do answer send clients to.
+
+    All are asked at once, for ``PROBE`` seconds. Unless they speak ``plain`` text, they are only connected to.
+    """
+    failures: dict[Endpoint, str] = {}
+    question = wire.metadata_request() if plain else b""
+    answers = wire.exchange({one: (one, question) for one in endpoints}, PROBE, failures=failures)
+    if not plain:
+        return failures, []
+    others: dict[Endpoint, None] = {}
+    for endpoint, answer in answers.items():
+        try:
+            others |= dict.fromkeys(wire.read_metadata(answer).brokers.values())
+        except struct.error:
+            failures[endpoint] = "what listens there is no Kafka broker"
+    return failures, [one for one in others if str(one) not in set(map(str, endpoints))]
+
+
+def in_words(failures: Mapping[Endpoint, str], *, named: bool = False) -> str:
+    """What ``troubles`` found of each; a single server is only named where that is asked for."""
+    if len(failures) == 1 and not named:
+        return next(iter(failures.values()))
+    return "; ".join(f"{endpoint}: {why}" for endpoint, why in failures.items())
 
 
 def metadata(endpoints: Sequence[Endpoint], timeout: float) -> wire.Metadata | None:

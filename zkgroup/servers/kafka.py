@@ -40,7 +40,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from zkgroup.config.security import MECHANISMS, PROTOCOLS
 from zkgroup.errors import NoAnswerError, UnreachableError, UsageError, ZkgroupError
-from zkgroup.protocol.brokers import BrokerRegistration, Endpoint
+from zkgroup.protocol.brokers import BrokerRegistration, parse_endpoints
 from zkgroup.servers import answering, kafka_trouble, listeners, tls
 from zkgroup.servers.kafka_log import ClientLog
 
@@ -71,7 +71,6 @@ __all__ = [
     "metadata_of",
     "no_answer",
     "old_metadata",
-    "parse_endpoints",
     "producer",
     "settings_from_brokers",
     "topics",
@@ -88,6 +87,9 @@ PIECE: Final = 1000
 CONTROLLER_TIMEOUT: Final = 1.0
 #: So many brokers that cannot be had for one reason or another speak for all.
 _ENOUGH: Final = 3
+_TOKEN: Final = "give -X kafka.sasl.oauthbearer.method=oidc, and librdkafka's properties for it (sasl.oauthbearer.…)"
+#: How many brokers that gave no answer are asked why.
+_ASKED: Final = 5
 #: Seconds between two looks at an answer that is waited for.
 _LISTEN: Final = 0.005
 #: Codes that say that a broker cannot be reached, or did not answer.
@@ -105,11 +107,13 @@ class KafkaSettings:
 
     ``properties`` are librdkafka's and win over everything; they may hold passwords, so they are not shown.
     ``legacy_release``: the release to assume of brokers (0.9 and older) that cannot be asked for their versions.
+    ``others``: more listeners that speak the same, by their names, each with the address of a broker's.
     """
 
     bootstrap: str
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     legacy_release: str | None = None
+    others: tuple[tuple[str, str], ...] = ()
 
     @property
     def protocol(self) -> str:
@@ -190,7 +194,10 @@ def settings_from_brokers(
     if legacy is not None and found[0].protocol.startswith("SASL") and _mechanism(properties).upper() != "GSSAPI":
         # No broker of 0.9 knows these: it must be a newer one that is held back, and can be asked for its versions.
         legacy = None
-    return KafkaSettings(",".join(map(str, found)), properties, legacy)
+    # Endpoints of brokers that registered later do not replace earlier ones.
+    same = [e for broker in reversed(brokers) for e in broker.endpoints if e.protocol == found[0].protocol]
+    others = {e.listener: str(e) for e in same if e.listener != found[0].listener}
+    return KafkaSettings(",".join(map(str, found)), properties, legacy, tuple(others.items()))
 
 
 def _mechanism(properties: Mapping[str, str]) -> str:
@@ -205,6 +212,11 @@ def check_properties(properties: Mapping[str, str]) -> None:
     mechanism = _mechanism(properties)
     if not mechanism:
         raise UsageError(f"{protocol} needs a mechanism", "give --sasl-mechanism, such as SCRAM-SHA-512")
+    if mechanism.upper() == "OAUTHBEARER" and not (
+        properties.get("sasl.oauthbearer.method", "").lower() == "oidc"
+        or properties.get("enable.sasl.oauthbearer.unsecure.jwt", "").lower() == "true"
+    ):
+        raise UsageError(f"{protocol} with OAUTHBEARER has no token, and nothing to get one with", _TOKEN)
     if mechanism.upper() in MECHANISMS:
         for name, what, option in (
             ("sasl.username", "user", "--sasl-user"),
@@ -280,8 +292,9 @@ def _bad_properties(error: Exception, settings: KafkaSettings) -> UsageError:
 def _new_admin(settings: KafkaSettings, client_log: ClientLog | None) -> AdminClient:
     try:
         # ``kafka_trouble`` wants to know; ``ClientLog`` keeps it from whoever does not.
-        conf = settings.base() | {"log.connection.close": True} | dict(settings.properties)
-        return AdminClient(conf, logger=client_log or ClientLog(log))
+        heard = client_log or ClientLog(log)
+        conf = settings.base() | {"log.connection.close": True, "error_cb": heard.hear} | dict(settings.properties)
+        return AdminClient(conf, logger=heard)
     except (KafkaException, ValueError, TypeError) as error:
         raise _bad_properties(error, settings) from None
 
@@ -324,6 +337,8 @@ def _has_controller(admin: AdminClient, heard: ClientLog, settings: KafkaSetting
     enough = min(_ENOUGH, settings.bootstrap.count(",") + 1)
     while not asked.done() and time.monotonic() < deadline:
         admin.poll(_LISTEN)
+        if heard.no_token:
+            raise UnreachableError(f"no OAUTHBEARER token was had: {heard.no_token}", "check sasl.oauthbearer.…")
         if heard.failure != explained:
             explained = heard.failure
             if (trouble := kafka_trouble.explain(explained, settings.properties)) is not None:
@@ -345,7 +360,7 @@ def admin_and_metadata(settings: KafkaSettings, timeout: float) -> tuple[AdminCl
     """A client that knows the cluster's brokers, and all topics with their leaders. Raises ``UnreachableError``."""
     deadline = time.monotonic() + timeout
     admin = admin_client(settings, timeout)
-    return admin, metadata_of(admin, settings, max(0.1, deadline - time.monotonic()))
+    return admin, metadata_of(admin, settings, timeout, max(0.1, deadline - time.monotonic()))
 
 
 def old_metadata(settings: KafkaSettings, timeout: float) -> ClusterMetadata:
@@ -370,16 +385,13 @@ def old_metadata(settings: KafkaSettings, timeout: float) -> ClusterMetadata:
     return found
 
 
-def parse_endpoints(bootstrap: str) -> list[Endpoint]:
-    """The brokers of ``KafkaSettings.bootstrap``, as it is made of registrations."""
-    pairs = [address.rpartition(":") for address in bootstrap.split(",")]
-    return [Endpoint("PLAINTEXT", "PLAINTEXT", host, int(port)) for host, _, port in pairs]
-
-
-def metadata_of(admin: AdminClient, settings: KafkaSettings, timeout: float) -> ClusterMetadata:
-    """All topics: asking for one by its name would make brokers create it (0.8 to 0.10 always, if they are so set)."""
+def metadata_of(
+    admin: AdminClient, settings: KafkaSettings, timeout: float, left: float | None = None
+) -> ClusterMetadata:
+    """All topics: asking for one by its name would make brokers create it (0.8 to 0.10 always, if they are so set).
+    ``left``: how much of the time-out, which errors name, is left."""
     try:
-        return admin.list_topics(timeout=timeout)
+        return admin.list_topics(timeout=timeout if left is None else left)
     except KafkaException as error:
         if error.args[0].code() in UNREACHABLE:
             raise no_answer(settings, timeout) from None
@@ -401,9 +413,29 @@ def topics(settings: KafkaSettings, timeout: float) -> dict[str, tuple[int, ...]
     return {name: tuple(sorted(topic.partitions)) for name, topic in metadata.topics.items() if topic.error is None}
 
 
+def cluster_id(settings: KafkaSettings, timeout: float) -> str | None:
+    """Kafka's own id of the cluster, None before 0.10.1. Raises as ``topics``."""
+    return None if settings.old_and_plain else admin_and_metadata(settings, timeout)[1].cluster_id
+
+
 def no_answer(settings: KafkaSettings, timeout: float) -> NoAnswerError:
-    """The error for brokers that let a request wait."""
+    """The error for brokers that let a request wait. They are asked why, and their other listeners whether they answer,
+    for a second at most."""
+    plain = settings.protocol == "PLAINTEXT"
+    failures, others = answering.troubles(parse_endpoints(settings.bootstrap)[:_ASKED], plain=plain)
+    why = answering.in_words(failures) or ("" if plain else "connections are taken, and no request is answered")
+    remedy = "check that they run and that this host may reach them"
+    if others:
+        elsewhere, _ = answering.troubles(others[:_ASKED], plain=plain)
+        if elsewhere:
+            why, remedy = (
+                f"they send clients to {answering.in_words(elsewhere, named=True)}",
+                "check what they advertise",
+            )
+    for name, place in settings.others:
+        if not answering.troubles(parse_endpoints(place), plain=plain)[0]:
+            remedy = f"their listener {name} at {place} answers: choose it with --listener"
+            break
     return NoAnswerError(
-        f"brokers at {settings.bootstrap} gave no answer within {round(timeout, 1):g} s",
-        "check that they run and that this host may reach them",
+        f"brokers at {settings.bootstrap} gave no answer within {round(timeout, 1):g} s{why and ': ' + why}", remedy
     )

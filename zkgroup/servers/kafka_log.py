@@ -5,7 +5,10 @@ from __future__ import annotations
 import logging
 import re
 import time
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from zkgroup.servers.kafka import KafkaError
 
 #: Without a failure for so long, in seconds, connections fail no more: one that is wanted is tried every second.
 MENDED: Final = 5.0
@@ -29,6 +32,8 @@ class ClientLog:
         self._failed_at = 0.0
         #: What was told last of a connection that failed, as librdkafka says it.
         self.failure = ""
+        #: Why no token for OAUTHBEARER was had, as librdkafka says it.
+        self.no_token = ""
         #: Failures are kept back: whoever looks at ``failure`` tells of them.
         self.quiet = False
 
@@ -49,6 +54,11 @@ class ClientLog:
                 return
             self._told.add(failure)
         self._log.log(min(level, logging.WARNING), "Kafka client: %s", text)
+
+    def hear(self, error: KafkaError) -> None:
+        """What is no log line but an event: librdkafka tells so of tokens alone where it logs in."""
+        if "OAUTHBEARER token" in error.str():
+            self.no_token = error.str()
 
     def look(self) -> None:
         """Tell, once, that connections fail no more. To be called now and then by whoever has a lasting client."""

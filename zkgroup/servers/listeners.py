@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from zkgroup.config.security import has_tls
 from zkgroup.errors import UsageError
 from zkgroup.protocol.brokers import BrokerRegistration, Endpoint
 
@@ -17,23 +18,26 @@ def choose(brokers: Sequence[BrokerRegistration], protocol: str | None, listener
     one that is named as the protocol, as brokers name theirs by default, else the one that most brokers have; among
     equals the first. ``listener`` is compared as brokers do, in capitals.
 
-    Raises ``UsageError`` where no broker has such a listener, and where the named one speaks another protocol.
+    TLS is a floor: a registration, which anybody with access to ZooKeeper may write, does not decide that passwords go
+    unencrypted. A named listener with TLS is taken at its word; one without must speak ``protocol`` itself.
+
+    Raises ``UsageError`` where no broker has such a listener, and where the named one speaks less.
     """
     offered = [endpoint for broker in brokers for endpoint in broker.endpoints]
+    wanted = (protocol or "PLAINTEXT").upper()
     if listener is not None:
         named = [endpoint for endpoint in offered if endpoint.listener.upper() == listener.upper()]
         if not named:
             raise UsageError(
                 f"no registered broker has a listener {listener[:80]} ({_tell(offered)})", "name one of these"
             )
-        spoken = named[0].protocol
-        if protocol is not None and spoken != protocol.upper():
-            raise UsageError(
-                f"the listener {listener} speaks {spoken}, not {protocol.upper()}",
-                "leave --security-protocol out, or name another listener",
-            )
-        return [endpoint for endpoint in named if endpoint.protocol == spoken]
-    wanted = (protocol or "PLAINTEXT").upper()
+        for spoken in (endpoint.protocol for endpoint in named):
+            if not has_tls(spoken) and spoken != wanted:
+                raise UsageError(
+                    f"the listener {listener[:80]} speaks {spoken[:80]}, not {wanted}",
+                    f"name another listener; --security-protocol {spoken[:80]} permits this one, without encryption",
+                )
+        return [endpoint for endpoint in named if endpoint.protocol == named[0].protocol]
     fitting = [endpoint for endpoint in offered if endpoint.protocol == wanted]
     if not fitting:
         raise UsageError(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from zkgroup.errors import NotFoundError, UnreachableError, ZkgroupError
+from zkgroup.protocol.brokers import address, parse_endpoints
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.procedures import batched
 from zkgroup.servers import answering
@@ -25,7 +26,6 @@ from zkgroup.servers.kafka import (
     admin_and_metadata,
     metadata_of,
     old_metadata,
-    parse_endpoints,
 )
 
 #: Times that are none: a log's first offset, and the next one to be written.
@@ -99,6 +99,7 @@ def _list_offsets(
     else:
         admin, metadata = client, metadata_of(client, settings, timeout)
     errors, led = _led(metadata, partitions, settings)
+    silent = _Silent(settings, metadata, timeout)
     answers = [
         [
             admin.list_offsets(
@@ -127,7 +128,7 @@ def _list_offsets(
                     answer = partition_error(partition, error.args[0], settings)
             except TimeoutError:
                 pass
-            found[partition] = _silent(partition, metadata, leaders[partition], timeout) if answer is None else answer
+            found[partition] = silent.error(partition, leaders[partition]) if answer is None else answer
     return results, leaders
 
 
@@ -147,6 +148,7 @@ def _list_old_offsets(
     deadline = time.monotonic() + timeout
     metadata = old_metadata(settings, timeout)
     errors, led = _led(metadata, partitions, settings)
+    silent = _Silent(settings, metadata, timeout)
     leaders = _leaders(led)
     asked = {parse_endpoints(_place(metadata, leader))[0]: its for leader, its in led.items()}
     results: list[dict[TopicPartition, int | ZkgroupError]] = []
@@ -156,7 +158,7 @@ def _list_old_offsets(
         for partition, leader in leaders.items():
             code, offset = answers.get(partition, (None, -1))
             if code is None:
-                found[partition] = _silent(partition, metadata, leader, timeout)
+                found[partition] = silent.error(partition, leader)
             else:
                 found[partition] = partition_error(partition, KafkaError(code), settings) if code else offset
         results.append(found)
@@ -183,15 +185,32 @@ def _leaders(led: Mapping[int, Iterable[TopicPartition]]) -> dict[TopicPartition
 
 
 def _place(metadata: ClusterMetadata, broker: int) -> str:
-    return f"{metadata.brokers[broker].host}:{metadata.brokers[broker].port}"
+    at = metadata.brokers[broker]
+    return address(at.host or "", at.port)
 
 
-def _silent(partition: TopicPartition, metadata: ClusterMetadata, leader: int, timeout: float) -> UnreachableError:
-    where = f"broker {leader} at {_place(metadata, leader)}, the leader of {partition}"
-    return UnreachableError(
-        f"{where}, gave no answer within {round(timeout, 1):g} s",
-        "check that it runs and that this host may reach it",
-    )
+class _Silent:
+    """Errors for leaders that gave no answer. What keeps them from it is found out once, for all leaders together."""
+
+    def __init__(self, settings: KafkaSettings, metadata: ClusterMetadata, timeout: float) -> None:
+        self._plain = settings.protocol == "PLAINTEXT"
+        self._places = {broker: _place(metadata, broker) for broker in metadata.brokers}
+        self._timeout = timeout
+        self._why: dict[str, str] | None = None
+
+    def error(self, partition: TopicPartition, leader: int) -> UnreachableError:
+        """The error for a partition."""
+        if self._why is None:
+            endpoints = parse_endpoints(",".join(self._places.values()))
+            failures, _ = answering.troubles(endpoints, plain=self._plain)
+            self._why = {str(endpoint): why for endpoint, why in failures.items()}
+        place = self._places[leader]
+        why = f": {self._why[place]}" if place in self._why else ""
+        return UnreachableError(
+            f"broker {leader} at {place}, the leader of {partition}, gave no answer within "
+            f"{round(self._timeout, 1):g} s{why}",
+            "check that it runs and that this host may reach it",
+        )
 
 
 def log_offsets(

@@ -8,7 +8,9 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Final, Self
 
+from zkgroup.config.connection import parse_connect_string
 from zkgroup.errors import UnreachableError, ZkgroupError
+from zkgroup.protocol.brokers import parse_endpoints
 from zkgroup.protocol.ops import (
     Check,
     Children,
@@ -29,6 +31,7 @@ from zkgroup.protocol.ops import (
     Sync,
     Transaction,
 )
+from zkgroup.servers.answering import in_words, troubles
 from zkgroup.servers.zookeeper import Session, Trouble, ZooKeeperSettings
 
 _WAIT: Final = 1.0  # seconds
@@ -81,10 +84,14 @@ class Registry:
             if self._trouble is not None:
                 self._session.close(0.1)
                 raise self._trouble.error()
-            reason = self._down or f"no answer within {round(self.timeout, 1):g} s"
             self._session.close(0.1)  # there is no session to end, and a silent server would keep us waiting for that
+            reason = f"({self._down})" if self._down is not None else f"(no answer within {round(self.timeout, 1):g} s)"
+            if self._down is None:
+                addresses = parse_connect_string(self.settings.hosts, "ZooKeeper").addresses
+                failures, _ = troubles(parse_endpoints(",".join(map(str, addresses))), plain=False)
+                reason += f": {in_words(failures) or 'connections are taken, and no request is answered'}"
             raise UnreachableError(
-                f"ZooKeeper at {self.settings.hosts} cannot be reached ({reason})",
+                f"ZooKeeper at {self.settings.hosts} cannot be reached {reason}",
                 "check the address, and that the server runs",
             )
         return self

@@ -131,14 +131,20 @@ def read_offsets(answer: bytes) -> dict[TopicPartition, tuple[int, int]]:
 # Asking
 
 
+class NotKafkaError(OSError):
+    """What answered speaks something else."""
+
+
 def exchange(
     requests: Mapping[Key, tuple[Endpoint, bytes]],
     timeout: float,
     wait: Callable[[Mapping[Key, bytes], set[Key]], float] = lambda answers, missing: float("inf"),
+    failures: dict[Key, str] | None = None,
 ) -> dict[Key, bytes]:
     """Send each request on a connection of its own, all at the same time; returns the answers that came within
-    ``timeout`` seconds. After each that came, or that will not, ``wait`` tells how much longer the ``missing`` ones are
-    to be waited for."""
+    ``timeout`` seconds. An empty request is answered by the connection itself. After each answer that came, or that
+    will not, ``wait`` tells how much longer the ``missing`` ones are to be waited for. ``failures`` gets why others did
+    not come, in words."""
     inbox: queue.SimpleQueue[tuple[Key, bytes | None]] = queue.SimpleQueue()
     deadline = time.monotonic() + timeout
     asking = [_Asking(key, endpoint, request, deadline, inbox) for key, (endpoint, request) in requests.items()]
@@ -154,6 +160,8 @@ def exchange(
     except queue.Empty:
         pass
     for one in asking:
+        if failures is not None and one.key not in answers:
+            failures[one.key] = one.failure
         one.close()
     return answers
 
@@ -169,7 +177,8 @@ class _Asking(Generic[Key]):
         deadline: float,
         inbox: queue.SimpleQueue[tuple[Key, bytes | None]],
     ) -> None:
-        self._key = key
+        self.key = key
+        self._error: OSError | None = None
         self._endpoint = endpoint
         self._request = request
         self._deadline = deadline
@@ -180,6 +189,22 @@ class _Asking(Generic[Key]):
         # A daemon: a resolver that hangs must not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name=f"zkgroup-asking-{endpoint.port}", daemon=True)
         self._thread.start()
+
+    @property
+    def failure(self) -> str:
+        """Why no answer has come, in words."""
+        match self._error:
+            case socket.gaierror():
+                return "the name is not known"
+            case ConnectionRefusedError():
+                return "nothing listens there"
+            case NotKafkaError():
+                return "what listens there is no Kafka broker"
+            case ConnectionResetError():
+                return "it ends the connection at the first request"
+            case OSError(strerror=str(why)) if not isinstance(self._error, TimeoutError):
+                return why.lower()
+        return "no connection is taken there" if self._socket is None else "it takes connections, and is silent"
 
     def close(self) -> None:
         """End it, whatever it waits for; a look-up of its name alone is left behind."""
@@ -192,9 +217,11 @@ class _Asking(Generic[Key]):
 
     def _run(self) -> None:
         answer: bytes | None = None
-        with contextlib.suppress(OSError):
+        try:
             answer = self._ask()
-        self._inbox.put((self._key, answer))
+        except OSError as error:
+            self._error = error
+        self._inbox.put((self.key, answer))
 
     def _left(self) -> float:
         return max(0.001, self._deadline - time.monotonic())
@@ -206,10 +233,12 @@ class _Asking(Generic[Key]):
                 if self._closed:
                     return None
                 self._socket = connection
+            if not self._request:
+                return b""
             connection.sendall(self._request)
             length, number = struct.unpack("!ii", self._receive(connection, 8))
             if number != _NUMBER or not 4 <= length <= _LARGEST:
-                return None
+                raise NotKafkaError
             return self._receive(connection, length - 4)
 
     def _receive(self, connection: socket.socket, size: int) -> bytes:

@@ -11,21 +11,27 @@ import contextlib
 import os
 import re
 import tempfile
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 import orjson
 
 from zkgroup.config.folders import STATE_VARIABLE, state_dir
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
-from zkgroup.groups.changing.backup_json import Backup, Cluster, OffsetStore, SavedNode, SavedOffset, decode, encode
+from zkgroup.groups.changing.backup_json import Backup, OffsetStore, SavedNode, SavedOffset, decode, encode
+from zkgroup.groups.model import Cluster
 from zkgroup.protocol import znodes
 from zkgroup.protocol.ops import Exists, Get, Node, Stat
 from zkgroup.servers.registry import Registry
 
+if TYPE_CHECKING:
+    from zkgroup.servers.kafka import KafkaSettings  # confluent-kafka: 60 ms that not every change needs
+
 __all__ = [
+    "RELEASE_OWNERS",
     "Backup",
     "Cluster",
     "OffsetStore",
@@ -34,6 +40,7 @@ __all__ = [
     "check_cluster",
     "check_fits",
     "check_nodes",
+    "cluster_of",
     "earlier",
     "group_of",
     "read",
@@ -43,6 +50,8 @@ __all__ = [
 
 LARGEST: Final = 256 << 20  # bytes of a file that may be a backup
 _CLUSTER_ID: Final = "/cluster/id"
+#: The one command that removes owners and registrations for themselves.
+RELEASE_OWNERS: Final = "release-owners"
 
 
 def read_cluster(registry: Registry) -> Cluster:
@@ -56,6 +65,16 @@ def read_cluster(registry: Registry) -> Cluster:
             cluster_id = found if isinstance(found, str) else None
     made = (stat.czxid, stat.ctime) if isinstance(stat, Stat) else None
     return Cluster(registry.settings.hosts, cluster_id, made)
+
+
+def cluster_of(registry: Registry | None, brokers: Callable[[], KafkaSettings], timeout: float) -> Cluster:
+    """The same, or what the brokers tell where there is no registry."""
+    if registry is not None:
+        return read_cluster(registry)
+    from zkgroup.servers.kafka import cluster_id
+
+    settings = brokers()
+    return Cluster(settings.bootstrap, cluster_id(settings, timeout))
 
 
 def check_fits(backup: Backup, cluster: Cluster, group: str, path: Path) -> list[str]:
@@ -77,7 +96,7 @@ def check_nodes(backup: Backup, path: Path) -> None:
             group = group_of(node.path)
             if backup.offsets and node.path != root and not node.path.startswith(f"{root}/"):
                 raise UsageError(f"{node.path[:120]!r} is no node of group {backup.group}")
-            if node.path.startswith(f"{znodes.ids(group)}/"):
+            if node.path.startswith(f"{znodes.ids(group)}/") and backup.command != RELEASE_OWNERS:
                 raise UsageError(f"{node.path[:120]!r} is a member, which no deletion removes")
     except UsageError as error:
         raise UsageError(f"{path} was tampered with: {error.message}", _REMEDY) from None
@@ -107,7 +126,7 @@ def check_cluster(backup: Backup, cluster: Cluster, path: Path) -> list[str]:
 
 
 def _called(cluster: Cluster) -> str:
-    return f"{cluster.connect} (id {cluster.id})" if cluster.id else cluster.connect
+    return cluster.connect + cluster.told
 
 
 # --- writing --------------------------------------------------------------------------------------------------------

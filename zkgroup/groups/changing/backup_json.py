@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import orjson
 
+from zkgroup.groups.model import Cluster
 from zkgroup.protocol.jsontext import excerpt
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import OPEN, Acl
@@ -19,24 +20,6 @@ _YEAR_10000: Final = 253_402_300_800_000  # milliseconds since 1970; no calendar
 
 #: Which of the two stores holds an offset.
 OffsetStore: TypeAlias = Literal["zookeeper", "kafka"]
-
-
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """Which cluster it is. ``id`` is Kafka's own, None before 0.10.1. ``made`` identifies the registry by the creation
-    of its ``/consumers`` node (transaction id and milliseconds), None where there is none."""
-
-    connect: str
-    id: str | None = None
-    made: tuple[int, int] | None = None
-
-    def is_same(self, other: Cluster) -> bool:
-        """Whether both are one: by their ids, else by their registries, else by their addresses."""
-        if self.id is not None and other.id is not None:
-            return self.id == other.id
-        if self.made is not None and other.made is not None:
-            return self.made == other.made
-        return self.connect == other.connect
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ import orjson
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.groups.changing.unfinished import UnfinishedExportError
 from zkgroup.groups.looking.members import host_of
+from zkgroup.groups.shell import command_line, in_quotes, quoted
 from zkgroup.protocol import znodes
 from zkgroup.protocol.jsontext import as_int
 from zkgroup.protocol.ops import (
@@ -172,7 +173,9 @@ def _lasting_members(group: str, paths: Sequence[str]) -> GroupActiveError:
     error = GroupActiveError(group, [path.rpartition("/")[2] for path in paths], [])
     noun, are = ("node", "is") if len(paths) == 1 else ("nodes", "are")
     error.message += f"; the {noun} {listed(paths)} {are} not ephemeral: no session holds what no client will remove"
-    error.remedy = f"make sure that nobody works under that name, and delete the {noun} with a ZooKeeper client"
+    names = " ".join(f"--member {quoted(path.rpartition('/')[2])}" for path in paths)
+    releasing = in_quotes(command_line("release-owners", group, f"{names} --execute"))
+    error.remedy = f"make sure that nobody works under that name, then {releasing}"
     return error
 
 

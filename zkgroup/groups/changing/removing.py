@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 Guarding: TypeAlias = Callable[[Registry], Sequence[Create | Delete]]
 
 _ATTEMPTS: Final = 6
+_PROBE: Final = "zkgroup-probe"
 #: Groups that are read, and removed, at one go.
 BATCH: Final = 250
 
@@ -43,19 +44,35 @@ def remove_tree(
     roots: Sequence[str] | None = None,
     guarding: Guarding | None = None,
     check_after: bool = False,
+    permanent: bool = False,
     piece_bytes: int = PIECE_BYTES,
     patience: float = PATIENCE,
 ) -> int:
     """Remove the nodes of ``tree``, which was read from ``roots`` (the whole group by default); returns how many.
 
-    What is gone already is no matter. With ``check_after``, ``guarding`` looks once more when all is done, and if it
+    ``permanent``: the transaction fails for a node that is ephemeral by then, though its version is the same. What is
+    gone already is no matter. With ``check_after``, ``guarding`` looks once more when all is done, and if it
     refuses, everything is put back. Raises ``RefusedError`` where the group is alive (``GroupActiveError``), where a
     node has changed or appeared since the plan, and where nodes cannot be read or we may not remove them;
     ``ZkgroupError`` where ZooKeeper went away. Each says what is removed, and what nobody can tell; an interruption
     carries that as a note.
     """
     with ExitStack() as opened:
-        return _Removal(registry, tree, roots, guarding, check_after, piece_bytes, patience, opened).run()
+        return _Removal(registry, tree, roots, guarding, check_after, permanent, piece_bytes, patience, opened).run()
+
+
+def remove_empty_group(registry: Registry, group: str) -> bool:
+    """Remove the nodes of a group in which there is nothing, neither a member nor an offset; returns whether they are
+    removed. All of them in one transaction, or none: whoever registers meanwhile, or commits, keeps them."""
+    tree = read_tree(registry, group)
+    if not tree.nodes or not tree.is_empty:
+        return False
+    try:
+        registry.transaction(_deletions(group, tree.nodes))
+    except TransactionRefused as refused:
+        log.info("the empty group %s stays: %s", group, refused)
+        return False
+    return True
 
 
 def remove_groups(
@@ -172,6 +189,7 @@ class _Removal:
         roots: Sequence[str] | None,
         guarding: Guarding | None,
         check_after: bool,
+        permanent: bool,
         piece_bytes: int,
         patience: float,
         opened: ExitStack,
@@ -182,6 +200,7 @@ class _Removal:
         self._roots = [znodes.group(tree.group)] if roots is None else list(roots)
         self._guarding: Guarding = guarding or (lambda registry: read_guard(registry, tree.group).operations())
         self._check_after = check_after
+        self._permanent = permanent
         self._limit = piece_bytes
         self._guard: list[Create | Delete] = []
         self._made_again: set[str] = set()  # by our own guards
@@ -255,7 +274,7 @@ class _Removal:
         """One transaction, of all that is left or as much of it as one takes; whether nothing is left now."""
         nodes = {node.path: node for node in now.nodes}
         deletions = _deletions(self._group, now.nodes)
-        whole = _cost(self._steady.registry, deletions) <= self._limit
+        whole = self._cost(deletions) <= self._limit
         if not whole:
             deletions = self._as_much_as_fits(deletions)
         if not whole or self._check_after:
@@ -263,6 +282,9 @@ class _Removal:
         # With the whole group goes ids itself, and the group's node, below which nothing may have come.
         guard = [] if whole and znodes.group(self._group) in nodes else self._guard
         going = [nodes[deletion.path] for deletion in deletions]
+        if self._permanent:  # only such a node can have children
+            probes = [f"{node.path}/{_PROBE}" for node in going]
+            guard = [*guard, *(one for path in probes for one in (Create(path), Delete(path)))]
         try:
             self._under_way = going
             self._steady.registry.transaction([*guard, *deletions])
@@ -308,11 +330,14 @@ class _Removal:
         kept: list[Delete] = []
         size = 0
         for deletion in deletions:
-            size += _cost(self._steady.registry, [deletion])
+            size += self._cost([deletion])
             if kept and (size > self._limit or deletion.path == znodes.ids(self._group)):
                 break
             kept.append(deletion)
         return kept
+
+    def _cost(self, deletions: Sequence[Delete]) -> int:
+        return _cost(self._steady.registry, deletions) * (3 if self._permanent else 1)
 
     def _remember_acls(self, deletions: Sequence[Delete]) -> None:
         paths = [deletion.path for deletion in deletions]
@@ -348,4 +373,13 @@ def acls_of(registry: Registry, nodes: Sequence[TreeNode]) -> Mapping[str, tuple
     return {node.path: readable_acl(node.path, result) for node, result in zip(nodes, results, strict=True)}
 
 
-__all__ = ["BATCH", "GroupActiveError", "Guarding", "acls_of", "is_in_pieces", "remove_groups", "remove_tree"]
+__all__ = [
+    "BATCH",
+    "GroupActiveError",
+    "Guarding",
+    "acls_of",
+    "is_in_pieces",
+    "remove_empty_group",
+    "remove_groups",
+    "remove_tree",
+]

@@ -44,6 +44,16 @@ class GroupTree:
     unreadable: tuple[str, ...] = ()
 
     @property
+    def is_empty(self) -> bool:
+        """Whether there are but the nodes in which a group would have something: no member, owner, offset or else."""
+        above = (znodes.owners(self.group), znodes.offsets(self.group))
+        bare = {znodes.group(self.group), znodes.ids(self.group), *above}
+        return not self.unreadable and all(
+            not node.data and not node.stat.owner and (node.path in bare or node.path.rpartition("/")[0] in above)
+            for node in self.nodes
+        )
+
+    @property
     def members(self) -> tuple[str, ...]:
         """The names below ``ids``."""
         parent = znodes.ids(self.group) + "/"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, NoReturn, TypeAlias, get_args
 
 from zkgroup.errors import UsageError
+from zkgroup.groups.model import Cluster
 from zkgroup.protocol import znodes
 from zkgroup.protocol.jsontext import INT32_MAX, excerpt
 from zkgroup.protocol.names import TopicPartition
@@ -22,7 +23,7 @@ Wanted: TypeAlias = int | Literal["earliest", "latest"] | None
 Place: TypeAlias = int | tuple[int, ...]
 
 _NUMBER = re.compile(r"\+?[0-9]{1,19}", re.ASCII)
-_NONE = ("", "-", "null")
+_NONE = ("", "-", "null", "unknown")
 _MOST: Final = 2**63 - 1
 
 ELSEWHERE: Final = "see whether it is the right file"
@@ -32,11 +33,13 @@ MAX_ENTRIES: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class OffsetFile:
-    """Offsets by group; the group is None where the file names none: then they are anybody's."""
+    """Offsets by group; the group is None where the file names none: then they are anybody's. ``clusters``: of which it
+    says that it is."""
 
     name: str
     format: FileFormat
     groups: Mapping[str | None, Mapping[TopicPartition, Wanted]]
+    clusters: tuple[Cluster, ...] = ()
 
     def offsets_of(self, group: str) -> Mapping[TopicPartition, Wanted]:
         """The offsets for ``group``. Raises ``UsageError`` where the file names groups, and this is none of them."""
@@ -65,6 +68,7 @@ class Entries:
         self.name = name
         self._line_of = line_of
         self.groups: dict[str | None, dict[TopicPartition, Entry]] = {}
+        self.clusters: list[Cluster] = []
         self._count = 0
         self._topics: set[str] = set()  # that were checked
 
@@ -108,7 +112,7 @@ class Entries:
         return int(text)
 
     def offset(self, place: Place, text: str, *, none: bool) -> int | None:
-        """An offset's number; with ``none``, nothing, ``-``, ``null`` and -1 say that there is no offset."""
+        """An offset's number; with ``none``, nothing, ``-``, ``null``, ``unknown`` and -1 say that there is none."""
         if none and (text in _NONE or text == "-1"):
             return None
         if not _NUMBER.fullmatch(text) or int(text) > _MOST:
@@ -122,7 +126,7 @@ class Entries:
         groups = {
             group: {key: entry.offset for key, entry in found.items()} for group, found in self.groups.items() if found
         }
-        return OffsetFile(self.name, form, groups)
+        return OffsetFile(self.name, form, groups, tuple(self.clusters))
 
 
 def _shown(offset: Wanted) -> str:

@@ -25,8 +25,9 @@ from typing import Any, Final
 
 from zkgroup.errors import UsageError
 from zkgroup.groups.files.entries import ELSEWHERE, FORMATS, Entries, FileFormat, OffsetFile, Wanted
-from zkgroup.groups.files.json_formats import line_of, read_json
+from zkgroup.groups.files.json_formats import CLUSTER_KEYS, line_of, read_cluster, read_json
 from zkgroup.groups.files.line_formats import MAX_LINES, first_line, read_columns, read_csv, read_zk
+from zkgroup.groups.model import Cluster
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, validate_topic
 
@@ -55,6 +56,8 @@ _PACKED: Final = (
     (re.compile(rb"PK(?:\x03\x04|\x05\x06)"), "zip", "unzip -p"),  # a file, or the end of what holds none
     (re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)"), "bzip2", "bunzip2 -c"),  # a block, or the end without any
 )
+#: The line of a ``zk`` file that says of which cluster it is, below a blank one, at which Kafka's own tool stops.
+_CLUSTER: Final = re.compile(rf'^# (\{{"{CLUSTER_KEYS[0]}": .{{1,500}}\}})$', re.MULTILINE)
 #: What zstd and lz4 pass over: its length, 4 bytes, follows.
 _SKIPPABLE: Final = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18(.{4})", re.DOTALL)
 _MOST_SKIPPED: Final = 100
@@ -81,6 +84,8 @@ def _parse(text: str, name: str, form: FileFormat | None) -> OffsetFile:
         is_zk = first.startswith("/") and "/offsets/" in first
         form = "zk" if is_zk else "csv" if "," in first else "rpk"
     {"zk": read_zk, "csv": read_csv, "rpk": read_columns}[form](text, entries)
+    for match in _CLUSTER.finditer(text):
+        read_cluster(match[1], entries)
     return entries.finished(form)
 
 
@@ -141,12 +146,18 @@ def format_for(path: str) -> FileFormat:
     return "csv" if ending == ".csv" else "json" if ending == ".json" else "zk"
 
 
-def format_offsets(form: FileFormat, group: str, offsets: Mapping[TopicPartition, int]) -> str:
-    """A file's text, partitions in order. Raises ``UsageError`` for a name that the format cannot hold."""
+def format_offsets(
+    form: FileFormat, group: str, offsets: Mapping[TopicPartition, int], cluster: Cluster | None = None
+) -> str:
+    """A file's text, partitions in order; which ``cluster`` it is of is said where the format has a place for that.
+    Raises ``UsageError`` for a name that the format cannot hold."""
+    made = None if cluster is None or cluster.made is None else dict(zip(("czxid", "ctime"), cluster.made, strict=True))
+    origin = {} if cluster is None else dict(zip(CLUSTER_KEYS, (cluster.id, made), strict=True))
     ordered = [(key, offsets[key]) for key in sorted(offsets)]
     match form:
         case "zk":
-            return "".join(f"{znodes.offset(group, key)}:{offset}\n" for key, offset in ordered)
+            lines = "".join(f"{znodes.offset(group, key)}:{offset}\n" for key, offset in ordered)
+            return f"{lines}\n# {json.dumps(origin)}\n" if origin else lines
         case "csv":
             buffer = io.StringIO()
             csv.writer(buffer, lineterminator="\n").writerows(
@@ -158,7 +169,7 @@ def format_offsets(form: FileFormat, group: str, offsets: Mapping[TopicPartition
     topics: dict[str, dict[str, int]] = {}
     for key, offset in ordered:
         topics.setdefault(key.topic, {})[str(key.partition)] = offset
-    document: Mapping[str, Any] = {"groupid": group, "offsets": topics} if form == "json" else topics
+    document: Mapping[str, Any] = {"groupid": group, "offsets": topics, **origin} if form == "json" else topics
     return json.dumps(document, indent=None if form == "spark" else 2) + "\n"
 
 

@@ -14,11 +14,14 @@ import orjson
 
 from zkgroup.errors import UsageError
 from zkgroup.groups.files.entries import ELSEWHERE, MAX_ENTRIES, Entries, FileFormat, Place, Wanted
+from zkgroup.groups.model import Cluster
 from zkgroup.protocol.jsontext import excerpt
 
 # Spark's startingOffsets (2.0 and later).
 _SPARK_PLACES: Final[dict[str, Wanted]] = {"-2": "earliest", "-1": "latest"}
 _ROW_OFFSETS: Final = ("offset", "target", "committed")
+#: As in backups.
+CLUSTER_KEYS: Final = ("cluster_id", "consumers_made")
 _LARGE: Final = 1 << 20
 # An offset takes one name where they are below their topics; some ten in a table's row, some fifty in Burrow's answers.
 _MAX_NAMES: Final = MAX_ENTRIES + 100_000
@@ -87,11 +90,29 @@ def read_json(text: str, entries: Entries, forced: FileFormat | None) -> FileFor
                 if not isinstance(topics, _Object):
                     entries.fail((), 'has no object "offsets"', ELSEWHERE)
                 _read_topics(entries, topics, _group(entries, value, "groupid"), (index,), {})
+                _read_cluster(entries, value)
                 return "json"
     if not isinstance(value, _Object):
         entries.fail((), "is JSON, but holds no offsets", ELSEWHERE)
     _read_topics(entries, value, None, (), _SPARK_PLACES)
     return "spark"
+
+
+def read_cluster(text: str, entries: Entries) -> None:
+    """Read which cluster the file says that it is of, in the one object that is ``text``."""
+    value = _parse(text, entries)
+    if isinstance(value, _Object):
+        _read_cluster(entries, value)
+
+
+def _read_cluster(entries: Entries, value: _Object) -> None:
+    cluster_id, made = (value.find(name)[1] for name in CLUSTER_KEYS)
+    numbers = [number for name, number in made if name in ("czxid", "ctime")] if isinstance(made, _Object) else []
+    pair = [int(number) for number in numbers if isinstance(number, _Integer) and len(number) < 20]
+    if _is_text(cluster_id) or len(pair) == 2:
+        entries.clusters.append(
+            Cluster("", cluster_id if _is_text(cluster_id) else None, (pair[0], pair[1]) if len(pair) == 2 else None)
+        )
 
 
 def _is_burrow(value: _Object) -> bool:

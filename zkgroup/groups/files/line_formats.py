@@ -1,6 +1,6 @@
 """Offset files with one offset a line: ExportZkOffsets, KIP-122's CSV, rpk's columns, tables with a head.
 
-Blank lines, lines that begin with ``#``, and what kafka-consumer-groups says before its table are let pass.
+Blank lines, lines that begin with ``#``, and what Kafka's tools print around their tables are let pass.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Final
 
 from zkgroup.groups.files.entries import ELSEWHERE, MAX_ENTRIES, Entries
 from zkgroup.protocol.jsontext import excerpt
+from zkgroup.words import with_formula
 
 #: The columns that hold the offset, the best first: a plan is followed by its target.
 OFFSET_COLUMNS: Final = ("offset", "target", "new-offset", "committed", "current-offset")
@@ -23,10 +24,13 @@ MAX_LINES: Final = 2 * MAX_ENTRIES
 MAX_LINE: Final = 1 << 16
 _GROUP_COLUMNS: Final = ("group", "groupid", "group-name")
 _PARTITION_COLUMNS: Final = ("partition", "pid")  # kafka.tools.ConsumerOffsetChecker says Pid
-# kafka-consumer-groups --describe (0.10 to 3.9) says one of these first.
-_PREFACE: Final = re.compile(
+# What Kafka's tools (0.8 to 3.9) print before, in and behind their tables, their log included.
+_AROUND: Final = re.compile(
     r"Note: This will (not|only) show information about .*"
     r"|(Warning: )?Consumer group '.*' (has no active members|is rebalancing)\."
+    r"|(Error: )?Could not fetch offset from zookeeper for group .* due to missing offset data in zookeeper\."
+    r"|BROKER INFO|[0-9]+ -> \S+:[0-9]+"
+    r"|\[[0-9 :,-]+\] (INFO|WARN|ERROR) .*|(log4j:(WARN|ERROR)|SLF4J:) .*"
 )
 # Kafka 0.7 and pykafka put the broker's id before the partition: 0-3.
 _PARTITION_NODE: Final = re.compile(r"(?:[0-9]+-)?([0-9]+)", re.ASCII)
@@ -73,7 +77,7 @@ def _lines(text: str) -> Iterator[tuple[int, int]]:
 
 def _said(line: str) -> str:
     said = line.strip()
-    return "" if said.startswith("#") or _PREFACE.fullmatch(said) else said
+    return "" if said.startswith("#") or _AROUND.fullmatch(said) else said
 
 
 def read_zk(text: str, entries: Entries) -> None:
@@ -106,7 +110,8 @@ def read_csv(text: str, entries: Entries) -> None:
 
     def split(number: int, line: str) -> list[str]:
         try:
-            return [field.strip() for field in next(csv.reader([line], strict=True, skipinitialspace=True))]
+            fields = next(csv.reader([line], strict=True, skipinitialspace=True))
+            return [with_formula(field.strip()) for field in fields]
         except csv.Error as error:
             why = "a quote in it does not end, or something stands behind it" if '"' in line else str(error)
             entries.fail(number, f"{excerpt(line)} is no CSV: {why}")

@@ -14,20 +14,21 @@ from zkgroup.groups.judging.scene import Scene, few, finding
 from zkgroup.groups.looking.members import stops_everyone
 from zkgroup.groups.model import GroupMember
 from zkgroup.groups.planning.explain import Variant
+from zkgroup.groups.shell import quoted
+from zkgroup.protocol import znodes
 from zkgroup.words import counted, listed
 
 # How the phrases of registration_defects begin.
-_ESCAPED_TWICE: Final = "backslashes are escaped twice"
-_SOME_RELEASES: Final = ("a number that is no 32-bit integer", "pattern is null")
+_SOME_RELEASES: Final = (znodes.OTHER_NUMBERS, "pattern is null")
 _TOLD_BY_ANOTHER: Final = "timestamp is a number"  # where it is a large one, which stops members
-_CHANGES_MEANING: Final = ("a filter of several expressions", "a filter without an expression", "a control character")
+_CHANGES_MEANING: Final = (znodes.SEVERAL_EXPRESSIONS, "a filter without an expression", "a control character")
 
 
 def _stop_client(scene: Scene, member: GroupMember) -> str:
     """How to be rid of a registration: a node that is not ephemeral outlives its client."""
     if member.session_id:
         return "stop the client that wrote it: its node goes with its session"
-    return f"delete the node {_path(scene, member)} with a ZooKeeper client: it belongs to no session, and stays"
+    return _release(scene, member)
 
 
 def judge_members(scene: Scene) -> Iterator[Finding]:
@@ -41,15 +42,15 @@ def judge_members(scene: Scene) -> Iterator[Finding]:
                 "persistent-member",
                 member.member,
                 "the registration is no ephemeral node: it stays when its client goes, and keeps its share from others",
-                f"delete the node {_path(scene, member)} with a ZooKeeper client: no member makes such a node",
+                f"make sure that its client is gone, then {_release(scene, member)}",
             )
     yield from _foreign(scene)
     yield from _disagreement(scene)
     yield from _surplus(scene)
 
 
-def _path(scene: Scene, member: GroupMember) -> str:
-    return f"/consumers/{scene.snapshot.group}/ids/{member.member}"
+def _release(scene: Scene, member: GroupMember) -> str:
+    return scene.command("release-owners", f"--member {quoted(member.member)} --execute")
 
 
 def _readable(scene: Scene, member: GroupMember) -> Iterator[Finding]:
@@ -104,7 +105,7 @@ def _unreadable_filter(scene: Scene, member: GroupMember, error: str) -> Finding
 def _defects(scene: Scene, member: GroupMember) -> Iterator[Finding]:
     if member.registration is None:
         return
-    doubled = [defect for defect in member.defects if defect.startswith(_ESCAPED_TWICE)]
+    doubled = [defect for defect in member.defects if defect == znodes.ESCAPED_TWICE]
     some = [defect for defect in member.defects if defect.startswith(_SOME_RELEASES)]
     rest = [defect for defect in member.defects if defect not in doubled and defect not in some]
     if some:
@@ -148,7 +149,7 @@ def _subscription(scene: Scene, member: GroupMember) -> Iterator[Finding]:
     if scene.snapshot.topics_hidden:
         return  # what exists is not known
     if registration.pattern != "static":
-        if not member.streams and not any(defect.startswith(_ESCAPED_TWICE) for defect in member.defects):
+        if not member.streams and znodes.ESCAPED_TWICE not in member.defects:
             yield finding(
                 "filter-without-topics",
                 member.member,
@@ -170,24 +171,29 @@ def _subscription(scene: Scene, member: GroupMember) -> Iterator[Finding]:
 
 
 def _foreign(scene: Scene) -> Iterator[Finding]:
-    """The reference's ids begin with the group's name, its owner nodes name a stream."""
-    prefix = f"{scene.snapshot.group}_"
-    bare = {p.member for p in scene.partitions if p.member is not None and p.stream is None}
-    names = [name for name in scene.members if not name.startswith(prefix) or name in bare]
+    stopping: dict[str, list[str]] = {}
+    for member in scene.snapshot.members:
+        if member.foreign is not None:
+            stopping.setdefault(member.foreign, []).append(member.member)
+    names = [name for name in scene.members if name in scene.foreign and scene.members[name].foreign is None]
+    said = []
     if names:
-        yield finding(
-            "foreign-client",
-            scene.snapshot.group,
+        said.append(
             f"not named as the reference names its members: {few(names)}; such clients may divide partitions by"
-            " rules of their own",
-            "do not mix them with members of the reference in one group unless they compute the same"
-            f" plan: {scene.command('assign')} compares",
+            " rules of their own"
         )
-
-
-def is_foreign(scene: Scene) -> bool:
-    """Whether any member is none of the reference's kind."""
-    return next(_foreign(scene), None) is not None
+    said += [
+        f"the registration of {few(them)}, which stops members of the Scala consumer, {why}"
+        for why, them in stopping.items()
+    ]
+    if said:
+        remedy = (
+            "start no member of the Scala consumer in this group"
+            if stopping
+            else "do not mix them with members of the reference in one group unless they compute the same"
+            f" plan: {scene.command('assign')} compares"
+        )
+        yield finding("foreign-client", scene.snapshot.group, "; ".join(said), remedy)
 
 
 def _disagreement(scene: Scene) -> Iterator[Finding]:

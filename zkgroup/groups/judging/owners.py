@@ -10,8 +10,18 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from zkgroup.groups.judging.kinds import Finding
-from zkgroup.groups.judging.members import is_foreign
-from zkgroup.groups.judging.scene import REST, SECOND, Scene, ago, few, finding, per_topic, subject_of, unowned
+from zkgroup.groups.judging.scene import (
+    REST,
+    SECOND,
+    Scene,
+    ago,
+    few,
+    finding,
+    per_topic,
+    subject_of,
+    topic_option,
+    unowned,
+)
 from zkgroup.groups.model import GroupMember, GroupPartition
 from zkgroup.protocol.names import INTERNAL_TOPICS, TopicPartition
 from zkgroup.words import counted, short
@@ -105,8 +115,8 @@ def _awaited(scene: Scene) -> Iterator[Finding]:
     waiting = [
         name
         for name, held in sorted(claimed.items())
-        if name.startswith(f"{scene.snapshot.group}_")  # others may keep what does not change
-        and all(0 < p.claimed < changed and p.stream is not None for p in held)
+        if name not in scene.foreign  # others may keep what does not change
+        and all(0 < p.claimed < changed for p in held)
         and name not in scene.unresponsive
     ]
     if waiting:
@@ -131,7 +141,7 @@ def _nodes(scene: Scene) -> Iterator[Finding]:
     yield from per_topic(
         "unreadable-owner",
         [(p.key, f"cannot be told whose it is: {p.error}") for p in unreadable if not p.session_id],
-        lambda keys: _delete_nodes(scene, keys),
+        lambda keys: _release(scene, keys),
     )
     persistent: Said = [
         (p.key, f"is owned by {short(p.owner)} through a node that is not ephemeral, and blocks every other claim")
@@ -141,14 +151,13 @@ def _nodes(scene: Scene) -> Iterator[Finding]:
     yield from per_topic(
         "persistent-owner",
         persistent,
-        lambda keys: _delete_nodes(scene, keys),
+        lambda keys: _release(scene, keys),
     )
 
 
-def _delete_nodes(scene: Scene, keys: Sequence[TopicPartition]) -> str:
+def _release(scene: Scene, keys: Sequence[TopicPartition]) -> str:
     """What to do with nodes that belong to no session."""
-    paths = [f"/consumers/{scene.snapshot.group}/owners/{key.topic}/{key.partition}" for key in keys]
-    return f"delete with a ZooKeeper client, as no member makes such nodes, {few(paths)}{scene.rebalance()}"
+    return f"{scene.command('release-owners', f'{topic_option(keys)} --execute')}{scene.rebalance()}"
 
 
 def _in_progress(scene: Scene) -> Iterator[Finding]:
@@ -239,7 +248,7 @@ def _claims(scene: Scene) -> Iterator[Finding]:
         if partition.owner is not None and (wrong := _why_wrong(scene, partition)) is not None:
             of_no_session = wrong[0] == "owner-without-registration" and not partition.session_id
             (stay if of_no_session else kinds.setdefault(wrong[0], [])).append((partition.key, wrong[1]))
-    yield from per_topic("owner-without-registration", stay, lambda keys: _delete_nodes(scene, keys))
+    yield from per_topic("owner-without-registration", stay, lambda keys: _release(scene, keys))
     again = scene.rebalance(after=" makes the group share out anew")
     others = ", and the others take over" if scene.snapshot.members else ""
 
@@ -337,7 +346,7 @@ def _unexplained(scene: Scene) -> Iterator[Finding]:
     if told and not (explanation.deviating or explanation.blocked):
         return  # what is told of is the whole difference
     suspects = tuple(dict.fromkeys((*explanation.deviating, *explanation.blocked)))
-    foreign = is_foreign(scene)
+    foreign = bool(scene.foreign)
     who = f"; not by that plan: {few([_suspect(scene, explanation, name) for name in suspects])}" if suspects else ""
     what = "clients of different kinds in one group" if foreign else "a mix of strategies, or of releases"
     yield finding(

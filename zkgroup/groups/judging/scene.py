@@ -168,14 +168,21 @@ class Scene:
         dated = any(m.czxid == changed for m in self.snapshot.members)  # the group is at rest, so it came long ago
         if not (long_ago or dated or any(claimed > changed for claimed in newest.values())):
             return frozenset()
-        bare = {p.member for p in self.snapshot.partitions if p.member is not None and p.stream is None}
         return frozenset(
             name
             for name, claimed in newest.items()
-            if 0 < claimed < changed
-            and name in self.members
-            and name.startswith(f"{self.snapshot.group}_")
-            and name not in bare
+            if 0 < claimed < changed and name in self.members and name not in self.foreign
+        )
+
+    @cached_property
+    def foreign(self) -> frozenset[str]:
+        """Members of other clients than the Scala consumer, whose ids begin with the group's name, whose owner nodes
+        name a stream, and whose registrations are read alike by all."""
+        bare = {p.member for p in self.snapshot.partitions if p.member is not None and p.stream is None}
+        return frozenset(
+            name
+            for name, member in self.members.items()
+            if not name.startswith(f"{self.snapshot.group}_") or name in bare or member.foreign is not None
         )
 
     @cached_property

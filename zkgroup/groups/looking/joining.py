@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from zkgroup.groups.looking.reading import Nodes, World, below, paths_of
@@ -13,6 +13,7 @@ from zkgroup.groups.model import GroupMember, GroupPartition, GroupSnapshot, Sto
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, identify_owner
 from zkgroup.protocol.ops import Node
+from zkgroup.protocol.znodes import Registration
 from zkgroup.servers.answers import KafkaOffset, KafkaSide, words_of
 
 # Partition nodes are plain numbers; pykafka and Kafka 0.7 put the broker's id before: ``0-3``.
@@ -100,6 +101,7 @@ def gather(group: str, nodes: Nodes, members: tuple[GroupMember, ...], side: Kaf
     problems: list[str] = []
     paths = paths_of(group)
     claims = _claims(group, nodes, {member.member for member in members}, problems)
+    members = tuple(_with_owned_topics(member, claims) for member in members)
     stored = _stored(group, nodes, problems)
     hidden = _hidden(group, nodes)
     keys: set[TopicPartition] = {*claims, *stored, *side.offsets, *assigned(side)}
@@ -261,6 +263,18 @@ def _claim(node: Node, members: set[str]) -> Claim:
         None if owner else "the owner node is empty",
         node.stat.czxid,
     )
+
+
+def _with_owned_topics(member: GroupMember, claims: Mapping[TopicPartition, Claim]) -> GroupMember:
+    """A member of another client whose registration does not name its topics: it has those that it owns."""
+    if member.foreign is None or member.registration is not None:
+        return member
+    streams: dict[str, int] = {}
+    for key, claim in claims.items():
+        if claim.member == member.member:
+            streams[key.topic] = max(streams.get(key.topic, 1), (claim.stream or 0) + 1)
+    registration = Registration("static", streams, version=None) if streams else None
+    return replace(member, registration=registration, streams=streams)
 
 
 def _stored(group: str, nodes: Nodes, problems: list[str]) -> dict[TopicPartition, StoredOffset]:

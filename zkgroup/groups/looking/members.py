@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final
 
 from zkgroup.errors import MalformedZnodeError, ZkgroupError
 from zkgroup.groups.model import GroupMember
 from zkgroup.protocol import znodes
 from zkgroup.protocol.ops import Node
 from zkgroup.protocol.znodes import Registration
+
+_UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class TopicSelections:
@@ -64,6 +68,45 @@ def decode_member(group: str, name: str, path: str, node: Node, selections: Topi
         node.stat.ctime,
         node.stat.czxid,
     )
+
+
+def read_foreign(group: str, members: Sequence[GroupMember], selections: TopicSelections) -> tuple[GroupMember, ...]:
+    """The members, where none is of the Scala consumer: a registration that would stop it harms nobody there, and means
+    what its own client means by it. Which topics a node does not name, its owners tell later."""
+    if any(_is_scala(group, member) for member in members):
+        return tuple(members)
+    return tuple(_as_its_client_reads(member, selections) for member in members)
+
+
+def _is_scala(group: str, member: GroupMember) -> bool:
+    """Whether a member may be one of the Scala consumer. kafka-node calls its members ``GROUP_UUID``."""
+    registration = member.registration
+    if not member.member.startswith(f"{group}_") or (registration is None and not member.hidden):
+        return False
+    if (
+        registration is not None
+        and registration.pattern == "white_list"
+        and _UUID.fullmatch(member.member, len(group) + 1)
+    ):
+        return False
+    return not {znodes.SEVERAL_EXPRESSIONS, znodes.OTHER_NUMBERS}.intersection(member.defects)
+
+
+def _as_its_client_reads(member: GroupMember, selections: TopicSelections) -> GroupMember:
+    if not member.session_id:
+        return member  # no client stands behind it
+    if not stops_everyone(member):
+        if znodes.OTHER_NUMBERS in member.defects:
+            member = replace(member, defects=(), foreign=znodes.OTHER_NUMBERS)
+        if znodes.SEVERAL_EXPRESSIONS not in member.defects:
+            return member
+    registration = znodes.decode_foreign_registration(member.data)
+    try:
+        streams = {} if registration is None else selections.streams(registration)
+    except ZkgroupError:  # the expression
+        registration, streams = None, {}
+    why = member.error or znodes.SEVERAL_EXPRESSIONS
+    return replace(member, registration=registration, streams=streams, error=None, defects=(), foreign=why)
 
 
 def host_of(group: str, consumer_id: str) -> str | None:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from zkgroup.errors import MalformedZnodeError, UsageError
-from zkgroup.groups.looking.members import TopicSelections, decode_member, host_of
+from zkgroup.groups.looking.members import TopicSelections, decode_member, host_of, read_foreign
 from zkgroup.groups.model import GroupMember, GroupTopic
 from zkgroup.protocol import znodes
 from zkgroup.protocol.brokers import decode_broker, decode_partition_state, decode_topic
@@ -277,7 +277,7 @@ def members_of(group: str, nodes: Nodes, selections: TopicSelections) -> tuple[G
             found.append(decode_member(group, name, path, node, selections))
         elif why := nodes.failure(path):
             found.append(GroupMember(name, host_of(group, name), 0, None, error=why, hidden=True))
-    return tuple(found)
+    return read_foreign(group, found, selections)
 
 
 def below(parent: str, nodes: Nodes) -> list[str]:

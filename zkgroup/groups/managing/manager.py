@@ -174,7 +174,7 @@ class Manager:
 
     def cluster(self) -> Cluster:
         """Which cluster it is."""
-        return Cluster(self.brokers.bootstrap) if self.registry is None else backups.read_cluster(self.registry)
+        return backups.cluster_of(self.registry, lambda: self.brokers, self.timeout)
 
     # --- backups ----------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from zkgroup.errors import NotFoundError, UnreachableError, UsageError, ZkgroupError
-from zkgroup.groups.changing.backup import Backup, SavedNode, group_of
+from zkgroup.groups.changing.backup import RELEASE_OWNERS, Backup, SavedNode, group_of
 from zkgroup.groups.changing.guard import read_guard
 from zkgroup.groups.changing.lost import Steady
 from zkgroup.groups.changing.pieces import PIECE_BYTES, cost
@@ -43,7 +43,7 @@ def lost_groups(backup: Backup, group: str | None, *, in_kafka: bool = False) ->
     """
     found: dict[str, list[SavedNode]] = {}
     for node in backup.nodes:
-        if not _is_owner(node):
+        if not _is_left_out(backup, node):
             found.setdefault(group_of(node.path), []).append(node)
     if in_kafka and not found and group in (None, backup.group):
         return []
@@ -61,12 +61,14 @@ def lost_groups(backup: Backup, group: str | None, *, in_kafka: bool = False) ->
 def left_out(backup: Backup) -> list[str]:
     """What of the backup is not made again, in words: an owner that no session held was debris, and would keep its
     partition from everybody."""
-    count = sum(_is_owner(node) for node in backup.nodes)
+    count = sum(_is_left_out(backup, node) for node in backup.nodes)
     those = "that nobody held and that would keep their partitions from everybody"
     return [f"{counted(count, 'owner node')} of the backup {those}: not made again"] if count else []
 
 
-def _is_owner(node: SavedNode) -> bool:
+def _is_left_out(backup: Backup, node: SavedNode) -> bool:
+    if backup.command == RELEASE_OWNERS:
+        return False
     return node.path.startswith(f"{znodes.owners(group_of(node.path))}/") and node.path.count("/") >= _OWNER_DEPTH
 
 

@@ -3,7 +3,10 @@ Kafka, which deletes groups as a whole only."""
 
 from __future__ import annotations
 
+from typing import Final
+
 from zkgroup.errors import NotFoundError, RefusedError
+from zkgroup.groups.changing.permissions import needs_of_removal, refusal
 from zkgroup.groups.changing.tree import GroupTree, read_tree
 from zkgroup.groups.managing.manager import CREDENTIALS, Found
 from zkgroup.groups.scope import Scope
@@ -34,6 +37,20 @@ def read_scope(registry: Registry, group: str, scope: Scope) -> tuple[GroupTree,
     chosen = set(roots)
     kept = tuple(node for node in whole.nodes if not chosen.isdisjoint(_path_and_above(node.path)))
     return GroupTree(group, kept, whole.unreadable), roots
+
+
+def and_empty_group(registry: Registry, whole: Found, tree: GroupTree) -> GroupTree:
+    """What is removed with the nodes of ``tree``: all nodes of the group where nothing is left in them, as Kafka's own
+    tool does, unless access lists do not admit that; else those alone."""
+    assert whole.tree is not None, "the group has something in ZooKeeper"
+    going = {node.path for node in tree.nodes}
+    left = GroupTree(whole.group, tuple(node for node in whole.tree.nodes if node.path not in going))
+    if not left.is_empty or refusal(registry, whole.group, needs_of_removal(whole.tree)):
+        return tree
+    return whole.tree
+
+
+EMPTY_GROUP: Final = "the group has nothing else in ZooKeeper: its empty nodes are deleted, too"
 
 
 def check_has(whole: Found, scope: Scope, tree: GroupTree) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from zkgroup.errors import RefusedError
 from zkgroup.groups.changing.guard import GroupActiveError, read_guard, readable_acl, refuse_unfinished
 from zkgroup.groups.changing.removing import Guarding
-from zkgroup.groups.looking.members import TopicSelections, decode_member
+from zkgroup.groups.looking.members import TopicSelections, decode_member, read_foreign
 from zkgroup.groups.model import GroupMember
 from zkgroup.protocol import znodes
 from zkgroup.protocol.ops import Children, Code, Create, Delete, Exists, Failure, Get, GetAcl, Node, Stat, Sync
@@ -36,7 +36,7 @@ def unsubscribe_guard(group: str, topics: Collection[str]) -> Guarding:
     return look
 
 
-def _members(registry: Registry, group: str) -> list[GroupMember]:
+def _members(registry: Registry, group: str) -> Sequence[GroupMember]:
     ids = znodes.ids(group)
     _, names, existing = registry.read([Sync(znodes.consumers()), Children(ids), Children(znodes.topics())])
     if isinstance(names, Failure) and names.code is not Code.NO_NODE:
@@ -49,7 +49,7 @@ def _members(registry: Registry, group: str) -> list[GroupMember]:
             members.append(decode_member(group, path.rpartition("/")[2], path, node, selections))
         elif isinstance(node, Failure) and node.code is not Code.NO_NODE:
             raise RefusedError(f"member {path} cannot be read: {node.code.value}", _CREDENTIALS)
-    return members
+    return read_foreign(group, members, selections)
 
 
 def _refuse_readers(group: str, topics: Collection[str], members: Sequence[GroupMember]) -> None:

@@ -29,6 +29,7 @@ from zkgroup.groups.changing.kafka_writing import KafkaWrite, check_before, refu
 from zkgroup.groups.changing.permissions import Need, needs_of_writes
 from zkgroup.groups.changing.reports import GO_ON, after, all_in_zookeeper, both
 from zkgroup.groups.changing.writing import OffsetWrite, write_offsets
+from zkgroup.groups.files.entries import OffsetFile
 from zkgroup.groups.looking.stored import stored_offset
 from zkgroup.groups.model import Store
 from zkgroup.groups.resets.reset import (
@@ -236,9 +237,17 @@ class Resetter:
         return Backup(command, self._group, int(time.time() * 1000), self._cluster(), tuple(offsets))
 
     def _cluster(self) -> Cluster:
-        if self._registry is not None:
-            return backups.read_cluster(self._registry)
-        return Cluster(self._brokers().bootstrap)
+        return backups.cluster_of(self._registry, self._brokers, self._timeout)
+
+    def check_origin(self, file: OffsetFile) -> None:
+        """Raise ``RefusedError`` where a file of offsets says that it is of another cluster."""
+        here = self._cluster() if file.clusters else None
+        for other in file.clusters:
+            if here is not None and other.differs(here):
+                raise RefusedError(
+                    f"{file.name} is of another cluster{other.told}; this is {here.connect}{here.told}",
+                    "its offsets mean other messages there: --same-logs if both have the same logs",
+                )
 
     def write(self, plan: ResetPlan) -> None:
         """Write the plan, guarded; what has its target already is done.
@@ -381,7 +390,7 @@ def _only_nodes(backup: Backup, group: str, path: Path) -> UsageError:
         look = in_quotes(f"zkgroup delete-group {undoing}")
         return UsageError(f"{path} has nothing of group {group}", f"{look} shows what it has")
     return UsageError(
-        f"{path} holds whole groups, as nodes, and no offsets by themselves",
+        f"{path} holds nodes, and no offsets by themselves",
         f"{in_quotes(command_line('delete-group', group, undoing))} plans to make the nodes of {group} again",
     )
 

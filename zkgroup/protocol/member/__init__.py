@@ -10,7 +10,7 @@ nothing is handed out or written past the lease, and a member that cannot get it
     CONNECTING    Connected                          REGISTERING
     REGISTERING   our id node is created             LOOKING; another session holds it: WAITING
     WAITING       that node goes, or time            REGISTERING; too long: leaving with an error
-    LOOKING       is any broker registered?          QUIETING (nothing is read: RELEASING); none: OWNING what is owned
+    LOOKING       is any broker registered?          QUIETING (nothing is read: NOTIFYING); none: OWNING what is owned
     QUIETING      streams stop, or time              COMMITTING
     COMMITTING    offsets of the share are written   NOTIFYING
     NOTIFYING     the listener returns               RELEASING

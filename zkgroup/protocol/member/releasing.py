@@ -43,7 +43,11 @@ class Releasing:
         g.timers.cancel("commit", "retry", "held", "tell held", "recommit")
         self._commits.dropped()
         if not g.granted:
-            self.release()
+            self._consumed = {}
+            if g.leaving:
+                self.release()
+            else:  # as the Scala consumer tells its listener at the start of every attempt, the first one included
+                self._notify()
             return
         g.enter(Phase.QUIETING)
         g.timers.set("quiet", g.now + g.settings.quiet_timeout, self._too_slow)
@@ -82,6 +86,10 @@ class Releasing:
         if error is not None:
             g.log(logging.ERROR, f"not committed before the release: {error}")
             self._uncommitted(error)
+        self._notify()
+
+    def _notify(self) -> None:
+        g = self._ground
         g.enter(Phase.NOTIFYING)
         self._serving = self._told = False
         g.notify("before_releasing", g.holdings.share, self._returned)
@@ -96,6 +104,8 @@ class Releasing:
         while g.phase is Phase.NOTIFYING and not self._serving:
             if self._commits.asked and g.discarding:
                 self._commits.refuse(CommitError("the member leaves without committing"))
+            elif self._commits.asked and not self._consumed:
+                self._commits.nothing()
             elif self._commits.asked:
                 self._serving = True
                 self._commit(self._served)

@@ -15,6 +15,7 @@ from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol import serialization as wire
 from kazoo.protocol.connection import CLOSE_RESPONSE, ConnectionHandler
 
+from zkgroup.protocol.brokers import address
 from zkgroup.servers import tls
 from zkgroup.servers.pipeline import Bell
 from zkgroup.servers.zookeeper import trouble
@@ -101,7 +102,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
     @property
     def server(self) -> str:
         """The address of the server that it is, or was last, connected to, or tried to be."""
-        return f"{self._last[0]}:{self._last[2]}" if self._last is not None else ""
+        return address(self._last[0], self._last[2]) if self._last is not None else ""
 
     def _expand_client_hosts(self) -> list[tuple[str, str, int]]:
         """The servers to try in turn: the one that was lost comes last, which may hang."""
@@ -114,8 +115,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         try:
             timeouts = super()._connect(host, hostip, port)
         except AuthFailedError:
-            user = self._settings.sasl[0] if self._settings.sasl else "?"
-            self._failed(trouble.of_login(f"{host}:{port}", user))
+            self._failed(trouble.of_login(address(host, port), self._settings))
             raise
         except ConnectionDropped as error:
             cause = error.__context__ if isinstance(error.__context__, OSError) else None

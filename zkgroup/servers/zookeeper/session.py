@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kazoo.client import KazooClient, KazooState
-from kazoo.exceptions import KazooException
+from kazoo.exceptions import KazooException, SessionClosedRequireSaslError
 from kazoo.protocol.states import KeeperState, WatchedEvent
 from kazoo.retry import KazooRetry
 
@@ -37,7 +37,7 @@ from zkgroup.servers.zookeeper.codec import convert, failure_of, kazoo_acl, requ
 from zkgroup.servers.zookeeper.connection import Connection, Handler
 from zkgroup.servers.zookeeper.log import KAZOO_LOG
 from zkgroup.servers.zookeeper.settings import ZooKeeperSettings
-from zkgroup.servers.zookeeper.trouble import Trouble
+from zkgroup.servers.zookeeper.trouble import Trouble, of_login
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +60,8 @@ class _Answer:
         self._take(convert(self._batch.ops[self._index], value))
 
     def set_exception(self, error: BaseException) -> None:
+        if isinstance(error, SessionClosedRequireSaslError):
+            self._session._refuse()
         self._take(failure_of(error))
 
     def hear(self, outcome: Any) -> None:
@@ -163,6 +165,12 @@ class Session:
             self._lost = True
         refused = self._client.client_state == KeeperState.AUTH_FAILED
         self._on_event(Expired("authentication failed" if refused else "expired"))
+
+    def _refuse(self) -> None:
+        """The server has let us connect, and answers nothing without a user."""
+        if not self._lost:
+            self._on_trouble(of_login(self._client._connection.server, self.settings))
+            self._lose()
 
     def _watch(self, event: WatchedEvent) -> None:
         # kazoo also calls watchers, without a path, when the connection drops: Disconnected has told that already.

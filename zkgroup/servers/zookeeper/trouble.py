@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from zkgroup.errors import UnreachableError
+from zkgroup.protocol.brokers import address as at
 from zkgroup.servers.tls import alert, certificate_refused, has_expired, is_no_tls, names_shown, speaks_tls
 from zkgroup.servers.zookeeper.settings import ZooKeeperSettings
 
@@ -28,11 +29,21 @@ class Trouble:
         return UnreachableError(self.message, self.remedy)
 
 
-def of_login(server: str, user: str) -> Trouble:
-    """User and password were refused."""
+def of_login(server: str, settings: ZooKeeperSettings) -> Trouble:
+    """User and password were refused, or other credentials, or that there are none."""
+    if settings.sasl is not None:
+        return Trouble(
+            f"ZooKeeper at {server} refuses the user {settings.sasl[0]}",
+            "check name and password (--zookeeper-sasl-user, --zookeeper-sasl-password-file)",
+        )
+    if settings.auth:
+        return Trouble(
+            f"ZooKeeper at {server} refuses the credentials",
+            "check --zookeeper-auth-file; the server may want a user (--zookeeper-sasl-user) instead",
+        )
     return Trouble(
-        f"ZooKeeper at {server} refuses the user {user}",
-        "check name and password (--zookeeper-sasl-user, --zookeeper-sasl-password-file)",
+        f"ZooKeeper at {server} refuses clients without a user",
+        "name one with --zookeeper-sasl-user and --zookeeper-sasl-password-file",
     )
 
 
@@ -40,7 +51,7 @@ def of_connection(error: OSError | None, server: tuple[str, str, int], settings:
     """What a failed connection to ``server`` (its name, address and port) says about certificates and protocols; None
     if it says nothing about them. ``error``: what the socket told, None where the server ended the connection."""
     host, address, port = server
-    what = f"ZooKeeper at {host}:{port}"
+    what = f"ZooKeeper at {at(host, port)}"
     if settings.tls is None:
         if isinstance(error, ConnectionRefusedError | TimeoutError):
             return None

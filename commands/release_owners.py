@@ -1,0 +1,84 @@
+"""``zkgroup release-owners``: owner nodes and registrations that no session holds."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from zkgroup.errors import UsageError
+from zkgroup.words import counted
+
+from ._changing import BackupOption, ConfirmOption, DryRunOption, ExecuteOption, change_of
+from ._completing import complete_member, complete_partitions
+from ._managing import open_manager
+from ._options import GroupArgument, OutputOption
+from ._render import print_rows, time_column
+
+COLUMNS = ("topic", "partition", "owner", "member", time_column("since"), "note")
+
+
+def release_owners(
+    ctx: typer.Context,
+    group: GroupArgument,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic",
+            metavar="TOPIC[:P,P-P]",
+            help="The owner nodes of this topic, or of these partitions of it; repeatable.",
+            show_default=False,
+            autocompletion=complete_partitions,
+        ),
+    ] = None,
+    member: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--member",
+            metavar="MEMBER",
+            help="The registration of this member; repeatable.",
+            show_default=False,
+            autocompletion=complete_member,
+        ),
+    ] = None,
+    backup: BackupOption = None,
+    execute: ExecuteOption = False,
+    dry_run: DryRunOption = False,
+    confirm: ConfirmOption = None,
+    output: OutputOption = "table",
+) -> None:
+    """Remove owner nodes and registrations that no session holds.
+
+    Members make ephemeral nodes, which ZooKeeper removes when their session ends. A node that is not ephemeral, made by
+    hand or restored from a copy, stays for good, and keeps its partition, or its share, from all members. Only such
+    nodes are removed. A node that a session holds is refused (exit 5), as is the registration of a member that owns
+    partitions through a session. The group may be active. Without --execute only what would be done is shown. A backup
+    is written before; 'delete-group --undo BACKUP' makes the nodes again, once all members are stopped.
+
+    \b
+    zkgroup release-owners billing --topic orders:1-2
+    zkgroup release-owners billing --topic orders --execute
+    zkgroup release-owners billing --member billing_app-1 --execute
+    """
+    if not topic and not member:
+        raise UsageError("no owner and no member is given", "give --topic TOPIC[:P,P-P] or --member MEMBER")
+    change = change_of(ctx, group, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup)
+    from zkgroup.groups.changing.backup import RELEASE_OWNERS
+    from zkgroup.groups.changing.removing import remove_tree
+    from zkgroup.groups.managing.manager import Found
+    from zkgroup.groups.managing.permanent_nodes import needs_of_release, read_permanent_nodes, release_guard
+    from zkgroup.groups.scope import parse_scope
+
+    scope, members = parse_scope(topic or ()), frozenset(member or ())
+    with open_manager(change.settings, [group], "zookeeper") as (manager, _):
+        assert manager.registry is not None, "ZooKeeper is meant"
+        manager.find(group, "zookeeper")
+        rows, tree, roots = read_permanent_nodes(manager.registry, group, scope, members)
+        print_rows(rows, COLUMNS, output)
+        change.forewarn(manager.registry, group, needs_of_release(tree))
+        if not change.is_wanted(len(rows)):
+            return
+        with change.backed_up(manager.backup_of_removal(RELEASE_OWNERS, group, [Found(group, tree)])):
+            guard = release_guard(group, members)
+            remove_tree(manager.registry, tree, roots=roots, guarding=guard, permanent=True)
+        change.done(f"{counted(len(rows), 'node')} of group {group} removed")
