@@ -68,9 +68,9 @@ def offsets(destination: Destination) -> list[int]:
     return sorted(row["offset"] for row in messages_in(root_of(destination)))
 
 
-def problems(destination: Destination) -> list[tuple[int | None, int | None, str]]:
+def problems(destination: Destination, **options: Any) -> list[tuple[int | None, int | None, str]]:
     """What ``--verify`` finds: offsets, and why."""
-    return [(row.start, row.end, row.problem) for row in verify(destination) if row.problem is not None]
+    return [(row.start, row.end, row.problem) for row in verify(destination, **options) if row.problem is not None]
 
 
 def looked(cluster: Sandbox, destination: Destination, *options: str) -> str:

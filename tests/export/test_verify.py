@@ -5,27 +5,24 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from cli import run
 from export_points import driven
-from exports import looked, root_of
+from exports import problems, root_of
 
-from zkgroup.export.checks.advice import remedy_for
-from zkgroup.export.checks.run_history import history, status
-from zkgroup.export.checks.verify import VerifyRow, verify
+from zkgroup.export.checks.mending import remedy_for
+from zkgroup.export.checks.run_history import history
+from zkgroup.export.checks.run_status import status
+from zkgroup.export.checks.verify import Mend, VerifyRow, read_committed, verify
 from zkgroup.export.destination.run_log import Destination
-from zkgroup.export.model.run_record import Pointer
-from zkgroup.export.model.plan_types import Policies
-from zkgroup.export.planning.group_state import read_committed
+from zkgroup.export.model.plan_types import OnMismatch
+from zkgroup.export.model.run_record import Pointer, RunRecord
 from zkgroup.export.run.claim import ExportClaim
 from zkgroup.export.run.run_export import PartitionSummary
-from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Acl, Create, Delete, Ensure, Get, Node, SetData
@@ -38,7 +35,7 @@ from zkgroup.servers.zookeeper import ZooKeeperSettings
 @pytest.fixture
 def exported(
     in_process: Callable[..., list[PartitionSummary]], make_topic: Callable[..., str], fill: Callable[..., object],
-    unique: Callable[[str], str], commit: Callable[..., None], tmp_path: Path,
+    unique: Callable[[str], str], commit: Callable[..., None], destination: Destination,
 ) -> tuple[Destination, str, str]:  # fmt: skip
     """Three runs of a group: 0 to 20 in two files, 20 to 30, and 35 to 40 behind a gap that was recorded."""
     topic, group = make_topic(), unique("group")
@@ -46,25 +43,30 @@ def exported(
     in_process(group, topic, max_messages=20, range_messages=10)
     in_process(group, topic, max_messages=10)
     commit(group, {TopicPartition(topic, 0): 35})
-    in_process(group, topic, policies=Policies(disagreement="group"))
-    return Destination(FolderStore(tmp_path / "out")), group, topic
+    in_process(group, topic, on_mismatch="group")
+    return destination, group, topic
 
 
-def problems(destination: Destination, **options: Any) -> list[tuple[int, int, str]]:
-    """Start, end and words of each problem."""
-    return [(row.start, row.end, row.problem) for row in verify(destination, **options) if row.problem is not None]
+def newest(destination: Destination, group: str) -> RunRecord:
+    found = destination.newest(group)
+    assert found is not None
+    return found
+
+
+def record_files(destination: Destination, group: str) -> list[Path]:
+    """The records of a group, the oldest first."""
+    return sorted((root_of(destination) / "_zkgroup" / "log" / group).iterdir())
 
 
 def file(destination: Destination, topic: str, name: str) -> Path:
-    assert isinstance(destination.store, FolderStore)
-    return destination.store.root / f"topic={topic}" / "partition=0" / f"{name}.parquet"
+    return root_of(destination) / f"topic={topic}" / "partition=0" / f"{name}.parquet"
 
 
 def test_what_is_as_it_was_left_has_no_problems(exported: tuple[Destination, str, str], registry: Registry) -> None:
     """One row for the partition, over all runs, with what was skipped knowingly; the group's offset agrees."""
     destination, group, topic = exported
-    committed = {group: read_committed(registry, group, destination.last(group).coverage)}
-    assert verify(destination, committed) == [VerifyRow(topic, 0, 0, 40, 35, 0, 5, 4, None)]
+    committed = {group: read_committed(registry, group, newest(destination, group), print)}
+    assert verify(destination, committed) == [VerifyRow(topic, 0, 0, 40, 35, 0, 5, 4)]
     assert [(row.state, row.rows, row.files, row.skipped, row.kind) for row in history(destination)] == [
         ("exported", 20, 2, 0, "export"),
         ("exported", 10, 1, 0, "export"),
@@ -81,7 +83,7 @@ def test_every_change_of_a_file_is_named(exported: tuple[Destination, str, str])
 
     ten.unlink()
     assert problems(destination) == [
-        (0, 10, f"topic={topic}/partition=0/0-10.parquet of run {destination.runs(group)[0]} is missing")
+        (0, 10, f"topic={topic}/partition=0/0-10.parquet of run {destination.entries(group)[0].run} is missing")
     ]
 
     ten.write_bytes(content[:-20])
@@ -99,71 +101,63 @@ def test_every_change_of_a_file_is_named(exported: tuple[Destination, str, str])
     ten.write_bytes(content)
     assert problems(destination) == []
     shutil.copyfile(twenty, file(destination, topic, "5-8"))
-    assert any("5-8.parquet is in no run's manifest" in why for _, _, why in problems(destination))
+    assert any("5-8.parquet is in no record" in why for _, _, why in problems(destination))
     pq.write_table(pa.table({"offset": [5]}), file(destination, topic, "5-8"))
-    assert any("5-8.parquet was not made by an export" in why for _, _, why in problems(destination))
+    assert any("5-8.parquet is in no record" in why for _, _, why in problems(destination))
 
 
-def test_every_file_that_a_reader_would_take_is_in_a_manifest(exported: tuple[Destination, str, str]) -> None:
+def test_every_file_that_a_reader_would_take_is_in_a_record(exported: tuple[Destination, str, str]) -> None:
     """Copies and strangers, wherever they lie and however they are called; what no reader takes does not matter."""
     destination, _, topic = exported
-    assert isinstance(destination.store, FolderStore)
-    root, ten = destination.store.root, file(destination, topic, "0-10")
+    root, ten = root_of(destination), file(destination, topic, "0-10")
     for name in ("_SUCCESS", ".hidden", f"topic={topic}/_notes/readme.txt", "_zkgroup/readme"):
         (root / name).parent.mkdir(exist_ok=True)
         (root / name).write_text("x")
     assert problems(destination) == []
     here = f"topic={topic}/partition=0"
-    for name in (f"{here}/copy.parquet", f"{here}/0-10 (1).parquet", f"topic={topic}/copy.parquet", "copy.parquet"):
-        shutil.copyfile(ten, root / name)
-        (found,) = [row for row in verify(destination) if row.problem is not None]
-        assert (found.topic, found.partition, found.start, found.end) == (topic, 0, 0, 10)
-        assert found.problem is not None
-        assert found.problem.startswith(f"{name} holds what run ")
-        (root / name).unlink()
-    for name in ("topic=other/junk.parquet", f"{here}/junk", "readme.txt", "_x/junk.parquet"):
+    copies = (f"{here}/copy.parquet", f"{here}/0-10 (1).parquet", f"topic={topic}/copy.parquet", "copy.parquet")
+    for name in (*copies, "topic=other/junk.parquet", f"{here}/junk", "readme.txt", "_x/junk.parquet"):
         (root / name).parent.mkdir(exist_ok=True)
-        (root / name).write_text("x")
+        shutil.copyfile(ten, root / name)
         assert [row for row in verify(destination) if row.problem is not None] == [
-            VerifyRow(*8 * [None], f"{name} is in no run's manifest, and readers take it for data", mend="move")
+            VerifyRow(*4 * [None], problem=f"{name} is in no record: move it out of the destination", mend="person")
         ]
         (root / name).unlink()
 
 
 @pytest.mark.parametrize("damage", [{"rows": "50"}, {"ranges": None}, {"name": 3}])
-def test_a_damaged_manifest_is_a_problem_and_hides_no_other(
+def test_a_damaged_record_is_a_problem_and_hides_no_other(
     exported: tuple[Destination, str, str], damage: dict[str, object]
 ) -> None:
-    """It is named, in one line; its files and offsets are then in no run; all others are judged, and listed."""
+    """It is named, in one line; its files and offsets are then in no record; all others are judged, and listed."""
     destination, group, topic = exported
-    assert isinstance(destination.store, FolderStore)
-    path = destination.store.root / destination.folder(group, destination.runs(group)[0]) / "manifest.json"
+    path = record_files(destination, group)[0]
     document = json.loads(path.read_text())
     document["files"][0] |= damage
     path.write_text(json.dumps(document))
     file(destination, topic, "20-30").unlink()
     rows = [row for row in verify(destination) if row.problem is not None]
-    (named,) = [row for row in rows if row.topic is None]
-    assert str(named.problem).startswith(f"{path} cannot be read: ")
-    assert "Error" not in str(named.problem)
+    (named,) = [row for row in rows if row.topic is None and row.group == group]
+    assert named.problem == f"{path} was changed: restore it from a copy"
     assert any("20-30.parquet of run" in str(row.problem) for row in rows)
+    assert any("0-10.parquet is in no record" in str(row.problem) for row in rows)
     told: list[str] = []
-    assert [row.state for row in history(destination, warn=told.append)] == ["unreadable", "exported", "exported"]
+    assert [row.state for row in history(destination, warn=told.append)] == ["damaged", "exported", "exported"]
     assert told == [named.problem]
 
 
-def test_gaps_and_repeats_between_runs_are_named(exported: tuple[Destination, str, str]) -> None:
-    """A run whose memory is gone leaves offsets in no run; one that claims another's offsets has them twice."""
+def test_a_record_that_is_gone_or_doubled_is_named(exported: tuple[Destination, str, str]) -> None:
+    """Without one its offsets are in no record, and its files, too; a copy of one under
+    another number has all its offsets twice."""
     destination, group, _ = exported
-    assert isinstance(destination.store, FolderStore)
-    first, second, third = (destination.store.root / destination.folder(group, run) for run in destination.runs(group))
-    kept = (second / "manifest.json").read_text()
-    (second / "manifest.json").unlink()
+    first, second, _ = record_files(destination, group)
+    kept = second.rename(root_of(destination).with_name("kept"))
     found = problems(destination)
-    assert (20, 30, f"in no run of group {group}") in found
-    assert any("20-30.parquet is in no run's manifest" in why for _, _, why in found)
-    (second / "manifest.json").write_text(kept)
-    (third / "manifest.json").write_text((first / "manifest.json").read_text())
+    assert (20, 30, "in no record") in found
+    assert any("20-30.parquet is in no record" in why for _, _, why in found)
+    assert any(f"the record of run 2 in {second.parent} is missing" in why for _, _, why in found)
+    kept.rename(second)
+    shutil.copyfile(first, first.with_name(f"00000004-{first.name.partition('-')[2]}"))
     assert (0, 20, "exported twice") in problems(destination)
 
 
@@ -174,11 +168,14 @@ def test_a_group_that_was_moved_is_named(
     destination, group, topic = exported
     for offset, interval in ((47, (40, 47)), (12, (12, 40))):
         commit(group, {TopicPartition(topic, 0): offset})
-        committed = {group: read_committed(registry, group, destination.last(group).coverage)}
+        committed = {group: read_committed(registry, group, newest(destination, group), print)}
         assert problems(destination, committed=committed) == [
-            (*interval, f"group {group} stands at {offset}, exported up to 40")
+            (*interval, f"group {group} is at {offset}, and its exports end at 40")
         ]
-    assert problems(destination, committed={group: {}}) == [(40, 40, f"group {group} has no offset, exported up to 40")]
+    nowhere = {group: {TopicPartition(topic, 0): None}}
+    assert problems(destination, committed=nowhere) == [
+        (40, 40, f"group {group} has no offset, and its exports end at 40")
+    ]
 
 
 def test_an_offset_that_is_none_hides_nothing_of_the_files(
@@ -188,132 +185,99 @@ def test_an_offset_that_is_none_hides_nothing_of_the_files(
     destination, group, topic = exported
     path = znodes.offset(group, TopicPartition(topic, 0))
     registry.write(SetData(path, b"abc"))
-    look = ("export", "--group", group, "--to", destination.store.uri, "--verify", "-z", cluster.connect, "--output", "json")
+    look = (
+        "export",
+        "--group",
+        group,
+        "--to",
+        destination.store.uri,
+        "--verify",
+        "-z",
+        cluster.connect,
+        "--output",
+        "json",
+    )
     done = run(*look)
     assert (done.returncode, len(json.loads(done.stdout))) == (1, 1)
     notes, error = done.stderr.splitlines()
     assert f"the offsets of group {group} are not compared: znode {path}: 'abc' is no offset" in notes
     assert f"znode {path}: 'abc' is no offset: set the offset again, or delete the node" in error
-    assert isinstance(destination.store, FolderStore)
-    next(destination.store.root.rglob("*.parquet")).unlink()
+    next(root_of(destination).rglob("*.parquet")).unlink()
     done = run(*look)
     assert (done.returncode, len(json.loads(done.stdout))) == (6, 2)
     assert "are not compared" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("offset", "believed", "not_said"), [(12, "lake", "--on-disagreement group"), (47, "group", "another --to")]
-)
+@pytest.mark.parametrize(("offset", "answer"), [(12, "lake"), (47, "lake"), (47, "group")])
 def test_what_is_advised_for_a_group_that_was_moved_mends_it(
-    exported: tuple[Destination, str, str], in_process: Callable[..., list[PartitionSummary]], fill: Callable[..., object],
-    commit: Callable[..., None], cluster: Sandbox, offset: int, believed: Literal["lake", "group"], not_said: str,
+    exported: tuple[Destination, str, str], in_process: Callable[..., list[PartitionSummary]],
+    fill: Callable[..., object], commit: Callable[..., None], cluster: Sandbox, offset: int, answer: OnMismatch,
 ) -> None:  # fmt: skip
     """The files are as they should be: neither are they to be moved away, nor is there anything for a backfill. One
-    says whom the export is to believe, and then all is right."""
+    says where the export is to continue, and then all is right."""
     destination, group, topic = exported
     fill(topic, 10)
     commit(group, {TopicPartition(topic, 0): offset})
     look = ("export", "--group", group, "--to", destination.store.uri, "--verify", "-z", cluster.connect)
     done = run(*look)
     assert done.returncode == 6
-    assert f"group {group} stands at {offset}, exported up to 40" in done.stderr
-    assert f"--on-disagreement {believed}" in done.stderr
-    assert not_said not in done.stderr
-    assert "move away" not in done.stderr
+    assert f"group {group} is at {offset}, and its exports end at 40" in done.stderr
+    assert f"export --group {group} --to {destination} --on-mismatch lake'" in done.stderr
+    assert "(group: where the group is)" in done.stderr
+    assert "move files" not in done.stderr
     assert "--backfill" not in done.stderr
-    in_process(group, topic, policies=Policies(disagreement=believed))
+    in_process(group, topic, on_mismatch=answer)
     done = run(*look)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_advice_is_for_the_problems_that_there_are() -> None:
-    """Damaged files have theirs, a group that stands elsewhere has its own, and both are told where both are there."""
-    file, back, ahead = (
-        VerifyRow(topic, 0, 0, 9, *4 * [None], "why", stands, "g", None if stands else "refill")
-        for topic, stands in (("t", None), ("t", "behind"), ("u", "ahead"))
+def problem(topic: str | None, group: str | None, mend: Mend | None, start: int = 0, partition: int = 0) -> VerifyRow:
+    return VerifyRow(topic, partition, start, start + 9, problem="why", group=group, mend=mend)
+
+
+def test_remedies_are_for_the_problems_that_there_are() -> None:
+    """What a person has to do comes first, then commands; each once."""
+    lake = Path("/lake")
+    damaged, gone = problem("t", "g", "person"), problem("t", "g", "backfill")
+    moved = problem("u", "g", "mismatch")
+    assert remedy_for([damaged], lake).startswith("restore what was changed from a copy, and move files")
+    assert "zkgroup" not in remedy_for([damaged], lake)
+    assert remedy_for([gone], lake) == (
+        "'zkgroup export --group g --to /lake --backfill --from t:0=0 --until t:0=9 t' writes what is missing again"
     )
-    assert "--on-disagreement" not in remedy_for([file], Path("/lake"))
-    assert "--backfill" in remedy_for([file], Path("/lake"))
-    assert "exports again what is missing, and what is damaged once that is moved away; " in remedy_for(
-        [file], Path("/lake")
-    )
-    assert "exports again what is missing; " in remedy_for([replace(file, mend="fill")], Path("/lake"))
-    assert "--backfill" not in remedy_for([back, ahead], Path("/lake"))
-    for problems in ([file, back], [file, back, ahead]):
-        advice = remedy_for(problems, Path("/lake"))
-        assert "--backfill" in advice
-        assert "--on-disagreement lake" in advice
-        assert ("--on-disagreement group u" in advice) is (ahead in problems)
-    # Of a topic where it stands behind as well that would be refused.
-    assert "--on-disagreement group" not in remedy_for([back, replace(ahead, topic="t")], Path("/lake"))
+    assert "--backfill" not in remedy_for([moved, moved], lake)
+    assert remedy_for([moved, moved], lake).count("--on-mismatch lake") == 1
+    everything = remedy_for([moved, gone, damaged, problem("t", "g", None)], lake)
+    assert everything.startswith("restore what was changed")
+    assert everything.index("--on-mismatch") < everything.index("--backfill")
+    assert remedy_for([problem("t", "g", None)], lake) == ""
 
 
-def test_advice_names_groups_topics_and_the_lake() -> None:
-    """As a shell takes them: each group that has exported what is wrong, with the topics that it is wrong of. A foreign
-    file is nobody's, and its going leaves nothing to be filled."""
-
-    def row(topic: str | None, group: str | None) -> VerifyRow:
-        return VerifyRow(topic, 0, 0, 9, *4 * [None], "why", None, group, "refill")
-
-    two = remedy_for([row("b", "g"), row("a", "g"), row("a", "g"), row("a", "it's"), row(None, None)], Path("/my lake"))
+def test_remedies_name_groups_topics_and_the_destination() -> None:
+    """As a shell takes them: each group that has exported what is missing, with the topics that it is missing of. A
+    foreign file is nobody's, and its going leaves nothing to be filled."""
+    rows = [problem("b", "g", "backfill"), *2 * [problem("a", "g", "backfill")], problem("a", "it's", "backfill")]
+    told = remedy_for([*rows, problem(None, None, "person")], Path("/my lake"))
     for name in ("a", "b"):  # one that is gone stops no other
         assert (
-            f"zkgroup export --group g --to '/my lake' --backfill --from {name}:0=0 --until {name}:0=9 {name} a" in two
+            f"zkgroup export --group g --to '/my lake' --backfill --from {name}:0=0 --until {name}:0=9 {name}" in told
         )
-    assert (
-        """zkgroup export --group 'it'"'"'s' --to '/my lake' --backfill --from a:0=0 --until a:0=9 a exports""" in two
-    )
-    assert "('zkgroup export --to /lake --status')" in remedy_for([row("a", "g")], Path("/lake"))
-    assert "--status" not in remedy_for([row("a", "g")], Path("/lake"), unfinished=False)
-    nothing = replace(row("a", None), mend=None)
-    assert remedy_for([nothing], Path("/lake"), unfinished=False).endswith("restore it from a copy, if there is one")
-    assert "-t:0=9 -- -t'" in remedy_for([row("-t", "g")], Path("/lake"))
-    orphans = [replace(row("b", name), mend="adopt") for name in ("h", "g", "h")]
-    told = remedy_for(orphans, Path("/lake"))
-    assert "'zkgroup export --group g --to /lake --adopt' and 'zkgroup export --group h --to /lake --adopt' ent" in told
-    assert ("move" in told, "--backfill" in told) == (False, False)
-    damaged = remedy_for([replace(row(None, "g"), mend="readopt")], Path("/lake"))
-    assert damaged.index("move it away") < damaged.index("--group g --to /lake --adopt")
-    assert remedy_for([replace(row(None, None), mend="move")], Path("/lake")).endswith("or move it away")
-    assert "move it away" not in remedy_for([replace(row("a", "g"), mend="fill")], Path("/lake"))
-    assert "move it away" in remedy_for([replace(row("a", "g"), mend="fill"), row("a", "g")], Path("/lake"))
-    assert "move one file away with the folder of the run" in remedy_for(
-        [replace(row("a", None), mend="undo")], Path("/")
-    )
+    assert """zkgroup export --group 'it'"'"'s' --to '/my lake' --backfill --from a:0=0 --until a:0=9 a""" in told
+    assert "-t:0=9 -- -t'" in remedy_for([problem("-t", "g", "backfill")], Path("/lake"))
 
 
 def test_what_lies_between_lost_files_is_not_filled_by_the_way() -> None:
     """It may have been left out knowingly."""
-    lost = [
-        VerifyRow("t", number, first, first + 9, *4 * [None], "why", None, "g", "fill")
-        for number, first in ((0, 30), (0, 0), (0, 9), (1, 5))
-    ]
+    lost = [problem("t", "g", "backfill", first, number) for number, first in ((0, 30), (0, 0), (0, 9), (1, 5))]
     told = remedy_for(lost, Path("/lake"))
-    assert "--backfill --from t:0=0,t:1=5 --until t:0=18,t:1=14 t' and " in told
-    assert "--backfill --from t:0=30 --until t:0=39 t' exports again" in told
-
-
-def test_a_run_that_was_taken_back_counts_for_nothing(exported: tuple[Destination, str, str]) -> None:
-    """Its files may be gone; if one is still there, it is foreign."""
-    from zkgroup.export.model.documents import encode_settled
-    from zkgroup.export.model.run_record import Settled
-
-    destination, group, topic = exported
-    last = destination.runs(group)[-1]
-    content = file(destination, topic, "35-40").read_bytes()
-    settled = Settled("withdraw", 1, (TopicPartition(topic, 0),), {})
-    destination.store.write(f"{destination.folder(group, last)}/settled.json", encode_settled(settled))
-    file(destination, topic, "35-40").unlink()
-    assert problems(destination) == []
-    assert [row.state for row in history(destination)][-1] == "withdrawn"
-    file(destination, topic, "35-40").write_bytes(content)
-    assert [interval[:2] for interval in problems(destination)] == [(35, 40)]
+    assert "--backfill --from t:0=0,t:1=5 --until t:0=18,t:1=14 t', '" in told
+    assert "--backfill --from t:0=30 --until t:0=39 t' writes what is missing again" in told
 
 
 def test_a_pointer_that_is_hidden_hides_no_other(registry: Registry, unique: Callable[[str], str]) -> None:
     """What an access list keeps from being read is a row that says so; other groups have theirs."""
     hidden, shown = unique("group"), unique("group")
-    pointer = Pointer("decided", "00000001-aaaaaaaa", "/out", "hash", "attempt", "hash")
+    pointer = Pointer("decided", "00000001-aaaaaaaa", "/out", "hash")
     for group in (hidden, shown):
         with ExportClaim(registry, group, "attempt", lambda _: None) as claim:
             claim.point(None, pointer)
@@ -330,7 +294,7 @@ def test_status_tells_what_runs_and_what_waits(registry: Registry, unique: Calla
     """Nothing for a group without exports; a claim is at work, a pointer without one waits, with what to do."""
     group = unique("group")
     assert status(registry, group) == []
-    pointer = Pointer("decided", "00000001-aaaaaaaa", "/out", "hash", "attempt", "hash")
+    pointer = Pointer("decided", "00000001-aaaaaaaa", "/out", "hash")
     with ExportClaim(registry, group, "attempt", lambda _: None) as claim:
         (row,) = status(registry, group)
         assert (row.state, row.step, row.run) == ("running", "planning", None)
@@ -349,20 +313,21 @@ def test_status_tells_what_runs_and_what_waits(registry: Registry, unique: Calla
     assert status(registry, unique("nobody")) == []
 
 
-def test_what_is_unfinished_is_named_where_something_is(
+def test_what_is_unfinished_is_told_of(
     cluster: Sandbox, short: ZooKeeperSettings, kafka: KafkaSettings, filled: str, unique: Callable[[str], str],
     in_process: Callable[..., object], destination: Destination,
 ) -> None:  # fmt: skip
-    """An export that was killed, whose files are in no manifest yet, or of which ZooKeeper alone tells; not once it is
-    finished."""
+    """An export that was killed with some of its files published is no problem, and told of; --status says what helps.
+    Not once it is finished."""
     group = unique("group")
-    driven(short, kafka, kill_at="published for good", group=group, topics=[filled], out=root_of(destination))
-    assert "finish what is unfinished" in looked(cluster, destination)
-    (run,) = destination.runs(group)
-    folder = root_of(destination) / destination.folder(group, run)
-    folder.rename(root_of(destination).with_name("kept"))
-    assert "finish what is unfinished" in looked(cluster, destination, "--group", group)
-    root_of(destination).with_name("kept").rename(folder)
+    driven(short, kafka, kill_at="published 1 of 4", group=group, topics=[filled], out=root_of(destination))
+    found = [why for _, _, why in problems(destination)]
+    assert len(found) == 3
+    assert all(why.endswith("is missing: the run is not finished, run the export again") for why in found)
+    look = ("-z", cluster.connect, "export", "--to", destination.store.uri, "--group", group, "--verify")
+    done = run(*look)
+    assert done.returncode == 6
+    assert "is not finished: --status tells" in done.stderr
+    assert "--backfill" not in done.stderr
     in_process(group, filled)
-    next(root_of(destination).rglob("*.parquet")).rename(root_of(destination) / "part-1.parquet")
-    assert "finish what" not in looked(cluster, destination)
+    assert (problems(destination), run(*look).returncode) == ([], 0)

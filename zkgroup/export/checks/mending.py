@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from zkgroup.export.checks.verify import VerifyRow
 from zkgroup.export.model.address import Address
 from zkgroup.export.model.export_command import PARTITIONS, backfill_options, export_command
-from zkgroup.export.model.intervals import Interval
+from zkgroup.export.model.intervals import Interval, union
 from zkgroup.protocol.names import TopicPartition
 
 _PERSON: Final = "restore what was changed from a copy, and move files that no record names out of the destination"
@@ -17,7 +17,7 @@ _COMMANDS: Final = 3
 
 def remedy_for(problems: Iterable[VerifyRow], address: Address) -> str:
     """What is to be done, in the order in which it has to be: by hand, then commands."""
-    fills: dict[tuple[str, str], dict[TopicPartition, Interval]] = {}
+    fills: dict[tuple[str, str], dict[TopicPartition, list[Interval]]] = {}
     words: list[str] = []
     for row in problems:
         if row.mend == "person" and _PERSON not in words:
@@ -26,9 +26,7 @@ def remedy_for(problems: Iterable[VerifyRow], address: Address) -> str:
             continue
         if row.mend == "backfill":
             ranges = fills.setdefault((row.group, row.topic), {})
-            key = TopicPartition(row.topic, row.partition)
-            low, high = ranges.get(key, (row.start, row.end))
-            ranges[key] = min(low, row.start), max(high, row.end)
+            ranges.setdefault(TopicPartition(row.topic, row.partition), []).append((row.start, row.end))
         elif row.mend == "mismatch":
             command = export_command(address, "--on-mismatch lake", row.group)
             told = f"{command} continues where the exports end (group: where the group is)"
@@ -36,9 +34,17 @@ def remedy_for(problems: Iterable[VerifyRow], address: Address) -> str:
                 words.append(told)
     commands = [
         export_command(address, backfill_options(dict(sorted(ranges.items())[:PARTITIONS])), group, [topic])
-        for (group, topic), ranges in sorted(fills.items())
+        for (group, topic), partitions in sorted(fills.items())
+        for ranges in _separate(partitions)
     ]
     if commands:
         more = f" (and {len(commands) - _COMMANDS} more)" if len(commands) > _COMMANDS else ""
         words.append(f"{', '.join(commands[:_COMMANDS])}{more} writes what is missing again")
     return "; ".join(words)
+
+
+def _separate(partitions: Mapping[TopicPartition, Iterable[Interval]]) -> Iterator[dict[TopicPartition, Interval]]:
+    """One interval of each partition at a time: what lies between two may have been left out knowingly."""
+    held = {partition: union(intervals) for partition, intervals in partitions.items()}
+    for number in range(max(map(len, held.values()), default=0)):
+        yield {partition: found[number] for partition, found in held.items() if number < len(found)}

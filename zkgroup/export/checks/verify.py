@@ -6,7 +6,7 @@ and times of each row group. Of one with several also the offsets of its rows. V
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
@@ -70,7 +70,6 @@ class _Account:
 
 
 NO_PLACE: Final = (None, None, None, None)
-_BACKFILL: Final[Mend] = "backfill"
 
 
 def verify(
@@ -89,6 +88,7 @@ def verify(
         destination.layout()
     except ZkgroupError as error:
         rows.append(VerifyRow(*NO_PLACE, problem=str(error), mend="person"))
+    unfinished: set[str] = set()
     for group in destination.groups():
         for found in _records(destination, group):
             if isinstance(found, VerifyRow):
@@ -99,9 +99,11 @@ def verify(
             expected.add(found)
             _enter(accounts, found)
         for run in destination.left_runs(group):
-            if not destination.is_logged(group, run):
+            if destination.is_logged(group, run):
+                unfinished.add(run)
+            else:
                 note(f"{destination.work(group, run)} is of a run that is under way, or was killed: --status tells")
-    rows += _check_files(destination, expected, layouts, accounts, _newest_tags(newest.values()), note)
+    rows += _check_files(destination, expected, layouts, unfinished, accounts, _newest_tags(newest.values()), note)
     for group, offsets in (committed or {}).items():
         if group in newest:
             _compare_offsets(accounts, newest[group], offsets, note)
@@ -182,6 +184,7 @@ def _check_files(
     destination: Destination,
     expected: ExpectedFiles,
     layouts: Mapping[str, Layout],
+    unfinished: Collection[str],
     accounts: dict[_Log, _Account],
     tags: Mapping[str, str | None],
     note: Callable[[str], None],
@@ -208,8 +211,11 @@ def _check_files(
     ]
     for one, partition, lost in expected.missing(there):
         account = accounts.setdefault(_Log(*partition, one.tag or ""), _Account(one.group))
-        why, mend = f"{lost.file} of run {one.run} is missing", _BACKFILL
-        if tags.get(one.file.topic) != one.tag:
+        mend: Mend | None = "backfill"
+        why = f"{lost.file} of run {one.run} is missing"
+        if one.run in unfinished:
+            why, mend = f"{why}: the run is not finished, run the export again", None
+        elif tags.get(one.file.topic) != one.tag:
             why, mend = f"{why}, of an earlier log of the topic: only a copy brings it back", "person"
         account.problems.append(VerifyRow(*partition, lost.start, lost.end, problem=why, group=one.group, mend=mend))
     return strange
