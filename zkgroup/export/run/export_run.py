@@ -132,7 +132,7 @@ class PlannedRun:
         store.refuse_closed(file.name for file in written.files)
         context.passed("checked")
         self._destination.claim_layout(plan.layout)
-        claim_topics(self._destination, plan.topics, plan.group, [plan.cluster])
+        claim_topics(self._destination, plan.topics, plan.group, plan.clusters)
         context.passed("topics claimed")
         if context.member is not None:
             return self._decide_held(context.member, written)
@@ -182,7 +182,7 @@ class PlannedRun:
             plan.run,
             plan.group,
             plan.kind,
-            plan.cluster,
+            plan.clusters[0],
             plan.planned,
             now_ms(),
             plan.isolation,

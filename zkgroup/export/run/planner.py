@@ -127,7 +127,7 @@ class Planner:
             run=destination.new_run(request.group),
             group=request.group,
             kind="backfill" if request.backfill else "export",
-            cluster=found.clusters[0],
+            clusters=tuple(found.clusters),
             planned=now_ms(),
             isolation=found.isolation,
             compression=request.compression,
