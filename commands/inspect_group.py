@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 import typer
 
 from zkgroup.errors import UnreachableError, UsageError, VerificationError, ZkgroupError
+from zkgroup.protocol.names import session_text
 
 from ._checking import (
     CheckOption,
@@ -53,7 +54,7 @@ Columns: TypeAlias = tuple[Column | str, ...]
 COLUMNS: Mapping[Section, Columns] = {
     "members": (
         *("member", "host", time_column("registered_at"), "subscription"),
-        *("pattern", "streams", "owned", "session_id"),
+        *("pattern", "streams", "owned", Column("session_id", session_text)),
     ),
     "partitions": (
         *("topic", "partition", "owner", "member", "committed", time_column("committed_at")),

@@ -12,7 +12,7 @@ from zkgroup import __version__
 
 from ._render import Output, print_object, print_rows
 
-LIBRARIES = ("kazoo", "confluent-kafka", "orjson", "typer", "rich", "pyspark", "pyarrow")
+LIBRARIES = ("kazoo", "confluent-kafka", "orjson", "regex", "typer", "rich", "pyspark", "pyarrow")
 # What ``--version`` tells besides, and how these call themselves.
 TOLD = {
     "python": "Python",

@@ -261,7 +261,7 @@ PARSERS: dict[str, Parser] = {
     ),
     "filter": Parser(
         of_text(lambda text: TopicFilter("black_list", text).select(["orders", "a.b", "x" * 200])),
-        (rb"(?i)or(d|e)*rs|[a-z&&[^b]]+\p{Alpha}{2}(?<n>a)\k<n>\Qx\E", b"(a*)*b,(x+x+)+y"),
+        (rb"(?i)or(d|e)*rs|[^a-z.-]+\w{2}(?<!a)(?=b)\Qx\E.*?$", b"(a*)*b,(x+x+)+y"),
     ),
     "connect string": Parser(of_text(lambda text: parse_connect_string(text, "flag")), (b"h1:2181,[::1]:2/x/y",)),
     "bootstrap": Parser(of_text(lambda text: parse_bootstrap(text, "flag")), (b"SSL://h1:9092,h2",)),

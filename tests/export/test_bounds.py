@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -111,3 +112,12 @@ def test_bounds_that_mean_nothing_are_refused(text: str, option: str) -> None:
     assert "start" not in str(raised.value)
     assert option == "--from" or "earliest" not in str(raised.value)
     assert not text.startswith("@") or f"{option} {text!r} is no time" in raised.value.message
+
+
+def test_a_file_of_another_cluster_is_refused(in_process: Export, forty: tuple[str, str], tmp_path: Path) -> None:
+    """Its offsets mean other messages there."""
+    topic, group = forty
+    path = tmp_path / "offsets.json"
+    path.write_text(json.dumps({"groupid": group, "offsets": {topic: {"0": 5}}, "cluster_id": "elsewhere"}))
+    with pytest.raises(RefusedError, match=r"offsets.json is of another cluster \(id elsewhere\)"):
+        in_process(group, topic, begin=parse_bound(str(path), group, "--from"))

@@ -27,7 +27,7 @@ from zkgroup.groups.model import (
     KafkaOffset,
     StoredOffset,
 )
-from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.names import TopicPartition, session_text
 from zkgroup.protocol.znodes import Registration
 from zkgroup.servers.answers import Half, words_of
 
@@ -245,3 +245,13 @@ def test_what_is_not_known_of_many_groups_is_said_once() -> None:
         f"members of group two in Kafka are not known: {away}",
     ]
     assert shared_warnings([snapshot()]) == []
+
+
+def test_a_session_in_words() -> None:
+    """As ZooKeeper's log has it, also where the number is negative, as the id of a server above 127 makes it."""
+    assert [session_text(number) for number in (0x10000DA808D0003, -1, -(2**63), 0)] == [
+        "0x10000da808d0003",
+        "0xffffffffffffffff",
+        "0x8000000000000000",
+        "0x0",
+    ]

@@ -1,12 +1,12 @@
-"""Topic filters: normalisation, Java's dialect, and the bound on the work."""
+"""Topic filters: normalisation, what Java and we read alike, and the bound on the work."""
 
 from __future__ import annotations
 
 import pickle
-import random
 import re
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -17,11 +17,8 @@ from jvm import java_machine
 from py4j.protocol import Py4JJavaError
 
 from zkgroup.errors import FilterLimitError, UsageError
-from zkgroup.protocol import regex_chars
-from zkgroup.protocol.filters import STEPS, TopicFilter, normalise
-from zkgroup.protocol.regex_match import Allowance, Matcher
-from zkgroup.protocol.regex_syntax import parse
-from zkgroup.protocol.regex_tree import PatternError
+from zkgroup.protocol.filter_syntax import PatternError, compile_java
+from zkgroup.protocol.filters import TopicFilter, normalise
 
 TOPICS = [
     "orders",
@@ -109,33 +106,33 @@ def test_filters_are_values() -> None:
 @pytest.mark.parametrize(
     ("expression", "expected"),
     [
-        (r"\p{Alpha}+", ["orders", "Orders", "payments", "t"]),
-        (r"\p{Lower}+-\p{Digit}+", ["orders-1", "t-1", "t-11"]),
-        (r"(?<n>t)-1\k<n>?", ["t-1"]),
+        (r"[A-Za-z]+", ["orders", "Orders", "payments", "t"]),
+        (r"[a-z]+-\d+", ["orders-1", "t-1", "t-11"]),
         (r"\Qorders.eu\E", ["orders.eu"]),
-        (r"[\w&&[^_]]+", ["orders", "Orders", "payments", "t"]),
-        (r"[a-z&&[^p]]\p{L}*", ["orders", "t"]),
+        (r"\Qt-1\E+", ["t-1", "t-11"]),
+        (r"\Qorders", ["orders"]),
+        (r"orders\.eu", ["orders.eu"]),
+        (r"orders[._-]\w+", ["orders-1", "orders.eu"]),
+        (r"orders[-.]\w+", ["orders-1", "orders.eu"]),
+        (r"[^\W_]+", ["orders", "Orders", "payments", "t"]),
         (r"(?i)ORDERS", ["orders", "Orders"]),
-        (r"(?i:O)rders", ["orders", "Orders"]),
-        (r"\x6frders|\0164|\u0054", ["orders", "t"]),
+        (r"(?i)[N-P]rders", ["orders", "Orders"]),
         (r"t-1{2}", ["t-11"]),
-        (r"t-(1)\1", ["t-11"]),
+        (r"t-(1)*", ["t-1", "t-11"]),
         (r"(?!o|O|_).*", ["payments", "payments_eu", "t", "t-1", "t-11"]),
+        (r"^(?!__).*$", [one for one in TOPICS if one != "__consumer_offsets"]),
         (r".*(?<!\d|s)", ["orders.eu", "payments_eu", "t"]),
+        (r".*(?<=-1)", ["orders-1", "t-1"]),
         (r"^orders$", ["orders"]),
-        (r"\Aorders\z|\Gt\Z", ["orders", "t"]),
         (r"(?:(?!er).)*", ["payments", "payments_eu", "t", "t-1", "t-11"]),
-        (r"t-1*+1", []),
-        (r"(?>t|t-1)-11?", ["t-1", "t-11"]),
-        (r"\bt\b.*", ["t", "t-1", "t-11"]),
-        (r"orders\R", []),
-        (r"[]_]+consumer_offsets", ["__consumer_offsets"]),
-        (r"t}|t", ["t"]),
-        (r"(?m)(?s)(?d)t", ["t"]),
+        (r"t-1*?1", ["t-1", "t-11"]),
+        (r"[\]_]+consumer_offsets", ["__consumer_offsets"]),
+        (r"t}|t]|t", ["t"]),
+        (r"|t", ["t"]),
     ],
 )
 def test_java_expressions(expression: str, expected: list[str]) -> None:
-    """Classes, groups, quotations, intersections, escapes, flags and look-around as Java reads them."""
+    """Lists, classes, groups, counts, quotations, case, anchors and look-around as Java reads them."""
     assert taken(expression) == expected
 
 
@@ -147,16 +144,15 @@ INVALID = [
         "*",
         "[z-a]",
         "[a",
-        "[]",
         "a{",
         "a{2",
         "a{2|1}x{",
         "a{99999999999}",
         "\\",
-        "(?<1>a)",
-        "(?P<n>a)",
+        "[\\",
+        "(?:a",
+        "|*",
     ],
-    *["(?<n>a)(?<n>b)", "(?z)a", r"\p{Foo}", r"\i", r"\k<n>", r"\x4", r"\u12", r"[\b]", r"\0"],
 ]
 
 
@@ -169,18 +165,49 @@ def test_what_java_refuses_is_invalid(expression: str) -> None:
 
 
 UNSUPPORTED = [
-    *["(?x)a", r"\p{IsGreek}", r"\p{InGreek}", r"\X", r"\N{DIGIT ONE}", r"\b{g}", "[^a[b]]", "[^a&&b]", "[a&&]"],
-    *["(?<=(a){1})b", "(?<=a*)b", r"(a)|\1", r"(a)?\1", r"\2", r"(?i)\p{Lu}"],
-    *["(" * 60 + ")" * 60, "(a{1000}){1000}", "(){999999999}", "(?:^|a){2}", "(?:(?=a)a?){2}", "a" * 100_001],
+    *[
+        "(?x)a",
+        r"\p{Alpha}",
+        r"\P{L}",
+        r"\X",
+        r"\b{g}",
+        r"\bt",
+        r"\Bt",
+        r"\R",
+        r"\Aa",
+        r"a\z",
+        r"\Ga",
+        r"\x61",
+        r"\u0061",
+    ],
+    *["[^a[b]]", "[a&&b]", "[&&a]", "[]a]", "[]", r"[\w-a]", r"[a-\w]", "[a-b-c]", "[a-é]", r"[\Qa\E]", r"\Q\Ea"],
+    *["a++", "a*+1", "(?>t|t-1)", "(?<n>a)", "(?<1>a)", "(?P<n>a)", r"(a)\1", r"\k<n>", "a(?i)b", "(?i:a)", "(?z)a"],
+    *[
+        "(?<=a*)b",
+        "(?<=(?=a))b",
+        "^*a",
+        "(?=a)?b",
+        "(?:^|a){2}",
+        "(?:(?=a)a?){2}",
+        "a{2}{3}",
+        "{2}a",
+        r"\i",
+        r"\t",
+        r"\0101",
+    ],
+    *["(" * 60 + ")" * 60, "(){999999999}", "a{1001}", "a" * 100_001],
 ]
 
 
 @pytest.mark.parametrize("expression", UNSUPPORTED, ids=lambda expression: expression[:20])
 def test_what_cannot_be_had_exactly_is_refused(expression: str) -> None:
-    """What releases of Java disagree on, or is out of proportion, is refused in one short line, and at once."""
+    """What Java and ``regex`` may read differently, or is out of proportion, is refused at once, in one short line that
+    says what to write instead."""
     started = time.process_time()
     with pytest.raises(UsageError, match="is not supported") as caught:
         TopicFilter("white_list", expression)
+    assert type(caught.value) is UsageError  # not as what Java refuses, too
+    assert caught.value.remedy
     assert len(str(caught.value)) < 400
     assert time.process_time() - started < 2
 
@@ -209,31 +236,28 @@ EXPLODING = [
 
 
 @pytest.mark.parametrize("expression", EXPLODING)
-def test_exploding_expressions_do_not_explode(expression: str) -> None:
-    """Regular expressions in the exact sense take time linear in the name, however they are written."""
+def test_what_explodes_is_stopped(expression: str) -> None:
+    """However an expression is written: there is an answer in time, or an error that says so."""
     exploding = TopicFilter("white_list", expression)
-    started = time.process_time()
-    assert not exploding.matches("a" * 248 + "!")
-    assert time.process_time() - started < 2
-
-
-@pytest.mark.parametrize("expression", [r"(.*)(.*)(.*)(.*)(.*)\1\2x", r"((?=.*(?=.*(?=.*x)))a)*b"])
-def test_what_must_explode_is_stopped(expression: str) -> None:
-    """Where the work cannot be avoided it ends after a bounded number of steps, with an error that says so."""
-    exploding = TopicFilter("white_list", expression)
-    for match in (lambda: exploding.matches("a" * 249), lambda: exploding.select(["a" * 249] * 9)):
+    for match in (lambda: exploding.matches("a" * 248 + "!"), lambda: bool(exploding.select(["a" * 248 + "!"] * 9))):
         started = time.process_time()
-        with pytest.raises(FilterLimitError, match="too much work"):
-            match()
-        assert time.process_time() - started < 10
+        with suppress(FilterLimitError):
+            assert match() is False
+        assert time.process_time() - started < 3
+
+
+def test_the_limit_is_met() -> None:
+    """There are expressions that would take for ever."""
+    with pytest.raises(FilterLimitError, match="takes too much work to match 'a"):
+        TopicFilter("white_list", "(a|b|ab)*(?=c)c|(x+x+)+y").matches("ab" * 120 + "x" * 9)
 
 
 def test_one_limit_holds_for_a_whole_selection() -> None:
     """Ten thousand names that each take many steps share one allowance."""
-    costly = TopicFilter("white_list", r"(.*)(.*)\1\2x")
+    costly = TopicFilter("white_list", "(?:(?:a|b|ab)*[cd])*e")
     started = time.process_time()
     with pytest.raises(FilterLimitError):
-        costly.select(f"{'ab' * 20}-{i}" for i in range(10_000))
+        costly.select(f"{'ab' * 20}c-{i}e" for i in range(10_000))
     assert time.process_time() - started < 15
 
 
@@ -244,27 +268,6 @@ def test_many_topics_are_quick() -> None:
         started = time.process_time()
         assert TopicFilter("white_list", expression).select(topics)
         assert time.process_time() - started < 2
-
-
-def test_the_automaton_forgets() -> None:
-    """An expression that makes new states for ever does not keep them for ever, and stays right."""
-    matcher = Matcher(parse("(?:a|b)*a(?:a|b){30}"))
-    automaton = matcher._ways[0][0][0]
-    allowance = Allowance(10**9)
-    draw = random.Random(1)
-    for _ in range(400):
-        name = "".join(draw.choices("ab", k=200))
-        assert matcher.matches(name, allowance) == (name[-31] == "a")
-        assert automaton._kept < 700_000
-
-
-def test_character_classes_have_java_names() -> None:
-    """Unicode properties stand for the same ASCII characters as Python's own tables say."""
-    digits = regex_chars.property_set("Nd", ignore_case=False, unicode_classes=False)
-    assert digits == regex_chars.DIGITS
-    assert regex_chars.property_set("IsPunctuation", ignore_case=False, unicode_classes=False) == sum(
-        1 << ord(c) for c in "!\"#%&'()*,-./:;?@[\\]_{}"
-    )
 
 
 # --- against Java itself and against Python
@@ -345,8 +348,8 @@ PECULIAR = [
 
 def matching(expression: str, names: Sequence[str]) -> list[str]:
     """What matches here. Raises PatternError."""
-    matcher = Matcher(parse(expression))
-    return [name for name in names if matcher.matches(name, Allowance(STEPS))]
+    pattern = compile_java(expression)
+    return [name for name in names if pattern.fullmatch(name, timeout=10)]
 
 
 def test_java_agrees(java: Any) -> None:
@@ -354,7 +357,7 @@ def test_java_agrees(java: Any) -> None:
     regex = JavaRegex(java)
     drawn = Expressions(20240817)
     compared = invalid = matched = 0
-    for expression in [*PECULIAR, *(drawn.expression() for _ in range(10_000))]:
+    for expression in [*PECULIAR, *(drawn.expression() for _ in range(20_000))]:
         try:
             ours = matching(expression, SUBJECTS)
         except PatternError as error:
@@ -366,8 +369,8 @@ def test_java_agrees(java: Any) -> None:
         compared += 1
         matched += bool(ours)
     assert compared > 4000
-    assert matched > 500
-    assert invalid > 500
+    assert matched > 1000
+    assert invalid > 300
 
 
 def test_python_agrees_where_the_dialects_do() -> None:
@@ -385,7 +388,7 @@ def test_python_agrees_where_the_dialects_do() -> None:
             continue
         compared += bool(theirs)
     assert compared > 500
-    assert refused < 100
+    assert refused < 800
     assert invalid == 0
 
 

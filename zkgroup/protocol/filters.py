@@ -1,29 +1,28 @@
 """Topic filters: white lists and black lists of topics, as the reference reads them.
 
 The reference (``kafka.consumer.TopicFilter``, 0.8.0 to 1.1.1) matches whole topic names with Java's regular
-expressions. zkgroup has a parser and a matcher of its own for them (``regex_syntax``, ``regex_match``) rather than a
-translation for Python's ``re``, because all members of a group must select the same topics, and because ``re`` can
-neither be stopped in an exploding expression nor be told to. Work is counted in steps, not in time: no clock, no
-thread, and the same outcome everywhere.
+expressions. What Java and the package ``regex`` read alike is taken (``filter_syntax``); all else is refused, because
+all members of a group must select the same topics.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from regex import Pattern
+
 from zkgroup.errors import FilterLimitError, FilterSyntaxError, UsageError
+from zkgroup.protocol.filter_syntax import PatternError, compile_java
 from zkgroup.protocol.names import INTERNAL_TOPICS
-from zkgroup.protocol.regex_match import Allowance, Matcher
-from zkgroup.protocol.regex_syntax import parse
-from zkgroup.protocol.regex_tree import PatternError
 
 FilterKind = Literal["white_list", "black_list"]
 
-#: Steps for one name, about half a second; and what every name adds to that when many are matched.
-STEPS: Final = 1_000_000
-STEPS_PER_NAME: Final = 500
+#: Seconds of work for one name; and what every name adds to that when many are matched.
+TIMEOUT: Final = 1.0
+TIMEOUT_PER_NAME: Final = 0.0005
 
 _BLANKS: Final = "".join(map(chr, range(0x21)))  # what Java's String.trim takes off
 _QUOTES: Final = "\"'"
@@ -45,14 +44,14 @@ def normalise(expression: str) -> str:
 class TopicFilter:
     """Which topics a member takes: those that match the expression, or (black list) all others.
 
-    Raises FilterSyntaxError for an expression that Java refuses, UsageError for one whose meaning in Java cannot be had
-    exactly here.
+    Raises FilterSyntaxError for an expression that Java refuses, UsageError for one that Java and ``regex`` may read
+    differently.
     ``expression`` is kept in normalised form, which is what is registered.
     """
 
     kind: FilterKind
     expression: str
-    _matcher: Matcher = field(init=False, repr=False, compare=False)
+    _pattern: Pattern[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.kind not in ("white_list", "black_list"):
@@ -60,15 +59,15 @@ class TopicFilter:
         if not isinstance(self.expression, str):
             raise UsageError(f"the filter {self.expression!r} is no text", "give a Java regular expression")
         object.__setattr__(self, "expression", normalise(self.expression))
-        object.__setattr__(self, "_matcher", _compile(self.expression))
+        object.__setattr__(self, "_pattern", _compile(self.expression))
 
     def matches(self, topic: str) -> bool:
         """Whether the filter takes the topic; internal topics are not looked at here.
 
         A name that no topic can have, empty or beyond printable ASCII, is taken by no filter of either kind. Raises
-        FilterLimitError where matching takes more than a million steps.
+        FilterLimitError where matching takes longer than ``TIMEOUT``.
         """
-        return self._takes(topic, Allowance(STEPS))
+        return self._takes(topic, time.thread_time() + TIMEOUT)
 
     def select(
         self,
@@ -82,35 +81,35 @@ class TopicFilter:
         ``internal`` are the topics that ``exclude_internal`` leaves out: which ones depends on the reader's release.
         """
         names = set(topics)
-        allowance = Allowance(STEPS + STEPS_PER_NAME * len(names))
+        until = time.thread_time() + TIMEOUT + TIMEOUT_PER_NAME * len(names)
         if exclude_internal:
             names.difference_update(internal)
-        return tuple(sorted(name for name in names if self._takes(name, allowance)))
+        return tuple(sorted(name for name in names if self._takes(name, until)))
 
-    def _takes(self, topic: str, allowance: Allowance) -> bool:
+    def _takes(self, topic: str, until: float) -> bool:
         if not topic or not (topic.isascii() and topic.isprintable()):
             return False
         try:
-            return self._matcher.matches(topic, allowance) == (self.kind == "white_list")
-        except FilterLimitError:
+            found = self._pattern.fullmatch(topic, timeout=max(until - time.thread_time(), 0.001))
+        except TimeoutError:
             raise FilterLimitError(
                 f"regular expression {_shown(self.expression)} takes too much work to match {topic[:80]!r}",
-                "write it without nested repetition, look-around and back-references",
+                "write it without nested repetition and look-around",
             ) from None
+        return (found is not None) == (self.kind == "white_list")
 
 
-def _compile(expression: str) -> Matcher:
+def _compile(expression: str) -> Pattern[str]:
     try:
         expression.encode()
-        return Matcher(parse(expression))
+        return compile_java(expression)
     except UnicodeEncodeError:
         raise UsageError(f"regular expression {_shown(expression)} is no valid text", "write it in UTF-8") from None
     except PatternError as error:
         kind, what = (UsageError, "is not supported") if error.valid_in_java else (FilterSyntaxError, "is invalid")
-        at = f" (at character {error.position})" if error.position else ""
         raise kind(
-            f"regular expression {_shown(expression)} {what}: {error.why}{at}",
-            "filters are Java regular expressions; ',' means '|', and blanks are dropped",
+            f"regular expression {_shown(expression)} {what}: {error.message} (at character {error.position})",
+            error.remedy or "filters are Java regular expressions; ',' means '|', and blanks are dropped",
         ) from None
 
 

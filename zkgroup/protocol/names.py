@@ -162,3 +162,8 @@ def internal_topics(release: str) -> frozenset[str]:
     if version < (0, 11, 0):
         return frozenset({OFFSETS_TOPIC})
     return INTERNAL_TOPICS
+
+
+def session_text(session: int) -> str:
+    """The id of a ZooKeeper session, as servers log it; it is signed where clients are told it."""
+    return f"0x{session & 0xFFFFFFFFFFFFFFFF:x}"

@@ -13,6 +13,7 @@ import struct
 import time
 
 from zkgroup.errors import UnreachableError, UsageError
+from zkgroup.protocol.names import session_text
 from zkgroup.sandbox.probe import receive
 
 _SUPER_SECRET = 0xB3415C00
@@ -53,7 +54,7 @@ def expire_session(address: str, session_id: int, timeout: float = 10.0) -> None
             why = ": its owner took it back each time"
         if time.monotonic() > deadline:
             raise UnreachableError(
-                f"session {session_id:#x} could not be ended within {timeout:g} s{why}", "check the server"
+                f"session {session_text(session_id)} could not be ended within {timeout:g} s{why}", "check the server"
             )
 
 

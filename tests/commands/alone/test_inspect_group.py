@@ -85,9 +85,11 @@ def test_one_object(cluster: Sandbox, groups: Groups, healthy: str, topic: str) 
     assert found["members"] == [
         {
             "member": member, "host": "box", "registered_at": "2014-09-21T10:09:47.842Z", "subscription": {topic: 2},
-            "pattern": "static", "streams": 2, "owned": 2, "session_id": groups.session.session_id,
+            "pattern": "static", "streams": 2, "owned": 2, "session_id": f"{groups.session.session_id:#x}",
         }
     ]  # fmt: skip
+    shown = run("inspect-group", healthy, "-z", cluster.connect, "--section", "members").stdout
+    assert shown.splitlines()[1].split()[-1] == f"{groups.session.session_id:#x}"
     assert [list(row) for row in found["partitions"]] == [PARTITIONS] * 2
     moment = found["partitions"][0].pop("committed_at")
     assert moment.startswith("20")

@@ -50,8 +50,8 @@ TARGET_BYTES, RANGE_MESSAGES, COMPRESSION = 512 << 20, 1_000_000, "zstd"
 class RunPlan:
     """What a run does, fixed before anything is read. It is in memory only: a run that is not decided is planned anew.
 
-    ``clusters``: what its cluster is and was called. ``max_bytes``: of keys and values that a run may take, None for no limit. ``compression``: ``CODEC`` or
-    ``CODEC:LEVEL``. ``records_gaps``: what retention deletes while it is read, and what nothing explains, is a recorded
+    ``clusters``: what its cluster is and was called. ``max_bytes``: of keys and values that a run may take, None for no
+    limit. ``compression``: ``CODEC`` or ``CODEC:LEVEL``. ``records_gaps``: what retention deletes while it is read, and what nothing explains, is a recorded
     gap instead of a failure. ``newest``: the newest period of each partition so far, for late messages.
     """
 

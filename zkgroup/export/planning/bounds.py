@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Literal
 
 from zkgroup.connector.start import parse_start
-from zkgroup.errors import NotFoundError, UsageError
+from zkgroup.errors import NotFoundError, RefusedError, UsageError
 from zkgroup.export.model.plan_types import ExportPlan, PartitionFacts
 from zkgroup.groups.files.files import STDIO, Wanted, read_offsets
+from zkgroup.groups.model import Cluster
 from zkgroup.protocol.names import TopicPartition, validate_topic
 from zkgroup.words import are, counted, listed
 
@@ -21,13 +22,15 @@ _OFFSET = re.compile(r"([^:=,\s]+):([0-9]{1,9})=([0-9]{1,19})", re.ASCII)
 @dataclass(frozen=True, slots=True)
 class Bound:
     """A place in every partition, or in those that ``offsets`` names. ``millis``: milliseconds since 1970,
-    ``text``: as the operator wrote them. ``named``: one by one, so that each is to be there."""
+    ``text``: as the operator wrote them. ``named``: one by one, so that each is to be there. ``clusters``: of which the
+    file is that they were read from, where it says so."""
 
     kind: Literal["committed", "earliest", "latest", "time", "offsets"]
     millis: int = 0
     offsets: Mapping[TopicPartition, Wanted] = field(default_factory=dict)
     text: str = field(default="", compare=False)
     named: bool = field(default=False, compare=False)
+    clusters: tuple[Cluster, ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
         return self.text or (f"@{self.millis}" if self.kind == "time" else self.kind)
@@ -72,7 +75,7 @@ def parse_bound(text: str, group: str, option: str) -> Bound:
         raise UsageError(
             f"{option} {text[:80]!r} has offsets of groups {named}, and not of {group}", "give a file of one group"
         )
-    return Bound("offsets", offsets=found)
+    return Bound("offsets", offsets=found, text=text, clusters=file.clusters)
 
 
 def _millis(text: str, option: str) -> int:
@@ -83,6 +86,17 @@ def _millis(text: str, option: str) -> int:
         raise UsageError(
             f"{option} {text[:80]!r} is no time", "write it like @2024-05-01T12:00, or @1714564800000 (ms since 1970)"
         ) from None
+
+
+def refuse_other_origin(here: Cluster, *bounds: Bound) -> None:
+    """Raise ``RefusedError`` where a file of offsets says that it is of another cluster."""
+    for bound in bounds:
+        for other in bound.clusters:
+            if other.differs(here):
+                raise RefusedError(
+                    f"{bound} is of another cluster{other.told}; this is {here.connect}{here.told}",
+                    "its offsets mean other messages there: name the offsets, as TOPIC:PARTITION=OFFSET,…",
+                )
 
 
 def refuse_backwards(begin: Bound, until: Bound) -> None:

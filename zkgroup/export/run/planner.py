@@ -13,7 +13,7 @@ from zkgroup.export.model.layout import is_read
 from zkgroup.export.model.plan_types import ExportPlan, OffsetRange, PartitionFacts
 from zkgroup.export.model.run_record import RunPlan, RunRecord, TopicCoverage, TopicIdentity, now_ms
 from zkgroup.export.planning.backfill_plan import ISOLATION, as_exported, plan_backfill
-from zkgroup.export.planning.bounds import notes_on, refuse_unknown
+from zkgroup.export.planning.bounds import notes_on, refuse_other_origin, refuse_unknown
 from zkgroup.export.planning.export_plan import make_plan
 from zkgroup.export.planning.group_state import GroupState
 from zkgroup.export.planning.notices import first_run_notices
@@ -21,6 +21,7 @@ from zkgroup.export.planning.open_transactions import standing_still
 from zkgroup.export.planning.request import ExportRequest
 from zkgroup.export.run.run_context import warn_of
 from zkgroup.export.run.transaction_size import first_that_fit
+from zkgroup.groups.changing.backup import read_cluster
 from zkgroup.groups.changing.permissions import refuse_unwritable
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.servers.kafka import KafkaSettings
@@ -150,6 +151,8 @@ class Planner:
         state = GroupState(registry, request.group, self.warn_once)
         topics = state.select_topics(request.topics, request.whitelist)
         refuse_unknown(request.start, request.until, topics)
+        if request.start.clusters or request.until.clusters:
+            refuse_other_origin(read_cluster(registry), request.start, request.until)
         if member is not None:
             topics = self._share(member, registry, topics)
         elif request.join is None and not request.backfill:

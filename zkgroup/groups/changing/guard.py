@@ -19,6 +19,7 @@ from zkgroup.groups.looking.members import host_of
 from zkgroup.groups.shell import command_line, in_quotes, quoted
 from zkgroup.protocol import znodes
 from zkgroup.protocol.jsontext import as_int
+from zkgroup.protocol.names import session_text
 from zkgroup.protocol.ops import (
     OPEN,
     Acl,
@@ -196,7 +197,9 @@ def _live_owners(registry: Registry, group: str, topics: Iterable[str]) -> list[
             held[key] = held.get(key, 0) + 1
     if not held:
         return []
-    owners = [f"{name or 'somebody'} (session {session:#x}, {count})" for (name, session), count in held.items()]
+    owners = [
+        f"{name or 'somebody'} (session {session_text(session)}, {count})" for (name, session), count in held.items()
+    ]
     return [f"partitions are owned by {listed(owners)}"]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from zkgroup.errors import FilterSyntaxError, UsageError
 from zkgroup.groups.judging.kinds import Finding
 from zkgroup.groups.judging.scene import Scene, few, finding
 from zkgroup.groups.looking.members import stops_everyone
@@ -78,21 +79,22 @@ def _readable(scene: Scene, member: GroupMember) -> Iterator[Finding]:
 
 
 def _unreadable_filter(scene: Scene, member: GroupMember, error: str) -> Finding:
-    from zkgroup.protocol.filters import normalise  # Java's regular expressions take 20 ms to load
-    from zkgroup.protocol.regex_syntax import parse
-    from zkgroup.protocol.regex_tree import PatternError
+    from zkgroup.protocol.filters import TopicFilter  # brings ``regex``
 
     expression = next(iter(member.registration.subscription), "") if member.registration is not None else ""
-    remedy = f"correct the expression; {_stop_client(scene, member)}"
+    why: str | None = None  # matching takes too much work
     try:
-        normalise(expression).encode()
-        parse(normalise(expression))
-    except PatternError as wrong:
-        if not wrong.valid_in_java:
-            why = "Java refuses it as well: every reference member fails its rebalance while this node is there"
-            return finding("unreadable-filter", member.member, f"{error}; {why}", remedy)
+        expression.encode()
+        TopicFilter("white_list", expression)
+    except FilterSyntaxError:
+        why = "Java refuses it as well: every reference member fails its rebalance while this node is there"
     except UnicodeEncodeError:
-        return finding("unreadable-filter", member.member, f"{error}; it is no text", remedy)
+        why = "it is no text"
+    except UsageError:
+        why = None
+    if why is not None:
+        remedy = f"correct the expression; {_stop_client(scene, member)}"
+        return finding("unreadable-filter", member.member, f"{error}; {why}", remedy)
     return finding(
         "unreadable-filter",
         member.member,

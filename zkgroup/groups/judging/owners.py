@@ -23,7 +23,7 @@ from zkgroup.groups.judging.scene import (
     unowned,
 )
 from zkgroup.groups.model import GroupMember, GroupPartition
-from zkgroup.protocol.names import INTERNAL_TOPICS, TopicPartition
+from zkgroup.protocol.names import INTERNAL_TOPICS, TopicPartition, session_text
 from zkgroup.words import counted, short
 
 if TYPE_CHECKING:
@@ -97,7 +97,8 @@ def _unresponsive(scene: Scene) -> Iterator[Finding]:
             f"has not rebalanced since the group changed: it holds {counted(len(held), 'partition')} by claims from"
             f" before that{age}, and is registered still; its process probably hangs{unread}",
             f"look at its process{host} (stopped, swapped out, in a long garbage collection, stuck in a rebalance"
-            f" listener?): resume or end it. Its session 0x{member.session_id:x} keeps its share until it ends",
+            f" listener?): resume or end it. Its session {session_text(member.session_id)} keeps its share until it"
+            " ends",
             "critical" if scene.gaps else "warning",
         )
 
@@ -213,8 +214,8 @@ def _why_wrong(scene: Scene, partition: GroupPartition) -> tuple[str, str] | Non
     if partition.session_id and member.session_id and partition.session_id != member.session_id:
         return (
             "owner-of-former-session",
-            f"is owned by {owner} in session 0x{partition.session_id:x}, while that member is registered in"
-            f" 0x{member.session_id:x}",
+            f"is owned by {owner} in session {session_text(partition.session_id)}, while that member is registered in"
+            f" {session_text(member.session_id)}",
         )
     return None
 
@@ -227,7 +228,7 @@ def _is_wrong(scene: Scene, partition: GroupPartition) -> bool:
 
 
 def _session(partition: GroupPartition) -> str:
-    return f" (session 0x{partition.session_id:x})" if partition.session_id else ""
+    return f" (session {session_text(partition.session_id)})" if partition.session_id else ""
 
 
 def _takes_unknown(scene: Scene, member: GroupMember) -> bool:

@@ -16,7 +16,7 @@ from zkgroup.groups.changing.removing import Guarding
 from zkgroup.groups.changing.tree import GroupTree, TreeNode, read_tree
 from zkgroup.groups.scope import Scope
 from zkgroup.protocol import znodes
-from zkgroup.protocol.names import TopicPartition, identify_owner
+from zkgroup.protocol.names import TopicPartition, identify_owner, session_text
 from zkgroup.protocol.ops import Create, Delete
 from zkgroup.servers.registry import Registry
 from zkgroup.words import listed
@@ -62,7 +62,7 @@ def read_permanent_nodes(
             there = listed(registered.members) or "none"
             raise NotFoundError(f"group {group} has no member {member}", f"it has {there}")
         if node.stat.owner:
-            raise RefusedError(f"{node.path} is held by session {node.stat.owner:#x}", _ENDS_WITH_SESSION)
+            raise RefusedError(f"{node.path} is held by session {session_text(node.stat.owner)}", _ENDS_WITH_SESSION)
     _refuse_live(registry, group, members)
     alive = {name for name in registered.members if ids[znodes.member_id(group, name)].stat.owner}
     rows = [_owner_row(key, node, alive) for key, node in meant.items() if not node.stat.owner]
@@ -100,7 +100,7 @@ def _refuse_live(registry: Registry, group: str, members: Collection[str]) -> No
         identity = identify_owner(_owner(node), members) if node.stat.owner else None
         if identity is not None:
             raise RefusedError(
-                f"member {identity.consumer_id} is alive: it owns {key} in session {node.stat.owner:#x}",
+                f"member {identity.consumer_id} is alive: it owns {key} in session {session_text(node.stat.owner)}",
                 "stop its client first",
             )
 
@@ -145,7 +145,7 @@ def _no_such_owner(
             f"group {group} has no owner node of {topic} there that outlives its session", "owners shows who owns what"
         )
     key, node = held[0]
-    return RefusedError(f"{_owner(node)} owns {key} in session {node.stat.owner:#x}", _ENDS_WITH_SESSION)
+    return RefusedError(f"{_owner(node)} owns {key} in session {session_text(node.stat.owner)}", _ENDS_WITH_SESSION)
 
 
 _ENDS_WITH_SESSION: Final = "stop that client: the node goes with its session"

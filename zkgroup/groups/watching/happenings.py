@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from zkgroup.groups.watching.timeline import Event, Look, WatchedPartition, told_lag
-from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.names import TopicPartition, session_text
 from zkgroup.words import counted, listed
 
 #: A look that has nothing in it: before the first.
@@ -184,7 +184,9 @@ def _members(before: Look, look: Look, left: Mapping[str, int]) -> Iterator[Even
             yield Event(at, "member-changed", words, member, before=was.subscription, after=now.subscription)
         if was.session != now.session:
             words = f"{member} registered again under a new session: its old one expired or was closed"
-            yield Event(at, "session-renewed", words, member, before=f"{was.session:#x}", after=f"{now.session:#x}")
+            yield Event(
+                at, "session-renewed", words, member, before=session_text(was.session), after=session_text(now.session)
+            )
 
 
 def _owners(story: Story, look: Look) -> tuple[list[Event], dict[TopicPartition, str], frozenset[TopicPartition]]:

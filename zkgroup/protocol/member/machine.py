@@ -21,7 +21,7 @@ from zkgroup.protocol.member.phases import Phase
 from zkgroup.protocol.member.registering import Registering
 from zkgroup.protocol.member.releasing import Releasing
 from zkgroup.protocol.member.settings import Counters, MemberSettings
-from zkgroup.protocol.names import ConsumerThreadId, TopicPartition
+from zkgroup.protocol.names import ConsumerThreadId, TopicPartition, session_text
 from zkgroup.protocol.ops import Changed, Connected, Disconnected, Expired, SessionEvent
 
 
@@ -215,7 +215,7 @@ class Member:
             g.timers.cancel("connect")
             self._registering.begin()
             return
-        g.log(logging.INFO, f"reconnected to ZooKeeper{_at(server)} under session {session_id:#x}")
+        g.log(logging.INFO, f"reconnected to ZooKeeper{_at(server)} under session {session_text(session_id)}")
         # Watches were lost, and with them what they would have told.
         g.unsure = True
         self._acquiring.known.forget()
@@ -241,7 +241,7 @@ class Member:
             self._finish(self.error or (lost if uncommitted else None))
         else:
             self._commits.refuse(lost)
-            g.log(logging.WARNING, f"ZooKeeper session {g.session_id:#x} {reason}: joining again")
+            g.log(logging.WARNING, f"ZooKeeper session {session_text(g.session_id)} {reason}: joining again")
             self._open_session()
 
     def _forget(self) -> None:
@@ -293,7 +293,7 @@ class Member:
 
     def _registered(self) -> None:
         g = self._ground
-        g.log(logging.INFO, f"is in group {self.settings.group}, under ZooKeeper session {g.session_id:#x}")
+        g.log(logging.INFO, f"is in group {self.settings.group}, under ZooKeeper session {session_text(g.session_id)}")
         self._acquiring.attempts.begin(self._ground.now)
         self._look()
 
