@@ -51,8 +51,9 @@ class RunPlan:
     """What a run does, fixed before anything is read. It is in memory only: a run that is not decided is planned anew.
 
     ``clusters``: what its cluster is and was called. ``max_bytes``: of keys and values that a run may take, None for no
-    limit. ``compression``: ``CODEC`` or ``CODEC:LEVEL``. ``records_gaps``: what retention deletes while it is read, and what nothing explains, is a recorded
-    gap instead of a failure. ``newest``: the newest period of each partition so far, for late messages.
+    limit. ``compression``: ``CODEC`` or ``CODEC:LEVEL``. ``records_gaps``: what retention deletes while it is read, and
+    what nothing explains, is a recorded gap instead of a failure. ``newest``: the newest period of each partition so
+    far, for late messages.
     """
 
     run: str
