@@ -169,8 +169,11 @@ def _enter(accounts: dict[_Log, _Account], record: RunRecord) -> None:
         account = accounts.setdefault(_log_of(record, part.partition), _Account(record.group))
         account.gone += [(gap.start, gap.end) for gap in part.skipped if gap.kind == "retention"]
         account.skipped += [(gap.start, gap.end) for gap in part.skipped]
-        if part.again:
-            continue  # the rows of what was lost, once more
+        if part.again:  # what was lost, once more, as far as the log still had it
+            fewer = sum(lost.rows for lost in part.again) - part.rows - part.undecodable
+            account.rows -= fewer
+            account.gaps += fewer
+            continue
         account.group = record.group
         account.read.append((part.start, part.end))
         account.rows += part.rows + part.undecodable

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from zkgroup.errors import RefusedError, UsageError
+from zkgroup.errors import NotFoundError, RefusedError, UsageError
 from zkgroup.export.destination.expected_files import ExpectedFile, ExpectedFiles
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.destination.topic_owners import Owner
@@ -33,11 +33,18 @@ def plan_backfill(
 ) -> tuple[ExportPlan, frozenset[str]]:
     """What is to be filled, of partitions with these ``facts``; and the names of the files that records tell of.
 
-    Raises ``UsageError`` for bounds that name no place, ``RefusedError`` where a file that no record names may hold
+    Raises ``UsageError`` for bounds that name no place, ``NotFoundError`` for a group that has read nothing of it,
+    ``RefusedError`` where a file that no record names may hold
     what is missing, and as ``make_backfill``. ``warn`` is told what cannot be filled.
     """
     if request.start.kind == "committed":
         raise UsageError("--backfill needs a place to begin", "--from earliest, @TIME, TOPIC:PARTITION=OFFSET or FILE")
+    if all(fact.committed is None and fact.ended is None for fact in facts):
+        names = listed(sorted({fact.partition.topic for fact in facts}))
+        raise NotFoundError(
+            f"group {request.group} has no offset of {names}, and no exports",
+            "check the group's name; a first export begins with --from, without --backfill",
+        )
     expected = ExpectedFiles()
     groups = {request.group, *(owner.group for some in owners.values() for owner in some)}
     for group in sorted(groups):

@@ -164,7 +164,8 @@ def make_backfill(
         if fact.is_recreated or fact.begin is None:
             continue
         end = fact.log_end if fact.until is None else fact.until
-        wanted = [one for one in (lost or {}).get(fact.partition, ()) if fact.begin < one.end and one.start < end]
+        begin = fact.begin if fact.begin > fact.log_start else 0  # what only a lost file held is named, too
+        wanted = [one for one in (lost or {}).get(fact.partition, ()) if begin < one.end and one.start < end]
         for low, high in union((one.start, one.end) for one in wanted):
             if part := _filling(fact, (low, high), answers):
                 again = tuple(one for one in wanted if low <= one.start and one.end <= high)
@@ -176,9 +177,8 @@ def make_backfill(
 
 def _upper(fact: PartitionFacts) -> int:
     """Where a backfill ends at the latest: what lies from there on is for the group's next export."""
-    place = fact.committed if fact.ended is None else fact.ended
-    ends = [one for one in (place, fact.until, fact.log_end) if one is not None]
-    return min(ends)
+    place = (fact.committed or 0) if fact.ended is None else fact.ended
+    return min(place, fact.log_end if fact.until is None else fact.until, fact.log_end)
 
 
 def _filling(fact: PartitionFacts, lacking: Interval, answers: _Answers) -> PartitionPlan | None:

@@ -129,6 +129,11 @@ class PlannedRun:
         fresh = [OffsetRange(part.partition, part.start, part.end) for part in written.parts if not part.again]
         tags = {topic: identity.tag for topic, identity in plan.topics.items()}
         refuse_files_in_the_way(self._destination, fresh, tags, known=self._known_files)
+        for name in sorted({lost.file for part in written.parts for lost in part.again}):
+            if store.size(name) is not None:
+                raise RefusedError(
+                    f"{self._destination}/{name} was missing, and is there again", "nothing was exported: run it again"
+                )
         store.refuse_closed(file.name for file in written.files)
         context.passed("checked")
         self._destination.claim_layout(plan.layout)

@@ -1,0 +1,482 @@
+"""Backfills: what earlier runs passed over, and what files held that are gone, is exported again; nothing else is. What
+``--verify`` advises is pasted as it is printed, and mends."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli import run
+from exports import abort, at, files_in, messages_in, offsets, published_in, recreate_topic, root_of
+from resets import drop_messages
+
+from zkgroup.errors import NotFoundError, RefusedError
+from zkgroup.export.checks.mending import remedy_for
+from zkgroup.export.checks.run_history import history
+from zkgroup.export.checks.verify import VerifyRow, verify
+from zkgroup.export.destination.run_log import Destination
+from zkgroup.export.model.address import parse_address
+from zkgroup.export.model.export_command import backfill_options, export_command
+from zkgroup.export.model.layout import LayoutWish
+from zkgroup.export.planning.bounds import COMMITTED, EARLIEST, LATEST
+from zkgroup.export.planning.mismatch import MismatchError
+from zkgroup.export.run.run_export import PartitionSummary
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.sandbox.topics import Record, produce
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
+
+Export = Callable[..., list[PartitionSummary]]
+Make = Callable[..., str]
+Fill = Callable[..., object]
+Unique = Callable[[str], str]
+Commit = Callable[..., None]
+HOUR, NOON = 3_600_000, 1_699_963_200_000
+
+
+@pytest.fixture
+def fill_in(in_process: Export) -> Export:
+    """``fill_in(group, topics…, option=…)``: a backfill, of everything up to the ends if nothing else is said."""
+
+    def run(group: str, *topics: str, **options: Any) -> list[PartitionSummary]:
+        return in_process(group, *topics, **{"backfill": True, "begin": EARLIEST, "until": LATEST, **options})
+
+    return run
+
+
+def problems(destination: Destination) -> list[str | None]:
+    """In words."""
+    return [row.problem for row in verify(destination) if row.problem is not None]
+
+
+def newest_run(destination: Destination, group: str) -> str:
+    return destination.entries(group)[-1].run
+
+
+def lose(destination: Destination, name: str) -> None:
+    (root_of(destination) / name).unlink()
+
+
+def advised(cluster: Sandbox, destination: Destination) -> list[str]:
+    """The backfills that ``--verify`` prints, word by word."""
+    looked = run("-z", cluster.connect, "export", "--to", destination.store.uri, "--verify")
+    assert looked.returncode == 6
+    return re.findall(r"'(zkgroup [^']* --backfill [^']*)'", looked.stderr)
+
+
+def paste(command: str) -> list[tuple[int, int, int]]:
+    """Partition, start and end of what a printed command exports."""
+    done = run(*shlex.split(command)[1:], "--output", "json", timeout=120)
+    assert done.returncode == 0, done.stderr
+    return [(row["partition"], row["start"], row["end"]) for row in json.loads(done.stdout)]
+
+
+def test_what_was_passed_over_since_the_group_was_moved_is_filled(
+    in_process: Export, fill_in: Export, make_topic: Make, fill: Fill, unique: Unique, commit: Commit,
+    committed: Callable[..., int | None], destination: Destination,
+) -> None:  # fmt: skip
+    """A recorded gap is no reason to leave it: the messages are still in the log. The records account for it
+    afterwards, the group is not moved, and a second backfill finds nothing."""
+    topic, group = make_topic(), unique("group")
+    fill(topic, 40)
+    in_process(group, topic, max_messages=20)
+    commit(group, {TopicPartition(topic, 0): 35})
+    in_process(group, topic, on_mismatch="group")
+    assert verify(destination) == [VerifyRow(topic, 0, 0, 40, 25, 0, 15, 2)]
+    assert [(row.start, row.end, row.rows) for row in fill_in(group, topic, until=at(topic, 30))] == [(20, 30, 10)]
+    assert [(row.start, row.end, row.rows) for row in fill_in(group, topic, until=COMMITTED)] == [(30, 35, 5)]
+    assert verify(destination) == [VerifyRow(topic, 0, 0, 40, 40, 0, 0, 4)]
+    assert offsets(destination) == list(range(40))
+    assert fill_in(group, topic) == []
+    assert committed(group, topic) == 40
+
+
+def test_a_lost_file_is_written_again(
+    in_process: Export, fill_in: Export, make_topic: Make, fill: Fill, unique: Unique, destination: Destination
+) -> None:
+    """What ``--verify`` misses is exported once more, as a whole if any of it is asked for, and then all is right, as
+    often as it happens; what was not asked for stays missing."""
+    topic, group, out = make_topic(2), unique("group"), root_of(destination)
+    fill(topic, 80, 2)
+    in_process(group, topic, range_messages=10, target_bytes=1)
+    before, whole, run = messages_in(out), verify(destination), newest_run(destination, group)
+    gone = [f"topic={topic}/partition={number}/10-20.parquet" for number in range(2)]
+    for _ in range(2):
+        for name in gone:
+            lose(destination, name)
+        assert len(problems(destination)) == 2
+        told: list[str] = []
+        made = fill_in(group, topic, begin=at(topic, 15), until=at(topic, 16), warn=told.append)
+        assert [(row.partition, row.start, row.end, row.rows) for row in made] == [(0, 10, 20, 10)]
+        assert told == [f"{topic}-0: {gone[0]} is missing: offsets 10 to 19 are exported again"]
+        assert problems(destination) == [f"{gone[1]} of run {run} is missing"]
+        fill_in(group, topic)
+        run = newest_run(destination, group)
+        assert verify(destination) == whole
+        assert fill_in(group, topic) == []
+    assert messages_in(out) == before
+    assert [row.kind for row in history(destination)] == ["export"] + 4 * ["backfill"]
+
+
+@pytest.mark.parametrize("layout", [None, LayoutWish(()), LayoutWish(("date", "hour"))], ids=["usual", "flat", "hours"])
+def test_a_lost_file_is_written_again_without_what_has_come_behind_it(
+    in_process: Export, fill_in: Export, make_topic: Make, fill: Fill, unique: Unique, destination: Destination,
+    layout: LayoutWish | None,
+) -> None:  # fmt: skip
+    """The newest files of a topic that goes on, also where several lost ones touch: what is new is left to the next
+    export, or the group would be behind its exports."""
+    topic, group = make_topic(), unique("group")
+    options = {} if layout is None else {"layout": layout}
+    for _ in range(3):
+        fill(topic, 20)
+        in_process(group, topic, **options)
+    fill(topic, 20)
+    for lost in published_in(root_of(destination))[-2:]:
+        lose(destination, lost)
+    assert [(row.start, row.end, row.rows) for row in fill_in(group, topic, **options)] == [(20, 60, 40)]
+    assert [(row.start, row.end, row.rows) for row in in_process(group, topic, **options)] == [(60, 80, 20)]
+    assert offsets(destination) == list(range(80))
+    assert problems(destination) == []
+
+
+def test_a_lost_file_of_several_partitions_is_written_again_by_and_by(
+    in_process: Export, fill_in: Export, make_topic: Make, fill: Fill, unique: Unique, destination: Destination
+) -> None:
+    """One of its partitions now, the others later: each time the rest is what is missing."""
+    topic, group = make_topic(3), unique("group")
+    fill(topic, 30, 3)
+    in_process(group, topic, layout=LayoutWish(()))
+    rows = [row.rows for row in verify(destination)]
+    (name,) = published_in(root_of(destination))
+    lose(destination, name)
+    assert problems(destination) == 3 * [f"{name} of run {newest_run(destination, group)} is missing"]
+    assert [row.partition for row in fill_in(group, topic, begin=at(topic, 0))] == [0]
+    assert [(row.partition, row.problem is None) for row in verify(destination)] == [
+        (0, True), (1, True), (1, False), (2, True), (2, False)
+    ]  # fmt: skip
+    assert [row.partition for row in fill_in(group, topic)] == [1, 2]
+    assert [row.rows for row in verify(destination)] == rows
+    assert fill_in(group, topic) == []
+
+
+def test_a_lost_file_of_an_hour_is_written_again_without_what_other_folders_hold(
+    in_process: Export, fill_in: Export, make_topic: Make, kafka: KafkaSettings, unique: Unique,
+    destination: Destination,
+) -> None:  # fmt: skip
+    """Offsets of folders of times interleave: of what is read only the messages of the lost file are written."""
+    topic, group = make_topic(), unique("group")
+    times = [NOON + HOUR * (number % 3) + number for number in range(30)]
+    produce(kafka, topic, [Record(b"%d" % moment, None, 0, moment) for moment in times])
+    in_process(group, topic, layout=LayoutWish(by=("date", "hour")))
+    whole, files = verify(destination), published_in(root_of(destination))
+    assert len(files) == 3
+    for lost in (files[:1], files[1:]):
+        for name in lost:
+            lose(destination, name)
+        (row,) = fill_in(group, topic)
+        assert row.rows == 10 * len(lost)
+        assert (verify(destination), published_in(root_of(destination))) == (whole, files)
+        assert fill_in(group, topic) == []
+
+
+def test_a_file_that_comes_back_meanwhile_is_not_written_again(
+    in_process: Export, fill_in: Export, make_topic: Make, fill: Fill, unique: Unique, destination: Destination
+) -> None:
+    """Whoever restores it from a copy while the backfill reads is told, and nothing is there twice."""
+    topic, group, out = make_topic(), unique("group"), root_of(destination)
+    fill(topic, 10)
+    in_process(group, topic)
+    (name,) = published_in(out)
+    content = (out / name).read_bytes()
+    lose(destination, name)
+
+    def restore(point: str) -> None:
+        if point == "files written":
+            (out / name).write_bytes(content)
+
+    with pytest.raises(RefusedError, match="was missing, and is there again"):
+        fill_in(group, topic, passed=restore)
+    assert verify(destination) == [VerifyRow(topic, 0, 0, 10, 10, 0, 0, 1)]
+    assert not [file for file in files_in(out) if file.endswith(".tmp")]
+    assert fill_in(group, topic) == []
+
+
+def test_what_retention_took_of_a_lost_file_is_said(
+    in_process: Export, fill_in: Export, make_topic: Make, fill: Fill, unique: Unique, destination: Destination,
+    kafka: KafkaSettings,
+) -> None:  # fmt: skip
+    """Refused unless the rest is wanted; then the rest is there, and the offsets that are gone are accounted for."""
+    topic, group = make_topic(), unique("group")
+    fill(topic, 20)
+    in_process(group, topic)
+    (name,) = published_in(root_of(destination))
+    lose(destination, name)
+    drop_messages(kafka, TopicPartition(topic, 0), 5)
+    with pytest.raises(MismatchError, match=r"log 5 to 20\): messages that come next were deleted"):
+        fill_in(group, topic)
+    told: list[str] = []
+    assert [row.rows for row in fill_in(group, topic, on_mismatch="lake", warn=told.append)] == [15]
+    assert any("offsets 0 to 4 are not exported (retention)" in line for line in told)
+    assert any(f"5 of 20 messages of {name} are not in the log any more" in line for line in told)
+    assert verify(destination) == [VerifyRow(topic, 0, 0, 20, 15, 5, 0, 1)]
+
+
+def test_a_backfill_takes_no_more_than_it_may(
+    in_process: Export, make_topic: Make, fill: Fill, unique: Unique, commit: Commit,
+    committed: Callable[..., int | None], destination: Destination,
+) -> None:  # fmt: skip
+    """A limit of messages is shared out among the holes of a backfill; further ones take the rest, the last finds
+    nothing, and all is there once."""
+    topic, group = make_topic(2), unique("group")
+    fill(topic, 60, 2)
+    commit(group, {TopicPartition(topic, number): 20 for number in range(2)})
+    in_process(group, topic)
+    taken: list[int] = []
+    while rows := in_process(group, topic, backfill=True, max_messages=15):
+        taken.append(sum(row.rows for row in rows))
+        assert taken[-1] <= 15
+        if not taken[-1]:
+            break
+    assert sum(taken) == 40
+    assert taken[0] == taken[1] == 15
+    found = [(row["partition"], row["offset"]) for row in messages_in(root_of(destination))]
+    assert found == [(number, offset) for number in range(2) for offset in range(30)]
+    assert [committed(group, topic, number) for number in range(2)] == [30, 30]
+
+
+def test_what_was_lost_is_written_again_as_it_was_read(
+    in_process: Export, fill_in: Export, make_topic: Make, fill: Fill, destination: Destination, unique: Unique,
+    kafka: KafkaSettings,
+) -> None:  # fmt: skip
+    """A destination of uncommitted messages got its files back without the aborted ones, and was whole."""
+    topic, group = make_topic(), unique("group")
+    fill(topic, 5)
+    abort(kafka, topic, 4)
+    fill(topic, 5)
+    in_process(group, topic, isolation="read_uncommitted")
+    fill(topic, 5)
+    in_process(group, topic, isolation="read_uncommitted")
+    whole = [(row.rows, row.gaps) for row in verify(destination)]
+    assert whole == [(19, 1)]
+    lose(destination, next(name for name in published_in(root_of(destination)) if "/0-" in name))
+    with pytest.raises(RefusedError, match="was written with --isolation read_uncommitted, and would be") as raised:
+        fill_in(group, topic, isolation="read_committed")
+    assert str(raised.value.remedy).startswith("--isolation read_uncommitted writes what it held")
+    told: list[str] = []
+    fill_in(group, topic, warn=told.append)
+    assert "--isolation read_uncommitted, as in the group's last export here" in told
+    assert [(row.rows, row.gaps, row.problem) for row in verify(destination)] == [(19, 1, None)]
+
+
+def test_a_lost_file_leaves_the_rest_to_the_next_export(
+    in_process: Export, make_topic: Make, fill: Fill, unique: Unique, destination: Destination, cluster: Sandbox
+) -> None:
+    """The command that ``--verify`` prints takes no more than is missing."""
+    topic, group = make_topic(), unique("group")
+    fill(topic, 20)
+    in_process(group, topic)
+    fill(topic, 20)
+    lose(destination, *published_in(root_of(destination)))
+    (command,) = advised(cluster, destination)
+    assert paste(command) == [(0, 0, 20)]
+    assert [(row.start, row.end) for row in in_process(group, topic)] == [(20, 40)]
+    assert problems(destination) == []
+
+
+def test_a_damaged_file_counts_as_there_and_is_named(
+    in_process: Export, fill_in: Export, make_topic: Make, fill: Fill, unique: Unique, destination: Destination,
+    cluster: Sandbox,
+) -> None:  # fmt: skip
+    """The backfill does nothing, and says why, until it is moved away."""
+    topic, group, out = make_topic(), unique("group"), root_of(destination)
+    fill(topic, 20)
+    in_process(group, topic)
+    (name,) = published_in(out)
+    (out / name).write_bytes(b"PAR1")
+    told: list[str] = []
+    assert advised(cluster, destination) == []
+    assert fill_in(group, topic, warn=told.append) == []
+    (line,) = told
+    assert line.startswith(f"{name} is not of the size that the record tells, and count as there: move")
+    (out / name).rename(out.parent / "away")
+    (command,) = advised(cluster, destination)
+    assert paste(command) == [(0, 0, 20)]
+    assert problems(destination) == []
+
+
+def test_what_a_group_has_exported_no_other_group_fills(
+    in_process: Export, fill_in: Export, make_topic: Make, fill: Fill, unique: Unique, destination: Destination,
+    cluster: Sandbox, commit: Commit,
+) -> None:  # fmt: skip
+    """The topic is the first one's, whose command helps also where no such group is left in ZooKeeper. Another one that
+    takes the topic over continues where its exports end."""
+    topic, gone, heir = make_topic(2), unique("gone"), unique("heir")
+    fill(topic, 40, 2)
+    in_process(gone, topic)
+    lost, _ = sorted(published_in(root_of(destination)))
+    lose(destination, lost)
+    with pytest.raises(RefusedError, match=f"belongs to group {gone} of cluster"):
+        fill_in(heir, topic)
+    assert destination.entries(heir) == []
+    assert run("-z", cluster.connect, "delete-group", gone, "--execute").returncode == 0
+    (command,) = advised(cluster, destination)
+    assert paste(command) == [(0, 0, 20)]
+    found = [(row["partition"], row["offset"]) for row in messages_in(root_of(destination))]
+    assert found == [(number, offset) for number in (0, 1) for offset in range(20)]
+    commit(heir, {TopicPartition(topic, number): 20 for number in range(2)})
+    fill(topic, 10, 2)
+    in_process(heir, topic, take_over=gone)
+    assert problems(destination) == []
+
+
+def test_a_destination_is_taken_over_again_and_again(
+    in_process: Export, make_topic: Make, fill: Fill, unique: Unique, destination: Destination, commit: Commit
+) -> None:
+    """Each heir begins where the last one ended, not where every other did."""
+    topic, groups = make_topic(), [unique(name) for name in ("first", "second", "third")]
+    for number, group in enumerate(groups):
+        fill(topic, 10)
+        before = None
+        if number:
+            commit(group, {TopicPartition(topic, 0): 10 * number})
+            before = groups[number - 1]
+        rows = in_process(group, topic, take_over=before)
+        assert [(row.start, row.end) for row in rows] == [(10 * number, 10 * number + 10)]
+    late = unique("late")
+    commit(late, {TopicPartition(topic, 0): 35})
+    fill(topic, 10)
+    with pytest.raises(MismatchError, match=r"group 35, destination 30, log 0 to 40\): the group was moved ahead"):
+        in_process(late, topic, take_over=groups[-1])
+    assert [(row.start, row.end) for row in in_process(late, topic, take_over=groups[-1], on_mismatch="lake")] == [
+        (30, 40)
+    ]
+    assert problems(destination) == []
+
+
+def test_a_recreated_log_is_one_log_to_all_groups(
+    in_process: Export, fill_in: Export, make_topic: Make, fill: Fill, unique: Unique, destination: Destination,
+    registry: Registry, commit: Commit,
+) -> None:  # fmt: skip
+    """A group that takes a topic over marks its files as the one did that was there: it goes on behind it, finds
+    nothing to fill, and writes again what was the other's."""
+    topic, one, two = make_topic(), unique("one"), unique("two")
+    fill(topic, 30)
+    in_process(one, topic)
+    recreate_topic(registry, topic)
+    fill(topic, 10)
+    in_process(one, topic, on_mismatch="lake")
+    commit(two, {TopicPartition(topic, 0): 10})
+    fill(topic, 5)
+    assert [(row.start, row.end) for row in in_process(two, topic, take_over=one)] == [(10, 15)]
+    assert fill_in(two, topic) == []
+    assert problems(destination) == []
+    (lost,) = [name for name in published_in(root_of(destination)) if "/0-10." in name]
+    lose(destination, lost)
+    assert [(row.start, row.end) for row in fill_in(two, topic)] == [(0, 10)]
+    assert offsets(destination) == sorted([*range(30), *range(15)])
+    assert problems(destination) == []
+
+
+def test_what_another_group_accounts_for_is_known_though_no_file_shows_it(
+    in_process: Export, fill_in: Export, make_topic: Make, fill: Fill, unique: Unique, destination: Destination,
+    kafka: KafkaSettings, commit: Commit,
+) -> None:  # fmt: skip
+    """Markers and aborted messages are in no file of folders of times, nor where there is nothing else."""
+    topic, one, two = make_topic(), unique("one"), unique("two")
+    fill(topic, 5)
+    in_process(one, topic)
+    abort(kafka, topic, 4)
+    in_process(one, topic)
+    commit(two, {TopicPartition(topic, 0): 10})
+    fill(topic, 5)
+    in_process(two, topic, take_over=one)
+    assert fill_in(two, topic) == []
+    assert problems(destination) == []
+
+
+def test_what_no_log_has_any_more_is_refused_and_then_recorded(
+    in_process: Export, fill_in: Export, make_topic: Make, fill: Fill, unique: Unique, destination: Destination,
+    kafka: KafkaSettings, cluster: Sandbox,
+) -> None:  # fmt: skip
+    """All of it is named; with ``--on-mismatch lake`` the account is closed."""
+    topic, group = make_topic(2), unique("group")
+    fill(topic, 40, 2)
+    in_process(group, topic)
+    for name in published_in(root_of(destination)):
+        lose(destination, name)
+    fill(topic, 20, 2)
+    drop_messages(kafka, TopicPartition(topic, 0), 8)
+    drop_messages(kafka, TopicPartition(topic, 1), 25)
+    with pytest.raises(MismatchError, match=r"about 2 partitions: .*log 8 to 30.*log 25 to 30") as told:
+        fill_in(group, topic, until=COMMITTED)
+    assert "--on-mismatch lake" in str(told.value.remedy)
+    (command,) = advised(cluster, destination)
+    refused = run(*shlex.split(command)[1:], timeout=120)
+    assert (refused.returncode, "about 2 partitions" in refused.stderr) == (5, True)
+    assert paste(f"{command} --on-mismatch lake") == [(0, 8, 20), (1, 20, 20)]
+    assert offsets(destination) == list(range(8, 20))
+    assert verify(destination) == [
+        VerifyRow(topic, 0, 0, 20, 12, 8, 0, 1),
+        VerifyRow(topic, 1, 0, 20, 0, 20, 0, 0),
+    ]
+
+
+def test_what_an_earlier_log_had_only_a_copy_brings_back(
+    in_process: Export, fill_in: Export, make_topic: Make, fill: Fill, unique: Unique, destination: Destination,
+    registry: Registry, cluster: Sandbox,
+) -> None:  # fmt: skip
+    """Said by the backfill, and by ``--verify``, which advises none for it."""
+    topic, group = make_topic(), unique("group")
+    fill(topic, 20)
+    in_process(group, topic)
+    (lost,) = published_in(root_of(destination))
+    recreate_topic(registry, topic)
+    fill(topic, 5)
+    in_process(group, topic, on_mismatch="lake")
+    lose(destination, lost)
+    assert advised(cluster, destination) == []
+    (problem,) = problems(destination)
+    assert str(problem).endswith("is missing, of an earlier log of the topic: only a copy brings it back")
+    told: list[str] = []
+    assert fill_in(group, topic, warn=told.append) == []
+    assert told == [f"{lost} is missing, of an earlier log of the topic: they cannot be written again"]
+
+
+def test_committed_is_no_place_for_a_group_without_offsets(
+    fill_in: Export, make_topic: Make, fill: Fill, unique: Unique
+) -> None:
+    """A group whose name is mistyped has nothing to fill, and should hear of it."""
+    topic, nobody = make_topic(), unique("nobody")
+    fill(topic, 5)
+    for until in (COMMITTED, LATEST):
+        with pytest.raises(NotFoundError, match=f"group {nobody} has no offset of {topic}, and no exports"):
+            fill_in(nobody, topic, until=until)
+
+
+def test_commands_name_the_destination_without_its_secrets() -> None:
+    """An endpoint belongs to the place; keys, and what may hold some, are left out."""
+    s3 = parse_address("s3://AKIA1234:very-secret@b/p/?endpoint_override=store:9000&scheme=http", {})
+    named = export_command(s3, "--status")
+    assert named == "zkgroup export --to 's3://b/p?endpoint_override=store:9000&scheme=http' --status"
+    assert export_command(parse_address("s3://b/p", {}), "--status") == "'zkgroup export --to s3://b/p --status'"
+    azure = parse_address("abfs://box@account.dfs.core.windows.net/p?account_key=very-secret-key", {})
+    assert export_command(azure, "--status") == "'zkgroup export --to URI --status'"
+
+
+def test_a_backfill_names_the_partitions() -> None:
+    """Each from its first offset to its last, in order."""
+    few = {TopicPartition("b", 1): (3, 9), TopicPartition("a", 10): (0, 5), TopicPartition("a", 9): (7, 8)}
+    assert backfill_options(few) == "--backfill --from a:9=7,a:10=0,b:1=3 --until a:9=8,a:10=5,b:1=9"
+
+
+def test_of_very_many_partitions_some_are_named() -> None:
+    """--verify then names the others."""
+    rows = [VerifyRow("t", n, 0, 9, problem="why", group="g", mend="backfill") for n in range(200)]
+    told = remedy_for(rows, Path("/lake"))
+    assert (",t:49=9" in told, ",t:50=9" in told) == (True, False)
