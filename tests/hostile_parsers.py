@@ -20,18 +20,16 @@ from zkgroup.connector.start import parse_start
 from zkgroup.errors import ZkgroupError
 from zkgroup.export.model import documents
 from zkgroup.export.model.layout import Layout, read_name
+from zkgroup.export.model.plan_types import Lost, Skipped, Slice
 from zkgroup.export.model.run_record import (
-    Manifest,
-    ManifestFile,
-    ManifestPart,
     Pointer,
-    RunPlan,
-    Settled,
+    RecordFile,
+    RecordPart,
+    RunRecord,
     TopicCoverage,
     TopicIdentity,
     shares,
 )
-from zkgroup.export.model.plan_types import PartitionPlan, Skipped, Slice
 from zkgroup.groups.changing.backup import Backup, Cluster, SavedNode, SavedOffset
 from zkgroup.groups.changing.backup import read as read_backup
 from zkgroup.groups.changing.backup_json import encode as encode_backup
@@ -84,11 +82,11 @@ def again(decode: Callable[[str, bytes], Any], encode: Callable[[Any], bytes]) -
     return parse
 
 
-def manifest(data: bytes) -> object:
-    """A manifest, with what everyone computes of one."""
-    found = documents.decode_manifest("doc", data)
-    assert documents.decode_manifest("doc", documents.encode_manifest(found)) == found
-    return list(shares(found)), [(part.moves, part.balanced) for part in found.parts]
+def record(data: bytes) -> object:
+    """A record, with what everyone computes of one."""
+    found = documents.decode_record("doc", data)
+    assert documents.decode_record("doc", documents.encode_record(found)) == found
+    return list(shares(found)), [(part.moves, part.is_balanced, part.covered) for part in found.partitions]
 
 
 def backup(data: bytes) -> object:
@@ -122,18 +120,17 @@ def answers(read: Callable[[bytes], object]) -> Callable[[bytes], object]:
 
 
 IDENTITY = TopicIdentity(17, "abc", "delete", None)
-PART = PartitionPlan(TopicPartition("orders", 0), 5, 2, 5, 9, (Skipped("expired", 3, 5),), True)
-SLICE = Slice(0, 5, 9, 4)
-PLAN = RunPlan(
-    "r1", "g", "export", "c", 1, "read_committed", "zstd", 9, 9, None, False, False, {"orders": IDENTITY}, (PART,)
-)
-COVERAGE = {"orders": TopicCoverage(IDENTITY, {0: ((0, 5), (7, 9))}, {0: 3}, {0: 5})}
-MANIFEST = Manifest(
-    *("r1", "g", "export", "c", "p", "a", 1, 2, "read_committed"),
-    (ManifestPart(PART, 9, 4, 0, {"compacted": 0}),),
-    COVERAGE,
-    files=(ManifestFile("w", "topic=orders/0.5-9.parquet", "orders", 4, 100, (SLICE,)),),
-)
+PART = RecordPart(
+    TopicPartition("orders", 0), 5, 9, 4, 0, {"compaction": 0}, 5, 2,
+    skipped=(Skipped("retention", 3, 5),), again=(Lost("topic=orders/0.5-9.parquet", 5, 9, 4),),
+)  # fmt: skip
+RECORD = RunRecord(
+    "00000001-aaaaaaaa", "g", "export", "c", 1, 2, "read_committed",
+    Layout(("date", "hour"), "Europe/Berlin", "text", "json"), False, (PART,),
+    (RecordFile("w", "topic=orders/0.5-9.parquet", "orders", 4, 100, (Slice(0, 5, 9, 4),)),),
+    {"orders": IDENTITY}, {"orders": TopicCoverage(IDENTITY, {0: ((0, 5), (7, 9))}, {0: 3}, {0: 5})},
+)  # fmt: skip
+POINTER = Pointer("decided", "00000001-aaaaaaaa", "/out", "0" * 64, {"orders": {0: (5, 9)}})
 BACKUP = Backup(
     "reset-offsets",
     "g",
@@ -224,21 +221,10 @@ PARSERS: dict[str, Parser] = {
     "stored": Parser(lambda data: stored_offset("/o", Node(data, STAT)), (b"17", "١٢".encode())),
     "pointer": Parser(
         again(documents.decode_pointer, documents.encode_pointer),
-        (documents.encode_pointer(Pointer("decided", "r", "/out", "p", "a", "m")),),
+        (documents.encode_pointer(POINTER),),
         json=True,
     ),
-    "layout": Parser(
-        of_text(lambda text: documents.decode_layout("the layout in a file", text)),
-        (documents.encode_layout(Layout(("date", "hour"), "Europe/Berlin", "text", "json")).encode(),),
-        json=True,
-    ),
-    "plan": Parser(again(documents.decode_plan, documents.encode_plan), (documents.encode_plan(PLAN),), json=True),
-    "manifest": Parser(manifest, (documents.encode_manifest(MANIFEST),), json=True),
-    "settled": Parser(
-        again(documents.decode_settled, documents.encode_settled),
-        (documents.encode_settled(Settled("keep", 1, (TopicPartition("t", 0),), COVERAGE)),),
-        json=True,
-    ),
+    "record": Parser(record, (documents.encode_record(RECORD),), json=True),
     "backup": Parser(backup, (encode_backup(BACKUP),), json=True),
     "sandbox": Parser(
         of_file(lambda path: state(path.parent), "state.json"), (json.dumps(SANDBOX).encode(),), json=True
@@ -247,7 +233,7 @@ PARSERS: dict[str, Parser] = {
     "history": Parser(of_file(history, "history"), (looks(),)),
     "unfinished": Parser(
         lambda data: told_of_export("g", data) and str(UnfinishedExportError("g", data)),
-        (documents.encode_pointer(Pointer("decided", "r", "/out", "p", "a", "m")),),
+        (documents.encode_pointer(POINTER),),
         json=True,
     ),
     "exporter": Parser(decode_exporter, (b'{"host":"h","pid":7,"run":"r","since":1}',), json=True),

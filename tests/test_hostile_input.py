@@ -16,7 +16,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hostile_parsers import BACKUP, LONG, MANIFEST, PARSERS, PLAN, SANDBOX
+from hostile_parsers import BACKUP, LONG, PARSERS, RECORD, SANDBOX
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,9 +24,7 @@ from zkgroup.config.profiles import read_profiles
 from zkgroup.config.properties import read_properties
 from zkgroup.errors import ZkgroupError
 from zkgroup.export.model import documents
-from zkgroup.export.model.run_record import (
-    Pointer,
-)
+from zkgroup.export.model.run_record import Pointer
 from zkgroup.groups.changing.backup_json import encode as encode_backup
 
 
@@ -126,7 +124,7 @@ FOUND: list[tuple[str, bytes]] = [
     # Quoted in a message with all its levels, which took more than Python's stack.
     ("registration", b'{"pattern":"static","subscription":{"t":' + b"[" * DEEP + b"]" * DEEP + b"}}"),
     ("pointer", b'{"format":' + b"[" * DEEP + b"]" * DEEP + b"}"),
-    ("unfinished", b'{"state":"planned","run":' + b"[" * 970 + b"]" * 970 + b"}"),
+    ("unfinished", b'{"state":"decided","run":' + b"[" * 970 + b"]" * 970 + b"}"),
     # Deeper than the parsers' own stacks.
     ("profiles", b"a = " + b"[" * 100_000),
     ("profiles", b"a = " + b"{a = " * 100_000),
@@ -140,9 +138,8 @@ FOUND: list[tuple[str, bytes]] = [
     ("file name", b"topic=a/partition=0/" + b"9" * 5000 + b"-1.parquet"),
     ("file name", b"topic=a/partition=" + b"9" * 5000 + b"/1-2.parquet"),
     # Right JSON with other types than were written: accepted, and then a traceback far away.
-    ("plan", documents.encode_plan(PLAN).replace(b'"start": 5', b'"start": "5"')),
-    ("manifest", documents.encode_manifest(MANIFEST).replace(b'"rows": 4', b'"rows": null')),
-    ("settled", b'{"format":1,"how":"both","when":1,"left":[],"coverage":{}}'),
+    ("record", documents.encode_record(RECORD).replace(b'"start": 5', b'"start": "5"')),
+    ("record", documents.encode_record(RECORD).replace(b'"rows": 4', b'"rows": null')),
     ("sandbox", json.dumps(SANDBOX | {"folder": None, "ready": "yes"}).encode()),
     ("backup", encode_backup(BACKUP).replace(b'"time_ms": 1,', b'"time_ms": 9223372036854775807,')),
     # Line breaks, and names without end, in messages.
@@ -152,7 +149,8 @@ FOUND: list[tuple[str, bytes]] = [
     ("scope", b"a\nb:x"),
     ("consumer", rb"auto.commit.enable=a\nb"),
     ("consumer", rb"group.id=a\nb"),
-    ("pointer", documents.encode_pointer(Pointer("decided", "", "", "", "")).replace(b"decided", b"x" * 5000)),
+    ("pointer", documents.encode_pointer(Pointer("decided", "", "")).replace(b"decided", b"x" * 5000)),
+    ("pointer", documents.encode_pointer(Pointer("decided", "", "")).replace(b"decided", rb"a\nb")),
     # Work that grew with the square of the size.
     ("properties", b"\\\n" * 500_000),
     ("connect string", b"h/" + b"," * 100_000),

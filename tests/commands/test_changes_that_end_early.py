@@ -16,7 +16,7 @@ from writing import REGISTRATION, Build, P, values
 
 from zkgroup.groups.changing import backup
 from zkgroup.protocol import znodes
-from zkgroup.protocol.ops import Create, Delete, Ensure, SetData
+from zkgroup.protocol.ops import Create, Delete, Ensure, Exists, SetData
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.servers.registry import Registry
 
@@ -87,16 +87,15 @@ def test_a_rename_that_was_interrupted_in_its_deletion(
     assert f"if an earlier one was interrupted, its backup is in {first}, " in told[-1]
 
 
-@pytest.mark.parametrize("state", ["planned", "decided"])
 def test_an_export_that_is_not_finished(
     cluster: Sandbox, registry: Registry, make_group: Build, unique: Callable[[str], str],
-    make_topic: Callable[..., str], state: str,
+    make_topic: Callable[..., str],
 ) -> None:  # fmt: skip
-    """Every change of the group is refused, with the command that ends the export; a copy of it warns. The run's node
-    stays as it is."""
+    """Every change of the group is refused, with what ends the export; a copy of it warns. The run's node stays as it
+    is."""
     topic = make_topic(1)
     group, other = make_group({P(topic, 0): 5}), unique("other")
-    pointer = json.dumps({"format": 1, "state": state, "run": "R1", "output": "/data/my lake"}).encode()
+    pointer = json.dumps({"format": 1, "state": "decided", "run": "R1", "output": "/data/my lake"}).encode()
     registry.write(Ensure(znodes.export_state(group)))
     registry.write(SetData(znodes.export_state(group), pointer))
     server = ("-z", cluster.connect)
@@ -110,9 +109,10 @@ def test_an_export_that_is_not_finished(
     ):
         refused = run(*command, *server, "--execute")
         assert refused.returncode == 5, (command, refused.stderr)
-        assert f"an export of group {group} is unfinished: '{state}', run 'R1', to '/data/my lake'" in refused.stderr
+        assert f"an export of group {group} is unfinished: 'decided', run 'R1', to '/data/my lake'" in refused.stderr
         assert f"zkgroup -z {cluster.connect} export --group {group} --to '/data/my lake' --status" in refused.stderr
-        assert "--settle" in refused.stderr
+        assert ": run that export again, which finishes it; " in refused.stderr
+        assert "--abandon gives it up if its destination is lost" in refused.stderr
     planned = run("rename-group", group, other, *server, "--store", "zookeeper")
     assert (planned.returncode, "--execute would be refused: an export of" in planned.stderr) == (0, True)
     kept = run("delete-group", "--pattern", group, *server, "--execute", "--output", "json")
@@ -134,3 +134,28 @@ def test_a_member_whose_node_stays(cluster: Sandbox, registry: Registry, make_gr
     assert f"the node /consumers/{group}/ids/{group}_x is not ephemeral" in refused.stderr
     assert "delete the node with a ZooKeeper client" in refused.stderr
     assert "stop whoever works for it" not in refused.stderr
+
+
+def test_an_export_that_is_only_planned_binds_nothing(
+    cluster: Sandbox, registry: Registry, make_group: Build, unique: Callable[[str], str],
+    make_topic: Callable[..., str],
+) -> None:  # fmt: skip
+    """It was killed before its decision: the group can be changed, as the next export plans anew. While its lock is
+    there it is under way, and nothing can be changed."""
+    topic, server = make_topic(1), ("-z", cluster.connect, "--store", "zookeeper", "--execute")
+    group, other = make_group({P(topic, 0): 5}), unique("other")
+    state, lock = znodes.export_state(group), znodes.export_lock(group)
+    registry.write(Ensure(state))
+    registry.write(SetData(state, b'{"format":1,"state":"planned","run":"R1","output":"/lake"}'))
+    registry.write(Create(lock, b'{"host": "h9", "pid": 7}', ephemeral=True))
+    reset = ("reset-offsets", group, "--topic", topic, "--to-earliest", *server)
+    refused = run(*reset)
+    assert (refused.returncode, "an export runs on h9, process 7" in refused.stderr) == (5, True), refused.stderr
+    registry.write(Delete(lock))
+    assert (run(*reset).returncode, values(registry, group, P(topic, 0))) == (0, [0])
+    copied = run("copy-group", group, other, *server)
+    assert (copied.returncode, "unfinished" in copied.stderr) == (0, False)
+    for command in (("rename-group", group, unique("renamed"), *server), ("delete-group", other, *server)):
+        done = run(*command)
+        assert done.returncode == 0, (command, done.stderr)
+    assert registry.read([Exists(znodes.group(group))]) == [None]

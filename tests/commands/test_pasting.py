@@ -178,7 +178,7 @@ def test_refusals_and_warnings_name_the_cluster(
     ):
         refused = run("reset-offsets", group, "--undo", str(file), *args, env=env)
         assert (refused.returncode, expected in refused.stderr) == (2, True), refused.stderr
-    pointer = json.dumps({"format": 1, "state": "planned", "run": "R", "output": "/lake"}).encode()
+    pointer = json.dumps({"format": 1, "state": "decided", "run": "R", "output": "/lake"}).encode()
     registry.write(Ensure(znodes.export_state(group)))
     registry.write(SetData(znodes.export_state(group), pointer))
     planned = run("rename-group", group, unique("other"), "-z", cluster.connect, "--store", "zookeeper")

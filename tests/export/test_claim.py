@@ -14,10 +14,10 @@ from tcp_proxy import TcpProxy
 
 from zkgroup.errors import RefusedError, UnreachableError
 from zkgroup.export.model.documents import encode_pointer
-from zkgroup.export.model.run_record import ManifestPart, Pointer
-from zkgroup.export.model.plan_types import PartitionPlan
-from zkgroup.export.run.claim import ExportClaim, Moved, TakenOver
-from zkgroup.export.run.transaction_size import pieces_of
+from zkgroup.export.model.run_record import Pointer, RecordPart
+from zkgroup.export.run.claim import ExportClaim
+from zkgroup.export.run.conflicts import Moved, TakenOver
+from zkgroup.export.run.transaction_size import split_transaction
 from zkgroup.groups.changing.permissions import refuse_unwritable
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
@@ -28,8 +28,8 @@ from zkgroup.servers.zookeeper import ZooKeeperSettings
 
 Commit = Callable[[str, dict[TopicPartition, int]], None]
 Committed = Callable[..., int | None]
-PLANNED = Pointer("planned", "00000001-aaaaaaaa", "/out", "hash", "one")
-DECIDED = Pointer("decided", "00000001-aaaaaaaa", "/out", "hash", "one", "hash of the manifest")
+PLANNED = Pointer("planned", "00000001-aaaaaaaa", "/out")
+DECIDED = Pointer("decided", "00000001-aaaaaaaa", "/out", "hash of the record", {"t": {0: (0, 10)}})
 
 
 @pytest.fixture
@@ -42,10 +42,10 @@ def claim_for(registry: Registry, group: str, warn: Callable[[str], None] = lamb
     return ExportClaim(registry, group, "one", warn)
 
 
-def part(topic: str, number: int, version: int | None, committed: int | None, end: int) -> ManifestPart:
-    """A part of a manifest that moves the offset to ``end``."""
-    plan = PartitionPlan(TopicPartition(topic, number), committed, version, committed or 0, end)
-    return ManifestPart(plan, end, end - plan.start, 0, {}, ())
+def part(topic: str, number: int, version: int | None, committed: int | None, end: int) -> RecordPart:
+    """A part of a record that moves the offset to ``end``."""
+    start = committed or 0
+    return RecordPart(TopicPartition(topic, number), start, end, end - start, 0, {}, committed, version)
 
 
 def version_of(registry: Registry, group: str, topic: str, number: int = 0) -> int | None:
@@ -60,7 +60,7 @@ def test_a_transaction_takes_access_lists_too(cluster: Sandbox, unique: Callable
     with Registry(ZooKeeperSettings(cluster.connect, acl=acl), 20.0) as registry:
         registry.write(Ensure(znodes.offset_topic(group, topic)))
         ops = [Create(znodes.offset(group, TopicPartition(topic, number)), b"0") for number in range(5000)]
-        pieces = list(pieces_of(ops, registry.settings))
+        pieces = list(split_transaction(ops, registry.settings))
         assert [op for piece in pieces for op in piece] == ops
         for piece in pieces:
             registry.transaction(piece)
@@ -120,7 +120,7 @@ def test_a_claim_that_is_let_go_leaves_the_pointer(group: str, registry: Registr
         claim.point(None, PLANNED)  # repeated, as after a lost answer
     with claim_for(registry, group) as claim:
         assert claim.pointer()[0] == PLANNED
-        with pytest.raises(TakenOver, match=r"run 00000001-aaaaaaaa is planned by attempt one"):
+        with pytest.raises(TakenOver, match=r"run 00000001-aaaaaaaa is planned"):
             claim.point(None, DECIDED)
         with pytest.raises(TakenOver):
             claim.commit(DECIDED, [])
@@ -139,10 +139,10 @@ def test_a_commit_moves_and_creates_offsets_and_ends_the_run(
     parts = [part("t", 0, before, 4, 10), part("t", 1, None, None, 10), part("t", 2, still, 10, 10)]
     with claim_for(registry, group) as claim:
         claim.point(None, PLANNED)
-        claim.point(PLANNED, DECIDED, [p.plan for p in parts])
-        assert claim.unmoved(parts) == {TopicPartition("t", 0), TopicPartition("t", 1)}
+        claim.point(PLANNED, DECIDED, parts)
+        assert claim.unmoved(parts) == {TopicPartition("t", number) for number in range(3)}
         claim.commit(DECIDED, parts)
-        assert claim.unmoved(parts) == set()
+        assert claim.unmoved(parts) == {TopicPartition("t", 2)}
         claim.commit(DECIDED, parts)  # repeated, as after a lost answer
     assert [committed(group, "t", number) for number in range(3)] == [10, 10, 10]
     assert [version_of(registry, group, "t", n) for n in range(3)] == [(before or 0) + 1, 0, still]
@@ -159,10 +159,10 @@ def test_a_run_that_is_taken_over_under_a_change_is_the_others(
     with Registry(ZooKeeperSettings(cluster.connect)) as ours, claim_for(ours, group) as claim:
         begun = DECIDED if what == "commit" else PLANNED
         claim.point(None, begun)
-        theirs = replace(begun, attempt="two")
+        theirs = replace(begun, run="00000001-bbbbbbbb")
         ways: dict[str, Callable[[], object]] = {
             "decision": lambda: claim.point(PLANNED, DECIDED),
-            "joined decision": lambda: claim.decide_and_commit(PLANNED, replace(DECIDED, state="committed"), []),
+            "joined decision": lambda: claim.decide_and_commit(PLANNED, DECIDED, []),
             "commit": lambda: claim.commit(DECIDED, parts),
             "drop": lambda: claim.drop(PLANNED),
         }
@@ -178,7 +178,7 @@ def test_a_run_that_is_taken_over_under_a_change_is_the_others(
         if what == "drop":
             assert ways[what]() is False
         else:
-            with pytest.raises(TakenOver, match="by attempt two"):
+            with pytest.raises(TakenOver, match="run 00000001-bbbbbbbb is"):
                 ways[what]()
         assert getattr(ours, name) is change
         assert claim.pointer()[0] == theirs
@@ -186,10 +186,11 @@ def test_a_run_that_is_taken_over_under_a_change_is_the_others(
 
 
 @pytest.mark.parametrize("existed", [True, False])
-def test_a_foreign_commit_refuses_ours_as_a_whole(
+def test_a_foreign_commit_refuses_the_decision_and_stays(
     group: str, registry: Registry, commit: Commit, committed: Committed, existed: bool
 ) -> None:
-    """One offset that somebody moved or made since the plan, and nothing is decided or written: theirs stays."""
+    """One offset that somebody moved or made since the plan: nothing is decided. Behind the decision theirs stays, the
+    others are moved, and the run ends."""
     if existed:
         commit(group, {TopicPartition("t", 0): 1, TopicPartition("t", 1): 1})
     was = 1 if existed else None
@@ -198,15 +199,23 @@ def test_a_foreign_commit_refuses_ours_as_a_whole(
     with claim_for(registry, group) as claim:
         claim.point(None, PLANNED)
         with pytest.raises(Moved, match=r"offset of t-1 was moved.*it is 7"):
-            claim.point(PLANNED, DECIDED, [p.plan for p in parts])
+            claim.point(PLANNED, DECIDED, parts)
         assert claim.pointer()[0] == PLANNED
         claim.point(PLANNED, DECIDED)
-        with pytest.raises(Moved, match=r"offset of t-1 was moved.*it is 7"):
-            claim.commit(DECIDED, parts)
-        assert [(p.plan.partition.partition, offset) for p, offset in claim.conflicts(parts)] == [(1, 7)]
         assert [committed(group, "t", n) for n in range(2)] == [was, 7]
-        claim.commit(DECIDED, parts, leave=frozenset({TopicPartition("t", 1)}))
+        assert claim.commit(DECIDED, parts) == [(parts[1], 7)]
+        assert claim.commit(DECIDED, parts) == [(parts[1], 7)]  # repeated, as after a lost answer
     assert [committed(group, "t", n) for n in range(2)] == [10, 7]
+    assert registry.read([Children(znodes.group(group))]) == [("offsets",)]
+
+
+def test_an_offset_that_is_to_stay_is_not_moved(group: str, registry: Registry, committed: Committed) -> None:
+    """That of a topic which is not the exported one any more."""
+    parts = [part("t", n, None, None, 10) for n in range(2)]
+    with claim_for(registry, group) as claim:
+        claim.point(None, DECIDED)
+        assert claim.commit(DECIDED, parts, leave=frozenset({TopicPartition("t", 1)})) == []
+    assert [committed(group, "t", n) for n in range(2)] == [10, None]
 
 
 def test_a_foreign_commit_of_the_same_value_is_noticed(group: str, registry: Registry, commit: Commit) -> None:
@@ -216,9 +225,7 @@ def test_a_foreign_commit_of_the_same_value_is_noticed(group: str, registry: Reg
     commit(group, {TopicPartition("t", 0): 3})
     with claim_for(registry, group) as claim:
         claim.point(None, DECIDED)
-        with pytest.raises(Moved):
-            claim.commit(DECIDED, parts)
-        claim.drop(DECIDED)
+        assert claim.commit(DECIDED, parts) == [(parts[0], 3)]
 
 
 def test_a_large_group_is_committed_in_pieces_that_can_be_replayed(
@@ -290,7 +297,7 @@ def test_what_was_lost_on_the_wire_is_found_out(
         was = state()
         monkeypatch.setattr(theirs, "transaction", into_the_void)
         if what == "decision":
-            under_way = pool.submit(claim.point, PLANNED, DECIDED, [p.plan for p in parts])
+            under_way = pool.submit(claim.point, PLANNED, DECIDED, parts)
         else:
             under_way = pool.submit(claim.commit, DECIDED, parts)
         assert sent.wait(30)

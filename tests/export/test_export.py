@@ -18,8 +18,9 @@ from support import wait_until
 
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 from zkgroup.export.model.layout import Layout
-from zkgroup.export.model.run_record import ManifestFile, ManifestPart, RunPlan, TopicIdentity
 from zkgroup.export.model.plan_types import PartitionPlan, Slice
+from zkgroup.export.model.run_record import RecordFile, RecordPart, RunPlan, TopicIdentity
+from zkgroup.export.planning.mismatch import MismatchError
 from zkgroup.export.run import planner
 from zkgroup.export.run.assembly import assemble
 from zkgroup.export.run.run_export import PartitionSummary
@@ -159,16 +160,16 @@ def test_a_group_is_told_where_to_begin(
     assert [(row.start, row.end, row.rows) for row in export(group)] == [(10, 15, 5)]
 
 
-def test_files_of_an_uncommitted_export_are_not_doubled(
+def test_what_is_exported_already_is_not_doubled(
     export: Export, make_topic: MakeTopic, fill: Callable[..., list[Record]], unique: Callable[[str], str],
     commit: Callable[..., None], tmp_path: Path,
 ) -> None:  # fmt: skip
-    """The group stands below what the folder holds already (killed before the commit, or set back): refused, named."""
+    """The group was set back below what the folder holds already: refused, with both positions."""
     topic, group = make_topic(), unique("group")
     fill(topic, 10)
     export(group, topic)
     commit(group, {TopicPartition(topic, 0): 4})
-    with pytest.raises(RefusedError, match=r"0-10\.parquet already holds offsets 0 to 9"):
+    with pytest.raises(MismatchError, match=r"group 4, destination 10.* the group was moved back; .*: --on-mismatch"):
         export(group, topic)
     assert published_in(tmp_path / "out") == [f"topic={topic}/partition=0/0-10.parquet"]
 
@@ -208,8 +209,8 @@ def test_a_folder_that_tasks_cannot_write_to_is_named(
 
 T0 = TopicPartition("t", 0)
 PLAN = RunPlan(
-    "00000001-aaaaaaaa", "g", "export", "c", 0, "read_committed", "zstd", 1, 10, None, False, False,
-    {"t": TopicIdentity(7)}, (PartitionPlan(T0, 0, 3, 0, 20),),
+    "00000001-aaaaaaaa", "g", "export", "c", 0, "read_committed", "zstd", 1, 10, None, False,
+    {"t": TopicIdentity(7)}, (PartitionPlan(T0, 0, 3, 0, 20),), {}, Layout(),
 )  # fmt: skip
 
 
@@ -224,7 +225,7 @@ def done(
 def file(name: str, *slices: tuple[int, int, int, int]) -> FileAnswer:
     """A task's answer for a file, with (partition, start, end, rows)."""
     held = tuple(Slice(*one) for one in slices)
-    return FileAnswer("file", f"x/attempt/{name}", "t", "topic=t", sum(one.rows for one in held), 100, held)
+    return FileAnswer("file", f"x/{name}", "t", "topic=t", sum(one.rows for one in held), 100, held)
 
 
 FIRST, SECOND = done(0, 10, transactions=10), done(10, 20, transactions=10)
@@ -251,7 +252,7 @@ def test_answers_that_are_not_the_plan_are_not_committed(answers: list[DoneAnswe
     """A range that is missing, half written, doubled or foreign, or whose offsets do not add up, stops the export
     before anything is published."""
     with pytest.raises(ZkgroupError, match=why):
-        assemble(PLAN, answers, {})
+        assemble(PLAN, answers)
 
 
 def test_answers_in_any_order_make_the_plan() -> None:
@@ -263,11 +264,11 @@ def test_answers_in_any_order_make_the_plan() -> None:
         done(0, 10, transactions=4, compaction=6),
         file("b", (0, 10, 12, 1)),
     ]
-    made = assemble(replace(PLAN, layout=Layout(())), answers, {})
-    assert made.parts == [ManifestPart(PLAN.partitions[0], 20, 9, 0, {"transactions": 5, "compaction": 6})]
+    made = assemble(replace(PLAN, layout=Layout(())), answers)
+    assert made.parts == [RecordPart(T0, 0, 20, 9, 0, {"transactions": 5, "compaction": 6}, 0, 3)]
     assert made.files == [
-        ManifestFile("attempt/b", "topic=t/0.10-12.parquet", "t", 1, 100, (Slice(0, 10, 12, 1),)),
-        ManifestFile("attempt/c", "topic=t/0.12-20.parquet", "t", 8, 100, (Slice(0, 12, 20, 8),)),
+        RecordFile("b", "topic=t/0.10-12.parquet", "t", 1, 100, (Slice(0, 10, 12, 1),)),
+        RecordFile("c", "topic=t/0.12-20.parquet", "t", 8, 100, (Slice(0, 12, 20, 8),)),
     ]
 
 

@@ -18,10 +18,10 @@ from support import wait_until
 
 from zkgroup.connector import Connector
 from zkgroup.errors import RefusedError, UsageError
-from zkgroup.export.checks.verify import verify
-from zkgroup.export.destination.run_log import Lake
+from zkgroup.export.checks.verify import read_committed, verify
+from zkgroup.export.destination.run_log import Destination
+from zkgroup.export.model.run_record import RunRecord
 from zkgroup.export.planning.bounds import COMMITTED, Bound
-from zkgroup.export.planning.group_state import read_committed
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
@@ -73,10 +73,10 @@ def test_beside_a_member_at_work_every_message_is_read_once(
         rows = brief(group, topic, join=joining(group))
         assert len(rows) == 2  # of four partitions
         assert sum(row.rows for row in rows) > 0
-        lake = Counter(row["value"] for row in messages_in(tmp_path / "out"))
+        exports = Counter(row["value"] for row in messages_in(tmp_path / "out"))
         wanted = Counter(record.value for record in sent)
-        wait_until(lambda: (lake + member.values).keys() >= wanted.keys(), 60, "all is read")
-    assert lake + member.values == wanted
+        wait_until(lambda: (exports + member.values).keys() >= wanted.keys(), 60, "all is read")
+    assert exports + member.values == wanted
     assert [committed(group, topic, number) for number in range(4)] == [300] * 4
 
 
@@ -156,14 +156,14 @@ def test_a_decision_depends_on_the_owner_nodes(
         registry.read([Delete(path) for path in owners])
         wait_until(lambda: all(isinstance(n, Node) and n.stat.czxid > max(before) for n in _nodes(registry, owners)))
 
-    harm = at("manifest written", reclaim)
+    harm = at("record written", reclaim)
 
     def passed(point: str) -> None:
         points.append(point)
         harm(point)
 
     rows = brief(group, filled, join=joining(group), passed=passed)
-    assert points.count("manifest written") == 2
+    assert points.count("record written") == 2
     assert points.count("decided") == 1
     assert [(row.end, row.rows) for row in rows] == [(EACH, EACH)] * PARTITIONS
     assert [committed(group, filled, number) for number in range(PARTITIONS)] == [EACH] * PARTITIONS
@@ -178,14 +178,14 @@ def test_a_decision_depends_on_the_offsets(
     group, points, warnings, one = unique("group"), list[str](), list[str](), TopicPartition(filled, 1)
     brief(group, filled, join=joining(group))
     fill(filled, 20, PARTITIONS)
-    harm = at("manifest written", lambda: commit(group, {one: EACH + 5}))
+    harm = at("record written", lambda: commit(group, {one: EACH + 5}))
 
     def passed(point: str) -> None:
         points.append(point)
         harm(point)
 
     brief(group, filled, join=joining(group), passed=passed, warn=warnings.append)
-    assert points.count("manifest written") == 2
+    assert points.count("record written") == 2
     assert points.count("decided") == 1
     assert any(f"{one} was taken over" in warning for warning in warnings)
     assert [committed(group, filled, number) for number in range(PARTITIONS)] == [EACH + 10, EACH + 5]
@@ -218,8 +218,8 @@ def test_killed_at_every_point_and_joined_again(
         assert ("files written" in passed) == (number < decided), point
         assert exported(out) == {partition: list(range(EACH)) for partition in range(PARTITIONS)}, point
         assert [committed(group, filled, partition) for partition in range(PARTITIONS)] == [EACH] * PARTITIONS
-        kept = {Path(name).name for name in files_in(out) if name.startswith("_zkgroup/")}
-        assert kept == {"plan.json", "manifest.json"}, point
+        kept = {name.split("/")[1] for name in files_in(out) if name.startswith("_zkgroup/")}
+        assert kept == {"log", "topics", "layout"}, point
         (children,) = registry.read([Children(znodes.group(group))])
         assert isinstance(children, tuple)
         assert "zkgroup" not in children, point
@@ -228,7 +228,7 @@ def test_killed_at_every_point_and_joined_again(
         list(pool.map(kill_and_go_on, range(len(clean)), clean))
 
 
-@pytest.mark.parametrize("point", ["plan in place", "files written", "manifest written"])
+@pytest.mark.parametrize("point", ["planned", "files written", "record written"])
 def test_a_member_that_loses_its_session_proves_itself_anew(
     brief: Export, filled: str, unique: Callable[[str], str], registry: Registry, cluster: Sandbox,
     committed: Committed, tmp_path: Path, point: str,
@@ -249,18 +249,18 @@ def test_a_member_that_loses_its_session_proves_itself_anew(
     assert [committed(group, filled, number) for number in range(PARTITIONS)] == [EACH] * PARTITIONS
 
 
-def test_what_is_committed_is_not_withdrawn(
+def test_what_is_committed_is_finished_beside_others(
     brief: Export, filled: str, unique: Callable[[str], str], short: ZooKeeperSettings, kafka: KafkaSettings,
     cluster: Sandbox, committed: Committed, tmp_path: Path,
 ) -> None:  # fmt: skip
-    """Killed after its decision, which is its commit: to withdraw would lose messages, and is refused; to keep
-    publishes them, also while another member has the partitions."""
+    """Killed after its decision, which is its commit: to give it up would lose messages, and is refused; the next
+    export publishes them, also while another member has the partitions."""
     group, out = unique("group"), tmp_path / "out"
     driven(short, kafka, kill_at="decided", group=group, topics=[filled], out=out, join=True)
     with idle_member(cluster, group, filled):
-        with pytest.raises(RefusedError, match="would be lost"):
-            brief(group, settle="withdraw")
-        brief(group, settle="keep")
+        with pytest.raises(RefusedError, match="is whole in"):
+            brief(group, abandon=True)
+        brief(group)
     assert exported(out) == {number: list(range(EACH)) for number in range(PARTITIONS)}
     assert [committed(group, filled, number) for number in range(PARTITIONS)] == [EACH] * PARTITIONS
 
@@ -276,7 +276,7 @@ def test_what_others_read_meanwhile_is_a_recorded_gap(
     commit(group, {TopicPartition(filled, 0): EACH + 5})
     rows = brief(group, filled, join=joining(group), warn=warnings.append)
     assert [(row.start, row.end, row.rows) for row in rows] == [(EACH + 5, EACH + 10, 5), (EACH, EACH + 10, 10)]
-    assert any(f"offsets {EACH} to {EACH + 4} are not exported (moved)" in warning for warning in warnings)
+    assert any(f"offsets {EACH} to {EACH + 4} are not exported (members)" in warning for warning in warnings)
 
 
 def test_a_group_ahead_of_a_joined_export_is_as_it_should_be(
@@ -285,32 +285,45 @@ def test_a_group_ahead_of_a_joined_export_is_as_it_should_be(
 ) -> None:  # fmt: skip
     """What other members read behind a joined export is noted and no problem, also behind a backfill; a group that is
     behind it, or has lost its offset, is one; and so is one ahead of an export that was not joined."""
-    group, lake = unique("group"), Lake(FolderStore(tmp_path / "out"))
+    group, destination = unique("group"), Destination(FolderStore(tmp_path / "out"))
     ahead = TopicPartition(filled, 0)
     brief(group, filled, join=joining(group), max_messages=EACH)
 
+    def newest() -> RunRecord:
+        record = destination.newest(group)
+        assert record is not None
+        return record
+
     def look() -> tuple[list[str], list[str | None]]:
         notes: list[str] = []
-        committed = {group: read_committed(registry, group, lake.last(group).coverage)}
-        return notes, [row.problem for row in verify(lake, committed, notes.append) if row.problem is not None]
+        committed = {group: read_committed(registry, group, newest(), notes.append)}
+        return notes, [row.problem for row in verify(destination, committed, notes.append) if row.problem is not None]
 
     assert look() == ([], [])
-    (end,) = {found[-1][1] for found in lake.last(group).coverage[filled].partitions.values()}
+    end = newest().coverage[filled].ends[0]
     commit(group, {ahead: end + 3})
-    noted = f"group {group} stands at {end + 3} of {filled}-0, exported up to {end}: its last export was joined, and "
-    for _ in range(2):
-        notes, problems = look()
-        assert problems == []
-        assert [note.startswith(noted) for note in notes] == [True]
-        filling = Bound("offsets", offsets={ahead: end})
-        brief(group, filled, backfill=True, begin=filling, until=Bound("offsets", offsets={ahead: end + 1}))
-        end += 1
+    noted = f"{ahead}: the group is at {end + 3}, ahead of its export, which was a member beside others"
+    assert look() == ([noted], [])
+    fill(filled, 20, PARTITIONS)
+    brief(group, filled, join=joining(group))
+    (skipped,) = [part.skipped for part in newest().partitions if part.partition == ahead]
+    assert [(gap.kind, gap.start, gap.end) for gap in skipped] == [("members", end, end + 3)]
+    end = newest().coverage[filled].ends[0]
+    commit(group, {ahead: end + 1})
+    noted = f"{ahead}: the group is at {end + 1}, ahead of its export, which was a member beside others"
+    assert look() == ([noted], [])
+    filling = Bound("offsets", offsets={ahead: EACH // 2})
+    brief(group, filled, backfill=True, begin=filling, until=Bound("offsets", offsets={ahead: EACH // 2 + 1}))
+    assert newest().kind == "backfill"
+    assert look() == ([noted], [])  # also behind a backfill
     commit(group, {ahead: 1})
-    assert look() == ([], [f"group {group} stands at 1, exported up to {end - 2}"])
+    assert look() == ([], [f"group {group} is at 1, and its exports end at {end}"])
     commit(group, {ahead: end})
+    fill(filled, 20, PARTITIONS)
     brief(group, filled)
-    commit(group, {ahead: EACH + 9})
-    assert look() == ([], [f"group {group} stands at {EACH + 9}, exported up to {EACH}"])
+    end = newest().coverage[filled].ends[0]
+    commit(group, {ahead: end + 1})
+    assert look() == ([], [f"group {group} is at {end + 1}, and its exports end at {end}"])
 
 
 def test_a_backfill_does_not_join(brief: Export, filled: str, unique: Callable[[str], str]) -> None:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkgroup.errors import RefusedError
-from zkgroup.export.planning.export_plan import OffsetRange, PartitionFacts, cut, make_plan, pack
+from zkgroup.export.model.plan_types import OffsetRange, OnMismatch, PartitionFacts, Skipped
+from zkgroup.export.planning.export_plan import cut, make_plan, pack
+from zkgroup.export.planning.mismatch import MismatchError, NoOffsetError
 from zkgroup.protocol.names import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def facts(
-    partition: TopicPartition, committed: int | None, log_start: int, log_end: int, version: int | None = 3
-) -> PartitionFacts:
-    return PartitionFacts(partition, committed, version if committed is not None else None, log_start, log_end)
+    partition: TopicPartition, committed: int | None, log_start: int, log_end: int, version: int = 3,
+    begin: int | None = None, ended: int | None = None,
+) -> PartitionFacts:  # fmt: skip
+    known = version if committed is not None else None
+    return PartitionFacts(partition, committed, known, log_start, log_end, begin=begin, ended=ended)
 
 
 @given(st.integers(0, 10**12), st.integers(0, 10**7), st.integers(1, 10**6))
@@ -62,57 +67,62 @@ def test_all_cores_get_tasks_that_are_worth_it() -> None:
 
 def test_a_plan_reads_from_the_committed_offset_to_the_end() -> None:
     """Start, end and version are those of the facts, in the order of the partitions, and what is even is not read."""
-    plan = make_plan("g", [facts(T1, 5, 0, 5), facts(T0, 7, 2, 30, version=9)])
+    plan = make_plan("g", "/out", [facts(T1, 5, 0, 5), facts(T0, 7, 2, 30, version=9)])
     assert [(p.partition, p.start, p.end, p.version, p.moves) for p in plan.partitions] == [
         (T0, 7, 30, 9, True),
         (T1, 5, 5, 3, False),
     ]
     assert plan.ranges == (OffsetRange(T0, 7, 30),)
-    assert (plan.messages, plan.moves) == (23, True)
+    assert plan.moves
 
 
 def test_nothing_new_moves_nothing() -> None:
     """A group that stands at the end has an empty plan."""
-    plan = make_plan("g", [facts(T0, 7, 0, 7)])
+    plan = make_plan("g", "/out", [facts(T0, 7, 0, 7)])
     assert not plan.moves
     assert not plan.ranges
 
 
-def test_no_offset_is_refused_unless_told_where_to_begin() -> None:
+def test_no_offset_is_refused_unless_from_says_where_to_begin() -> None:
     """Without a committed offset nobody knows what is new: refused, naming the partitions, or begun where told."""
-    both = [facts(T0, None, 3, 10), facts(T1, 4, 0, 4)]
-    with pytest.raises(RefusedError, match=r"no committed offset for 1 partition \(t-0\).*--from"):
-        make_plan("g", both)
-    earliest = make_plan("g", both, begin="earliest")
+    other = facts(T1, 4, 0, 4)
+    with pytest.raises(NoOffsetError, match=r"no committed offset for 1 partition \(t-0\).*--from"):
+        make_plan("g", "/out", [facts(T0, None, 3, 10), other])
+    earliest = make_plan("g", "/out", [facts(T0, None, 3, 10, begin=3), other])
     assert earliest.ranges == (OffsetRange(T0, 3, 10),)
-    latest = make_plan("g", both, begin="latest")
+    latest = make_plan("g", "/out", [facts(T0, None, 3, 10, begin=10), other])
     assert not latest.ranges
     assert latest.moves  # the group gets its offset, so that the next export knows what is new
 
 
 def test_from_does_not_touch_what_has_an_offset() -> None:
     """``--from`` is for partitions without an offset: the others go on where they are."""
-    assert make_plan("g", [facts(T0, 4, 0, 9)], begin="earliest").ranges == (OffsetRange(T0, 4, 9),)
+    assert make_plan("g", "/out", [facts(T0, 4, 0, 9, begin=0)]).ranges == (OffsetRange(T0, 4, 9),)
 
 
-def test_lost_messages_are_refused_or_skipped_knowingly() -> None:
-    """Retention overtook the group: refused with what is lost; with ``skip_lost`` it goes on where the log starts."""
-    behind = [facts(T0, 10, 25, 40)]
-    with pytest.raises(RefusedError, match=r"t-0 is at 10, its log starts at 25: 15 offsets are lost.*--skip-lost"):
-        make_plan("g", behind)
-    plan = make_plan("g", behind, skip_lost=True)
+@pytest.mark.parametrize("answer", ["lake", "group"])
+def test_lost_messages_are_refused_or_recorded(answer: Literal["lake", "group"]) -> None:
+    """Retention overtook the group: refused with both positions; told to go on, it does where the log starts."""
+    behind = [facts(T0, 10, 25, 40, ended=10)]
+    said = r"t-0 \(group 10, destination 10, log 25 to 40\): messages .* deleted .*--on-mismatch lake, group, skip"
+    with pytest.raises(MismatchError, match=said):
+        make_plan("g", "/out", behind)
+    plan = make_plan("g", "/out", behind, on_mismatch=answer)
     assert plan.ranges == (OffsetRange(T0, 25, 40),)
-    assert plan.partitions[0].lost == 15
+    assert plan.partitions[0].skipped == (Skipped("retention", 10, 25),)
 
 
-def test_an_offset_behind_the_end_is_always_refused() -> None:
-    """The log is not the one the group read: no option makes that right."""
-    for skip_lost in (False, True):
-        with pytest.raises(RefusedError, match="t-0 is at 41, its log ends at 40"):
-            make_plan("g", [facts(T0, 41, 0, 40)], begin="earliest", skip_lost=skip_lost)
+@pytest.mark.parametrize("answer", ["fail", "lake", "group"])
+def test_an_offset_behind_the_end_is_refused(answer: OnMismatch) -> None:
+    """The log is not the one the group read: where nothing was exported, only leaving it out is an answer."""
+    beyond = [facts(T0, 41, 0, 40, begin=0)]
+    with pytest.raises(MismatchError, match=r"t-0 .group 41, destination none, log 0 to 40.*--on-mismatch skip$"):
+        make_plan("g", "/out", beyond, on_mismatch=answer)
+    plan = make_plan("g", "/out", beyond, on_mismatch="skip")
+    assert (plan.ranges, [partition for partition, _ in plan.left_out]) == ((), [T0])
 
 
 def test_a_refusal_names_a_few_and_counts_the_rest() -> None:
     """A thousand bad partitions make one line, not a thousand."""
-    with pytest.raises(RefusedError, match=r"for 50 partitions \(t-0, t-1, t-2 and 47 more\)"):
-        make_plan("g", [facts(TopicPartition("t", i), None, 0, 1) for i in range(50)])
+    with pytest.raises(NoOffsetError, match=r"for 50 partitions \(t-0, t-1, t-2 and 47 more\)"):
+        make_plan("g", "/out", [facts(TopicPartition("t", i), None, 0, 1) for i in range(50)])

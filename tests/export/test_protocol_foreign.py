@@ -13,8 +13,8 @@ from exports import files_in, messages_in, nothing_in, published_in
 from hiding import CLOSED
 
 from zkgroup.errors import NotFoundError, RefusedError, ZkgroupError
-from zkgroup.export.model.plan_types import Policies
 from zkgroup.export.planning.bounds import Bound
+from zkgroup.export.planning.mismatch import MismatchError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Acl, Check, Children, Create, Delete, Ensure, Exists, Get, Node, Op, Stat
@@ -42,10 +42,10 @@ def test_a_foreign_commit_before_the_decision_drops_the_run(
     export: Export, topic: str, unique: Callable[[str], str], commit: Callable[..., None],
     committed: Callable[..., Any], registry: Registry, tmp_path: Path,
 ) -> None:  # fmt: skip
-    """Somebody moves an offset at any point before the decision: exit 5, no trace, and the next export starts there."""
+    """Somebody moves an offset at any point before the decision: refused, no trace, and the next export starts there."""
     before, _ = points_of(export, topic, unique, tmp_path)
     one = TopicPartition(topic, 1)
-    for number, point in enumerate(before[before.index("plan in place") :]):
+    for number, point in enumerate(before[before.index("planned") :]):
         group, out = unique("foreign"), tmp_path / str(number)
         with pytest.raises(RefusedError, match=f"offset of {one} was moved.*it is 7"):
             export(group, topic, root=out, passed=at(point, partial(commit, group, {one: 7})))
@@ -94,9 +94,14 @@ def test_a_group_that_may_not_be_locked_is_told_like_offsets_that_may_not_be_wri
     export: Export, topic: str, unique: Callable[[str], str], registry: Registry, tmp_path: Path
 ) -> None:
     """Its node takes no others from us: refused, before anything is read, and no failure."""
-    group = unique("closed")
+    group, points = unique("closed"), list[str]()
     assert registry.write(Create(znodes.group(group), acl=(READABLE,))) is None
-    points: Points = []
+    with pytest.raises(RefusedError, match=f"may not be changed: {znodes.group(group)} .not to be given children."):
+        export(group, topic, root=tmp_path / "closed", passed=points.append)
+    group = unique("closed")
+    above = znodes.export_state(group).rpartition("/")[0]
+    registry.write(Ensure(znodes.group(group)))
+    assert registry.write(Create(above, acl=(READABLE,))) is None
     with pytest.raises(RefusedError, match=f"cannot lock group {group} at .*: not authorised") as raised:
         export(group, topic, root=tmp_path / "closed", passed=points.append)
     assert raised.value.remedy == "connect as who may change the group's nodes"
@@ -106,7 +111,7 @@ def test_a_group_that_may_not_be_locked_is_told_like_offsets_that_may_not_be_wri
 def test_offsets_that_may_not_be_written_any_more_keep_the_run(
     export: Export, topic: str, unique: Callable[[str], str], registry: Registry, tmp_path: Path
 ) -> None:
-    """Closed behind the decision: the same command finishes it for who may write there, or it is given up."""
+    """Closed behind the decision: the same command finishes it for a user who may write there."""
     group, out = unique("closed"), tmp_path / "closed"
     path = znodes.offset_topic(group, topic)
 
@@ -116,14 +121,14 @@ def test_offsets_that_may_not_be_written_any_more_keep_the_run(
 
     with pytest.raises(ZkgroupError, match=f"cannot commit for group {group}: .*: not authorised: ") as raised:
         export(group, topic, root=out, passed=at("decided", close))
-    assert "--settle withdraw" in raised.value.remedy
+    assert raised.value.remedy == "run the same command again as a user who may write the group's nodes"
     registry.write(Delete(path))
     above = path.rpartition("/")[0]
     registry.write(Delete(above))
     registry.write(Create(above, acl=(READABLE,)))
     with pytest.raises(ZkgroupError, match=f"cannot commit for group {group}: no right to make {path}") as raised:
         export(group, topic, root=out)
-    assert "--settle withdraw" in raised.value.remedy
+    assert raised.value.remedy == "run the same command again as a user who may write the group's nodes"
     registry.write(Delete(above))
     export(group, topic, root=out)
     assert len(messages_in(out)) == 40
@@ -161,42 +166,30 @@ def test_nodes_that_are_not_written_may_be_closed(
     )
 
 
-@pytest.mark.parametrize("how", ["keep", "withdraw"])
-def test_a_foreign_commit_after_the_decision_waits_for_a_word(
+def test_a_foreign_commit_after_the_decision_stays(
     export: Export, topic: str, unique: Callable[[str], str], commit: Callable[..., None],
-    committed: Callable[..., Any], registry: Registry, tmp_path: Path, how: str,
+    committed: Callable[..., Any], registry: Registry, tmp_path: Path,
 ) -> None:  # fmt: skip
-    """Somebody moves an offset between decision and commit: it stays, nothing is committed, and each export says so,
-    until ``settle`` says which of the two counts."""
+    """Somebody moves an offset between decision and commit: it stays, the others are committed, and the run ends with
+    its name. The next export sees that group and destination disagree."""
     _, after = points_of(export, topic, unique, tmp_path)
     one = TopicPartition(topic, 1)
     last = next(number for number, point in enumerate(after) if point.startswith("transaction"))
+    each = [f"topic={topic}/partition={p}/{s}-{s + 10}.parquet" for p in range(2) for s in (0, 10)]
     for number, point in enumerate(after[: last + 1]):
         group, out = unique("foreign"), tmp_path / str(number)
-        said = f"is published and cannot be committed: the offset of {one} was moved.*it is 7.*--settle keep"
+        said = f"is exported, and somebody else has moved offsets .*stay as they are .{one} was none, is 7 and not 20."
         with pytest.raises(RefusedError, match=said):
             export(group, topic, root=out, passed=at(point, partial(commit, group, {one: 7})))
-        with pytest.raises(RefusedError, match=said):
-            export(group, topic, root=out)
-        assert [committed(group, topic, p) for p in range(2)] == [None, 7]
-        assert len(published_in(out)) == 4
-        export(group, topic, root=out, settle=how)
+        assert [committed(group, topic, p) for p in range(2)] == [20, 7], point
         assert registry.read([Children(znodes.group(group))]) == [("offsets",)]
-        each = [f"topic={topic}/partition={p}/{s}-{s + 10}.parquet" for p in range(2) for s in (0, 10)]
-        if how == "keep":
-            assert [committed(group, topic, p) for p in range(2)] == [20, 7]
-            assert published_in(out) == each
-            with pytest.raises(RefusedError, match="already holds offsets 0 to 9"):
-                export(group, topic, root=out)
-            commit(group, {one: 20})
-            assert [row.rows for row in export(group, topic, root=out)] == [0, 0]
-        else:
-            assert [committed(group, topic, p) for p in range(2)] == [None, 7]
-            assert published_in(out) == []
-            rows = export(group, topic, root=out)
-            assert [(row.start, row.end, row.rows) for row in rows] == [(0, 20, 20), (7, 20, 13)]
+        assert published_in(out) == each
+        with pytest.raises(MismatchError, match=f"{one} .group 7, destination 20, log 0 to 20.: the group was moved"):
+            export(group, topic, root=out)
+        commit(group, {one: 20})
+        assert [row.rows for row in export(group, topic, root=out)] == [0, 0]
         with pytest.raises(NotFoundError, match=r"no export of group .* is unfinished"):
-            export(group, topic, root=out, settle=how)
+            export(group, topic, root=out, abandon=True)
 
 
 @pytest.fixture
@@ -230,15 +223,11 @@ def test_a_foreign_commit_under_the_transaction_is_not_written_over(
     one = TopicPartition(topic, 1)
     for point in points[points.index("decided") : points.index(last) + 1]:
         group, out = begun()
-        said = (
-            f"is published and cannot be committed: the offset of {one} was moved by somebody else.*it was 10, it is 7"
-        )
+        said = f"somebody else has moved offsets meanwhile, which stay as they are .{one} was 10, is 7 and not 20."
         with pytest.raises(RefusedError, match=said):
             export(group, topic, root=out, passed=at(point, partial(commit, group, {one: 7})))
-        assert [committed(group, topic, p) for p in range(2)] == [10, 7], point
-        assert len(published_in(out)) == 4
-        export(group, topic, root=out, settle="keep")
         assert [committed(group, topic, p) for p in range(2)] == [20, 7], point
+        assert len(published_in(out)) == 4
 
 
 def test_a_foreign_commit_under_the_decision_refuses_it(
@@ -260,7 +249,7 @@ def test_a_foreign_commit_under_the_decision_refuses_it(
 
     def passed(point: str) -> None:
         points.append(point)
-        if point == "manifest written":
+        if point == "record written":
             monkeypatch.setattr(Registry, "transaction", late)
 
     before = files_in(out)
@@ -298,33 +287,31 @@ def test_members_that_come_are_heard_before_the_decision_and_before_the_commit(
     is_complete(group, topic, tmp_path / "out")
 
 
-def test_a_topic_made_again_is_never_committed_over(
+def test_a_recreated_topic_is_never_committed_over(
     export: Export, unique: Callable[[str], str], registry: Registry, fill: Callable[..., object],
     committed: Callable[..., Any], tmp_path: Path,
 ) -> None:  # fmt: skip
-    """Deleted and made again before the decision: the run is dropped. After it: nothing is committed, ``settle`` keeps
-    the files; the next export sees what it was, and writes the new log's messages beside the old ones."""
+    """Deleted and created again before the decision: the run is dropped. After it: nothing is committed, and the files
+    stay; the next export sees what it was, and writes the new log's messages beside the old ones."""
     topic, group = unique("again"), unique("group")
     create_topic(registry, topic)
     fill(topic, 10)
 
-    def make_again() -> None:
+    def recreate() -> None:
         delete_topic(registry, topic)
         create_topic(registry, topic)
         fill(topic, 10)
 
-    with pytest.raises(RefusedError, match=f"topic {topic} was deleted and made again"):
-        export(group, topic, passed=at("files written", make_again))
+    with pytest.raises(RefusedError, match=f"topic {topic} was deleted and created again"):
+        export(group, topic, passed=at("files written", recreate))
     assert nothing_in(tmp_path / "out")
-    with pytest.raises(RefusedError, match=r"made again.*--settle keep"):
-        export(group, topic, passed=at("decided", make_again))
+    with pytest.raises(RefusedError, match=rf"stay as they are .topic {topic} was deleted, or created again."):
+        export(group, topic, passed=at("decided", recreate))
     assert committed(group, topic) is None
-    export(group, topic, settle="keep")
-    assert committed(group, topic) is None
-    with pytest.raises(RefusedError, match=r"deleted and made again since .*--on-recreated earliest"):
+    with pytest.raises(MismatchError, match=r"deleted and created again.*: --on-mismatch lake, skip"):
         export(group, topic)
     fill(topic, 5)
-    (row,) = export(group, topic, policies=Policies(recreated="earliest"))
+    (row,) = export(group, topic, on_mismatch="lake")
     assert (row.start, row.end, row.rows) == (0, 15, 15)
     names = published_in(tmp_path / "out")
     (stat,) = registry.read([Exists(znodes.topic(topic))])

@@ -172,14 +172,14 @@ def test_one_partition_that_cannot_be_read_moves_none(
 def test_a_zookeeper_that_is_restarted_is_waited_for(
     three: Sandbox, registry: Registry, topic: str, export: Export, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
-    """Stopped and started when the plan is in place, before and after the decision: the export goes on by itself."""
+    """Stopped and started when the run is planned, before and after the decision: the export goes on by itself."""
     group = unique("group")
 
     def restart() -> None:
         three.zookeeper.stop()
         three.start_zookeeper()
 
-    harms = [at(point, restart) for point in ("plan in place", "manifest written", "decided")]
+    harms = [at(point, restart) for point in ("planned", "record written", "decided")]
     rows = export(group, topic, passed=lambda point: [harm(point) for harm in harms] and None)
     assert [row.rows for row in rows] == [EACH, EACH]
     assert is_complete(registry, group, topic, tmp_path / "out")

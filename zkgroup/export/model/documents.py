@@ -16,6 +16,7 @@ from zkgroup.export.model.run_record import Pointer, RunRecord
 
 FORMAT: Final = 1
 T = TypeVar("T")
+_WHY: Final = 200  # characters
 
 
 class DamagedDocumentError(ZkgroupError):
@@ -25,6 +26,11 @@ class DamagedDocumentError(ZkgroupError):
 def damaged(name: str, why: str) -> DamagedDocumentError:
     """The error for a document."""
     return DamagedDocumentError(f"{name} {why}", "restore it from a copy")
+
+
+def unreadable(name: str, error: Exception) -> DamagedDocumentError:
+    """The error for a document that is no JSON, or not that of its kind: its own words may be long, of many lines."""
+    return damaged(name, f"cannot be read: {' '.join(str(error)[:_WHY].split())}")
 
 
 def digest(data: bytes) -> str:
@@ -65,4 +71,4 @@ def _decode(name: str, data: bytes, kind: type[T]) -> T:
             raise damaged(name, f"has {told}; this release reads {FORMAT}")
         return msgspec.json.decode(data, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise damaged(name, f"cannot be read: {error}") from None
+        raise unreadable(name, error) from None

@@ -14,7 +14,7 @@ from typing import Final
 import orjson
 
 from zkgroup.errors import RefusedError, ZkgroupError
-from zkgroup.groups.changing.unfinished import UnfinishedExportError
+from zkgroup.groups.changing.unfinished import UnfinishedExportError, is_unfinished
 from zkgroup.groups.looking.members import host_of
 from zkgroup.groups.shell import command_line, in_quotes, quoted
 from zkgroup.protocol import znodes
@@ -137,7 +137,7 @@ def refuse_unfinished(registry: Registry, group: str) -> None:
 
 
 def _refuse_unfinished(group: str, pointer: Result) -> None:
-    if isinstance(pointer, Node) and pointer.data:
+    if isinstance(pointer, Node) and is_unfinished(pointer.data):
         raise UnfinishedExportError(group, pointer.data)
     if isinstance(pointer, Failure) and pointer.code is not Code.NO_NODE:
         raise _cannot_tell(znodes.export_state(group), pointer)

@@ -1,4 +1,4 @@
-"""The group's side: what may be exported, the lock, and a commit that never writes over anybody."""
+"""The group's side: what may be exported, and what ZooKeeper tells of it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from zkgroup.errors import MalformedZnodeError, NotFoundError, RefusedError
-from zkgroup.export.planning.group_state import ExportGroup
-from zkgroup.export.planning.export_plan import ExportPlan, make_plan
+from zkgroup.export.model.plan_types import ExportPlan
+from zkgroup.export.planning.bounds import EARLIEST
+from zkgroup.export.planning.export_plan import make_plan
+from zkgroup.export.planning.group_state import GroupState
 from zkgroup.protocol import znodes
 from zkgroup.protocol.filters import TopicFilter
 from zkgroup.protocol.names import TopicPartition
@@ -21,24 +23,23 @@ Committed = Callable[..., int | None]
 
 
 @pytest.fixture
-def group(registry: Registry, unique: Callable[[str], str]) -> ExportGroup:
+def group(registry: Registry, unique: Callable[[str], str]) -> GroupState:
     """A group that nobody knows yet."""
-    return ExportGroup(registry, unique("group"), lambda _: None)
+    return GroupState(registry, unique("group"), lambda _: None)
 
 
-def plan_for(group: ExportGroup, kafka: KafkaSettings, *topics: str) -> ExportPlan:
+def plan_for(group: GroupState, kafka: KafkaSettings, *topics: str) -> ExportPlan:
     """What an export of these topics would do now."""
-    return make_plan(
-        group.group, group.facts(group.select_topics(topics, None), kafka, 10), begin="earliest", skip_lost=True
-    )
+    facts = group.facts(group.select_topics(topics, None), kafka, 10, begin=EARLIEST)
+    return make_plan(group.group, "/out", facts, on_mismatch="lake")
 
 
 def test_topics_are_those_named_or_matched_or_with_offsets(
-    group: ExportGroup, make_topic: Callable[..., str], commit: Commit
+    group: GroupState, make_topic: Callable[..., str], commit: Commit
 ) -> None:
     """Named and filtered topics need no offsets; without either, the group's offsets tell, and dead topics warn."""
     told: list[str] = []
-    group = ExportGroup(group._registry, group.group, told.append)
+    group = GroupState(group._registry, group.group, told.append)
     one, two = make_topic(2), make_topic(1)
     with pytest.raises(NotFoundError, match="has no committed offsets"):
         group.select_topics([], None)
@@ -55,7 +56,7 @@ def test_topics_are_those_named_or_matched_or_with_offsets(
         group.select_topics([], TopicFilter("white_list", "nothing.*"))
 
 
-def test_a_live_group_is_refused_by_the_names_of_its_members(group: ExportGroup, registry: Registry) -> None:
+def test_a_live_group_is_refused_by_the_names_of_its_members(group: GroupState, registry: Registry) -> None:
     """Members commit for themselves: an export beside them would be undone, or undo them."""
     group.refuse_if_live()
     registry.write(Ensure(znodes.ids(group.group)))
@@ -67,7 +68,7 @@ def test_a_live_group_is_refused_by_the_names_of_its_members(group: ExportGroup,
 
 
 def test_an_offset_that_is_no_number_stops_the_export(
-    group: ExportGroup, registry: Registry, kafka: KafkaSettings, make_topic: Callable[..., str]
+    group: GroupState, registry: Registry, kafka: KafkaSettings, make_topic: Callable[..., str]
 ) -> None:
     """Nobody guesses where a group with a broken offset stands: the node is named."""
     topic = make_topic()
@@ -78,10 +79,10 @@ def test_an_offset_that_is_no_number_stops_the_export(
         plan_for(group, kafka, topic)
 
 
-def test_unreadable_zookeeper_is_no_empty_group(group: ExportGroup) -> None:
+def test_unreadable_zookeeper_is_no_empty_group(group: GroupState) -> None:
     """A node that cannot be read is an error, and is not taken for a node that is not there."""
     from zkgroup.errors import ZkgroupError
-    from zkgroup.export.planning import group as module
+    from zkgroup.export.planning import group_state as module
     from zkgroup.protocol.ops import Code
 
     for code in Code:
