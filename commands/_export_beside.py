@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +21,9 @@ _OTHERWISE: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "verify": ("checks all that the folder holds", _PLACE),
     "abandon": ("ends a whole run", _PLACE),
 }
+
+#: A Spark property with a secret, by what its key says; as Spark's own ``spark.redaction.regex``.
+_SECRET: Final = re.compile(r"(?is)^([^=]*(?:secret|password|token|access[.]?key)[^=]*=).*")
 
 
 def refuse_beside(ctx: typer.Context) -> None:
@@ -44,29 +48,32 @@ def refuse_beside(ctx: typer.Context) -> None:
 def show_answers(ctx: typer.Context, answers: Sequence[tuple[str, str]]) -> None:
     """Show on stderr what each answer to ``--on-mismatch`` does, with this command line's command for it."""
     for answer, effect in answers:
-        show_command(ctx, f"{answer}: {effect}", f"zkgroup export {_words(ctx)} --on-mismatch {answer}")
+        show_command(ctx, f"{answer}: {effect}", f"zkgroup export --on-mismatch {answer} {_words(ctx)}")
 
 
 def _words(ctx: typer.Context) -> str:
-    """The arguments and options of this command line, as a shell takes them; without secrets."""
+    """The options and arguments of this command line, as a shell takes them; without secrets."""
     from zkgroup.export.model.address import parse_address
+    from zkgroup.export.model.export_command import name_address
     from zkgroup.groups.shell import quoted
 
     words: list[str] = []
     for option in ctx.command.params:
         name = str(option.name)
-        if not getattr(option, "expose_value", False) or not _is_given(ctx, name) or name == "on_mismatch":
+        if not getattr(option, "expose_value", False) or not _is_given(ctx, name) or name in ("on_mismatch", "topics"):
             continue
         value = ctx.params[name]
-        if name == "topics":
-            words = [*map(quoted, value), *words]
-        elif value is True:
+        if value is True:
             words.append(option.opts[0])
+        elif name == "to":
+            words.append(f"{option.opts[0]} {name_address(parse_address(value))}")
         else:
-            shown = str(parse_address(value)) if name == "to" else value
-            for one in shown if isinstance(shown, list) else [shown]:
-                words.append(f"{option.opts[0]} {quoted(str(one))}")
-    return " ".join(words)
+            given = value if isinstance(value, list) else [value]
+            shown = [_SECRET.sub(r"\1…", str(one)) for one in given]
+            words += [f"{option.opts[0]} {quoted(one)}" for one in shown]
+    topics = ctx.params["topics"] or []
+    words += ["--"] * any(topic.startswith("-") for topic in topics)
+    return " ".join([*words, *map(quoted, topics)])
 
 
 def _is_given(ctx: typer.Context, name: str) -> bool:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from zkgroup.config.connection import parse_bootstrap, parse_connect_string
 from zkgroup.config.consumer import load_consumer_config
 from zkgroup.config.credentials import read_credentials
@@ -18,6 +20,7 @@ from zkgroup.config.profiles import read_profiles
 from zkgroup.config.properties import parse_properties
 from zkgroup.connector.start import parse_start
 from zkgroup.errors import ZkgroupError
+from zkgroup.export.destination.run_log import LAYOUT, Destination
 from zkgroup.export.model import documents
 from zkgroup.export.model.layout import Layout, read_name
 from zkgroup.export.model.plan_types import Lost, Skipped, Slice
@@ -30,6 +33,7 @@ from zkgroup.export.model.run_record import (
     TopicIdentity,
     shares,
 )
+from zkgroup.export.stores.store import FolderStore
 from zkgroup.groups.changing.backup import Backup, Cluster, SavedNode, SavedOffset
 from zkgroup.groups.changing.backup import read as read_backup
 from zkgroup.groups.changing.backup_json import encode as encode_backup
@@ -80,6 +84,14 @@ def again(decode: Callable[[str, bytes], Any], encode: Callable[[Any], bytes]) -
         return found
 
     return parse
+
+
+def layout(data: bytes) -> object:
+    """A destination's layout, in a file that is named by its hash."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = FolderStore(Path(folder))
+        store.write(f"{LAYOUT}/{documents.digest(data)[:16]}.json", data)
+        return Destination(store).layout()
 
 
 def record(data: bytes) -> object:
@@ -223,6 +235,9 @@ PARSERS: dict[str, Parser] = {
         again(documents.decode_pointer, documents.encode_pointer),
         (documents.encode_pointer(POINTER),),
         json=True,
+    ),
+    "layout": Parser(
+        layout, (msgspec.json.encode(Layout(("date", "hour"), "Europe/Berlin", "text", "json")),), json=True
     ),
     "record": Parser(record, (documents.encode_record(RECORD),), json=True),
     "backup": Parser(backup, (encode_backup(BACKUP),), json=True),

@@ -14,11 +14,12 @@ from pathlib import Path
 import pyarrow.dataset as ds
 import pytest
 from cli import ZKGROUP, environment, run, run_on_terminal
-from exports import commit_offsets, files_in, messages_in, nothing_in, published_in
+from exports import InProcess, commit_offsets, files_in, messages_in, nothing_in, published_in
 from members import connector
 from object_store import CREDENTIALS, filesystem, object_server, uri_of
 from support import fresh_name, numbered, wait_until
 
+from zkgroup.export.run.run_export import ExportRequest, run_export
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Children, Create, Ensure, Exists, Get, Node
@@ -183,7 +184,7 @@ def test_a_live_group_is_joined_when_asked_to(
         (["--group", "GROUP"], 2, "needs --to"),
         (["--to", "OUT"], 2, "needs --group"),
         (["--to", "OUT", "--verify"], 4, "there is no folder"),
-        (["--group", "GROUP", "--to", "OUT", "--settle", "keep"], 4, "no export of group"),
+        (["--group", "GROUP", "--to", "OUT", "--abandon"], 4, "no export of group"),
         (["--group", "GROUP", "--to", "OUT", "--whitelist", "("], 2, "regular expression"),
         (["--group", "a/b", "--to", "OUT"], 2, "group"),
         (["--group", "nobody-knows", "--to", "OUT"], 4, "nobody-knows has no committed offsets"),
@@ -207,10 +208,14 @@ def test_what_cannot_be_done_is_one_line_with_its_code(
     assert [path for path in files_in(tmp_path) if not path.startswith("zkgroup-spark-")] == []
 
 
-def test_a_damaged_file_is_told_in_a_sentence(tmp_path: Path) -> None:
+def test_a_damaged_file_is_told_in_a_sentence(
+    topic: str, registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], tmp_path: Path
+) -> None:
     """What a library says of a file has a full stop of its own: the error goes on behind it as one sentence does."""
-    (tmp_path / "topic=t" / "partition=0").mkdir(parents=True)
-    (tmp_path / "topic=t" / "partition=0" / "0-10.parquet").write_bytes(b"no Parquet at all")
+    request = ExportRequest(unique("group"), tmp_path, (topic,), begin="earliest", max_messages=9)
+    run_export(request, registry, lambda: kafka, runner=InProcess)
+    file = next(tmp_path.glob("topic=*/partition=0/*.parquet"))
+    file.write_bytes(b"x" * file.stat().st_size)
     done = run("export", "--verify", "--to", str(tmp_path))
     assert done.returncode == 6
     assert "cannot be read" in done.stderr
@@ -372,7 +377,7 @@ def test_the_same_command_goes_on(
         env = env | {"PATH": "/nowhere", "JAVA_HOME": "/nowhere"}
     done = run(*arguments, env=env, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert "going on with run" in done.stderr
+    assert (f"finishing run {row['run']} of group {group}" in done.stderr) == (point == "decided")
     half = MESSAGES // 2
     rows = json.loads(done.stdout)
     assert [(row["start"], row["end"], row["rows"]) for row in rows] == [(0, half, half)] * 2

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from cli import ZKGROUP, environment, run
-from exports import commit_offsets, files_in, nothing_in
+from exports import InProcess, commit_offsets, files_in, nothing_in
 
+from zkgroup.export.planning.bounds import Bound
+from zkgroup.export.run.run_export import ExportRequest, run_export
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Exists
 from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry
 
 #: Ways to call it that are not an export, each with an option that it goes with.
-MODES = ("--status", "--history", "--verify", "--settle=keep", "--settle=withdraw")
+MODES = ("--status", "--history", "--verify", "--abandon")
 #: What they do not heed, and by which name it is refused.
 UNHEEDED = [
     ("no-such-topic", "topic no-such-topic says"),
@@ -28,7 +34,8 @@ UNHEEDED = [
     ("--max-messages=1", "--max-messages says"),
     ("--isolation=read_committed", "--isolation says"),
     ("--join", "--join says"),
-    ("--on-expired=latest", "--on-expired says"),
+    ("--on-mismatch=skip", "--on-mismatch says"),
+    ("--take-over=other", "--take-over says"),
     ("--partition-by=hour", "--partition-by says"),
     ("--target-file-size=1GB", "--target-file-size says"),
     ("--conf=nonsense", "--conf says"),
@@ -69,16 +76,13 @@ def test_no_property_is_told_however_much_is_asked_for(
 
 @pytest.mark.parametrize("mode", MODES)
 def test_what_is_not_heeded_is_refused(mode: str, tmp_path: Path) -> None:
-    """Topics and options that a look, or a settlement, has no use for, by name: before any server is asked."""
-    name = mode.partition("=")[0]
-    # To take back what is nowhere else has to be asked for.
-    more = [] if mode == "--settle=withdraw" else [("--skip-lost", "--skip-lost says")]
-    for option, said in [*UNHEEDED, *more]:
-        refused("--group", "g", "--to", str(tmp_path), mode, option, code=2, said=f"{said} nothing beside {name}",
+    """Topics and options that a look, or giving up, has no use for, by name: before any server is asked."""
+    for option, said in UNHEEDED:
+        refused("--group", "g", "--to", str(tmp_path), mode, option, code=2, said=f"{said} nothing beside {mode}",
                 out=tmp_path)  # fmt: skip
 
 
-@pytest.mark.parametrize("mode", [*MODES, "--adopt"])
+@pytest.mark.parametrize("mode", MODES)
 def test_what_says_where_the_servers_are_stands_on_either_side(
     mode: str, cluster: Sandbox, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
@@ -117,8 +121,8 @@ def test_a_beginning_behind_the_log_is_not_the_groups(
     """What is wrong is what ``--from`` says: the group has no offsets that could be reset."""
     refused(
         topic, "--group", unique("group"), "--to", str(tmp_path), "-z", cluster.connect, "--from",
-        f"{topic}:0=999,{topic}:1=0", code=5, said=f"--from begins behind the end of the log ({topic}-0 is to begin at "
-        "999, its log ends at 20): name offsets that the logs have", out=tmp_path,
+        f"{topic}:0=999,{topic}:1=0", code=5, said=f"--from begins behind the end of the log ({topic}-0: 999, its "
+        "log ends at 20): name an offset that the log has", out=tmp_path,
     )  # fmt: skip
 
 
@@ -129,12 +133,7 @@ def test_a_beginning_behind_the_log_is_not_the_groups(
         (("--until", "latest"), "--until 'latest' is no place to stop at: write committed, end"),
         (("--spark-timeout", "nan"), "--spark-timeout"),
         (("--log", "-"), "--log - is no file"),
-        (("--on-expired", "latest", "--skip-lost"), "--skip-lost is --on-expired earliest"),
-        (("--on-expired", "skip", "--skip-lost"), "--skip-lost is --on-expired earliest"),
-        (("--on-expired", "fail", "--skip-lost"), "--skip-lost is --on-expired earliest"),
-        (("--from", "latest", "--on-no-offset", "earliest"), "--on-no-offset earliest is asked for as well"),
-        (("--from", "earliest", "--on-no-offset", "skip"), "--on-no-offset skip is asked for as well"),
-        (("--from", "@2024-05-01", "--on-no-offset", "earliest"), "--from @2024-05-01 says where"),
+        (("--on-mismatch", "earliest"), "--on-mismatch"),
     ],
 )
 def test_what_cannot_be_meant_is_wrong_usage(
@@ -144,14 +143,6 @@ def test_what_cannot_be_meant_is_wrong_usage(
     here = (topic, "--group", unique("group"), "--to", str(tmp_path), "-z", cluster.connect)
     begin = () if "--from" in options else ("--from", "earliest")
     refused(*here, *begin, *options, code=2, said=said, out=tmp_path)
-
-
-def test_skipping_what_is_lost_may_be_said_twice(topic: str, cluster: Sandbox, at_end: str, tmp_path: Path) -> None:
-    """The two are the same."""
-    done = run("export", topic, "--group", at_end, "--to", str(tmp_path), "-z", cluster.connect, "--skip-lost",
-               "--on-expired", "earliest")  # fmt: skip
-    assert (done.returncode, done.stderr.count("\n")) == (0, 1)
-    assert f"{tmp_path} has no exports: what group {at_end} has read before" in done.stderr
 
 
 @pytest.fixture
@@ -227,3 +218,59 @@ def test_another_pyspark_than_it_needs_is_told_of(
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert "the pyspark that Python finds here does not do: " in done.stderr
     assert nothing_in(tmp_path / "out")
+
+
+def test_help_fits_on_a_screen(tmp_path: Path) -> None:
+    """Its options for Spark, servers and messages apart: 50 lines of 80 columns."""
+    done = run("export", "--help", env={"COLUMNS": "80"})
+    assert done.returncode == 0
+    panels = re.split(r"\n\n(?=\S)", done.stdout.strip("\n"))
+    apart = [one for one in panels if one.startswith(("Spark:", "Connection (", "Messages:"))]
+    assert len(apart) == 3
+    shown = "\n\n".join(one for one in panels if one not in apart).splitlines()
+    assert len(shown) <= 50
+    assert max(map(len, shown)) <= 80
+
+
+@pytest.fixture
+def moved(
+    topic: str, registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], tmp_path: Path
+) -> tuple[str, Path]:
+    """A group whose exports end at 10 of each partition, and that somebody has moved to 15 of the first one; its
+    destination, whose name a shell would take apart."""
+    group, out = unique("moved"), tmp_path / "a lake's"
+    until = Bound("offsets", offsets={TopicPartition(topic, number): 10 for number in range(2)})
+    request = ExportRequest(group, out, (topic,), begin="earliest", until=until)
+    run_export(request, registry, lambda: kafka, runner=InProcess)
+    commit_offsets(registry, group, {TopicPartition(topic, 0): 15})
+    return group, out
+
+
+@pytest.mark.parametrize(("answer", "exported"), [("lake", [10, 10]), ("group", [5, 10]), ("skip", [0, 10])])
+def test_a_mismatch_is_refused_with_both_positions_and_a_ready_command_for_each_answer(
+    topic: str, moved: tuple[str, Path], cluster: Sandbox, answer: str, exported: list[int]
+) -> None:
+    """Exit 5 and nothing on stdout; each command works when it is pasted, from another folder too. What was secret on
+    the command line is not shown."""
+    group, out = moved
+    words = ("--group", group, "--to", out.name, "--target-file-size", "1 MB", "--conf", "spark.my.password=geheim37")
+    refused = subprocess.run(
+        [ZKGROUP, "-z", cluster.connect, "export", topic, *words], cwd=out.parent, env=environment({}),
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (refused.returncode, refused.stdout) == (5, "")
+    *shown, error = refused.stderr.splitlines()
+    assert f"{topic}-0 (group 15, destination 10, log 0 to 20): the group was moved ahead" in error
+    assert error.endswith(": --on-mismatch lake, group, skip")
+    assert "geheim37" not in refused.stderr
+    assert [line.partition(":")[0] for line in shown[::2]] == ["lake", "group", "skip"]
+    (command,) = [line.strip() for line in shown[1::2] if f"--on-mismatch {answer} " in line]
+    assert command.startswith(f"zkgroup -z {cluster.connect} export ")
+    found = environment({"PATH": f"{Path(ZKGROUP).parent}{os.pathsep}{os.environ['PATH']}"})
+    pasted = subprocess.run(
+        ["sh", "-c", f"{command} --output json"], cwd="/", env=found, capture_output=True, text=True, timeout=120,
+        check=False,
+    )  # fmt: skip
+    assert pasted.returncode == 0, pasted.stderr
+    rows = {row["partition"]: row["rows"] for row in json.loads(pasted.stdout)}
+    assert [rows.get(number, 0) for number in range(2)] == exported

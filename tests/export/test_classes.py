@@ -100,7 +100,7 @@ def test_what_never_comes_about_is_tried_three_times(cache: Path, tmp_path: Path
 
 
 def test_an_archive_is_for_one_spark_and_one_class_path(cache: Path, tmp_path: Path) -> None:
-    """Another Spark, or other jars, have marks of their own; an archive that is there is used, not built a second time."""
+    """Another Spark, or other jars, have marks of their own; an archive that is there is used as it is."""
     ask(tmp_path / "run")
     assert not ask(tmp_path / "run", spark=tmp_path).is_making
     assert not ask(tmp_path / "run", properties={"spark.driver.extraClassPath": "/jars/*"}).is_making

@@ -42,7 +42,7 @@ def test_a_foreign_commit_before_the_decision_drops_the_run(
     export: Export, topic: str, unique: Callable[[str], str], commit: Callable[..., None],
     committed: Callable[..., Any], registry: Registry, tmp_path: Path,
 ) -> None:  # fmt: skip
-    """Somebody moves an offset at any point before the decision: refused, no trace, and the next export starts there."""
+    """Somebody moves an offset at any point before the decision: no trace, and the next export starts there."""
     before, _ = points_of(export, topic, unique, tmp_path)
     one = TopicPartition(topic, 1)
     for number, point in enumerate(before[before.index("planned") :]):

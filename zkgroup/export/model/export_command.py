@@ -22,7 +22,7 @@ def export_command(destination: Address, options: str, group: str | None = None,
     words = ["zkgroup export"]
     if group is not None:
         words.append(f"--group {quoted(group)}")
-    words += [f"--to {_named(destination)}", options]
+    words += [f"--to {name_address(destination)}", options]
     named = sorted(topics)
     if 0 < len(named) <= PARTITIONS:
         words.append("-- " * any(name.startswith("-") for name in named) + " ".join(map(quoted, named)))
@@ -40,7 +40,7 @@ def _places(offsets: Mapping[TopicPartition, int]) -> str:
     return quoted(",".join(f"{topic}:{number}={offset}" for (topic, number), offset in sorted(offsets.items())))
 
 
-def _named(destination: Address) -> str:
+def name_address(destination: Address) -> str:
     """A place as a command names it: S3's options hold no secrets, and without them it is another one."""
     if isinstance(destination, Path):
         return quoted(str(destination))

@@ -30,7 +30,7 @@ class UnfinishedExportError(RefusedError):
 
 
 def is_unfinished(data: bytes) -> bool:
-    """Whether the node ``/consumers/G/zkgroup/export`` tells of an export that has to be finished, or cannot be read."""
+    """Whether the node ``/consumers/G/zkgroup/export`` tells of a run that has to be finished, or cannot be read."""
     return bool(data) and _read(data).get("state") != "planned"
 
 
