@@ -28,7 +28,7 @@ import msgspec
 
 from zkgroup.errors import RefusedError, UsageError
 from zkgroup.export.destination.parallel import ask_each
-from zkgroup.export.model.documents import DamagedDocumentError, damaged, decode_record, digest, unreadable
+from zkgroup.export.model.documents import DamagedDocumentError, damaged, decode_layout, decode_record, digest
 from zkgroup.export.model.layout import FileName, Layout, read_name
 from zkgroup.export.model.plan_types import StoredFile
 from zkgroup.export.model.run_record import RunRecord
@@ -199,10 +199,7 @@ class Destination:
             whole = f"{self}/{LAYOUT}/{name}"
             if data is None or not name.startswith(digest(data)[:_HASH]):
                 raise damaged(whole, "was changed")
-            try:
-                found[name] = msgspec.json.decode(data, type=Layout)
-            except msgspec.MsgspecError as error:
-                raise unreadable(whole, error) from None
+            found[name] = decode_layout(whole, data)
         return found
 
     # --- files ------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Records and pointers as JSON.
+"""Records, pointers and layouts as JSON.
 
 A record is UTF-8 JSON; its SHA-256 is in the pointer and in the record's name. Unknown keys are
 ignored, so that a later release may add some; ``format`` changes when one may not.
@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from zkgroup.errors import ZkgroupError
+from zkgroup.export.model.layout import Layout
 from zkgroup.export.model.run_record import Pointer, RunRecord
 
 FORMAT: Final = 1
@@ -26,11 +27,6 @@ class DamagedDocumentError(ZkgroupError):
 def damaged(name: str, why: str) -> DamagedDocumentError:
     """The error for a document."""
     return DamagedDocumentError(f"{name} {why}", "restore it from a copy")
-
-
-def unreadable(name: str, error: Exception) -> DamagedDocumentError:
-    """The error for a document that is no JSON, or not that of its kind: its own words may be long, of many lines."""
-    return damaged(name, f"cannot be read: {' '.join(str(error)[:_WHY].split())}")
 
 
 def digest(data: bytes) -> str:
@@ -59,16 +55,26 @@ def decode_pointer(path: str, data: bytes) -> Pointer | None:
     return _decode(f"znode {path}", data, Pointer) if data else None
 
 
+def decode_layout(name: str, data: bytes) -> Layout:
+    """Read a destination's layout. Raises ``DamagedDocumentError``."""
+    return _read(name, data, Layout)
+
+
 def _plain(value: Any) -> dict[str, Any]:
     return {name: getattr(value, name) for name in value.__dataclass_fields__}
 
 
 def _decode(name: str, data: bytes, kind: type[T]) -> T:
+    found = _read(name, data, dict[str, msgspec.Raw]).get("format")
+    if found is None or bytes(found) != b"%d" % FORMAT:
+        told = "no format" if found is None else f"format {bytes(found)[:20].decode('ascii', 'replace')}"
+        raise damaged(name, f"has {told}; this release reads {FORMAT}")
+    return _read(name, data, kind)
+
+
+def _read(name: str, data: bytes, kind: type[T]) -> T:
+    """Its own words on what is wrong may be long, of many lines."""
     try:
-        found = msgspec.json.decode(data, type=dict[str, msgspec.Raw]).get("format")
-        if found is None or bytes(found) != b"%d" % FORMAT:
-            told = "no format" if found is None else f"format {bytes(found)[:20].decode('ascii', 'replace')}"
-            raise damaged(name, f"has {told}; this release reads {FORMAT}")
         return msgspec.json.decode(data, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise unreadable(name, error) from None
+        raise damaged(name, f"cannot be read: {' '.join(str(error)[:_WHY].split())}") from None
