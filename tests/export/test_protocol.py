@@ -7,7 +7,6 @@ the function that Spark's executors run; the protocol around them is the very on
 from __future__ import annotations
 
 import random
-import shutil
 import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +15,7 @@ from typing import Any
 
 import pytest
 from export_points import Export, Paused, Points, at, driven, lose_session, points_of
-from exports import messages_in, nothing_in, published_in
+from exports import messages_in, nothing_in
 
 from zkgroup.errors import RefusedError, UnreachableError
 from zkgroup.export.model.run_record import Pointer

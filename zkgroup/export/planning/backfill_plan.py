@@ -64,8 +64,8 @@ def plan_backfill(
         lost.setdefault(partition, []).append(one)
         sources[one.file] = known
     if earlier:
-        names = sorted(earlier)
-        warn(f"{listed(names)} {are(len(names))} missing, of an earlier log of the topic: they cannot be written again")
+        gone = sorted(earlier)
+        warn(f"{listed(gone)} {are(len(gone))} missing, of an earlier log of the topic: they cannot be written again")
     if sources:
         _refuse_unknown(destination, there, expected)
     if lost and (request.max_messages is not None or request.max_bytes is not None):
