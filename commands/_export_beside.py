@@ -68,7 +68,7 @@ def _words(ctx: typer.Context) -> str:
         elif name == "to":
             words.append(f"{option.opts[0]} {name_address(parse_address(value))}")
         else:
-            given = value if isinstance(value, list) else [value]
+            given = value if isinstance(value, list | tuple) else [value]
             shown = [_SECRET.sub(r"\1…", str(one)) for one in given]
             words += [f"{option.opts[0]} {quoted(one)}" for one in shown]
     topics = ctx.params["topics"] or []

@@ -10,9 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import typer
 from cli import ZKGROUP, environment, run
 from exports import InProcess, commit_offsets, files_in, nothing_in
 
+from zkgroup.commands import app
+from zkgroup.commands._export_beside import show_answers
 from zkgroup.export.planning.bounds import Bound
 from zkgroup.export.run.run_export import ExportRequest, run_export
 from zkgroup.protocol import znodes
@@ -274,3 +277,27 @@ def test_a_mismatch_is_refused_with_both_positions_and_a_ready_command_for_each_
     assert pasted.returncode == 0, pasted.stderr
     rows = {row["partition"]: row["rows"] for row in json.loads(pasted.stdout)}
     assert [rows.get(number, 0) for number in range(2)] == exported
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["-g", "g", "--to", "s3://KEY12345:geheim37@b/p?region=x&endpoint_override=h:1"],
+         "--group g --to 's3://b/p?region=x&endpoint_override=h:1'"),
+        (["-g", "g", "--to", "abfs://c@a.dfs.core.windows.net/p?sas_token=geheim37"], "--group g --to URI"),
+        (["-g", "g", "--to", "/o", "--join", "--", "-t", "u"], "--group g --to /o --join -- -t u"),
+        (["t", "-g", "g", "--to", "/o", "--conf", "a.access.key=geheim37", "--conf", "b=1 2", "--on-mismatch", "group"],
+         "--group g --to /o --conf a.access.key=… --conf 'b=1 2' t"),
+    ],
+)  # fmt: skip
+def test_commands_for_answers_say_all_that_was_said(
+    words: list[str], shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever it was, but secrets; what stands for a destination with one in it is no destination."""
+    root = typer.main.get_command(app)
+    with typer.Context(root) as above:
+        command = root.get_command(above, "export")  # type: ignore[attr-defined]
+        show_answers(command.make_context("export", words, parent=above), [("skip", "leave out")])
+    what, pasted = capsys.readouterr().err.splitlines()
+    assert what.endswith("skip: leave out")
+    assert pasted.strip() == f"zkgroup export --on-mismatch skip {shown}"
