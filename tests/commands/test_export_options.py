@@ -287,7 +287,7 @@ def test_a_mismatch_is_refused_with_both_positions_and_a_ready_command_for_each_
         (["-g", "g", "--to", "abfs://c@a.dfs.core.windows.net/p?sas_token=geheim37"], "--group g --to URI"),
         (["-g", "g", "--to", "/o", "--join", "--", "-t", "u"], "--group g --to /o --join -- -t u"),
         (["t", "-g", "g", "--to", "/o", "--conf", "a.access.key=geheim37", "--conf", "b=1 2", "--on-mismatch", "group"],
-         "--group g --to /o --conf a.access.key=… --conf 'b=1 2' t"),
+         "--group g --to /o --conf 'a.access.key=…' --conf 'b=1 2' t"),
     ],
 )  # fmt: skip
 def test_commands_for_answers_say_all_that_was_said(
