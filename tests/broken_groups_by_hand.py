@@ -163,6 +163,12 @@ CASES: list[tuple[str, Case]] = [
         inactive(3), 2, stored=None, log_start=5, log_end=5))),
     ("doubly-escaped-filter", ("warning", "g_b", "matches no topic", replace(
         ALONE, members=(*ALONE.members, filtering("g_b", r"\\w+", {}))))),
+    ("doubly-escaped-filter", ("warning", "g_b", "excludes no topic", replace(
+        ALONE, known_topics=("__consumer_offsets", "orders"),
+        members=(*ALONE.members, filtering("g_b", r"\\w+", {"orders": 1}, "black_list"))))),
+    ("doubly-escaped-filter", ("warning", "g_b", "excludes 1 topic:", replace(
+        ALONE, known_topics=("bills", "orders"),
+        members=(*ALONE.members, filtering("g_b", r"\\w+|bills", {"orders": 1}, "black_list"))))),
     ("topic-marked-for-deletion", ("warning", "orders", "members of the group read it", replace(
         ALONE, topics={"orders": topic("orders", 2, to_be_deleted=True)}))),
     ("owner-of-missing-partition", ("warning", "bills-0", "does not exist", group(
@@ -185,8 +191,9 @@ CASES: list[tuple[str, Case]] = [
         ALONE, hidden={"/consumers/g": "not authorised"}))),
     ("unreadable-node", ("warning", "g_b", "not authorised", replace(ALONE, members=(*ALONE.members, broken(
         "znode /consumers/g/ids/g_b cannot be read: not authorised", hidden=True))))),
-    ("unreadable-node", ("warning", GROUP, "topic orders", replace(
-        ALONE, topics={"orders": topic("orders", 2, error="is no JSON")}))),
+    ("unreadable-node", ("warning", "/brokers/topics/orders", "and read the others", replace(
+        ALONE,
+        topics={"orders": topic("orders", 0, error="znode /brokers/topics/orders: is no JSON", passed_over=True)}))),
     ("incomplete-look", ("warning", GROUP, "broker 1 timed out", having(
         ALONE, 1, log_start=None, log_end=None, log_error="broker 1 timed out"))),
     ("incomplete-look", ("warning", GROUP, "no answer", replace(ALONE, warnings=("no answer",)))),

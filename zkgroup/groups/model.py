@@ -105,9 +105,9 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class StoredOffset:
-    """An offset znode. ``offset`` is None for -1, which counts as none, and where ``error`` says why it is unreadable.
-    ``defect``: why members of the reference cannot read an ``offset`` that zkgroup can. ``hidden``: the node may not be
-    read, or the list may not that it would be in: what is there is not known.
+    """An offset znode. ``offset`` is None for a negative number, which counts as none, and where ``error`` says why it
+    is unreadable. ``defect``: why members of the reference cannot read an ``offset`` that zkgroup can. ``hidden``: the
+    node may not be read, or the list may not that it would be in: what is there is not known.
 
     ``version`` and ``mzxid`` identify what was seen, for a write that must not overwrite anything newer.
     ``changed_at`` is the node's modification time: the last progress, as an unchanged value is not written again.
@@ -184,7 +184,8 @@ class GroupPartition:
 class GroupTopic:
     """A topic that concerns the group. ``created_at`` and ``czxid`` tell one that was deleted and made again apart from
     its predecessor; ``changed_at`` is when partitions came, or replicas moved. ``partitions`` in numeric order; empty
-    where the topic does not exist or cannot be read."""
+    where the topic does not exist or cannot be read. ``passed_over``: the node is damaged, which ``error`` tells, and
+    members take the topic for one without partitions."""
 
     name: str
     exists: bool
@@ -194,6 +195,7 @@ class GroupTopic:
     to_be_deleted: bool = False
     error: str | None = None
     changed_at: int | None = None
+    passed_over: bool = False
 
 
 @dataclass(frozen=True, slots=True)

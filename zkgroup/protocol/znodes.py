@@ -343,7 +343,8 @@ def encode_offset(next_offset: int) -> bytes:
 
 
 def decode_offset(path: str, data: bytes | None) -> int | None:
-    """The next offset to read; None for −1, which stands for none. Blanks around the number are let pass."""
+    """The next offset to read; None for a negative number, with which members start as without an offset (−1; Flink 0.8
+    wrote −915623761776). Blanks around the number are let pass."""
     check_size(path, data or b"", _OFFSET_REMEDY)
     text = (data or b"").decode("utf-8", "replace").strip()
     if not text:
@@ -351,6 +352,4 @@ def decode_offset(path: str, data: bytes | None) -> int | None:
     if not _OFFSET.fullmatch(text) or not -(2**63) <= int(text) < 2**63:
         raise MalformedZnodeError(path, f"{excerpt(text)} is no offset", _OFFSET_REMEDY)
     value = int(text)
-    if value < -1:
-        raise MalformedZnodeError(path, f"offset {value} is negative", _OFFSET_REMEDY)
-    return None if value == -1 else value
+    return value if value >= 0 else None

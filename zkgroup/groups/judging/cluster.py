@@ -18,7 +18,10 @@ from zkgroup.protocol.names import TopicPartition, spans
 from zkgroup.servers.answers import NOT_ALL, UNLISTED
 from zkgroup.words import counted
 
-_ABOUT_NODE: Final = re.compile(r"znode (/\S*) (.+)", re.DOTALL)
+_ABOUT_NODE: Final = re.compile(r"znode (/\S*?):? (.+)", re.DOTALL)
+_CORRECT: Final = "look at the node with a ZooKeeper client: correct or delete it"
+_WRITE_TOPIC: Final = "write the topic's partitions and replicas into the node again, with a ZooKeeper client"
+_UNREAD: Final = ": members take the topic for one without partitions, and read the others"
 #: So many single problems are told of one by one.
 MOST: Final = 20
 
@@ -119,14 +122,15 @@ def _problems(scene: Scene) -> Iterator[Finding]:
     told = set(problems)
     for name, topic in sorted(snapshot.topics.items()):
         if topic.exists and topic.error is not None and topic.error not in told and not _is_hidden(scene, name):
-            problems.append(f"topic {name}: {topic.error}")
-    remedy = "look at the node with a ZooKeeper client: correct or delete it"
+            problems.append(topic.error + _UNREAD if topic.passed_over else topic.error)
     by_why: dict[str, list[str]] = {}
     for problem in problems:
         node = _ABOUT_NODE.fullmatch(problem)
         path, why = node.groups() if node is not None else ("", problem)
         by_why.setdefault(why, []).append(path)
     for why, paths in list(by_why.items())[:MOST]:
+        topics = any(path.startswith(f"{znodes.topics()}/") for path in paths)
+        remedy = _WRITE_TOPIC if topics else _CORRECT
         if len(paths) > 1 and all(paths):
             message = f"{len(paths)} nodes, of which each {why}: {few(paths)}"
             yield finding("unreadable-node", snapshot.group, message, remedy)
@@ -134,7 +138,7 @@ def _problems(scene: Scene) -> Iterator[Finding]:
             yield finding("unreadable-node", paths[0] or snapshot.group, why, remedy)
     if len(by_why) > MOST:
         more = f"and {len(by_why) - MOST} more kinds of nodes that hold what nobody reads, or should not be there"
-        yield finding("unreadable-node", snapshot.group, more, remedy)
+        yield finding("unreadable-node", snapshot.group, more, _CORRECT)
 
 
 def _is_hidden(scene: Scene, topic: str) -> bool:

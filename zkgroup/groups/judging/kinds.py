@@ -96,7 +96,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "growing-lag": Kind(_WI, "lag grows while nothing is committed"),
     "contradicting-offsets": Kind(_WI, "ZooKeeper and Kafka hold different offsets"),
     "partition-without-offset": Kind(_WI, "a partition for which nothing is committed"),
-    "doubly-escaped-filter": Kind(_W, "a topic filter whose backslashes are doubled, so that it matches nothing"),
+    "doubly-escaped-filter": Kind(_W, "a topic filter whose backslashes are doubled, so that they match nothing"),
     "topic-marked-for-deletion": Kind(_WI, "a topic that is to be deleted"),
     "owner-of-missing-partition": Kind(_W, "an owner node of a partition that does not exist"),
     "offset-of-missing-topic": Kind(_WI, "an offset of a topic that does not exist"),

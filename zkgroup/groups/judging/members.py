@@ -17,6 +17,7 @@ from zkgroup.groups.model import GroupMember
 from zkgroup.groups.planning.explain import Variant
 from zkgroup.groups.shell import quoted
 from zkgroup.protocol import znodes
+from zkgroup.protocol.names import INTERNAL_TOPICS
 from zkgroup.words import counted, listed
 
 # How the phrases of registration_defects begin.
@@ -121,7 +122,12 @@ def _defects(scene: Scene, member: GroupMember) -> Iterator[Finding]:
             "critical" if stuck else "warning",
         )
     if doubled and member.error is None:
-        effect = "matches no topic" if not member.streams else f"matches {counted(len(member.streams), 'topic')}"
+        if member.registration.pattern == "black_list":
+            kept_out = [name for name in scene.snapshot.known_topics if name not in member.streams]
+            kept_out = [name for name in kept_out if name not in INTERNAL_TOPICS]
+            effect = f"excludes {counted(len(kept_out), 'topic')}" if kept_out else "excludes no topic"
+        else:
+            effect = f"matches {counted(len(member.streams), 'topic')}" if member.streams else "matches no topic"
         yield finding(
             "doubly-escaped-filter",
             member.member,

@@ -109,10 +109,11 @@ def gather(group: str, nodes: Nodes, members: tuple[GroupMember, ...], side: Kaf
     for topic in {topic for member in members for topic in member.streams} | read_topics(stored, side):
         keys.update(TopicPartition(topic, number) for number in world.topics[topic].partitions)
     # One whose registration cannot be read may have any partition.
-    existing = {
-        topic: None if (found := world.topics[topic]).exists and found.error else frozenset(found.partitions)
-        for topic in {key.topic for key in keys}
-    }
+    existing: dict[str, frozenset[int] | None] = {}
+    for topic in {key.topic for key in keys}:
+        found = world.topics[topic]
+        unknown = found.exists and found.error is not None and not found.passed_over
+        existing[topic] = None if unknown else frozenset(found.partitions)
     drafts = {}
     for key in keys:
         there = existing[key.topic]
@@ -153,7 +154,8 @@ def join_group(gathered: Gathered, nodes: Nodes, world: World, look: Look) -> Gr
     subscribed = frozenset(topic for member in members for topic in member.streams)
     paths = paths_of(group)
     ids = nodes.node(paths.ids)
-    topic_problems = [topics[name].error for name in sorted(subscribed) if topics[name].exists]
+    stopping = [topics[name] for name in sorted(subscribed) if not topics[name].passed_over]
+    topic_problems = [topic.error for topic in stopping if topic.exists]
     hidden = dict(gathered.hidden)
     hidden |= {path: why for path, why in world.hidden.items() if _concerns(path, topics)}
     return GroupSnapshot(
@@ -223,6 +225,8 @@ def why_not_asked(key: TopicPartition, draft: Draft, world: World) -> str | None
     """Why no broker can tell a partition's log; None where one may."""
     if not world.topics[key.topic].exists:
         return f"topic {key.topic} does not exist"
+    if world.topics[key.topic].passed_over:
+        return world.topics[key.topic].error
     if not draft.exists:
         return f"topic {key.topic} has no partition {key.partition}"
     if world.leaders.get(key, 0) is None:

@@ -14,7 +14,7 @@ from zkgroup.errors import MalformedZnodeError, UsageError
 from zkgroup.groups.looking.members import TopicSelections, decode_member, host_of, read_foreign
 from zkgroup.groups.model import GroupMember, GroupTopic
 from zkgroup.protocol import znodes
-from zkgroup.protocol.brokers import decode_broker, decode_partition_state, decode_topic
+from zkgroup.protocol.brokers import decode_broker, decode_partition_state, partitions_to_read
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Children, Code, Failure, Get, Node, Op, Result
 from zkgroup.servers.registry import Registry
@@ -159,14 +159,13 @@ class World:
         if node is None:
             self._note_hidden(path, nodes)
             return GroupTopic(name, nodes.exists(path), to_be_deleted=marked, error=nodes.failure(path))
-        partitions: tuple[int, ...] = ()
-        error = None
-        try:
-            partitions = tuple(decode_topic(path, node.data).partitions)
-        except MalformedZnodeError as malformed:
-            error = malformed.message
         stat = node.stat
-        return GroupTopic(name, True, partitions, stat.czxid, stat.ctime, marked, error, stat.mtime)
+        try:
+            partitions, error = partitions_to_read(path, node.data)
+        except MalformedZnodeError as malformed:
+            return GroupTopic(name, True, (), stat.czxid, stat.ctime, marked, malformed.message, stat.mtime)
+        passed_over = error is not None
+        return GroupTopic(name, True, partitions, stat.czxid, stat.ctime, marked, error, stat.mtime, passed_over)
 
     def add_leaders(self, nodes: Nodes, partitions: Iterable[TopicPartition]) -> None:
         """Take up the partitions whose states were read. One without a state has no leader yet."""

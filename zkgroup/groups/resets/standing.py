@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
-from zkgroup.errors import NotFoundError, RefusedError, UnreachableError, UsageError, ZkgroupError
+from zkgroup.errors import MalformedZnodeError, NotFoundError, RefusedError, UnreachableError, UsageError, ZkgroupError
 from zkgroup.groups.changing.reports import check_told, unknown_in_kafka
 from zkgroup.groups.looking.reading import Nodes, below, topic_path
 from zkgroup.groups.looking.stored import hidden_offset, stored_offset
@@ -70,6 +70,7 @@ class Surveyor:
         self._timeout = timeout
         self._nodes = Nodes()
         self._topics: Mapping[str, tuple[int, ...]] = {}
+        self._damaged: dict[str, MalformedZnodeError] = {}
         # A change is refused where something may not be read, a look fails.
         self._unreadable: type[ZkgroupError] = ZkgroupError
 
@@ -210,10 +211,12 @@ class Surveyor:
                 raise UsageError("the file has none of the partitions that are named", "see --topic")
             self._topics = self._read_topics({key.topic for key in keys})
             if not selection.gone:
+                self._refuse_damaged()
                 self._check(keys)
             keys.sort()
         elif selection.scope is not None:
             self._topics = self._read_topics(selection.scope.topics)
+            self._refuse_damaged()
             keys = selection.scope.select(self._topics)
         else:
             keys = self._all(store, committed)
@@ -222,7 +225,13 @@ class Surveyor:
                     f"group {self._group} has no offsets{where}", self._other_store(store, named=bool(where))
                 )
         there = {topic: frozenset(numbers) for topic, numbers in self._topics.items()}
-        return {key: _missing(key, there.get(key.topic)) for key in keys}
+        damaged = {topic: error.message for topic, error in self._damaged.items()}
+        return {key: damaged.get(key.topic) or _missing(key, there.get(key.topic)) for key in keys}
+
+    def _refuse_damaged(self) -> None:
+        """Raise ``MalformedZnodeError`` where a topic that was named has a damaged node; of all topics it is left."""
+        for error in self._damaged.values():
+            raise error
 
     def _other_store(self, store: Store, *, named: bool) -> str:
         """What to do where a group has no offsets in the store that is meant."""
@@ -260,7 +269,7 @@ class Surveyor:
         return sorted(keys)
 
     def _read_topics(self, names: Iterable[str]) -> dict[str, tuple[int, ...]]:
-        """The partitions of those topics that exist. Raises ``MalformedZnodeError``."""
+        """The partitions of those topics that exist. Those whose nodes are damaged are in ``_damaged`` instead."""
         if self._registry is None:
             wanted = set(names)
             found = topics(self._brokers(), self._timeout)
@@ -273,7 +282,10 @@ class Surveyor:
                 raise self._unreadable(why, "connect with credentials that may read the topics")
             node = self._nodes.node(path)
             if node is not None:
-                existing[topic] = tuple(decode_topic(path, node.data).partitions)
+                try:
+                    existing[topic] = tuple(decode_topic(path, node.data).partitions)
+                except MalformedZnodeError as error:
+                    self._damaged[topic] = error
         return existing
 
     # --- what is known of them --------------------------------------------------------------------------------------
