@@ -161,6 +161,8 @@ CASES: list[tuple[str, Case]] = [
         inactive(3), 2, stored=None))),
     ("partition-without-offset", ("warning", "orders-2", "others of its topic have", having(
         inactive(3), 2, stored=None, log_start=5, log_end=5))),
+    ("unregistered-commits", ("warning", GROUP, "1 partition changed 1.0 s ago, about every 0.1 s", having(
+        inactive(), 1, stored=stored(50, NOW - 1000, version=9, mzxid=900, created_at=NOW - 1900)))),
     ("doubly-escaped-filter", ("warning", "g_b", "matches no topic", replace(
         ALONE, members=(*ALONE.members, filtering("g_b", r"\\w+", {}))))),
     ("doubly-escaped-filter", ("warning", "g_b", "excludes no topic", replace(

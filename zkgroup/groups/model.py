@@ -211,7 +211,8 @@ class GroupSnapshot:
     ``last_change`` is the newest time of any node of the group. ``coordinator`` is None where the group is not in
     Kafka, or was not asked for. ``known_topics`` are all topics that exist. ``kafka_members_unknown`` and
     ``kafka_offsets_unknown``: the coordinator was asked, and did not tell: there may be some. ``kafka_untold``: what it
-    did not tell, and why, where it was this group's own coordinator; in ``warnings``, too, in words.
+    did not tell, and why, where it was this group's own coordinator; in ``warnings``, too, in words. ``foreign``: nodes
+    right below the group's that no consumer makes.
     """
 
     group: str
@@ -235,6 +236,7 @@ class GroupSnapshot:
     kafka_members_unknown: bool = False
     kafka_offsets_unknown: bool = False
     kafka_untold: Mapping[Half, str] = field(default_factory=dict)
+    foreign: tuple[str, ...] = ()
 
     @property
     def members_hidden(self) -> bool:

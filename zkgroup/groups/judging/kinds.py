@@ -93,6 +93,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "offset-beyond-end": Kind(_CWI, "an offset beyond the log's end"),
     "owner-of-former-session": Kind(_W, "a partition owned by another session than its member's"),
     "unexplained-owners": Kind(_WI, "the owners are the plan of no strategy and no release"),
+    "unregistered-commits": Kind(_W, "offsets that are committed while no member is registered"),
     "growing-lag": Kind(_WI, "lag grows while nothing is committed"),
     "contradicting-offsets": Kind(_WI, "ZooKeeper and Kafka hold different offsets"),
     "partition-without-offset": Kind(_WI, "a partition for which nothing is committed"),
@@ -109,6 +110,6 @@ KINDS: Final[Mapping[str, Kind]] = {
     "filter-without-topics": Kind(_I, "a topic filter that matches no topic"),
     "missing-topic": Kind(_I, "a member subscribes to a topic that does not exist"),
     "offset-without-subscriber": Kind(_I, "offsets of a topic that no member reads any more"),
-    "foreign-client": Kind(_I, "members of another client than the reference's"),
+    "foreign-client": Kind(_I, "members, or nodes, of another client than the reference's"),
     "group-debris": Kind(_I, "what a group that is gone has left behind"),
 }

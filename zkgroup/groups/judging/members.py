@@ -178,6 +178,9 @@ def _subscription(scene: Scene, member: GroupMember) -> Iterator[Finding]:
         )
 
 
+_LEAVE: Final = "leave the nodes to the client that wrote them: only delete-group and rename-group remove them"
+
+
 def _foreign(scene: Scene) -> Iterator[Finding]:
     stopping: dict[str, list[str]] = {}
     for member in scene.snapshot.members:
@@ -194,9 +197,14 @@ def _foreign(scene: Scene) -> Iterator[Finding]:
         f"the registration of {few(them)}, which stops members of the Scala consumer, {why}"
         for why, them in stopping.items()
     ]
+    if scene.snapshot.foreign:
+        nodes, paths = counted(len(scene.snapshot.foreign), "node"), few(scene.snapshot.foreign)
+        said.append(f"{nodes} that no consumer makes, as Storm's spout does for its state: {paths}")
     if said:
         remedy = (
-            "start no member of the Scala consumer in this group"
+            _LEAVE
+            if not (names or stopping)
+            else "start no member of the Scala consumer in this group"
             if stopping
             else "do not mix them with members of the reference in one group unless they compute the same"
             f" plan: {scene.command('assign')} compares"

@@ -198,7 +198,7 @@ class Scene:
     @cached_property
     def debris(self) -> bool:
         """Whether the group is only what is left of one: without members, and a console consumer's or empty."""
-        if self.active or self.at_rest_for is None or self.snapshot.kafka_offsets_unknown:
+        if self.active or self.at_rest_for is None or self.snapshot.kafka_offsets_unknown or self.snapshot.foreign:
             return False
         if _CONSOLE.fullmatch(self.snapshot.group):
             return self.at_rest_for >= DEBRIS_AFTER

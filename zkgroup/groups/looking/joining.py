@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from zkgroup.groups.looking.reading import Nodes, World, below, paths_of
+from zkgroup.groups.looking.reading import Nodes, World, below, foreign_children, paths_of
 from zkgroup.groups.looking.stored import hidden_offset, stored_offset
 from zkgroup.groups.model import GroupMember, GroupPartition, GroupSnapshot, StoredOffset
 from zkgroup.protocol import znodes
@@ -183,6 +183,7 @@ def join_group(gathered: Gathered, nodes: Nodes, world: World, look: Look) -> Gr
         hidden=hidden,
         kafka_members_unknown=not side.members_known,
         kafka_offsets_unknown=not side.offsets_known,
+        foreign=foreign_children(group, nodes),
     )
 
 

@@ -193,7 +193,7 @@ def read_names(registry: Registry, groups: Sequence[str], nodes: Nodes | None = 
         registry,
         lists=[
             *(znodes.topics(), znodes.broker_ids(), znodes.delete_topics()),
-            *(path for group in groups for path in paths_of(group)[1:]),
+            *(path for group in groups for path in paths_of(group)),
         ],
         nodes=[path for group in groups for path in paths_of(group)[:2]],
     )
@@ -277,6 +277,12 @@ def members_of(group: str, nodes: Nodes, selections: TopicSelections) -> tuple[G
         elif why := nodes.failure(path):
             found.append(GroupMember(name, host_of(group, name), 0, None, error=why, hidden=True))
     return read_foreign(group, found, selections)
+
+
+def foreign_children(group: str, nodes: Nodes) -> tuple[str, ...]:
+    """The paths below a group's node that neither consumers nor zkgroup make."""
+    known = {*paths_of(group), f"{znodes.group(group)}/zkgroup"} if paths_of(group).group else set()
+    return tuple(sorted(path for path in below(paths_of(group).group, nodes) if path not in known))
 
 
 def below(parent: str, nodes: Nodes) -> list[str]:

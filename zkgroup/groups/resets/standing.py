@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 from zkgroup.errors import MalformedZnodeError, NotFoundError, RefusedError, UnreachableError, UsageError, ZkgroupError
 from zkgroup.groups.changing.reports import check_told, unknown_in_kafka
-from zkgroup.groups.looking.reading import Nodes, below, topic_path
+from zkgroup.groups.looking.reading import Nodes, below, foreign_children, topic_path
 from zkgroup.groups.looking.stored import hidden_offset, stored_offset
 from zkgroup.groups.model import GroupPartition, KafkaOffset, Store, StoredOffset, in_store
 from zkgroup.groups.resets.reset import OneStore, home_of
@@ -48,7 +48,8 @@ class Selection:
 class Standing:
     """What there is. ``exists``: the group was known in one of its stores. ``unreadable``: what offset nodes hold that
     is not just an offset's number. ``side`` is Kafka's, None where it was not asked. ``homes``: in which store each
-    partition is meant, where nobody has said so; empty where one store is meant, or both for all of them."""
+    partition is meant, where nobody has said so; empty where one store is meant, or both for all of them. ``foreign``:
+    nodes right below the group's that no consumer makes; ``strays``: offset nodes that are no partition's, in words."""
 
     group: str
     store: Store
@@ -58,6 +59,8 @@ class Standing:
     side: KafkaSide | None = None
     warnings: tuple[str, ...] = ()
     homes: Mapping[TopicPartition, Store] = field(default_factory=dict)
+    foreign: tuple[str, ...] = ()
+    strays: tuple[str, ...] = ()
 
 
 class Surveyor:
@@ -71,6 +74,7 @@ class Surveyor:
         self._nodes = Nodes()
         self._topics: Mapping[str, tuple[int, ...]] = {}
         self._damaged: dict[str, MalformedZnodeError] = {}
+        self._strays: list[str] = []
         # A change is refused where something may not be read, a look fails.
         self._unreadable: type[ZkgroupError] = ZkgroupError
 
@@ -113,7 +117,11 @@ class Surveyor:
             for key, missing in found.items()
         }
         homes = self._homes(partitions.values(), kept) if store == "both" and not named else {}
-        return Standing(self._group, store, exists, partitions, unreadable, side, tuple(warnings), homes)
+        foreign = foreign_children(self._group, self._nodes) if store != "kafka" else ()
+        strays = tuple(self._strays)
+        return Standing(
+            self._group, store, exists, partitions, unreadable, side, tuple(warnings), homes, foreign, strays
+        )
 
     # --- the group --------------------------------------------------------------------------------------------------
 
@@ -124,7 +132,7 @@ class Surveyor:
         path = znodes.offsets(self._group)
         self._nodes.ask(
             self._registry,
-            lists=[path, znodes.topics()],
+            lists=[znodes.group(self._group), path, znodes.topics()],
             nodes=[znodes.group(self._group), znodes.topic(OFFSETS_TOPIC)],
         )
         if why := self._nodes.failure(path):
@@ -264,6 +272,8 @@ class Surveyor:
                 topic = parent.rpartition("/")[2]
                 names = self._nodes.names(parent)
                 keys |= {TopicPartition(topic, int(name)) for name in names if _PARTITION.fullmatch(name)}
+                strays = sorted(name for name in names if not _PARTITION.fullmatch(name))
+                self._strays += [f"znode {parent}/{name} is not named by a partition" for name in strays]
         self._topics = self._read_topics({key.topic for key in keys})
         keys |= {TopicPartition(topic, number) for topic, numbers in self._topics.items() for number in numbers}
         return sorted(keys)
