@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from zkgroup.protocol import znodes
+from zkgroup.protocol.brokers import BrokerFault
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.znodes import Registration
 from zkgroup.servers.answers import CoordinatorGroup, CoordinatorMember, Half, KafkaOffset
@@ -199,6 +200,15 @@ class GroupTopic:
 
 
 @dataclass(frozen=True, slots=True)
+class FaultyBroker:
+    """A broker whose registration makes members of the Scala consumer fail. ``czxid``: its transaction."""
+
+    path: str
+    fault: BrokerFault
+    czxid: int
+
+
+@dataclass(frozen=True, slots=True)
 class GroupSnapshot:
     """A group at one time, ``taken_at``, between the first and the last answer (``took`` seconds).
 
@@ -212,7 +222,8 @@ class GroupSnapshot:
     Kafka, or was not asked for. ``known_topics`` are all topics that exist. ``kafka_members_unknown`` and
     ``kafka_offsets_unknown``: the coordinator was asked, and did not tell: there may be some. ``kafka_untold``: what it
     did not tell, and why, where it was this group's own coordinator; in ``warnings``, too, in words. ``foreign``: nodes
-    right below the group's that no consumer makes.
+    right below the group's that no consumer makes. ``faulty_brokers``: those whose registrations make members of the
+    Scala consumer fail.
     """
 
     group: str
@@ -237,6 +248,7 @@ class GroupSnapshot:
     kafka_offsets_unknown: bool = False
     kafka_untold: Mapping[Half, str] = field(default_factory=dict)
     foreign: tuple[str, ...] = ()
+    faulty_brokers: tuple[FaultyBroker, ...] = ()
 
     @property
     def members_hidden(self) -> bool:

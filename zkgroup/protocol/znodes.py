@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 import orjson
 
 from zkgroup.errors import MalformedZnodeError, UsageError
-from zkgroup.protocol.jsontext import as_int, check_size, excerpt, excerpt_json, parse_object
+from zkgroup.protocol.jsontext import as_int, check_size, excerpt, excerpt_json, has_other_numbers, parse_object
 from zkgroup.protocol.names import TopicPartition, validate_topic
 
 # --- paths ----------------------------------------------------------------------------------------------------------
@@ -262,7 +262,7 @@ def _read_registration(path: str, data: bytes | None) -> tuple[Registration, lis
     if version != 1:
         defects.append("version is not 1")
     timestamp = _timestamp(parsed, defects)
-    if _has_other_numbers(parsed):
+    if has_other_numbers(parsed):
         defects.append(OTHER_NUMBERS)
     return Registration(pattern, subscription, timestamp, version), defects
 
@@ -313,20 +313,6 @@ def _timestamp(parsed: dict[str, Any], defects: list[str]) -> int | None:
     number = as_int(written, -(2**63), 2**63 - 1)
     defects.append("timestamp is a number, not a string" if number is not None else "timestamp is no time")
     return number
-
-
-def _has_other_numbers(parsed: dict[str, Any]) -> bool:
-    """Whether a number is no 32-bit integer: Scala's parser, as the reference uses it, then fails as a whole."""
-    waiting: list[object] = [parsed]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, dict):
-            waiting.extend(value.values())
-        elif isinstance(value, list):
-            waiting.extend(value)
-        elif isinstance(value, int | float) and not isinstance(value, bool) and as_int(value) is None:
-            return True
-    return False
 
 
 # --- offsets --------------------------------------------------------------------------------------------------------

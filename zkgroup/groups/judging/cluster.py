@@ -8,9 +8,9 @@ from typing import Final
 
 from zkgroup.groups.judging.hidden import judge_hidden
 from zkgroup.groups.judging.kinds import Finding
-from zkgroup.groups.judging.scene import REST, Scene, ago, few, finding, per_topic, unsubscribe
+from zkgroup.groups.judging.scene import COMMITTED_BY_THEN, REST, Scene, ago, few, finding, per_topic, unsubscribe
 from zkgroup.groups.looking.listing import alike
-from zkgroup.groups.looking.ownership import read_twice
+from zkgroup.groups.looking.ownership import failing_beside, read_twice
 from zkgroup.groups.looking.reading import topic_path
 from zkgroup.groups.model import GroupPartition
 from zkgroup.protocol import znodes
@@ -36,6 +36,7 @@ def judge_cluster(scene: Scene) -> Iterator[Finding]:
             "no broker is registered: nothing can be read, and members that start own nothing until one comes",
             "start the brokers; if they run, compare the chroot in their zookeeper.connect with the one given here",
         )
+    yield from _faulty_brokers(scene)
     yield from _leaders(scene)
     yield from _deletions(scene)
     yield from _split(scene)
@@ -49,6 +50,49 @@ def judge_cluster(scene: Scene) -> Iterator[Finding]:
             f"has no member, and was last changed {ago(scene.at_rest_for)} ago",
             scene.command("delete-group", "--execute"),
         )
+
+
+def _faulty_brokers(scene: Scene) -> Iterator[Finding]:
+    """Whoever leads what they read: members look at all brokers. Which release a member is of, no node tells: of what
+    stops some, only partitions without an owner show that these are among them."""
+    brokers = scene.snapshot.faulty_brokers
+    for broker in brokers:
+        fault = broker.fault
+        members = failing_beside(scene.snapshot, broker)
+        if not members or (fault.rebalances and len(brokers) == len(scene.snapshot.broker_ids) and not _stuck(scene)):
+            continue
+        which = "every member of the Scala consumer" if fault.releases is None else f"members {fault.releases}"
+        does = "claims its partitions and reads nothing" if fault.rebalances else "fails its rebalances"
+        if fault.releases is not None:
+            does = does.replace("claims its", "claim their").replace("reads", "read").replace("fails its", "fail their")
+        yield finding(
+            "incompatible-broker",
+            broker.path,
+            f"{fault.why}: {which} {does} while it is registered so; in this group {few(members)}",
+            _MEND_BROKER[fault.releases is None, fault.rebalances],
+            "critical" if fault.releases is None or scene.gaps else "info",
+        )
+
+
+#: By whether all releases fail, and whether they get through a rebalance.
+_MEND_BROKER: Final = {
+    (True, True): "give the broker a PLAINTEXT listener, which is all that the Scala consumer speaks",
+    (True, False): "restart the broker, so that it registers anew; delete the node if it is no broker's",
+    (False, True): "upgrade the members, or give the broker a PLAINTEXT listener",
+    (False, False): "upgrade the members, or call the broker's listeners by their protocols",
+}
+
+
+def _stuck(scene: Scene) -> bool:
+    """Whether something has been owned and unread for longer than a commit takes. Where no broker at all has what the
+    Scala consumer wants, its members would never have worked: others may be named alike."""
+    return any(
+        p.owner is not None
+        and p.since is not None
+        and scene.now - p.since > COMMITTED_BY_THEN
+        and (p.log_end is None or p.log_end > (p.committed("both") or p.log_start or 0))
+        for p in scene.partitions
+    )
 
 
 def _leaders(scene: Scene) -> Iterator[Finding]:

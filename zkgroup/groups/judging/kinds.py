@@ -67,11 +67,13 @@ _W: Final = ("warning",)
 _I: Final = ("info",)
 _CW: Final = ("critical", "warning")
 _WI: Final = ("warning", "info")
+_CI: Final = ("critical", "info")
 _CWI: Final = ("critical", "warning", "info")
 
 #: All kinds by their code. Of findings as severe, those that stand first here are shown first: causes before effects.
 KINDS: Final[Mapping[str, Kind]] = {
     "cluster-without-broker": Kind(_C, "no broker is registered"),
+    "incompatible-broker": Kind(_CI, "a broker whose registration makes members of the Scala consumer fail"),
     "stopping-registration": Kind(_C, "a registration that stops every reference member of the group"),
     "unreadable-filter": Kind(_CW, "a topic filter that Java, or zkgroup, cannot read"),
     "unportable-registration": Kind(_CW, "a registration that stops members of some releases"),

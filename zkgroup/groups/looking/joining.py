@@ -184,6 +184,7 @@ def join_group(gathered: Gathered, nodes: Nodes, world: World, look: Look) -> Gr
         kafka_members_unknown=not side.members_known,
         kafka_offsets_unknown=not side.offsets_known,
         foreign=foreign_children(group, nodes),
+        faulty_brokers=world.faulty_brokers,
     )
 
 

@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 
 from zkgroup.errors import MalformedZnodeError, UsageError
 from zkgroup.groups.looking.members import TopicSelections, decode_member, host_of, read_foreign
-from zkgroup.groups.model import GroupMember, GroupTopic
+from zkgroup.groups.model import FaultyBroker, GroupMember, GroupTopic
 from zkgroup.protocol import znodes
-from zkgroup.protocol.brokers import decode_broker, decode_partition_state, partitions_to_read
+from zkgroup.protocol.brokers import broker_fault, decode_broker, decode_partition_state, partitions_to_read
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Children, Code, Failure, Get, Node, Op, Result
 from zkgroup.servers.registry import Registry
@@ -118,6 +118,7 @@ class World:
         self.hidden: dict[str, str] = {}
         self.told: set[str] = set()
         self.selections = TopicSelections(self.known_topics)
+        self.faulty_brokers: tuple[FaultyBroker, ...] = ()
         self._marked = frozenset(to_be_deleted)
 
     @classmethod
@@ -143,6 +144,14 @@ class World:
             world.topics[name] = GroupTopic(name, True, tuple(sorted(partitions)))
             world.leaders.update({TopicPartition(name, number): leader for number, leader in partitions.items()})
         return world
+
+    def add_brokers(self, nodes: Nodes) -> None:
+        """Take up the brokers whose registrations were read."""
+        found = [(path, nodes.node(path)) for path in below(znodes.broker_ids(), nodes) if _is_broker(path)]
+        faults = [(path, broker_fault(node.data), node.stat.czxid) for path, node in found if node is not None]
+        self.faulty_brokers = tuple(
+            FaultyBroker(path, fault, czxid) for path, fault, czxid in faults if fault is not None
+        )
 
     def add_topics(self, nodes: Nodes, names: Iterable[str]) -> None:
         """Take up the topics whose nodes were read."""
@@ -249,6 +258,7 @@ def read_partitions(
             *(path for topic in sorted(topics) if (path := topic_path(topic)) is not None),
         ],
     )
+    world.add_brokers(nodes)
     world.add_topics(nodes, topics)
 
 
@@ -283,6 +293,10 @@ def foreign_children(group: str, nodes: Nodes) -> tuple[str, ...]:
     """The paths below a group's node that neither consumers nor zkgroup make."""
     known = {*paths_of(group), f"{znodes.group(group)}/zkgroup"} if paths_of(group).group else set()
     return tuple(sorted(path for path in below(paths_of(group).group, nodes) if path not in known))
+
+
+def _is_broker(path: str) -> bool:
+    return _BROKER.fullmatch(path.rpartition("/")[2]) is not None
 
 
 def below(parent: str, nodes: Nodes) -> list[str]:
