@@ -27,6 +27,7 @@ from ._text import one_line
 if TYPE_CHECKING:
     from zkgroup.groups.changing.backup import Backup
     from zkgroup.groups.changing.permissions import Need
+    from zkgroup.groups.changing.unregistered import UnregisteredCommits
     from zkgroup.servers.registry import Registry
 
 CHANGE: Final = "The change"
@@ -141,6 +142,29 @@ class Change:
 
             if missing := refusal(registry, group, needs):
                 self.refuse(missing)
+
+    def forewarn_commits(self, registry: Registry | None, group: str) -> float:
+        """Say that a consumer commits to the group that is registered nowhere, and for how many seconds to wait for its
+        next commit."""
+        if registry is None:
+            return 0.0
+        from zkgroup.groups.changing.unregistered import read_unregistered_commits
+
+        found = read_unregistered_commits(registry, group)
+        return 0.0 if found is None else self.tell_commits(group, found)
+
+    def tell_commits(self, group: str, found: UnregisteredCommits) -> float:
+        """The same of commits that were found."""
+        waiting = f": waiting {found.wait:.0f} s for the next commit" if self.execute else ""
+        self.warn([f"group {group}: {found.text}{waiting}"])
+        return found.wait
+
+    def wait_for_commits(self, registry: Registry | None, groups: Iterable[str], seconds: float) -> None:
+        """Before a change: refuse it where such a consumer commits meanwhile."""
+        if registry is not None and seconds:
+            from zkgroup.groups.changing.unregistered import wait_for_commits
+
+            wait_for_commits(registry, groups, seconds)
 
     def warn(self, texts: Iterable[str]) -> None:
         """Say what should be known besides the rows."""

@@ -87,7 +87,15 @@ def save(
     else:
         write_whole(path, text)
         done(ctx, f"{counted(len(offsets), 'offset')} of group {group} saved to {path} ({form})")
-    snapshot = GroupSnapshot(group, (), tuple(meant), frozenset(), warnings=standing.warnings)
+    snapshot = GroupSnapshot(
+        group,
+        (),
+        tuple(meant),
+        frozenset(),
+        problems=standing.strays,
+        warnings=standing.warnings,
+        foreign=standing.foreign,
+    )
     return snapshot, standing.store
 
 

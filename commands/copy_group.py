@@ -68,6 +68,7 @@ def copy_group(
     change = change_of(
         ctx, to, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup, vouched=no_zookeeper_members
     )
+    from zkgroup.groups.looking.listing import foreign_note
     from zkgroup.groups.managing.manager import conflict, told_apart
     from zkgroup.groups.scope import parse_scope
     from zkgroup.protocol.names import validate_group_id
@@ -79,7 +80,8 @@ def copy_group(
         if not target.stores:
             validate_group_id(to)  # members could not join it
         show_copy(rows, output)
-        change.warn([*source.warnings, *target.warnings, *_of_life(source)])
+        left = foreign_note(source.tree.foreign if source.tree is not None else (), "not copied")
+        change.warn([*source.warnings, *target.warnings, *_of_life(source), *left])
         lists = check_lists(change, manager, source, target, rows)
         check_at_rest(change, manager, [target])
         change.forewarn(manager.registry, to, needs_of_copy(to, rows))
@@ -94,8 +96,11 @@ def copy_group(
                 if refused is not None:
                     change.refuse(refused)
         changes = sum(row.moves for row in rows)
+        change.forewarn_commits(manager.registry, group)
+        wait = change.forewarn_commits(manager.registry, to)
         if not change.is_wanted(changes):
             return
+        change.wait_for_commits(manager.registry, [to], wait)
         with change.backed_up(manager.backup_of_copy("copy-group", target, rows)):
             manager.copy(target, rows, acls=lists)
             manager.verify_copy(to, rows)

@@ -77,6 +77,13 @@ def delete_group(
             show_default=False,
         ),
     ] = None,
+    foreign: Annotated[
+        bool,
+        typer.Option(
+            "--foreign",
+            help="Also where nothing but nodes of another client, such as the state of Storm's spout, would be lost.",
+        ),
+    ] = False,
     undo: Annotated[
         Path | None,
         typer.Option(
@@ -96,13 +103,13 @@ def delete_group(
 ) -> None:
     """Delete a group, topics of it, or all groups that are debris.
 
-    Without --execute only what would be done is shown. The group must have no members, in any store. All its nodes go
-    at one go, those that others have put there too; a member that registers meanwhile wins, and so does whoever writes
-    an offset. Kafka deletes without comparing: offsets there are read again just before, and a commit in the
-    milliseconds between would be lost. With --topic only the offsets of these topics go, in ZooKeeper ('unsubscribe'
-    does that beside members that read other topics); with the last of them the empty group goes, too. A backup is
-    written before; --undo makes again all that it holds, nodes and offsets in Kafka (--store zookeeper leaves those
-    alone), and 'reset-offsets GROUP --undo BACKUP' the offsets only, in both stores.
+    Without --execute only what would be done is shown. The group must have no members, in any store. All its nodes
+    go at one go, those of other clients too, which the plan names; a member that registers meanwhile wins, and so
+    does whoever writes an offset. Kafka deletes without comparing: offsets there are read again just before, and a
+    commit in the milliseconds between would be lost. With --topic only the offsets of these topics go, in ZooKeeper
+    ('unsubscribe' does that beside members that read other topics); with the last of them the empty group goes,
+    too. A backup is written before; --undo makes again all that it holds, nodes and offsets in Kafka (--store
+    zookeeper leaves those alone), and 'reset-offsets GROUP --undo BACKUP' the offsets only, in both stores.
 
     With --pattern every group is judged by itself, and one row is shown for each: those with members, in ZooKeeper or
     in Kafka, and those that changed more recently than --older-than says, are kept. The others are deleted in ZooKeeper
@@ -139,32 +146,37 @@ def delete_group(
     if undo is not None:
         _undo(change, group, undo, store, output)
     elif pattern:
-        _delete_debris(change, pattern, older_than, store, output)
+        _delete_debris(change, pattern, older_than, store, output, foreign=foreign)
     elif topic:
         _delete_topics(change, group or "", topic, store, output)
     else:
-        _delete_one(change, group or "", store, output)
+        _delete_one(change, group or "", store, output, foreign=foreign)
 
 
-def _delete_one(change: Change, group: str, store: StoreChoice, output: Output) -> None:
-    from zkgroup.groups.managing.manage import foreign_nodes, plan_delete
+def _delete_one(change: Change, group: str, store: StoreChoice, output: Output, *, foreign: bool) -> None:
+    from zkgroup.groups.looking.listing import foreign_note
+    from zkgroup.groups.managing.manage import plan_delete, refuse_foreign
 
     with open_manager(change.settings, [group], store) as (manager, store):
         found = manager.find(group, store)
         rows = plan_delete(found.tree, found.kept)
         show_removal(rows, output)
-        foreign = foreign_nodes(found.tree) if found.tree is not None else []
-        others = [f"{counted(len(foreign), 'node')} of others go with it: {', '.join(foreign[:SHOWN])}"]
-        change.warn([*found.warnings, *(others if foreign else [])])
+        others = foreign_note(found.tree.foreign if found.tree is not None else (), "deleted, too")
+        change.warn([*found.warnings, *others])
         if "kafka" in found.stores:
             change.warn([KAFKA_WINDOW.format(done="deleted", lost="lost")])
         check_at_rest(change, manager, [found])
+        refused = refuse_foreign(found.tree, "stop that client, then give --foreign") if not (foreign or rows) else None
+        if refused is not None:
+            change.refuse(refused)
         check_deletable(change, manager, found)
         check_shown(change, manager, found)
         change.forewarn(manager.registry, group, manager.needs_of_deletion(found))
         change.check_vouched(manager.registry)
+        wait = change.forewarn_commits(manager.registry, group)
         if not change.is_wanted(1):
             return
+        change.wait_for_commits(manager.registry, [group], wait)
         with change.backed_up(manager.backup_of_removal("delete-group", group, [found])):
             manager.delete(found)
         change.done(f"group {group} deleted {_where(found)}: {counted(len(rows), 'offset')}{_nodes(found)}")
@@ -172,6 +184,7 @@ def _delete_one(change: Change, group: str, store: StoreChoice, output: Output) 
 
 def _delete_topics(change: Change, group: str, topics: Sequence[str], store: StoreChoice, output: Output) -> None:
     from zkgroup.groups.changing.removing import remove_tree
+    from zkgroup.groups.looking.listing import foreign_note
     from zkgroup.groups.managing.manage import plan_delete
     from zkgroup.groups.managing.manager import Found
     from zkgroup.groups.managing.some_topics import (
@@ -193,12 +206,15 @@ def _delete_topics(change: Change, group: str, topics: Sequence[str], store: Sto
         show_removal(rows, output)
         everything = and_empty_group(manager.registry, whole, tree)
         emptied = everything is not tree
-        change.warn([*whole.warnings, *staying_in_kafka(whole, scope), *([EMPTY_GROUP] if emptied else [])])
+        others = foreign_note(tree.foreign, "deleted, too")
+        change.warn([*whole.warnings, *staying_in_kafka(whole, scope), *others, *([EMPTY_GROUP] if emptied else [])])
         found = Found(group, everything)
         check_at_rest(change, manager, [found])
         change.forewarn(manager.registry, group, manager.needs_of_deletion(found))
+        wait = change.forewarn_commits(manager.registry, group)
         if not change.is_wanted(len(everything.nodes)):
             return
+        change.wait_for_commits(manager.registry, [group], wait)
         with change.backed_up(manager.backup_of_removal("delete-group", group, [found])):
             remove_tree(manager.registry, everything, roots=None if emptied else roots)
         and_group = ", and the empty group" if emptied else ""
@@ -206,8 +222,15 @@ def _delete_topics(change: Change, group: str, topics: Sequence[str], store: Sto
 
 
 def _delete_debris(
-    change: Change, patterns: Sequence[str], older_than: str | None, store: StoreChoice, output: Output
+    change: Change,
+    patterns: Sequence[str],
+    older_than: str | None,
+    store: StoreChoice,
+    output: Output,
+    *,
+    foreign: bool,
 ) -> None:
+    from zkgroup.groups.changing.unregistered import commits_of_tree
     from zkgroup.groups.managing.debris import backup_of_debris, check_access, delete_debris, look_for_debris
     from zkgroup.groups.managing.manage import parse_age
 
@@ -215,7 +238,9 @@ def _delete_debris(
     with open_registry(change.settings) as registry:
         now = int(time.time() * 1000)
         brokers = None if store == "zookeeper" else brokers_of(change.settings, registry)
-        rows, trees = look_for_debris(registry, patterns, now, age, brokers=brokers, timeout=change.settings.timeout)
+        rows, trees = look_for_debris(
+            registry, patterns, now, age, brokers=brokers, timeout=change.settings.timeout, foreign=foreign
+        )
         rows, expected = check_access(registry, rows, trees)
         print_rows(rows, DEBRIS_COLUMNS, output)
         doomed = [trees[row.group] for row in rows if row.action == "delete"]
@@ -226,8 +251,11 @@ def _delete_debris(
             change.warn([f"--execute would leave {told}: {worst.remedy}"])
         if left and not doomed and change.execute:
             raise _of_many(left, len(left), DELETED)
+        commits = {tree.group: found for tree in doomed if (found := commits_of_tree(tree, now)) is not None}
+        waits = [change.tell_commits(group, found) for group, found in commits.items()]
         if not change.is_wanted(len(doomed)):
             return
+        change.wait_for_commits(registry, commits, max(waits, default=0.0))
         saved, hidden = backup_of_debris(registry, patterns, doomed, now)
         with change.backed_up(saved):
             outcome = delete_debris(registry, [tree for tree in doomed if tree.group not in hidden])

@@ -92,7 +92,9 @@ def migrate_group(
             _verify(plan)
             return
         _check(change, migrator, plan, take)
+        wait = change.forewarn_commits(registry, group)
         if change.is_wanted(plan.reset.changes):
+            change.wait_for_commits(registry, [group], wait)
             _execute(change, migrator, plan)
 
 

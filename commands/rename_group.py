@@ -72,7 +72,8 @@ def rename_group(
         ctx, group, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup, vouched=no_zookeeper_members
     )
     from zkgroup.groups.changing.reports import GO_ON, after
-    from zkgroup.groups.managing.manage import foreign_nodes
+    from zkgroup.groups.looking.listing import foreign_note
+    from zkgroup.groups.managing.manage import refuse_foreign
     from zkgroup.groups.managing.manager import conflict, told_apart
     from zkgroup.protocol.names import validate_group_id
 
@@ -87,8 +88,7 @@ def rename_group(
         if not target.stores:
             validate_group_id(to)  # members could not join it
         show_copy(rows, output)
-        foreign = foreign_nodes(source.tree) if source.tree is not None else []
-        lost = [f"{path} is not copied, only deleted: the backup has it" for path in foreign]
+        lost = foreign_note(source.tree.foreign if source.tree is not None else (), "deleted, and not copied")
         change.warn([*source.warnings, *target.warnings, *lost])
         if "kafka" in source.stores:
             change.warn([KAFKA_WINDOW.format(done="copied and deleted", lost="lost")])
@@ -105,10 +105,14 @@ def rename_group(
                 f"offsets of group {group} that nobody can read would be lost: {', '.join(unreadable[:5])}",
                 "reset them, or delete them, first",
             )
+        if refused is None and not rows:
+            refused = refuse_foreign(source.tree, "leave the group to that client, which knows it by this name")
         if refused:
             change.refuse(refused)
+        wait = change.forewarn_commits(manager.registry, group)
         if not change.is_wanted(1):
             return
+        change.wait_for_commits(manager.registry, [group], wait)
         manager.refuse_if_lasting(source)
         with change.backed_up(manager.backup_of_removal("rename-group", group, [source])) as backup_file:
             manager.copy(target, rows, moved=source, acls=lists)

@@ -219,7 +219,9 @@ def reset_offsets(
             change.check_vouched(change.settings.zookeeper)
         if export:
             return
+        wait = change.forewarn_commits(registry, group)
         if change.is_wanted(plan.changes):
+            change.wait_for_commits(registry, [group], wait)
             _execute(change, resetter, plan)
         if plan.left is not None:
             _tell_left(change, plan, plan.left)

@@ -47,6 +47,7 @@ def unsubscribe(
     """
     change = change_of(ctx, group, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup)
     from zkgroup.groups.changing.removing import remove_tree
+    from zkgroup.groups.looking.listing import foreign_note
     from zkgroup.groups.managing.manage import plan_delete
     from zkgroup.groups.managing.manager import Found
     from zkgroup.groups.managing.some_topics import (
@@ -69,14 +70,17 @@ def unsubscribe(
         show_removal(rows, output)
         everything = and_empty_group(manager.registry, whole, tree)
         emptied = everything is not tree
-        change.warn([*whole.warnings, *staying_in_kafka(whole, scope), *([EMPTY_GROUP] if emptied else [])])
+        others = foreign_note(tree.foreign, "deleted, too")
+        change.warn([*whole.warnings, *staying_in_kafka(whole, scope), *others, *([EMPTY_GROUP] if emptied else [])])
         guard = unsubscribe_guard(group, scope.topics)
         with change.refusing():
             guard(manager.registry)
         found = Found(group, everything)
         change.forewarn(manager.registry, group, manager.needs_of_deletion(found))
+        wait = change.forewarn_commits(manager.registry, group)
         if not change.is_wanted(len(everything.nodes)):
             return
+        change.wait_for_commits(manager.registry, [group], wait)
         with change.backed_up(manager.backup_of_removal("unsubscribe", group, [found])):
             if emptied:  # it has no members
                 remove_tree(manager.registry, everything)

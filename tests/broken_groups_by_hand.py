@@ -26,7 +26,8 @@ from judged import (
 )
 
 from zkgroup.groups.judging.findings import Finding
-from zkgroup.groups.model import CoordinatorGroup, CoordinatorMember, GroupMember, GroupSnapshot
+from zkgroup.groups.model import CoordinatorGroup, CoordinatorMember, FaultyBroker, GroupMember, GroupSnapshot
+from zkgroup.protocol.brokers import BrokerFault
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.znodes import Registration
 
@@ -44,6 +45,10 @@ def in_kafka(*assigned: TopicPartition, state: str = "Stable", **changes: Any) -
 
 def broken(error: str, **changes: Any) -> GroupMember:
     return replace(member("g_b", {}), registration=None, error=error, streams={}, **changes)
+
+
+def beside_broker(snapshot: GroupSnapshot, fault: BrokerFault) -> GroupSnapshot:
+    return replace(snapshot, broker_ids=(1, 2), faulty_brokers=(FaultyBroker("/brokers/ids/2", fault, 10**6),))
 
 
 def unreadable_filter(expression: str, error: str) -> GroupMember:
@@ -161,8 +166,22 @@ CASES: list[tuple[str, Case]] = [
         inactive(3), 2, stored=None))),
     ("partition-without-offset", ("warning", "orders-2", "others of its topic have", having(
         inactive(3), 2, stored=None, log_start=5, log_end=5))),
+    ("incompatible-broker", ("critical", "/brokers/ids/2", "claims its partitions and reads nothing", beside_broker(
+        ALONE, BrokerFault("has no PLAINTEXT endpoint", None, rebalances=True)))),
+    ("incompatible-broker", ("info", "/brokers/ids/2", "members of 0.9 to 0.10.1 fail their rebalances", beside_broker(
+        ALONE, BrokerFault("has a listener", "of 0.9 to 0.10.1", rebalances=False)))),
+    ("incompatible-broker", ("critical", "/brokers/ids/2", "members up to 0.11 fail their rebalances", beside_broker(
+        UNREAD, BrokerFault("holds a number", "up to 0.11", rebalances=False)))),
+    ("unregistered-commits", ("warning", GROUP, "1 partition changed 1.0 s ago, about every 0.1 s", having(
+        inactive(), 1, stored=stored(50, NOW - 1000, version=9, mzxid=900, created_at=NOW - 1900)))),
     ("doubly-escaped-filter", ("warning", "g_b", "matches no topic", replace(
         ALONE, members=(*ALONE.members, filtering("g_b", r"\\w+", {}))))),
+    ("doubly-escaped-filter", ("warning", "g_b", "excludes no topic", replace(
+        ALONE, known_topics=("__consumer_offsets", "orders"),
+        members=(*ALONE.members, filtering("g_b", r"\\w+", {"orders": 1}, "black_list"))))),
+    ("doubly-escaped-filter", ("warning", "g_b", "excludes 1 topic:", replace(
+        ALONE, known_topics=("bills", "orders"),
+        members=(*ALONE.members, filtering("g_b", r"\\w+|bills", {"orders": 1}, "black_list"))))),
     ("topic-marked-for-deletion", ("warning", "orders", "members of the group read it", replace(
         ALONE, topics={"orders": topic("orders", 2, to_be_deleted=True)}))),
     ("owner-of-missing-partition", ("warning", "bills-0", "does not exist", group(
@@ -185,8 +204,9 @@ CASES: list[tuple[str, Case]] = [
         ALONE, hidden={"/consumers/g": "not authorised"}))),
     ("unreadable-node", ("warning", "g_b", "not authorised", replace(ALONE, members=(*ALONE.members, broken(
         "znode /consumers/g/ids/g_b cannot be read: not authorised", hidden=True))))),
-    ("unreadable-node", ("warning", GROUP, "topic orders", replace(
-        ALONE, topics={"orders": topic("orders", 2, error="is no JSON")}))),
+    ("unreadable-node", ("warning", "/brokers/topics/orders", "and read the others", replace(
+        ALONE,
+        topics={"orders": topic("orders", 0, error="znode /brokers/topics/orders: is no JSON", passed_over=True)}))),
     ("incomplete-look", ("warning", GROUP, "broker 1 timed out", having(
         ALONE, 1, log_start=None, log_end=None, log_error="broker 1 timed out"))),
     ("incomplete-look", ("warning", GROUP, "no answer", replace(ALONE, warnings=("no answer",)))),

@@ -49,7 +49,7 @@ def test_a_group_goes_and_its_offsets_can_come_back(
         {"topic": "t", "partition": 0, "store": "zookeeper", "committed": 5, "note": None},
         {"topic": "t", "partition": 1, "store": "zookeeper", "committed": 6, "note": None},
     ]
-    assert f"1 node of others go with it: {znodes.group(group)}/foreign" in result.stderr
+    assert f"1 node of another client is deleted, too: {znodes.group(group)}/foreign" in result.stderr
     assert "nothing was changed: this is the plan" in result.stderr
     table = run(*args, "--quiet")
     assert table.stdout.split()[:6] == ["topic", "partition", "store", "committed", "committed_at", "note"]
@@ -265,8 +265,9 @@ def test_a_broken_group_is_called_so_by_pattern_too(
     """Its state is that of list-groups; a member that nobody gets past keeps it all the same."""
     name = unique("unreadable")
     registry.read([Ensure(znodes.ids(name))])
+    register(second, name)
     assert not isinstance(
-        second.write(Create(znodes.member_id(name, f"{name}_a"), b"no JSON", ephemeral=True)), Failure
+        second.write(Create(znodes.member_id(name, f"{name}_b"), b"no JSON", ephemeral=True)), Failure
     )
     listed = json.loads(run("list-groups", "-z", cluster.connect, "--output", "json").stdout)
     result = run("delete-group", "--pattern", name, "-z", cluster.connect, "--execute", "--output", "json")

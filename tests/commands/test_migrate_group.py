@@ -117,7 +117,7 @@ def test_offsets_outside_their_log_and_of_topics_that_are_gone(
     group = groups.make({}, {}, {(topic, 0): 99, (topic, 1): 3, (gone, 0): 7})
     result = migrate(group, "--execute")
     assert result.returncode == 0
-    assert f"{gone}-0 of the group do not exist any more: left behind" in result.stderr
+    assert f"{gone}-0: topic {gone} does not exist: left behind" in result.stderr
     assert "10" in result.stdout.splitlines()[1]
     assert "99" in result.stdout.splitlines()[1]
     assert migrate.in_kafka(group, topic) == [10, 3, None]

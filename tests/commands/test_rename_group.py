@@ -41,7 +41,7 @@ def test_a_group_gets_another_name(
             {"topic": "u", "partition": 1, "current": None, "target": 6, "change": None, "note": None},
         ],
     )
-    assert f"{znodes.group(group)}/foreign is not copied, only deleted" in result.stderr
+    assert f"1 node of another client is deleted, and not copied: {znodes.group(group)}/foreign" in result.stderr
     assert "nothing was changed" in result.stderr
     assert (exists(registry, group), exists(registry, other)) == (True, False)
     table = run(*args, "--quiet").stdout.splitlines()

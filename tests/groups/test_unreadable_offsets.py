@@ -92,6 +92,26 @@ def test_digits_of_other_scripts_are_digits_to_the_reference(
         wait_until(lambda: len(owners(registry, group)) == 1, 60, "it has its share")
 
 
+@pytest.mark.parametrize("release", ["1.1.1", "0.9.0.1", "0.8.2.2"])
+@pytest.mark.parametrize("value", [b"-1", b"-2", b"-915623761776", b"-9223372036854775808"])
+def test_a_negative_number_is_no_offset(
+    release: str,
+    value: bytes,
+    stored: Callable[..., tuple[str, str]],
+    cluster: Sandbox,
+    registry: Registry,
+    kafka: KafkaSettings,
+) -> None:
+    """Members have their share, and start where ``auto.offset.reset`` says. A checkpoint has the other offsets."""
+    group, topic = stored(value, b"5")
+    assert of_code(registry, kafka, group) == []
+    saved = run("offsets", group, "--save", "-", "-z", cluster.connect)
+    assert (saved.returncode, saved.stdout.splitlines()[0]) == (0, f"/consumers/{group}/offsets/{topic}/1:5"), saved
+    settings = IMPATIENT | {"auto.offset.reset": "smallest", "auto.commit.interval.ms": "200"}
+    with cluster.member(group, topic, kind="topics", release=release, name=f"{group}-a", properties=settings):
+        wait_until(lambda: [data(registry, group, topic, n) for n in range(2)] == [b"10", b"10"], 60, "it reads all")
+
+
 def test_many_numbers_are_mended_by_one_command(
     stored: Callable[..., tuple[str, str]], cluster: Sandbox, registry: Registry, kafka: KafkaSettings
 ) -> None:

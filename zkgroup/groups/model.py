@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from zkgroup.protocol import znodes
+from zkgroup.protocol.brokers import BrokerFault
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.znodes import Registration
 from zkgroup.servers.answers import CoordinatorGroup, CoordinatorMember, Half, KafkaOffset
@@ -105,9 +106,9 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class StoredOffset:
-    """An offset znode. ``offset`` is None for -1, which counts as none, and where ``error`` says why it is unreadable.
-    ``defect``: why members of the reference cannot read an ``offset`` that zkgroup can. ``hidden``: the node may not be
-    read, or the list may not that it would be in: what is there is not known.
+    """An offset znode. ``offset`` is None for a negative number, which counts as none, and where ``error`` says why it
+    is unreadable. ``defect``: why members of the reference cannot read an ``offset`` that zkgroup can. ``hidden``: the
+    node may not be read, or the list may not that it would be in: what is there is not known.
 
     ``version`` and ``mzxid`` identify what was seen, for a write that must not overwrite anything newer.
     ``changed_at`` is the node's modification time: the last progress, as an unchanged value is not written again.
@@ -184,7 +185,8 @@ class GroupPartition:
 class GroupTopic:
     """A topic that concerns the group. ``created_at`` and ``czxid`` tell one that was deleted and made again apart from
     its predecessor; ``changed_at`` is when partitions came, or replicas moved. ``partitions`` in numeric order; empty
-    where the topic does not exist or cannot be read."""
+    where the topic does not exist or cannot be read. ``passed_over``: the node is damaged, which ``error`` tells, and
+    members take the topic for one without partitions."""
 
     name: str
     exists: bool
@@ -194,6 +196,16 @@ class GroupTopic:
     to_be_deleted: bool = False
     error: str | None = None
     changed_at: int | None = None
+    passed_over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FaultyBroker:
+    """A broker whose registration makes members of the Scala consumer fail. ``czxid``: its transaction."""
+
+    path: str
+    fault: BrokerFault
+    czxid: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +221,9 @@ class GroupSnapshot:
     ``last_change`` is the newest time of any node of the group. ``coordinator`` is None where the group is not in
     Kafka, or was not asked for. ``known_topics`` are all topics that exist. ``kafka_members_unknown`` and
     ``kafka_offsets_unknown``: the coordinator was asked, and did not tell: there may be some. ``kafka_untold``: what it
-    did not tell, and why, where it was this group's own coordinator; in ``warnings``, too, in words.
+    did not tell, and why, where it was this group's own coordinator; in ``warnings``, too, in words. ``foreign``: nodes
+    right below the group's that no consumer makes. ``faulty_brokers``: those whose registrations make members of the
+    Scala consumer fail.
     """
 
     group: str
@@ -233,6 +247,8 @@ class GroupSnapshot:
     kafka_members_unknown: bool = False
     kafka_offsets_unknown: bool = False
     kafka_untold: Mapping[Half, str] = field(default_factory=dict)
+    foreign: tuple[str, ...] = ()
+    faulty_brokers: tuple[FaultyBroker, ...] = ()
 
     @property
     def members_hidden(self) -> bool:

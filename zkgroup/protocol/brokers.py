@@ -8,13 +8,14 @@ The paths are in ``znodes``.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
 import orjson
 
 from zkgroup.errors import MalformedZnodeError
-from zkgroup.protocol.jsontext import INT32_MAX, as_int, excerpt, parse_object
+from zkgroup.protocol.jsontext import INT32_MAX, as_int, excerpt, has_other_numbers, parse_object
 
 
 def address(host: str, port: int) -> str:
@@ -101,6 +102,67 @@ def _endpoint(path: str, entry: object, protocols: Mapping[str, object]) -> Endp
         raise MalformedZnodeError(path, f"{excerpt(str(entry)[:41])} is no endpoint")
     protocol = protocols.get(match[1])
     return Endpoint(match[1], protocol if isinstance(protocol, str) else match[1], match[2], int(match[3]))
+
+
+class BrokerFault(NamedTuple):
+    """What of a broker's registration makes members of the Scala consumer fail, whoever leads what they read.
+    ``releases``: which of 0.8.2 to 1.1, in words; None for all. ``rebalances``: they get through a rebalance and
+    read nothing; else every rebalance fails, after they have released what they owned."""
+
+    why: str
+    releases: str | None
+    rebalances: bool
+
+
+#: Listeners may have other names from 0.10.2 on.
+_PROTOCOLS: Final = frozenset({"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"})
+
+
+def broker_fault(data: bytes) -> BrokerFault | None:
+    """The worst for the Scala consumer in a broker's registration, as running members of 0.8.2.2, 0.9.0.1 and 1.1.1
+    show it; None where they read on beside it. They parse *all* registrations, and want PLAINTEXT of each."""
+    try:
+        parsed = parse_object("", data)
+    except MalformedZnodeError as malformed:
+        return BrokerFault(malformed.why, None, rebalances=False)
+    found = list(_broker_faults(parsed))
+    return next((fault for fault in found if fault.releases is None), next(iter(found), None))
+
+
+def _broker_faults(parsed: dict[str, Any]) -> Iterator[BrokerFault]:
+    if has_other_numbers(parsed):
+        yield BrokerFault("holds a number that is no 32-bit integer", "up to 0.11", rebalances=False)
+    version = as_int(parsed.get("version"), low=1)
+    host, port = parsed.get("host"), as_int(parsed.get("port"))
+    if version is None or version == 1:
+        if "host" not in parsed or port is None:
+            yield BrokerFault("names no host and port", None, rebalances=False)
+        elif version is None:
+            yield BrokerFault("has no version", "from 0.9 on", rebalances=False)
+        return
+    endpoints = parsed.get("endpoints")
+    if not isinstance(endpoints, list):
+        yield BrokerFault("has no endpoints", "from 0.9 on", rebalances=False)
+        return
+    listeners = []
+    for entry in endpoints:
+        match = _ENDPOINT.fullmatch(entry) if isinstance(entry, str) else None
+        if match is None:
+            yield BrokerFault(f"{excerpt(str(entry))} is no endpoint", "from 0.9 on", rebalances=False)
+            return
+        listeners.append(match[1])
+    protocols = parsed.get("listener_security_protocol_map")
+    known = protocols if isinstance(protocols, dict) else {name: name for name in listeners}
+    if missing := [name for name in listeners if known.get(name) not in _PROTOCOLS]:
+        yield BrokerFault(
+            f"tells no protocol of its listener {excerpt(missing[0])}", "from 0.10.2 on", rebalances=False
+        )
+    if "PLAINTEXT" not in {known.get(name, name) for name in listeners}:
+        yield BrokerFault("has no PLAINTEXT endpoint", None, rebalances=True)
+    if named := [name for name in listeners if name not in _PROTOCOLS]:
+        yield BrokerFault(f"has a listener {excerpt(named[0])}", "of 0.9 to 0.10.1", rebalances=False)
+    if not isinstance(host, str):
+        yield BrokerFault("names no host", "up to 0.8.2", rebalances="host" in parsed)
 
 
 def partitions_to_read(path: str, data: bytes | None) -> tuple[tuple[int, ...], str | None]:

@@ -79,3 +79,17 @@ def _kind(value: object) -> str:
     if isinstance(value, str):
         return "a string"
     return "true or false" if isinstance(value, bool) else "a number"
+
+
+def has_other_numbers(parsed: dict[str, Any]) -> bool:
+    """Whether a number is no 32-bit integer: Scala's parser, as Kafka up to 0.11 uses it, then fails as a whole."""
+    waiting: list[object] = [parsed]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            waiting.extend(value.values())
+        elif isinstance(value, list):
+            waiting.extend(value)
+        elif isinstance(value, int | float) and not isinstance(value, bool) and as_int(value) is None:
+            return True
+    return False

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 import orjson
 
 from zkgroup.errors import MalformedZnodeError, UsageError
-from zkgroup.protocol.jsontext import as_int, check_size, excerpt, excerpt_json, parse_object
+from zkgroup.protocol.jsontext import as_int, check_size, excerpt, excerpt_json, has_other_numbers, parse_object
 from zkgroup.protocol.names import TopicPartition, validate_topic
 
 # --- paths ----------------------------------------------------------------------------------------------------------
@@ -262,7 +262,7 @@ def _read_registration(path: str, data: bytes | None) -> tuple[Registration, lis
     if version != 1:
         defects.append("version is not 1")
     timestamp = _timestamp(parsed, defects)
-    if _has_other_numbers(parsed):
+    if has_other_numbers(parsed):
         defects.append(OTHER_NUMBERS)
     return Registration(pattern, subscription, timestamp, version), defects
 
@@ -315,20 +315,6 @@ def _timestamp(parsed: dict[str, Any], defects: list[str]) -> int | None:
     return number
 
 
-def _has_other_numbers(parsed: dict[str, Any]) -> bool:
-    """Whether a number is no 32-bit integer: Scala's parser, as the reference uses it, then fails as a whole."""
-    waiting: list[object] = [parsed]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, dict):
-            waiting.extend(value.values())
-        elif isinstance(value, list):
-            waiting.extend(value)
-        elif isinstance(value, int | float) and not isinstance(value, bool) and as_int(value) is None:
-            return True
-    return False
-
-
 # --- offsets --------------------------------------------------------------------------------------------------------
 
 _OFFSET = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
@@ -343,7 +329,8 @@ def encode_offset(next_offset: int) -> bytes:
 
 
 def decode_offset(path: str, data: bytes | None) -> int | None:
-    """The next offset to read; None for −1, which stands for none. Blanks around the number are let pass."""
+    """The next offset to read; None for a negative number, with which members start as without an offset (−1; Flink 0.8
+    wrote −915623761776). Blanks around the number are let pass."""
     check_size(path, data or b"", _OFFSET_REMEDY)
     text = (data or b"").decode("utf-8", "replace").strip()
     if not text:
@@ -351,6 +338,4 @@ def decode_offset(path: str, data: bytes | None) -> int | None:
     if not _OFFSET.fullmatch(text) or not -(2**63) <= int(text) < 2**63:
         raise MalformedZnodeError(path, f"{excerpt(text)} is no offset", _OFFSET_REMEDY)
     value = int(text)
-    if value < -1:
-        raise MalformedZnodeError(path, f"offset {value} is negative", _OFFSET_REMEDY)
-    return None if value == -1 else value
+    return value if value >= 0 else None

@@ -32,14 +32,14 @@ def four(
     topic, other = make_topic(2), make_topic(1)
     fill(topic, 20, 2)
     active = groups.make({"@_a": static({topic: 1, other: 1})}, {(topic, 0): "@_a-0"}, {(topic, 0): 4, (topic, 1): 12})
-    broken = groups.make({"@_a": b"no JSON"})
+    broken = groups.make({"@_a": static({}), "@_b": b"no JSON"})
     in_kafka = unique("in-kafka")
     commit_in_kafka(kafka, in_kafka, {TopicPartition(topic, 0): 10, TopicPartition(topic, 1): 9})
     both = groups.make(offsets={(topic, 0): 1, (topic, 1): 10})
     commit_in_kafka(kafka, both, {TopicPartition(topic, 0): 3})
     return {
         active: ["zookeeper", "active", 1, 2, 3, 6],
-        broken: ["zookeeper", "broken", 1, 0, 0, None],
+        broken: ["zookeeper", "broken", 2, 0, 0, None],
         in_kafka: ["kafka", "inactive", 0, 1, 2, 1],
         both: ["both", "inactive", 0, 1, 2, 7],
     }

@@ -54,6 +54,30 @@ class GroupTree:
         )
 
     @property
+    def foreign(self) -> tuple[str, ...]:
+        """The nodes that neither consumers nor zkgroup make, such as the state of Storm's spout: nobody here knows what
+        they are for."""
+        return tuple(node.path for node in self.nodes if not self._is_known(node.path))
+
+    def _is_known(self, path: str) -> bool:
+        root = znodes.group(self.group)
+        match path.removeprefix(root).split("/")[1:]:
+            case [] | ["ids" | "owners" | "offsets" | "zkgroup"] | ["zkgroup", *_] | ["ids", _]:
+                return True
+            case ["owners" | "offsets", _] | ["owners", _, _]:
+                return True
+            case ["offsets", _, number]:
+                return _PARTITION.fullmatch(number) is not None
+        return False
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether nothing but nodes of another client would be lost with the group."""
+        foreign = frozenset(self.foreign)
+        own = tuple(node for node in self.nodes if node.path not in foreign)
+        return bool(foreign) and GroupTree(self.group, own, self.unreadable).is_empty
+
+    @property
     def members(self) -> tuple[str, ...]:
         """The names below ``ids``."""
         parent = znodes.ids(self.group) + "/"

@@ -8,9 +8,9 @@ from typing import Final
 
 from zkgroup.groups.judging.hidden import judge_hidden
 from zkgroup.groups.judging.kinds import Finding
-from zkgroup.groups.judging.scene import REST, Scene, ago, few, finding, per_topic, unsubscribe
+from zkgroup.groups.judging.scene import COMMITTED_BY_THEN, REST, Scene, ago, few, finding, per_topic, unsubscribe
 from zkgroup.groups.looking.listing import alike
-from zkgroup.groups.looking.ownership import read_twice
+from zkgroup.groups.looking.ownership import failing_beside, read_twice
 from zkgroup.groups.looking.reading import topic_path
 from zkgroup.groups.model import GroupPartition
 from zkgroup.protocol import znodes
@@ -18,7 +18,10 @@ from zkgroup.protocol.names import TopicPartition, spans
 from zkgroup.servers.answers import NOT_ALL, UNLISTED
 from zkgroup.words import counted
 
-_ABOUT_NODE: Final = re.compile(r"znode (/\S*) (.+)", re.DOTALL)
+_ABOUT_NODE: Final = re.compile(r"znode (/\S*?):? (.+)", re.DOTALL)
+_CORRECT: Final = "look at the node with a ZooKeeper client: correct or delete it"
+_WRITE_TOPIC: Final = "write the topic's partitions and replicas into the node again, with a ZooKeeper client"
+_UNREAD: Final = ": members take the topic for one without partitions, and read the others"
 #: So many single problems are told of one by one.
 MOST: Final = 20
 
@@ -33,6 +36,7 @@ def judge_cluster(scene: Scene) -> Iterator[Finding]:
             "no broker is registered: nothing can be read, and members that start own nothing until one comes",
             "start the brokers; if they run, compare the chroot in their zookeeper.connect with the one given here",
         )
+    yield from _faulty_brokers(scene)
     yield from _leaders(scene)
     yield from _deletions(scene)
     yield from _split(scene)
@@ -46,6 +50,49 @@ def judge_cluster(scene: Scene) -> Iterator[Finding]:
             f"has no member, and was last changed {ago(scene.at_rest_for)} ago",
             scene.command("delete-group", "--execute"),
         )
+
+
+def _faulty_brokers(scene: Scene) -> Iterator[Finding]:
+    """Whoever leads what they read: members look at all brokers. Which release a member is of, no node tells: of what
+    stops some, only partitions without an owner show that these are among them."""
+    brokers = scene.snapshot.faulty_brokers
+    for broker in brokers:
+        fault = broker.fault
+        members = failing_beside(scene.snapshot, broker)
+        if not members or (fault.rebalances and len(brokers) == len(scene.snapshot.broker_ids) and not _stuck(scene)):
+            continue
+        which = "every member of the Scala consumer" if fault.releases is None else f"members {fault.releases}"
+        does = "claims its partitions and reads nothing" if fault.rebalances else "fails its rebalances"
+        if fault.releases is not None:
+            does = does.replace("claims its", "claim their").replace("reads", "read").replace("fails its", "fail their")
+        yield finding(
+            "incompatible-broker",
+            broker.path,
+            f"{fault.why}: {which} {does} while it is registered so; in this group {few(members)}",
+            _MEND_BROKER[fault.releases is None, fault.rebalances],
+            "critical" if fault.releases is None or scene.gaps else "info",
+        )
+
+
+#: By whether all releases fail, and whether they get through a rebalance.
+_MEND_BROKER: Final = {
+    (True, True): "give the broker a PLAINTEXT listener, which is all that the Scala consumer speaks",
+    (True, False): "restart the broker, so that it registers anew; delete the node if it is no broker's",
+    (False, True): "upgrade the members, or give the broker a PLAINTEXT listener",
+    (False, False): "upgrade the members, or call the broker's listeners by their protocols",
+}
+
+
+def _stuck(scene: Scene) -> bool:
+    """Whether something has been owned and unread for longer than a commit takes. Where no broker at all has what the
+    Scala consumer wants, its members would never have worked: others may be named alike."""
+    return any(
+        p.owner is not None
+        and p.since is not None
+        and scene.now - p.since > COMMITTED_BY_THEN
+        and (p.log_end is None or p.log_end > (p.committed("both") or p.log_start or 0))
+        for p in scene.partitions
+    )
 
 
 def _leaders(scene: Scene) -> Iterator[Finding]:
@@ -119,14 +166,15 @@ def _problems(scene: Scene) -> Iterator[Finding]:
     told = set(problems)
     for name, topic in sorted(snapshot.topics.items()):
         if topic.exists and topic.error is not None and topic.error not in told and not _is_hidden(scene, name):
-            problems.append(f"topic {name}: {topic.error}")
-    remedy = "look at the node with a ZooKeeper client: correct or delete it"
+            problems.append(topic.error + _UNREAD if topic.passed_over else topic.error)
     by_why: dict[str, list[str]] = {}
     for problem in problems:
         node = _ABOUT_NODE.fullmatch(problem)
         path, why = node.groups() if node is not None else ("", problem)
         by_why.setdefault(why, []).append(path)
     for why, paths in list(by_why.items())[:MOST]:
+        topics = any(path.startswith(f"{znodes.topics()}/") for path in paths)
+        remedy = _WRITE_TOPIC if topics else _CORRECT
         if len(paths) > 1 and all(paths):
             message = f"{len(paths)} nodes, of which each {why}: {few(paths)}"
             yield finding("unreadable-node", snapshot.group, message, remedy)
@@ -134,7 +182,7 @@ def _problems(scene: Scene) -> Iterator[Finding]:
             yield finding("unreadable-node", paths[0] or snapshot.group, why, remedy)
     if len(by_why) > MOST:
         more = f"and {len(by_why) - MOST} more kinds of nodes that hold what nobody reads, or should not be there"
-        yield finding("unreadable-node", snapshot.group, more, remedy)
+        yield finding("unreadable-node", snapshot.group, more, _CORRECT)
 
 
 def _is_hidden(scene: Scene, topic: str) -> bool:

@@ -67,11 +67,13 @@ _W: Final = ("warning",)
 _I: Final = ("info",)
 _CW: Final = ("critical", "warning")
 _WI: Final = ("warning", "info")
+_CI: Final = ("critical", "info")
 _CWI: Final = ("critical", "warning", "info")
 
 #: All kinds by their code. Of findings as severe, those that stand first here are shown first: causes before effects.
 KINDS: Final[Mapping[str, Kind]] = {
     "cluster-without-broker": Kind(_C, "no broker is registered"),
+    "incompatible-broker": Kind(_CI, "a broker whose registration makes members of the Scala consumer fail"),
     "stopping-registration": Kind(_C, "a registration that stops every reference member of the group"),
     "unreadable-filter": Kind(_CW, "a topic filter that Java, or zkgroup, cannot read"),
     "unportable-registration": Kind(_CW, "a registration that stops members of some releases"),
@@ -93,10 +95,11 @@ KINDS: Final[Mapping[str, Kind]] = {
     "offset-beyond-end": Kind(_CWI, "an offset beyond the log's end"),
     "owner-of-former-session": Kind(_W, "a partition owned by another session than its member's"),
     "unexplained-owners": Kind(_WI, "the owners are the plan of no strategy and no release"),
+    "unregistered-commits": Kind(_W, "offsets that are committed while no member is registered"),
     "growing-lag": Kind(_WI, "lag grows while nothing is committed"),
     "contradicting-offsets": Kind(_WI, "ZooKeeper and Kafka hold different offsets"),
     "partition-without-offset": Kind(_WI, "a partition for which nothing is committed"),
-    "doubly-escaped-filter": Kind(_W, "a topic filter whose backslashes are doubled, so that it matches nothing"),
+    "doubly-escaped-filter": Kind(_W, "a topic filter whose backslashes are doubled, so that they match nothing"),
     "topic-marked-for-deletion": Kind(_WI, "a topic that is to be deleted"),
     "owner-of-missing-partition": Kind(_W, "an owner node of a partition that does not exist"),
     "offset-of-missing-topic": Kind(_WI, "an offset of a topic that does not exist"),
@@ -109,6 +112,6 @@ KINDS: Final[Mapping[str, Kind]] = {
     "filter-without-topics": Kind(_I, "a topic filter that matches no topic"),
     "missing-topic": Kind(_I, "a member subscribes to a topic that does not exist"),
     "offset-without-subscriber": Kind(_I, "offsets of a topic that no member reads any more"),
-    "foreign-client": Kind(_I, "members of another client than the reference's"),
+    "foreign-client": Kind(_I, "members, or nodes, of another client than the reference's"),
     "group-debris": Kind(_I, "what a group that is gone has left behind"),
 }

@@ -17,6 +17,7 @@ from zkgroup.groups.model import GroupMember
 from zkgroup.groups.planning.explain import Variant
 from zkgroup.groups.shell import quoted
 from zkgroup.protocol import znodes
+from zkgroup.protocol.names import INTERNAL_TOPICS
 from zkgroup.words import counted, listed
 
 # How the phrases of registration_defects begin.
@@ -121,7 +122,12 @@ def _defects(scene: Scene, member: GroupMember) -> Iterator[Finding]:
             "critical" if stuck else "warning",
         )
     if doubled and member.error is None:
-        effect = "matches no topic" if not member.streams else f"matches {counted(len(member.streams), 'topic')}"
+        if member.registration.pattern == "black_list":
+            kept_out = [name for name in scene.snapshot.known_topics if name not in member.streams]
+            kept_out = [name for name in kept_out if name not in INTERNAL_TOPICS]
+            effect = f"excludes {counted(len(kept_out), 'topic')}" if kept_out else "excludes no topic"
+        else:
+            effect = f"matches {counted(len(member.streams), 'topic')}" if member.streams else "matches no topic"
         yield finding(
             "doubly-escaped-filter",
             member.member,
@@ -172,6 +178,9 @@ def _subscription(scene: Scene, member: GroupMember) -> Iterator[Finding]:
         )
 
 
+_LEAVE: Final = "leave the nodes to the client that wrote them: only delete-group and rename-group remove them"
+
+
 def _foreign(scene: Scene) -> Iterator[Finding]:
     stopping: dict[str, list[str]] = {}
     for member in scene.snapshot.members:
@@ -188,9 +197,14 @@ def _foreign(scene: Scene) -> Iterator[Finding]:
         f"the registration of {few(them)}, which stops members of the Scala consumer, {why}"
         for why, them in stopping.items()
     ]
+    if scene.snapshot.foreign:
+        nodes, paths = counted(len(scene.snapshot.foreign), "node"), few(scene.snapshot.foreign)
+        said.append(f"{nodes} that no consumer makes, as Storm's spout does for its state: {paths}")
     if said:
         remedy = (
-            "start no member of the Scala consumer in this group"
+            _LEAVE
+            if not (names or stopping)
+            else "start no member of the Scala consumer in this group"
             if stopping
             else "do not mix them with members of the reference in one group unless they compute the same"
             f" plan: {scene.command('assign')} compares"

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
+from zkgroup.groups.changing.unregistered import find_unregistered_commits
 from zkgroup.groups.judging.kinds import Finding, Severity
 from zkgroup.groups.judging.remedies import (
     IN_KAFKA,
@@ -59,8 +60,29 @@ def _judge(scene: Scene) -> Iterator[Finding]:
     yield from _missing(scene)
     yield from _without(scene)
     yield from _without_subscriber(scene)
+    yield from _unregistered(scene)
     yield from _contradicting(scene)
     yield from _growing(scene)
+
+
+def _unregistered(scene: Scene) -> Iterator[Finding]:
+    """Members in Kafka may commit to both stores."""
+    if scene.active or any(p.session_id for p in scene.partitions):
+        return
+    before = scene.earlier
+    stored = {p.key: p.stored for p in scene.partitions if p.stored is not None and not p.stored.hidden}
+    earlier = None
+    if before is not None and not before.members:
+        earlier = {p.key: p.stored for p in before.partitions if p.stored is not None}
+    found = find_unregistered_commits(stored, scene.snapshot.ids_changed, scene.now, earlier)
+    if found is not None:
+        yield finding(
+            "unregistered-commits",
+            scene.snapshot.group,
+            f"{found.text}: kafka-node's Consumer, Flink 0.8, Spark and commits of version 0 to brokers leave no other"
+            " trace",
+            "stop that consumer before the group is changed: its commits alone tell whether it runs",
+        )
 
 
 def _unreadable(scene: Scene) -> Iterator[Finding]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from zkgroup.groups.judging.kinds import KINDS, Finding, Severity
 from zkgroup.groups.looking.listing import kafka_members
+from zkgroup.groups.looking.ownership import foreign_members, stops_rebalances
 from zkgroup.groups.model import GroupMember, GroupPartition, GroupSnapshot
 from zkgroup.groups.scope import ranges, whole
 from zkgroup.groups.shell import command_line, quoted, rid_in_kafka
@@ -144,6 +145,9 @@ class Scene:
         if self.stopping:
             names = few(self.stopping)
             return f"mend the registration of {names} first: no reference member can rebalance beside it"
+        for broker in self.snapshot.faulty_brokers:
+            if stops_rebalances(self.snapshot, broker):
+                return f"mend {broker.path} first: no member of the Scala consumer can rebalance beside it"
         if not self.snapshot.broker_ids and znodes.broker_ids() not in self.snapshot.hidden:
             return "start the brokers first: members keep what they own, and claim nothing, while none is registered"
         return None
@@ -176,14 +180,8 @@ class Scene:
 
     @cached_property
     def foreign(self) -> frozenset[str]:
-        """Members of other clients than the Scala consumer, whose ids begin with the group's name, whose owner nodes
-        name a stream, and whose registrations are read alike by all."""
-        bare = {p.member for p in self.snapshot.partitions if p.member is not None and p.stream is None}
-        return frozenset(
-            name
-            for name, member in self.members.items()
-            if not name.startswith(f"{self.snapshot.group}_") or name in bare or member.foreign is not None
-        )
+        """The members of other clients than the Scala consumer."""
+        return foreign_members(self.snapshot)
 
     @cached_property
     def at_rest_for(self) -> int | None:
@@ -198,7 +196,7 @@ class Scene:
     @cached_property
     def debris(self) -> bool:
         """Whether the group is only what is left of one: without members, and a console consumer's or empty."""
-        if self.active or self.at_rest_for is None or self.snapshot.kafka_offsets_unknown:
+        if self.active or self.at_rest_for is None or self.snapshot.kafka_offsets_unknown or self.snapshot.foreign:
             return False
         if _CONSOLE.fullmatch(self.snapshot.group):
             return self.at_rest_for >= DEBRIS_AFTER

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from zkgroup.groups.looking.reading import Nodes, World, below, paths_of
+from zkgroup.groups.looking.reading import Nodes, World, below, foreign_children, paths_of
 from zkgroup.groups.looking.stored import hidden_offset, stored_offset
 from zkgroup.groups.model import GroupMember, GroupPartition, GroupSnapshot, StoredOffset
 from zkgroup.protocol import znodes
@@ -109,10 +109,11 @@ def gather(group: str, nodes: Nodes, members: tuple[GroupMember, ...], side: Kaf
     for topic in {topic for member in members for topic in member.streams} | read_topics(stored, side):
         keys.update(TopicPartition(topic, number) for number in world.topics[topic].partitions)
     # One whose registration cannot be read may have any partition.
-    existing = {
-        topic: None if (found := world.topics[topic]).exists and found.error else frozenset(found.partitions)
-        for topic in {key.topic for key in keys}
-    }
+    existing: dict[str, frozenset[int] | None] = {}
+    for topic in {key.topic for key in keys}:
+        found = world.topics[topic]
+        unknown = found.exists and found.error is not None and not found.passed_over
+        existing[topic] = None if unknown else frozenset(found.partitions)
     drafts = {}
     for key in keys:
         there = existing[key.topic]
@@ -153,7 +154,8 @@ def join_group(gathered: Gathered, nodes: Nodes, world: World, look: Look) -> Gr
     subscribed = frozenset(topic for member in members for topic in member.streams)
     paths = paths_of(group)
     ids = nodes.node(paths.ids)
-    topic_problems = [topics[name].error for name in sorted(subscribed) if topics[name].exists]
+    stopping = [topics[name] for name in sorted(subscribed) if not topics[name].passed_over]
+    topic_problems = [topic.error for topic in stopping if topic.exists]
     hidden = dict(gathered.hidden)
     hidden |= {path: why for path, why in world.hidden.items() if _concerns(path, topics)}
     return GroupSnapshot(
@@ -181,6 +183,8 @@ def join_group(gathered: Gathered, nodes: Nodes, world: World, look: Look) -> Gr
         hidden=hidden,
         kafka_members_unknown=not side.members_known,
         kafka_offsets_unknown=not side.offsets_known,
+        foreign=foreign_children(group, nodes),
+        faulty_brokers=world.faulty_brokers,
     )
 
 
@@ -223,6 +227,8 @@ def why_not_asked(key: TopicPartition, draft: Draft, world: World) -> str | None
     """Why no broker can tell a partition's log; None where one may."""
     if not world.topics[key.topic].exists:
         return f"topic {key.topic} does not exist"
+    if world.topics[key.topic].passed_over:
+        return world.topics[key.topic].error
     if not draft.exists:
         return f"topic {key.topic} has no partition {key.partition}"
     if world.leaders.get(key, 0) is None:

@@ -14,7 +14,7 @@ from zkgroup.groups.model import GroupMember, GroupPartition, GroupSnapshot, Sta
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, spans
 from zkgroup.servers.answers import words_of
-from zkgroup.words import listed
+from zkgroup.words import counted, listed
 
 #: How long the names of partitions in a line may get.
 NAMES_LENGTH: Final = 200
@@ -268,6 +268,7 @@ def kafka_members(snapshot: GroupSnapshot) -> dict[TopicPartition, str]:
 def notes(snapshot: GroupSnapshot, store: Store = "both") -> list[str]:
     """What could not be read or asked, one line each; partitions with the same trouble share a line."""
     lines = [*snapshot.warnings, *snapshot.problems]
+    lines += foreign_note(snapshot.foreign, "no offsets")
     lines += [f"znode {path} cannot be read: {why}" for path, why in snapshot.hidden.items() if _is_shared(path)]
     lines += [f"member {member.member}: {member.error}" for member in snapshot.members if member.error]
     lines += alike([(p, p.error) for p in snapshot.partitions if p.error])
@@ -280,6 +281,15 @@ def notes(snapshot: GroupSnapshot, store: Store = "both") -> list[str]:
     told = "\n".join(snapshot.warnings)
     lines += alike([(p, p.log_error) for p in snapshot.partitions if p.log_error and p.log_error not in told])
     return lines
+
+
+def foreign_note(paths: Sequence[str], fate: str) -> list[str]:
+    """What becomes of nodes of a group that no consumer makes, in one line; nothing where there are none."""
+    if not paths:
+        return []
+    return [
+        f"{counted(len(paths), 'node')} of another client {'is' if len(paths) == 1 else 'are'} {fate}: {listed(paths)}"
+    ]
 
 
 def _is_shared(path: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zkgroup.groups.model import GroupMember, GroupSnapshot
+from zkgroup.groups.model import FaultyBroker, GroupMember, GroupSnapshot
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, spans
 from zkgroup.words import short
@@ -87,3 +87,34 @@ def _in_kafka(snapshot: GroupSnapshot) -> list[str]:
         there = snapshot.topics[topic].partitions if topic in snapshot.topics else ()
         defects += [f"{topic}-{number} has no member in Kafka" for number in there if (topic, number) not in holders]
     return defects
+
+
+def foreign_members(snapshot: GroupSnapshot) -> frozenset[str]:
+    """Members of other clients than the Scala consumer, whose ids begin with the group's name, whose owner nodes name a
+    stream, and whose registrations are read alike by all."""
+    bare = {p.member for p in snapshot.partitions if p.member is not None and p.stream is None}
+    return frozenset(
+        m.member
+        for m in snapshot.members
+        if not m.member.startswith(f"{snapshot.group}_") or m.member in bare or m.foreign is not None
+    )
+
+
+def failing_beside(snapshot: GroupSnapshot, broker: FaultyBroker) -> list[str]:
+    """The members that a broker's registration makes fail, as far as nothing shows that they do not: a claim since the
+    broker registered, or a commit where rebalances succeed. Members of zkgroup, for one, are named alike."""
+    coping = set()
+    for p in snapshot.partitions:
+        since = p.claimed
+        if broker.fault.rebalances:
+            since = p.stored.mzxid if p.stored is not None and p.stored.mzxid > p.claimed else 0
+        if p.member is not None and since > broker.czxid:
+            coping.add(p.member)
+    others = foreign_members(snapshot)
+    return [m.member for m in snapshot.members if m.member not in others and m.member not in coping and not m.hidden]
+
+
+def stops_rebalances(snapshot: GroupSnapshot, broker: FaultyBroker) -> bool:
+    """Whether members of the group would release what they own in a rebalance, and not finish it."""
+    fault = broker.fault
+    return not fault.rebalances and fault.releases is None and bool(failing_beside(snapshot, broker))

@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 
 from zkgroup.errors import MalformedZnodeError, UsageError
 from zkgroup.groups.looking.members import TopicSelections, decode_member, host_of, read_foreign
-from zkgroup.groups.model import GroupMember, GroupTopic
+from zkgroup.groups.model import FaultyBroker, GroupMember, GroupTopic
 from zkgroup.protocol import znodes
-from zkgroup.protocol.brokers import decode_broker, decode_partition_state, decode_topic
+from zkgroup.protocol.brokers import broker_fault, decode_broker, decode_partition_state, partitions_to_read
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Children, Code, Failure, Get, Node, Op, Result
 from zkgroup.servers.registry import Registry
@@ -118,6 +118,7 @@ class World:
         self.hidden: dict[str, str] = {}
         self.told: set[str] = set()
         self.selections = TopicSelections(self.known_topics)
+        self.faulty_brokers: tuple[FaultyBroker, ...] = ()
         self._marked = frozenset(to_be_deleted)
 
     @classmethod
@@ -144,6 +145,14 @@ class World:
             world.leaders.update({TopicPartition(name, number): leader for number, leader in partitions.items()})
         return world
 
+    def add_brokers(self, nodes: Nodes) -> None:
+        """Take up the brokers whose registrations were read."""
+        found = [(path, nodes.node(path)) for path in below(znodes.broker_ids(), nodes) if _is_broker(path)]
+        faults = [(path, broker_fault(node.data), node.stat.czxid) for path, node in found if node is not None]
+        self.faulty_brokers = tuple(
+            FaultyBroker(path, fault, czxid) for path, fault, czxid in faults if fault is not None
+        )
+
     def add_topics(self, nodes: Nodes, names: Iterable[str]) -> None:
         """Take up the topics whose nodes were read."""
         for name in names:
@@ -159,14 +168,13 @@ class World:
         if node is None:
             self._note_hidden(path, nodes)
             return GroupTopic(name, nodes.exists(path), to_be_deleted=marked, error=nodes.failure(path))
-        partitions: tuple[int, ...] = ()
-        error = None
-        try:
-            partitions = tuple(decode_topic(path, node.data).partitions)
-        except MalformedZnodeError as malformed:
-            error = malformed.message
         stat = node.stat
-        return GroupTopic(name, True, partitions, stat.czxid, stat.ctime, marked, error, stat.mtime)
+        try:
+            partitions, error = partitions_to_read(path, node.data)
+        except MalformedZnodeError as malformed:
+            return GroupTopic(name, True, (), stat.czxid, stat.ctime, marked, malformed.message, stat.mtime)
+        passed_over = error is not None
+        return GroupTopic(name, True, partitions, stat.czxid, stat.ctime, marked, error, stat.mtime, passed_over)
 
     def add_leaders(self, nodes: Nodes, partitions: Iterable[TopicPartition]) -> None:
         """Take up the partitions whose states were read. One without a state has no leader yet."""
@@ -194,7 +202,7 @@ def read_names(registry: Registry, groups: Sequence[str], nodes: Nodes | None = 
         registry,
         lists=[
             *(znodes.topics(), znodes.broker_ids(), znodes.delete_topics()),
-            *(path for group in groups for path in paths_of(group)[1:]),
+            *(path for group in groups for path in paths_of(group)),
         ],
         nodes=[path for group in groups for path in paths_of(group)[:2]],
     )
@@ -250,6 +258,7 @@ def read_partitions(
             *(path for topic in sorted(topics) if (path := topic_path(topic)) is not None),
         ],
     )
+    world.add_brokers(nodes)
     world.add_topics(nodes, topics)
 
 
@@ -278,6 +287,16 @@ def members_of(group: str, nodes: Nodes, selections: TopicSelections) -> tuple[G
         elif why := nodes.failure(path):
             found.append(GroupMember(name, host_of(group, name), 0, None, error=why, hidden=True))
     return read_foreign(group, found, selections)
+
+
+def foreign_children(group: str, nodes: Nodes) -> tuple[str, ...]:
+    """The paths below a group's node that neither consumers nor zkgroup make."""
+    known = {*paths_of(group), f"{znodes.group(group)}/zkgroup"} if paths_of(group).group else set()
+    return tuple(sorted(path for path in below(paths_of(group).group, nodes) if path not in known))
+
+
+def _is_broker(path: str) -> bool:
+    return _BROKER.fullmatch(path.rpartition("/")[2]) is not None
 
 
 def below(parent: str, nodes: Nodes) -> list[str]:

@@ -27,7 +27,7 @@ def stored_offset(path: str, node: Node) -> StoredOffset:
             what = -1 if offset is None else offset
             defect = f"{shown} has more than the number {what}, which no member of the reference can read"
     except MalformedZnodeError as malformed:
-        if number is None or number < -1:
+        if number is None:
             error = malformed.why
         else:
             offset = number if number >= 0 else None

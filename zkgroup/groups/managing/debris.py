@@ -37,10 +37,11 @@ def look_for_debris(
     *,
     brokers: Callable[[], KafkaSettings] | None = None,
     timeout: float = 5.0,
+    foreign: bool = False,
 ) -> tuple[list[DebrisRow], Mapping[str, GroupTree]]:
     """All groups that a pattern means, judged, and their nodes. Times are milliseconds. ``brokers``: how to find out
     how to reach them, for groups with members in Kafka are none; without it Kafka is not asked. ``timeout`` (seconds)
-    is for their answers.
+    is for their answers. ``foreign``: also groups that have nothing but nodes of another client.
 
     Raises ``NotFoundError`` where no group matches, ``ZkgroupError`` where brokers do not tell which groups there are.
     """
@@ -53,7 +54,7 @@ def look_for_debris(
         trees |= read_trees(registry, {name: [znodes.group(name)] for name in names[start : start + BATCH]})
     others = _stats(registry, listed if isinstance(listed, tuple) else ())
     in_kafka = _members_in_kafka(registry, names, brokers, timeout) if brokers is not None else {}
-    rows = find_debris(trees.values(), now, older_than, others, in_kafka)
+    rows = find_debris(trees.values(), now, older_than, others, in_kafka, foreign=foreign)
     looks = {one.group: one for one in read_groups(registry, [row.group for row in rows])}
     return [_as_listed(row, looks.get(row.group)) for row in rows], trees
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final, Literal
 
-from zkgroup.errors import UsageError, ZkgroupError
+from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 from zkgroup.groups.changing.backup import OffsetStore
 from zkgroup.groups.changing.tree import GroupTree
 from zkgroup.groups.changing.unfinished import told_of_export
+from zkgroup.groups.looking.listing import foreign_note
 from zkgroup.groups.model import KafkaOffset, StoredOffset
-from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Stat
 from zkgroup.words import listed
@@ -116,17 +116,12 @@ def plan_delete(tree: GroupTree | None, kafka: Mapping[TopicPartition, KafkaOffs
     return rows
 
 
-def foreign_nodes(tree: GroupTree) -> list[str]:
-    """Nodes of the tree that no consumer makes: zkgroup does not know what they are for."""
-    group = znodes.group(tree.group)
-    known = {group, znodes.ids(group_id := tree.group), znodes.owners(group_id), znodes.offsets(group_id)}
-    below = tuple(f"{path}/" for path in (znodes.ids(group_id), znodes.owners(group_id), znodes.offsets(group_id)))
-    ours = (f"{group}/zkgroup", f"{group}/zkgroup/")
-    return [
-        node.path
-        for node in tree.nodes
-        if node.path not in known and not node.path.startswith(below) and not node.path.startswith(ours)
-    ]
+def refuse_foreign(tree: GroupTree | None, remedy: str) -> RefusedError | None:
+    """The error for a change by which nothing but another client's nodes would be lost; None where that is not so."""
+    if tree is None or not tree.is_foreign:
+        return None
+    (lost,) = foreign_note(tree.foreign, "all that would be lost")
+    return RefusedError(f"group {tree.group}: {lost}", remedy)
 
 
 # --- debris ---------------------------------------------------------------------------------------------------------
@@ -173,10 +168,12 @@ def find_debris(
     older_than: int,
     others: Iterable[Stat] = (),
     in_kafka: Mapping[str, Sequence[str] | ZkgroupError] | None = None,
+    *,
+    foreign: bool = False,
 ) -> list[DebrisRow]:
     """Which of these groups may go: those that nobody works for, and whose nodes all changed last more than
     ``older_than`` milliseconds before ``now``. ``in_kafka``: the groups that are in Kafka, too, each with its members
-    there, or with why they are not known.
+    there, or with why they are not known. ``foreign``: also those that have nothing but nodes of another client.
 
     When a member left, or an owner let go, no node tells, only in which transaction (``pzxid``). ``others`` are stats
     of any nodes of the cluster: the first one written after that transaction tells by when it had happened. Where there
@@ -186,7 +183,7 @@ def find_debris(
     stats = [*others, *(node.stat for tree in wanted for node in tree.nodes)]
     clock = sorted({pair for stat in stats for pair in ((stat.czxid, stat.ctime), (stat.mzxid, stat.mtime))})
     kafka = in_kafka or {}
-    return [_debris(tree, now, older_than, clock, kafka.get(tree.group)) for tree in wanted]
+    return [_debris(tree, now, older_than, clock, kafka.get(tree.group), foreign=foreign) for tree in wanted]
 
 
 def _debris(
@@ -195,6 +192,8 @@ def _debris(
     older_than: int,
     clock: Sequence[tuple[int, int]],
     in_kafka: Sequence[str] | ZkgroupError | None,
+    *,
+    foreign: bool,
 ) -> DebrisRow:
     state: Literal["active", "inactive", "broken"] = "inactive"
     members = () if in_kafka is None or isinstance(in_kafka, ZkgroupError) else in_kafka
@@ -218,11 +217,14 @@ def _debris(
         note = "changed too recently"
     elif left_at is not None and now - left_at < older_than:
         note = "somebody may have left it too recently: when is not known"
+    elif tree.is_foreign and not foreign:
+        (note,) = foreign_note(tree.foreign, "all that would be lost")
     barred = note is None and bool(tree.unreadable)
     if barred:
         note = f"cannot be read: {tree.unreadable[0]}"
     if tree.unreadable and state == "inactive":
         state = "broken"
+    in_there = [] if in_kafka is None else ["in Kafka it stays"]
     return DebrisRow(
         tree.group,
         state,
@@ -231,6 +233,6 @@ def _debris(
         len(tree.nodes),
         changed,
         "keep" if note else "delete",
-        note or (None if in_kafka is None else "in Kafka it stays"),
+        note or "; ".join([*foreign_note(tree.foreign, "deleted, too"), *in_there]) or None,
         barred,
     )

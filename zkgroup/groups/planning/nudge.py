@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.groups.changing.strangers import look_for_strangers
-from zkgroup.groups.looking.ownership import not_judged
+from zkgroup.groups.looking.ownership import not_judged, stops_rebalances
 from zkgroup.groups.looking.snapshot import read_group
 from zkgroup.groups.model import GroupSnapshot
 from zkgroup.groups.planning.beside import owned_now
@@ -103,6 +103,13 @@ def objection(snapshot: GroupSnapshot, plan: Assignment | None, refusal: str | N
             f"group {group} would lose its owners in a rebalance: no member gets past the registration of {stops}",
             "stop the client that wrote it, or delete the node, first: the members rebalance by themselves then",
         )
+    for broker in snapshot.faulty_brokers:
+        if stops_rebalances(snapshot, broker):
+            return RefusedError(
+                f"group {group} would lose its owners in a rebalance: no member gets past {broker.path}, which"
+                f" {broker.fault.why}",
+                "restart that broker, so that it registers anew, or delete the node if it is no broker's",
+            )
     if plan is None:
         return RefusedError(
             f"group {group} would lose its owners in a rebalance: {refusal}",

@@ -17,6 +17,7 @@ from typing import Final, Literal, TypeAlias
 from zkgroup.errors import NotFoundError, RefusedError, ZkgroupError
 from zkgroup.groups.changing.guard import read_guard
 from zkgroup.groups.changing.kafka_writing import refuse_if_active
+from zkgroup.groups.looking.listing import alike
 from zkgroup.groups.model import GroupPartition
 from zkgroup.groups.resets.checkpoint import checkpoint_of
 from zkgroup.groups.resets.reset import OneStore, Target
@@ -103,7 +104,9 @@ class Migrator:
         offsets = checkpoint_of(self._group, meant.values(), _OTHER[to])
         warnings = list(standing.warnings)
         if gone := [key for key in offsets if not meant[key].exists]:
-            warnings.append(f"{spans(gone)} of the group do not exist any more: left behind")
+            warnings += [
+                f"{line}: left behind" for line in alike([(meant[key], meant[key].log_error or "") for key in gone])
+            ]
         offsets = {key: offset for key, offset in offsets.items() if meant[key].exists}
         if not offsets:
             raise NotFoundError(f"group {self._group} has offsets of no partition that exists", "nothing is to move")

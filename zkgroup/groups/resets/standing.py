@@ -10,9 +10,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
-from zkgroup.errors import NotFoundError, RefusedError, UnreachableError, UsageError, ZkgroupError
+from zkgroup.errors import MalformedZnodeError, NotFoundError, RefusedError, UnreachableError, UsageError, ZkgroupError
 from zkgroup.groups.changing.reports import check_told, unknown_in_kafka
-from zkgroup.groups.looking.reading import Nodes, below, topic_path
+from zkgroup.groups.looking.reading import Nodes, below, foreign_children, topic_path
 from zkgroup.groups.looking.stored import hidden_offset, stored_offset
 from zkgroup.groups.model import GroupPartition, KafkaOffset, Store, StoredOffset, in_store
 from zkgroup.groups.resets.reset import OneStore, home_of
@@ -48,7 +48,8 @@ class Selection:
 class Standing:
     """What there is. ``exists``: the group was known in one of its stores. ``unreadable``: what offset nodes hold that
     is not just an offset's number. ``side`` is Kafka's, None where it was not asked. ``homes``: in which store each
-    partition is meant, where nobody has said so; empty where one store is meant, or both for all of them."""
+    partition is meant, where nobody has said so; empty where one store is meant, or both for all of them. ``foreign``:
+    nodes right below the group's that no consumer makes; ``strays``: offset nodes that are no partition's, in words."""
 
     group: str
     store: Store
@@ -58,6 +59,8 @@ class Standing:
     side: KafkaSide | None = None
     warnings: tuple[str, ...] = ()
     homes: Mapping[TopicPartition, Store] = field(default_factory=dict)
+    foreign: tuple[str, ...] = ()
+    strays: tuple[str, ...] = ()
 
 
 class Surveyor:
@@ -70,6 +73,8 @@ class Surveyor:
         self._timeout = timeout
         self._nodes = Nodes()
         self._topics: Mapping[str, tuple[int, ...]] = {}
+        self._damaged: dict[str, MalformedZnodeError] = {}
+        self._strays: list[str] = []
         # A change is refused where something may not be read, a look fails.
         self._unreadable: type[ZkgroupError] = ZkgroupError
 
@@ -112,7 +117,11 @@ class Surveyor:
             for key, missing in found.items()
         }
         homes = self._homes(partitions.values(), kept) if store == "both" and not named else {}
-        return Standing(self._group, store, exists, partitions, unreadable, side, tuple(warnings), homes)
+        foreign = foreign_children(self._group, self._nodes) if store != "kafka" else ()
+        strays = tuple(self._strays)
+        return Standing(
+            self._group, store, exists, partitions, unreadable, side, tuple(warnings), homes, foreign, strays
+        )
 
     # --- the group --------------------------------------------------------------------------------------------------
 
@@ -123,7 +132,7 @@ class Surveyor:
         path = znodes.offsets(self._group)
         self._nodes.ask(
             self._registry,
-            lists=[path, znodes.topics()],
+            lists=[znodes.group(self._group), path, znodes.topics()],
             nodes=[znodes.group(self._group), znodes.topic(OFFSETS_TOPIC)],
         )
         if why := self._nodes.failure(path):
@@ -210,10 +219,12 @@ class Surveyor:
                 raise UsageError("the file has none of the partitions that are named", "see --topic")
             self._topics = self._read_topics({key.topic for key in keys})
             if not selection.gone:
+                self._refuse_damaged()
                 self._check(keys)
             keys.sort()
         elif selection.scope is not None:
             self._topics = self._read_topics(selection.scope.topics)
+            self._refuse_damaged()
             keys = selection.scope.select(self._topics)
         else:
             keys = self._all(store, committed)
@@ -222,7 +233,13 @@ class Surveyor:
                     f"group {self._group} has no offsets{where}", self._other_store(store, named=bool(where))
                 )
         there = {topic: frozenset(numbers) for topic, numbers in self._topics.items()}
-        return {key: _missing(key, there.get(key.topic)) for key in keys}
+        damaged = {topic: error.message for topic, error in self._damaged.items()}
+        return {key: damaged.get(key.topic) or _missing(key, there.get(key.topic)) for key in keys}
+
+    def _refuse_damaged(self) -> None:
+        """Raise ``MalformedZnodeError`` where a topic that was named has a damaged node; of all topics it is left."""
+        for error in self._damaged.values():
+            raise error
 
     def _other_store(self, store: Store, *, named: bool) -> str:
         """What to do where a group has no offsets in the store that is meant."""
@@ -255,12 +272,14 @@ class Surveyor:
                 topic = parent.rpartition("/")[2]
                 names = self._nodes.names(parent)
                 keys |= {TopicPartition(topic, int(name)) for name in names if _PARTITION.fullmatch(name)}
+                strays = sorted(name for name in names if not _PARTITION.fullmatch(name))
+                self._strays += [f"znode {parent}/{name} is not named by a partition" for name in strays]
         self._topics = self._read_topics({key.topic for key in keys})
         keys |= {TopicPartition(topic, number) for topic, numbers in self._topics.items() for number in numbers}
         return sorted(keys)
 
     def _read_topics(self, names: Iterable[str]) -> dict[str, tuple[int, ...]]:
-        """The partitions of those topics that exist. Raises ``MalformedZnodeError``."""
+        """The partitions of those topics that exist. Those whose nodes are damaged are in ``_damaged`` instead."""
         if self._registry is None:
             wanted = set(names)
             found = topics(self._brokers(), self._timeout)
@@ -273,7 +292,10 @@ class Surveyor:
                 raise self._unreadable(why, "connect with credentials that may read the topics")
             node = self._nodes.node(path)
             if node is not None:
-                existing[topic] = tuple(decode_topic(path, node.data).partitions)
+                try:
+                    existing[topic] = tuple(decode_topic(path, node.data).partitions)
+                except MalformedZnodeError as error:
+                    self._damaged[topic] = error
         return existing
 
     # --- what is known of them --------------------------------------------------------------------------------------

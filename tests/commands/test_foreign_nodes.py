@@ -1,0 +1,112 @@
+"""Nodes below a group that no consumer makes: Storm's spout with its state in ``/consumers``, and others alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from cli import run
+from grouping import Groups, tree
+
+from zkgroup.protocol import znodes
+from zkgroup.protocol.ops import Create, Ensure
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.servers.registry import Registry
+
+STATE = b'{"topology":{"id":"4f9a8081","name":"Top"},"offset":88,"partition":0,"topic":"orders"}'
+#: Below the group: a spout's, one with its root deeper, and go_kafka_client's.
+LAYOUTS = [
+    ["partition_0", "partition_1"],
+    ["ordersX", "ordersX/partition_0"],
+    ["api", "api/deployed-topics"],
+]
+
+
+@pytest.fixture(params=LAYOUTS, ids=lambda layout: layout[0])
+def layout(request: pytest.FixtureRequest) -> Sequence[str]:
+    return request.param
+
+
+def put(groups: Groups, layout: Sequence[str], offsets: dict[tuple[str, int | str], int | bytes] | None = None) -> str:
+    group = groups.make(offsets=offsets)
+    for name in layout:
+        groups.write(Ensure(f"{znodes.group(group)}/{name}".rpartition("/")[0]))
+        groups.write(Create(f"{znodes.group(group)}/{name}", STATE))
+    return group
+
+
+def test_what_is_another_clients_alone_is_not_lost(
+    cluster: Sandbox, registry: Registry, groups: Groups, layout: Sequence[str], unique: Callable[[str], str]
+) -> None:
+    """Deleted alone, by a pattern, or renamed: refused with the same words, and done where it is asked for."""
+    group, to = put(groups, layout), unique("to")
+    zookeeper = ("-z", cluster.connect)
+    before = tree(registry, znodes.group(group))
+    lost = f"{len(layout)} nodes of another client are all that would be lost: {znodes.group(group)}/{layout[0]}, "
+    for command in (["delete-group", group], ["rename-group", group, to]):
+        plan, done = run(*command, *zookeeper), run(*command, "--execute", *zookeeper)
+        assert (plan.returncode, done.returncode) == (0, 5), (plan, done)
+        assert f"--execute would be refused: group {group}: {lost}" in plan.stderr
+        assert f"zkgroup: group {group}: {lost}" in done.stderr
+    many = run("delete-group", "--pattern", group, "--execute", *zookeeper)
+    assert (many.returncode, lost in many.stdout, "keep" in many.stdout) == (0, True, True), many
+    copied = run("copy-group", group, to, "--execute", *zookeeper)
+    assert f"{len(layout)} nodes of another client are not copied: " in copied.stderr
+    assert tree(registry, znodes.group(group)) == before
+    meant = run("delete-group", group, "--foreign", "--execute", *zookeeper)
+    assert meant.returncode == 0, meant.stderr
+    assert tree(registry, znodes.group(group)) == {}
+
+
+def test_a_pattern_deletes_them_where_it_is_asked_for(cluster: Sandbox, registry: Registry, groups: Groups) -> None:
+    group = put(groups, LAYOUTS[0])
+    done = run("delete-group", "--pattern", group, "--foreign", "--execute", "-z", cluster.connect)
+    assert (done.returncode, "2 nodes of another client are deleted, too: " in done.stdout) == (0, True), done
+    assert tree(registry, znodes.group(group)) == {}
+
+
+def test_what_goes_with_offsets_is_named(
+    cluster: Sandbox, registry: Registry, groups: Groups, layout: Sequence[str], unique: Callable[[str], str]
+) -> None:
+    """One or many, copied or renamed, looked at or saved: nothing is dropped in silence."""
+    group = put(groups, layout, {("orders", 0): 5})
+    zookeeper = ("-z", cluster.connect)
+    nodes = f"{len(layout)} nodes of another client are"
+    assert f"{nodes} deleted, too: " in run("delete-group", group, *zookeeper).stderr
+    assert f"{nodes} deleted, too: " in run("delete-group", "--pattern", group, *zookeeper).stdout
+    assert f"{nodes} deleted, and not copied: " in run("rename-group", group, unique("to"), *zookeeper).stderr
+    assert f"{nodes} not copied: " in run("copy-group", group, unique("to"), *zookeeper).stderr
+    found = run("inspect-group", group, "--section", "findings", *zookeeper).stdout
+    assert f"no consumer makes, as Storm's spout does for its state: {znodes.group(group)}/{layout[0]}" in found
+    topic_alone = run("delete-group", group, "--topic", "orders", "--execute", *zookeeper)
+    assert topic_alone.returncode == 0, topic_alone.stderr
+    assert f"{znodes.group(group)}/{layout[-1]}" in tree(registry, znodes.group(group))
+
+
+@pytest.mark.parametrize("name", ["0-3", "x", "0/state"])
+def test_what_stands_among_offsets(cluster: Sandbox, groups: Groups, name: str, unique: Callable[[str], str]) -> None:
+    """Offsets as Kafka 0.7 has them, by broker and partition, and whatever else is no partition's."""
+    group = groups.make(offsets={("orders", 0): 5})
+    path = f"{znodes.offset_topic(group, 'orders')}/{name}"
+    groups.write(Create(path, b"7"))
+    zookeeper = ("-z", cluster.connect)
+    assert f"1 node of another client is deleted, too: {path}" in run("delete-group", group, *zookeeper).stderr
+    for command in ("delete-group", "unsubscribe"):
+        plan = run(command, group, "--topic", "orders", *zookeeper)
+        assert f"1 node of another client is deleted, too: {path}" in plan.stderr, plan
+    assert (
+        f"1 node of another client is not copied: {path}" in run("copy-group", group, unique("to"), *zookeeper).stderr
+    )
+
+
+def test_a_checkpoint_says_what_offsets_say(cluster: Sandbox, groups: Groups) -> None:
+    """``offsets --save`` has the warnings of ``offsets`` that are about nodes."""
+    group = put(groups, LAYOUTS[0], {("orders", 0): 5, ("orders", "x"): 7})
+    shown, saved = (run("offsets", group, *more, "-z", cluster.connect) for more in ((), ("--save", "-")))
+    assert saved.returncode == 0, saved.stderr
+    for line in (
+        f"znode {znodes.offset_topic(group, 'orders')}/x is not named by a partition",
+        f"2 nodes of another client are no offsets: {znodes.group(group)}/partition_0, ",
+    ):
+        assert line in shown.stderr
+        assert line in saved.stderr

@@ -1,0 +1,169 @@
+"""A consumer that commits to ZooKeeper and registers nowhere, beside changes of its group."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+from cli import run
+from grouping import Groups, tree
+from judged import judged, stored
+from support import wait_until
+
+from zkgroup.groups.changing.unregistered import LATELY, find_unregistered_commits
+from zkgroup.groups.looking.snapshot import read_group
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import Failure, SetData
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
+
+NOW = 1411294187842
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@contextmanager
+def committing(registry: Registry, group: str, topic: str, partitions: int) -> Iterator[None]:
+    """Commits for each partition by itself, several times a second, as such consumers do."""
+    stop = threading.Event()
+    value = 10
+
+    def commit(session: Registry) -> None:
+        nonlocal value
+        value += 1
+        for number in range(partitions):
+            path = znodes.offset(group, TopicPartition(topic, number))
+            assert not isinstance(session.write(SetData(path, b"%d" % value)), Failure)
+
+    def work() -> None:
+        with Registry(registry.settings, 30.0) as session:
+            while not stop.wait(0.2):
+                commit(session)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        wait_until(lambda: value >= 13, 20, "it has committed three times")
+        yield
+    finally:
+        stop.set()
+        thread.join(20)
+
+
+@pytest.fixture
+def live(
+    registry: Registry, groups: Groups, make_topic: Callable[..., str], fill: Callable[..., object]
+) -> Iterator[tuple[str, str]]:
+    """A group that such a consumer is at work for, and its topic of two partitions."""
+    topic = make_topic(2)
+    fill(topic, 40, 2)
+    group = groups.make(offsets={(topic, 0): 10, (topic, 1): 10})
+    with committing(registry, group, topic, 2):
+        yield group, topic
+
+
+def test_it_is_found(registry: Registry, kafka: KafkaSettings, live: tuple[str, str]) -> None:
+    (found,) = (f for f in judged(read_group(registry, live[0], kafka=kafka)) if f.code == "unregistered-commits")
+    assert (found.severity, found.subject) == ("warning", live[0])
+    assert found.message.startswith("offsets of 2 partitions changed 0.")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "reset-offsets G --all-topics --to-earliest",
+        "rename-group G TO",
+        "delete-group G",
+        "delete-group --pattern G",
+        "delete-group G --topic T",
+        "unsubscribe G --topic T",
+        "migrate-group G --to kafka",
+        "copy-group OTHER G --overwrite",
+    ],
+)
+def test_no_change_is_made_beside_it(
+    command: str,
+    live: tuple[str, str],
+    cluster: Sandbox,
+    registry: Registry,
+    groups: Groups,
+    unique: Callable[[str], str],
+) -> None:
+    """The plan warns, with the age; ``--execute`` waits for the next commit, and is refused."""
+    group, topic = live
+    other = groups.make(offsets={(topic, 0): 1, (topic, 1): 1})
+    words = {"G": group, "T": topic, "TO": unique("to"), "OTHER": other}
+    args = [words.get(word, word) for word in command.split()]
+    before = tree(registry, znodes.group(group)).keys()
+    plan, done = run(*args, "-z", cluster.connect), run(*args, "--execute", "-z", cluster.connect)
+    seen = f"group {group}: offsets of 2 partitions changed 0."
+    assert (plan.returncode, seen in plan.stderr) == (0, True), plan
+    assert (done.returncode, seen in done.stderr) == (5, True), done
+    assert "somebody who is not registered commits: " in done.stderr
+    assert tree(registry, znodes.group(group)).keys() == before
+
+
+def test_once_it_has_stopped_the_change_is_made(
+    cluster: Sandbox, registry: Registry, groups: Groups, make_topic: Callable[..., str], fill: Callable[..., object]
+) -> None:
+    topic = make_topic(2)
+    fill(topic, 40, 2)
+    group = groups.make(offsets={(topic, 0): 10, (topic, 1): 10})
+    with committing(registry, group, topic, 2):
+        pass
+    done = run("reset-offsets", group, "--all-topics", "--to-earliest", "--execute", "-z", cluster.connect)
+    assert (done.returncode, "for the next commit" in done.stderr) == (0, True), done
+    assert "written and verified" in done.stderr
+    again = run("reset-offsets", group, "--all-topics", "--to-latest", "--execute", "-z", cluster.connect)
+    assert (again.returncode, "for the next commit" in again.stderr) == (0, False), again
+
+
+def test_a_member_that_has_left_is_none(
+    cluster: Sandbox,
+    registry: Registry,
+    make_topic: Callable[..., str],
+    fill: Callable[..., object],
+    unique: Callable[[str], str],
+) -> None:
+    """It committed often, a moment ago, and was registered."""
+    topic, group = make_topic(1), unique("left")
+    settings = {"auto.commit.interval.ms": "100", "auto.offset.reset": "smallest"}
+
+    def committed() -> int | None:
+        rows = json.loads(run("offsets", group, "--output", "json", "-z", cluster.connect).stdout or "[]")
+        return rows[0]["committed"] if rows else None
+
+    with cluster.member(group, topic, kind="topics", name=f"{group}-a", properties=settings):
+        for total in (10, 20, 30, 40):
+            fill(topic, 10)
+            wait_until(lambda total=total: committed() == total, 60, "it has committed")
+    wait_until(lambda: not read_group(registry, group).members, 30, "it has left")
+    look = read_group(registry, group)
+    assert look.partitions[0].stored is not None
+    assert look.partitions[0].stored.version >= 2
+    assert "unregistered-commits" not in {finding.code for finding in judged(look)}
+
+
+def test_what_tells_of_it() -> None:
+    """Each condition by itself; beside an earlier look one change is enough."""
+    one = stored(5, NOW - 1000, version=4, mzxid=70, created_at=NOW - 9000)
+    found = find_unregistered_commits({P0: one}, 60, NOW)
+    assert found is not None
+    assert (found.partitions, found.age, found.interval, found.wait) == ((P0,), 1000, 2000, 4.0)
+    assert find_unregistered_commits({P0: one}, 0, NOW) is not None
+    assert find_unregistered_commits({P0: one}, 71, NOW) is None
+    assert find_unregistered_commits({P0: one}, 60, NOW + LATELY) is None
+    assert find_unregistered_commits({P0: replace(one, version=1)}, 60, NOW) is None
+    assert find_unregistered_commits({P0: one, P1: one}, 60, NOW) is None
+    new = replace(one, version=1)
+    assert find_unregistered_commits({P0: new}, 60, NOW, {P0: replace(new, mzxid=65)}) is not None
+    assert find_unregistered_commits({P0: new}, 60, NOW, {P0: new}) is None
+    assert find_unregistered_commits({P0: new}, 60, NOW, {}) is None
+    idle = find_unregistered_commits({P0: replace(one, created_at=0)}, 60, NOW)
+    assert idle is not None
+    assert idle.wait == 60

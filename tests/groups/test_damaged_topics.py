@@ -1,0 +1,114 @@
+"""Topics whose nodes are damaged: what members of the Scala consumer make of them, and what goes on beside them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+
+import pytest
+from cli import run
+from judged import judged
+from support import wait_until
+
+from zkgroup.groups.looking.ownership import ownership_defects
+from zkgroup.groups.looking.snapshot import read_group
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.ops import Create, Delete, Ensure
+from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.servers.registry import Registry
+
+#: What members take for a topic without partitions.
+PASSED_OVER = [b"", b"no JSON", b"{}", b'{"version":1}']
+
+
+@pytest.fixture
+def damaged(registry: Registry, unique: Callable[[str], str]) -> Iterator[Callable[[bytes], str]]:
+    """Makes a topic's node that holds something else."""
+    made = []
+
+    def make(data: bytes) -> str:
+        made.append(unique("damaged"))
+        assert registry.write(Create(znodes.topic(made[-1]), data)) is None
+        return made[-1]
+
+    yield make
+    for name in made:
+        registry.write(Delete(znodes.topic(name)))
+
+
+@pytest.fixture
+def group(
+    registry: Registry, unique: Callable[[str], str], make_topic: Callable[..., str], fill: Callable[..., object]
+) -> Callable[[str], tuple[str, str]]:
+    """A group with offsets of a sound topic of ten messages, and of the damaged one: group and sound topic."""
+
+    def make(other: str) -> tuple[str, str]:
+        name, topic = unique("group"), make_topic(1)
+        fill(topic, 10, 1)
+        for each in (topic, other):
+            registry.write(Ensure(znodes.offset_topic(name, each)))
+            assert registry.write(Create(znodes.offset(name, TopicPartition(each, 0)), b"5")) is None
+        return name, topic
+
+    return make
+
+
+@pytest.mark.parametrize(("release", "data"), [(r, d) for r in ("1.1.1", "0.9.0.1") for d in (b"", b"{}")])
+def test_a_member_reads_on_and_its_group_is_sound(
+    release: str,
+    data: bytes,
+    damaged: Callable[[bytes], str],
+    group: Callable[[str], tuple[str, str]],
+    cluster: Sandbox,
+    registry: Registry,
+    kafka: KafkaSettings,
+) -> None:
+    """The damaged topic has its finding, and the plan is what the member has."""
+    bad = damaged(data)
+    name, topic = group(bad)
+    settings = {"auto.commit.interval.ms": "200", "rebalance.max.retries": "2", "rebalance.backoff.ms": "200"}
+    with cluster.member(name, f"{topic},{bad}", kind="topics", release=release, name=f"{name}-a", properties=settings):
+
+        def look_until_read() -> bool:
+            at = {p.topic: p.committed("zookeeper") for p in read_group(registry, name).partitions}
+            return at == {topic: 10, bad: 5}
+
+        wait_until(look_until_read, 60, "the member reads the sound topic")
+        look = read_group(registry, name, kafka=kafka)
+        assert (look.state, ownership_defects(look)) == ("active", [])
+        findings = [f for f in judged(look) if f.severity != "info"]
+        assert [(f.code, f.severity, f.subject) for f in findings] == [
+            ("unreadable-node", "warning", f"/brokers/topics/{bad}")
+        ]
+        assert "read the others" in findings[0].message
+        planned = run("assign", name, "--output", "json", "-z", cluster.connect)
+        assert json.loads(planned.stdout)["matches_current"], planned
+        assert bad in planned.stderr
+
+
+@pytest.mark.parametrize("data", [*PASSED_OVER, b'{"version":1,"partitions":{"x":[1]}}'])
+def test_changes_of_the_other_topics_go_on(
+    data: bytes,
+    damaged: Callable[[bytes], str],
+    group: Callable[[str], tuple[str, str]],
+    cluster: Sandbox,
+    registry: Registry,
+) -> None:
+    """A reset or a migration of all topics leaves the damaged one, and says so; one that names it is refused."""
+    bad = damaged(data)
+    name, topic = group(bad)
+    saved = run("offsets", name, "--save", "-", "-z", cluster.connect)
+    assert saved.returncode == 0, saved.stderr
+    assert {f"/consumers/{name}/offsets/{each}/0:5" for each in (topic, bad)} <= set(saved.stdout.splitlines())
+    done = run("reset-offsets", name, "--all-topics", "--to-earliest", "--execute", "-z", cluster.connect)
+    assert done.returncode == 0, done.stderr
+    assert "left as it is" in done.stdout
+    at = {p.topic: p.committed("zookeeper") for p in read_group(registry, name).partitions}
+    assert at == {topic: 0, bad: 5}
+    named = run("reset-offsets", name, "--topic", bad, "--to-earliest", "-z", cluster.connect)
+    assert (named.returncode, len(named.stderr.splitlines())) == (1, 1)
+    assert f"znode /brokers/topics/{bad}: " in named.stderr
+    moved = run("migrate-group", name, "--to", "kafka", "-z", cluster.connect)
+    assert (moved.returncode, f"{bad}-0: znode /brokers/topics/{bad}: " in moved.stderr) == (0, True), moved.stderr
