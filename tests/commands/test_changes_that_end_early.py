@@ -132,7 +132,7 @@ def test_a_member_whose_node_stays(cluster: Sandbox, registry: Registry, make_gr
     refused = run("delete-group", group, "-z", cluster.connect, "--store", "zookeeper", "--execute")
     assert refused.returncode == 5
     assert f"the node /consumers/{group}/ids/{group}_x is not ephemeral" in refused.stderr
-    assert "delete the node with a ZooKeeper client" in refused.stderr
+    assert f"release-owners {group} --member {group}_x --execute" in refused.stderr
     assert "stop whoever works for it" not in refused.stderr
 
 

@@ -30,7 +30,7 @@ def unsubscribe_guard(group: str, topics: Collection[str]) -> Guarding:
             if active.exporting:
                 raise
             refuse_unfinished(registry, group)
-            _refuse_readers(group, topics, _members(registry, group))
+            _refuse_readers(registry, group, topics, _members(registry, group))
         return _owners_guard(registry, group, topics)
 
     return look
@@ -52,16 +52,32 @@ def _members(registry: Registry, group: str) -> Sequence[GroupMember]:
     return read_foreign(group, members, selections)
 
 
-def _refuse_readers(group: str, topics: Collection[str], members: Sequence[GroupMember]) -> None:
+def _refuse_readers(registry: Registry, group: str, topics: Collection[str], members: Sequence[GroupMember]) -> None:
     readers = [f"{one.member} ({topic})" for one in members for topic in sorted(topics) if topic in one.streams]
     if readers:
         raise RefusedError(
             f"group {group} is subscribed: {listed(readers)}", "stop these members, or take the topic from them, first"
         )
-    if unknown := [f"{member.member} ({member.error})" for member in members if member.error]:
+    silent = [member for member in members if member.registration is None and not member.error]
+    # What another client does not register, its owner nodes tell; of one that owns nothing nobody knows what it reads.
+    owners = _owners(registry, group) if silent else ()
+    lost = [one for one in silent if not any(owner.startswith(one.member) for owner in owners)]
+    unknown = [f"{one.member} ({one.error})" for one in members if one.error]
+    unknown += [f"{one.member} ({one.foreign})" for one in lost]
+    if unknown:
         raise RefusedError(
             f"which topics group {group} reads cannot be told: {listed(unknown)}", "stop these members first"
         )
+
+
+def _owners(registry: Registry, group: str) -> list[str]:
+    """Who owns anything, as the owner nodes say it."""
+    (topics,) = registry.read([Children(znodes.owners(group))])
+    above = [znodes.owner_topic(group, topic) for topic in _names(topics)]
+    lists = registry.read([Children(path) for path in above])
+    paths = [f"{path}/{name}" for path, names in zip(above, lists, strict=True) for name in _names(names)]
+    nodes = registry.read([Get(path) for path in paths])
+    return [node.data.decode("utf-8", "backslashreplace") for node in nodes if isinstance(node, Node)]
 
 
 def _owners_guard(registry: Registry, group: str, topics: Collection[str]) -> list[Create | Delete]:
