@@ -241,6 +241,23 @@ def test_a_layout_binds_from_the_first_decision_on(
     assert layout.by == ()
 
 
+@pytest.mark.parametrize("document", ["layout/*", "topics/*/*"])
+def test_a_missing_layout_or_owner_stops_exports(
+    three: tuple[str, str], in_process: Export, tmp_path: Path, document: str
+) -> None:
+    """Records are there, and the document that stands for all of them is gone: nothing is written in its place."""
+    topic, group = three
+    (path,) = (tmp_path / "out/_zkgroup").glob(document)
+    data = path.read_bytes()
+    path.unlink()
+    with pytest.raises(DamagedDocumentError, match=r"is missing: restore|has no owner any more: restore"):
+        in_process(group, topic)
+    assert not path.exists()
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(data)
+    assert [row.rows for row in in_process(group, topic)] == [10]
+
+
 def test_documents_of_another_kind_are_refused(in_process: Export, forty: tuple[str, str], tmp_path: Path) -> None:
     """What development versions have left."""
     topic, group = forty

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from zkgroup.export.destination.run_log import Destination, refuse_other_cluster
+from zkgroup.export.destination.run_log import LAYOUT, TOPICS, Destination, refuse_other_cluster
 from zkgroup.export.destination.strange_files import refuse_files_in_the_way
 from zkgroup.export.destination.topic_owners import Owner, known_coverage, read_owners, refuse_owned
+from zkgroup.export.model.documents import damaged
 from zkgroup.export.model.layout import is_read
 from zkgroup.export.model.plan_types import ExportPlan, OffsetRange, PartitionFacts
 from zkgroup.export.model.run_record import RunPlan, RunRecord, TopicCoverage, TopicIdentity, now_ms
@@ -106,7 +107,10 @@ class Planner:
         tags = {topic: identity.tag for topic, identity in found.identities.items()}
         fresh = [OffsetRange(part.partition, part.start, part.end) for part in plan.partitions if not part.again]
         refuse_files_in_the_way(destination, fresh, tags, known=known_files)
-        layout = request.layout.resolve(destination.layout(), destination.store.uri)
+        known = destination.layout()
+        if known is None and destination.groups():
+            raise damaged(f"{destination}/{LAYOUT}", "is missing")
+        layout = request.layout.resolve(known, destination.store.uri)
         # What other members have read is recorded when there is something else: for that alone nobody joins them.
         has_work = plan.moves or (plan.has_gaps and request.join is None) or bool(found.to_take_over)
         if found.newest is None:
@@ -163,6 +167,10 @@ class Planner:
         refuse_other_cluster(destination, newest, clusters)
         owners = read_owners(destination, topics)
         to_take_over = refuse_owned(destination, owners, request.group, clusters, request.take_over)
+        own = {} if newest is None else newest.coverage
+        for topic in own.keys() & topics.keys():
+            if all(owner.is_former for owner in owners[topic]):
+                raise damaged(f"{destination}/{TOPICS}/{topic}", "has no owner any more")
         coverage = known_coverage(destination, newest, owners, request.group, clusters)
         if request.backfill:
             kafka = as_exported(kafka, newest, self.warn_once)
@@ -179,7 +187,6 @@ class Planner:
             identities=identities,
             coverage=coverage,
         )
-        own = {} if newest is None else newest.coverage
         # Of a topic that was taken over exports continue where the other group's end.
         facts = [
             replace(fact, begin=fact.exported_end, is_exact=True)
