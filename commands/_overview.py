@@ -34,10 +34,12 @@ SUMMARY_SPARE = ("info", "partitions")
 
 def table_row(row: GroupRow) -> dict[str, Any]:
     """A group's row for a table: the lag that is known of a part is marked."""
-    lag = row.lag
-    if lag is None and row.lag_at_least is not None:
-        lag = AtLeast(row.lag_at_least)
-    return {**asdict(row), "lag": lag}
+    return {**asdict(row), "lag": shown_lag(row)}
+
+
+def shown_lag(row: GroupRow) -> int | None:
+    """The lag for a table and a message; None where nothing of it is known."""
+    return AtLeast(row.lag_at_least) if row.lag is None and row.lag_at_least is not None else row.lag
 
 
 def print_overview(one: Inspection) -> None:

@@ -271,12 +271,17 @@ def _names(columns: Columns) -> list[str]:
 def _object(one: Inspection) -> dict[str, Any]:
     """A group as one JSON object."""
     both = BOTH if one.store == "both" else ()
+    row = one.summary
     return {
         "group": one.snapshot.group,
         "taken_at": iso_utc(one.snapshot.taken_at),
         "store": one.snapshot.store,
         "state": one.snapshot.state,
         "strategy": one.strategy,
+        "topics": row.topics,
+        "lag": row.lag,
+        "lag_at_least": row.lag_at_least,
+        "lag_unknown": row.lag_unknown,
         **{
             section: as_objects(
                 one.rows(section), columns + ONLY_JSON[section] + (both if section == "partitions" else ())

@@ -345,7 +345,7 @@ def _growing(scene: Scene) -> Iterator[Finding]:
         if p.kafka_unknown or then.kafka_unknown:
             continue  # it may have been committed there
         grown = p.log_end - then.log_end
-        if p.committed("both") == then.committed("both") and grown > 0 and (p.lag("both") or 0) > 0:
+        if p.committed("both") == then.committed("both") and grown > 0 and (p.known_lag("both") or 0) > 0:
             last = f" (last progress {ago(scene.now - p.stored.changed_at)} ago)" if p.stored is not None else ""
             said.append((p.key, f"lag grew from {then.lag('both')} to {p.lag('both')}, nothing was committed{last}"))
     if not said:

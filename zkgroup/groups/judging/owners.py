@@ -69,8 +69,9 @@ def _gaps(scene: Scene) -> Iterator[Finding]:
     for partition in scene.gaps:
         topics.setdefault(partition.topic, []).append(partition)
     for gaps in topics.values():
-        waiting = sum(max(p.lag("both") or 0, 0) for p in gaps)
-        more = f", {counted(waiting, 'message')} waiting" if waiting else ""
+        waiting = sum(p.known_lag("both") or 0 for p in gaps)
+        at_least = "at least " if any(p.is_lag_unknown("both") for p in gaps) else ""
+        more = f", {at_least}{counted(waiting, 'message')} waiting" if waiting else ""
         what = f"has no owner{again}: nobody reads it" if len(gaps) == 1 else f"have no owner{again}: nobody reads them"
         number = "" if len(gaps) == 1 else f"{len(gaps)} partitions "
         subject = subject_of([p.key for p in gaps])
