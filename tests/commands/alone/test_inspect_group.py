@@ -29,7 +29,7 @@ MEMBERS = ["member", "host", "registered_at", "subscription", "pattern", "stream
 PARTITIONS = [
     *("topic", "partition", "owner", "member", "committed", "committed_at", "log_start", "log_end", "lag", "leader"),
 ]
-FINDINGS = ["code", "severity", "subject", "message", "remedy"]
+FINDINGS = ["code", "severity", "subject", "message", "remedy", "commands"]
 ONE = "@_box-1411294187842-ab12cd34"
 
 
@@ -125,8 +125,9 @@ def test_a_section_in_every_format(cluster: Sandbox, ill: str, section: str, col
                 continue
             if isinstance(value, dict):
                 value = ",".join(f"{key}={item}" for key, item in value.items())
-            assert by_csv[name] == ("" if value is None else str(value))
-            assert ("-" if value is None else str(value)) in line
+            lines = value if isinstance(value, list) else [str(value)]
+            assert by_csv[name] == ("" if value is None else "\n".join(lines))
+            assert ("-" if value is None else " && ".join(lines)) in line
 
 
 def test_csv_is_the_partitions(cluster: Sandbox, ill: str, topic: str) -> None:
@@ -179,7 +180,7 @@ def test_what_is_no_finding_is_not_explained() -> None:
     """Exit code 2, with the codes that are near; and it is about no group."""
     wrong = run("inspect-group", "--explain", "offset-beyond")
     assert wrong.returncode == 2
-    assert "is offset-beyond-end" in wrong.stderr
+    assert "did you mean offset-beyond-end?" in wrong.stderr
     assert run("inspect-group", "some-group", "--explain", "offset-beyond-end").returncode == 2
 
 
