@@ -16,6 +16,7 @@ from zkgroup.words import counted
 
 from ._context import connection
 from ._errors import printing
+from ._overview import shown_lag
 from ._render import Output, print_object
 from ._text import one_line
 
@@ -165,14 +166,18 @@ def _text_of(one: GroupCheck) -> tuple[str, list[str]]:
         said = f"{one.group}: {one.reasons[0][1]}"
         more = len(one.reasons) - 1
         return said + (f" (and {more} more)" if more else ""), _reasons(one, one.reasons[1:])
-    partitions = counted(one.partitions, "partition")
-    return f"{one.group}: lag {one.lag} in {partitions}, {one.progress} over {counted(one.looks, 'look')}", []
+    partitions = counted(one.row.partitions, "partition")
+    return (
+        f"{one.group}: lag {shown_lag(one.row)} in {partitions}, {one.progress} over {counted(one.looks, 'look')}",
+        [],
+    )
 
 
 def _text_of_all(checks: Sequence[GroupCheck]) -> tuple[str, list[str]]:
     bad = [one for one in checks if one.state != "OK"]
     if not bad:
-        return f"{len(checks)} groups, lag {sum(one.lag for one in checks)}", []
+        known = sum(one.row.lag_at_least or 0 for one in checks)
+        return f"{len(checks)} groups, lag {'≥' if any(one.row.lag_unknown for one in checks) else ''}{known}", []
     text, _ = _text_of(bad[0])
     return f"{len(bad)} of {len(checks)} groups: {text}", [line for one in bad for line in _reasons(one, one.reasons)]
 
@@ -187,15 +192,16 @@ def _reasons(one: GroupCheck, reasons: Sequence[tuple[str, str]]) -> list[str]:
 def _data(one: GroupCheck, limits: str, *, every: bool) -> str:
     """Performance data; one of many groups gives its lag alone, under its name."""
     # U stands for what is not known, by the plugins' guidelines: a part would be taken for the whole.
-    lag, max_lag = (str(one.lag), str(one.max_lag)) if one.complete else ("U", "U")
+    lag = "U" if one.row.lag_unknown else one.row.lag or 0
+    max_lag = "U" if one.max_lag is None else one.max_lag
     if every:
         return f"{_label(f'{one.group} lag')}={lag};{limits}"
     behind = sum(status != "OK" for status in one.statuses.values())
     figures = [
         f"lag={lag};{limits}",
         f"max_lag={max_lag};;;0",
-        f"members={one.members};;;0",
-        f"partitions={one.partitions};;;0",
+        f"members={one.row.members};;;0",
+        f"partitions={one.row.partitions};;;0",
         f"unowned={one.unowned};;;0",
         f"not_ok={behind};;;0",
     ]
@@ -220,12 +226,13 @@ def _object(one: GroupCheck) -> dict[str, Any]:
         "group": one.group,
         "state": one.state,
         "reasons": [{"state": state, "reason": text} for state, text in one.reasons],
-        "lag": one.lag,
+        "lag": one.row.lag,
+        "lag_at_least": one.row.lag_at_least,
+        "lag_unknown": one.row.lag_unknown,
         "max_lag": one.max_lag,
-        "lag_unknown": one.partitions - one.known,
-        "partitions": one.partitions,
+        "partitions": one.row.partitions,
         "unowned": one.unowned,
-        "members": one.members,
+        "members": one.row.members,
         "status": one.progress if one.complete else None,
         "looks": one.looks,
         "catch_up_seconds": one.catch_up if finite else None,

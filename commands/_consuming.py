@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from zkgroup.config import ConnectionSettings, ConsumerConfig
-from zkgroup.errors import NotFoundError, UnreachableError, ZkgroupError
+from zkgroup.errors import NotFoundError, UnreachableError, ZkgroupError, did_you_mean
 
 from ._context import given_brokers, open_registry, zookeeper_settings
 from ._following import Follower
@@ -69,7 +69,8 @@ class Selection:
             return self.filter.select(known, exclude_internal=config.exclude_internal_topics, internal=internal)
         for topic in self.topics:
             if topic not in known:
-                raise NotFoundError(f"no topic {topic}", "check the name, and the chroot of --zookeeper")
+                remedy = did_you_mean(topic, known, "check the name, and the chroot of --zookeeper")
+                raise NotFoundError(f"no topic {topic}", remedy)
         return self.topics
 
     def still_among(self, known: Collection[str], config: ConsumerConfig) -> tuple[str, ...]:

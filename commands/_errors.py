@@ -15,7 +15,7 @@ from typing import TextIO
 
 import typer
 
-from zkgroup.errors import ZkgroupError, behind
+from zkgroup.errors import ZkgroupError, behind, did_you_mean
 from zkgroup.words import said_by
 
 from ._signals import Terminated, exit_code_of
@@ -121,10 +121,16 @@ def say(message: str, *, kind: str = "") -> None:
 
 def _usage(error: typer.TyperException) -> str:
     """What was wrong on the command line, and where its help is."""
-    message = error.format_message().rstrip(".")
     context = getattr(error, "ctx", None)
-    path = context.command_path if context is not None else PROGRAM
-    return f"{message[:1].lower()}{message[1:]}: see '{path} --help'"
+    remedy = f"see '{context.command_path if context is not None else PROGRAM} --help'"
+    option = getattr(error, "option_name", None)
+    if option is None or context is None or not hasattr(error, "possibilities"):
+        message = error.format_message().rstrip(".")
+    else:  # the parser's own suggestions are far-fetched
+        message = error.message
+        known = [name for parameter in context.command.params for name in (*parameter.opts, *parameter.secondary_opts)]
+        remedy = did_you_mean(option, [name for name in known if name.startswith("--")], remedy)
+    return f"{message[:1].lower()}{message[1:]}: {remedy}"
 
 
 def reader_is_gone(descriptor: int) -> bool:

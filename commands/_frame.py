@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 import os
@@ -15,7 +14,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from zkgroup.errors import UsageError
+from zkgroup.errors import UsageError, did_you_mean
 
 from ._checking import is_check, say_unknown
 from ._completing import COMPLETE_VARIABLE, LINE_VARIABLE, answer
@@ -133,8 +132,16 @@ def write_sections(command: Any, ctx: Any, formatter: Any) -> None:
 class SubGroup(_Titled, TyperGroup):
     """A command that is a group of commands."""
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command, or say which names are near."""
+        command = self.get_command(ctx, args[0])
+        if command is None and not ctx.resilient_parsing:
+            remedy = did_you_mean(args[0], self.list_commands(ctx), f"see '{ctx.command_path} --help'")
+            raise UsageError(f"no command {args[0]!r}", remedy)
+        return command and args[0], command, args[1:]
 
-class ZkGroup(_Titled, TyperGroup):
+
+class ZkGroup(SubGroup):
     """The group of all commands. ``table`` lists them; subclasses set it."""
 
     table: tuple[Lazy, ...] = ()
@@ -153,15 +160,6 @@ class ZkGroup(_Titled, TyperGroup):
             if cmd_name == lazy.name or cmd_name in lazy.aliases:
                 return load(lazy)
         return None
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command, or say which names are near."""
-        command = self.get_command(ctx, args[0])
-        if command is None and not ctx.resilient_parsing:
-            near = difflib.get_close_matches(args[0], self.list_commands(ctx), n=3)
-            remedy = f"is {' or '.join(near)} meant?" if near else f"see '{ctx.command_path} --help'"
-            raise UsageError(f"no command {args[0]!r}", remedy)
-        return command and args[0], command, args[1:]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """The commands with their lines from the table (none is imported), then the options."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 import typer
 
 from zkgroup.config import ConnectionSettings
-from zkgroup.errors import NotFoundError
+from zkgroup.errors import NotFoundError, did_you_mean
 
 from ._context import connection, given_brokers, open_registry
 from ._working import working
@@ -108,5 +108,5 @@ def check_topics(snapshot: GroupSnapshot, topics: Iterable[str]) -> None:
         if name not in known:
             raise NotFoundError(
                 f"group {snapshot.group} has nothing to do with topic {name!r}: no subscription, no owner, no offset",
-                f"its topics: {', '.join(sorted(known)[:SHOWN_TOPICS]) or 'none'}",
+                did_you_mean(name, known, f"its topics: {', '.join(sorted(known)[:SHOWN_TOPICS]) or 'none'}"),
             )

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from ._pasting import folded
 from ._render import AtLeast, iso_utc, print_marked, print_rows
 from ._text import escape, one_line, shortened, shown_name
 
@@ -34,10 +34,12 @@ SUMMARY_SPARE = ("info", "partitions")
 
 def table_row(row: GroupRow) -> dict[str, Any]:
     """A group's row for a table: the lag that is known of a part is marked."""
-    lag = row.lag
-    if lag is None and row.lag_at_least is not None:
-        lag = AtLeast(row.lag_at_least)
-    return {**asdict(row), "lag": lag}
+    return {**asdict(row), "lag": shown_lag(row)}
+
+
+def shown_lag(row: GroupRow) -> int | None:
+    """The lag for a table and a message; None where nothing of it is known."""
+    return AtLeast(row.lag_at_least) if row.lag is None and row.lag_at_least is not None else row.lag
 
 
 def print_overview(one: Inspection) -> None:
@@ -56,58 +58,50 @@ def print_overview(one: Inspection) -> None:
         _say_more()
 
 
-def print_summary(found: Sequence[Inspection], completed: Callable[[str], str] = lambda remedy: remedy) -> None:
-    """Many groups: a line about each, then what is wrong with them; what is only good to know is left out.
-    ``completed`` is given each remedy that is shown, and makes its commands such that they can be pasted."""
+def print_summary(found: Sequence[Inspection]) -> None:
+    """Many groups: a line about each, then what is wrong with them, what is critical first; what is only good to know
+    is left out."""
     rows = [
         {**table_row(one.summary), **{severity: one.count(severity) for severity in ("critical", "warning", "info")}}
         for one in found
     ]
     print_rows(rows, SUMMARY, "table", spare=SUMMARY_SPARE)
-    shared, own = _shared([(one.snapshot.group, one.findings) for one in found])
-    for groups, findings in shared:
-        more = len(groups) - NAMED_GROUPS
-        names = ", ".join(shortened(name) for name in groups[:NAMED_GROUPS])
-        _title(f"{len(groups)} groups alike: {names} and {more} more")
-        _print_findings([replace(one, remedy=completed(one.remedy)) for one in findings])
-    for group, findings in own:
-        _title(group)
-        _print_findings([replace(one, remedy=completed(one.remedy)) for one in findings])
-    if shared or own:
+    blocks = [block for severity in ("critical", "warning") for block in _blocks(found, severity)]
+    for title, findings in blocks:
+        _title(title)
+        _print_findings(findings)
+    if blocks:
         _say_more()
 
 
-def _shared(
-    found: Iterable[tuple[str, Sequence[Finding]]],
-) -> tuple[list[tuple[tuple[str, ...], list[Finding]]], list[tuple[str, list[Finding]]]]:
-    """What is said of many groups in the same words, once for all of them, GROUP standing for the name of each; and the
-    rest, group by group. What is only good to know is left out."""
-    worth = {group: [one for one in findings if one.severity != "info"] for group, findings in found}
-    alike: dict[Finding, list[str]] = {}
-    general: dict[tuple[str, Finding], Finding] = {}
+def _blocks(found: Iterable[Inspection], severity: Severity) -> Iterator[tuple[str, list[Finding]]]:
+    """Findings so severe with what stands above them: what is said of many groups in the same words, once for all of
+    them with the commands for the first; and the rest, group by group."""
+    worth = {one.snapshot.group: [f for f in one.findings if f.severity == severity] for one in found}
+    alike: dict[Finding, dict[str, Finding]] = {}
     for group, findings in worth.items():
         for finding in findings:
-            plain = general[group, finding] = _without_name(finding, group)
-            alike.setdefault(plain, []).append(group)
+            alike.setdefault(_without_name(finding, group), {})[group] = finding
     many: dict[tuple[str, ...], list[Finding]] = {}
-    for plain, groups in alike.items():
-        if len(groups) > NAMED_GROUPS:
-            many.setdefault(tuple(groups), []).append(plain)
-    own = [
-        (group, [one for one in findings if len(alike[general[group, one]]) <= NAMED_GROUPS])
-        for group, findings in worth.items()
-    ]
-    return list(many.items()), [(group, findings) for group, findings in own if findings]
+    for plain, own in alike.items():
+        if len(own) > NAMED_GROUPS:
+            commands = [command for one in list(own.values())[:NAMED_GROUPS] for command in one.commands]
+            many.setdefault(tuple(own), []).append(replace(plain, commands=tuple(commands)))
+            for group, finding in own.items():
+                worth[group].remove(finding)
+    for groups, findings in many.items():
+        names = ", ".join(shortened(name) for name in groups[:NAMED_GROUPS])
+        yield f"{len(groups)} groups alike: {names} and {len(groups) - NAMED_GROUPS} more", findings
+    yield from ((group, findings) for group, findings in worth.items() if findings)
 
 
 def _without_name(finding: Finding, group: str) -> Finding:
-    """With GROUP for its name, where that is what the name stands for: a topic may be called the same."""
-    from zkgroup.groups.shell import quoted
-
-    message = re.sub(rf"(?<=group ){re.escape(group)}(?![\w.-])", "GROUP", finding.message)
-    remedy = re.sub(rf"(zkgroup [a-z-]+ |-- ){re.escape(quoted(group))}(?![^\s;:,)])", r"\1GROUP", finding.remedy)
-    subject = "GROUP" if finding.subject == group else finding.subject
-    return replace(finding, subject=subject, message=message, remedy=remedy)
+    """Without the group's name, where that is what the name stands for (a topic may be called the same), and without
+    commands, of which each names it."""
+    message = re.sub(rf"\bgroup {re.escape(group)}(?![\w.-])", "the group", finding.message)
+    return replace(
+        finding, subject="each group" if finding.subject == group else finding.subject, message=message, commands=()
+    )
 
 
 def _say_more() -> None:
@@ -126,6 +120,20 @@ def _print_findings(findings: Sequence[Finding]) -> None:
     for finding in findings:
         severity = f"{finding.severity:<8}"
         print_marked([(severity, STYLES[finding.severity]), (f"  {finding.code}: {shown_name(finding.subject)}", "")])
-        for text in (finding.message, f"→ {finding.remedy}"):
-            rest = " " * (12 if text.startswith("→") else 10)
-            sys.stdout.write(folded(one_line(text), max(40, columns - 1), " " * 10, rest) + "\n")
+        for text in (finding.message, f"→ {finding.remedy}" if finding.remedy else None):
+            if text is not None:
+                rest = " " * (12 if text.startswith("→") else 10)
+                sys.stdout.write(_folded(one_line(text), max(40, columns - 1), rest) + "\n")
+        # However long, a command stays whole: where the terminal wraps it, it can be selected and pasted.
+        sys.stdout.writelines(f"            {one_line(command)}\n" for command in finding.commands)
+
+
+def _folded(text: str, columns: int, rest: str) -> str:
+    return textwrap.fill(
+        text,
+        columns,
+        initial_indent=" " * 10,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -6,7 +6,6 @@ What the environment or a profile names needs no words: it is there for the past
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
@@ -25,12 +24,6 @@ _PLACE_KEYS: Final = ("zookeeper.connect", "zk.connect")
 _QUOTED: Final = r"""(?<!\w)(?:\$'(?:[^'\\]|\\.)*'|'[^']*'|"[^"]*")+"""
 # What follows a command's name and belongs to it for sure: quoted words, options, and what they follow.
 _WORDS: Final = rf"""(?: (?:-[\w-]*|{_QUOTED}|[^\s'"]+(?= --)))*"""
-
-# A command in a sentence, with its words: until ``--execute``, or until a mark that is none of its own.
-_COMMAND: Final = re.compile(
-    r"(?:→ )?(?:(?<![\w'])'(?:zkgroup|kafka-consumer-groups) [^']*'"
-    rf"""|(?<![\w/.'-])zkgroup(?: (?!--execute\b|\()(?:{_QUOTED}|[^\s'"]*[^\s'";:,)]))+(?: --execute\b)?)"""
-)
 
 
 def completed(text: str, given: Given) -> str:
@@ -78,13 +71,3 @@ def with_options(text: str, options: str, names: Collection[str]) -> str:
         return command if "'" in options else f"'{command}'"
 
     return found.sub(put, text)
-
-
-def folded(text: str, columns: int, first: str, rest: str) -> str:
-    """One line of text in lines of so many columns, which begin with ``first`` and ``rest``; but a command stays whole,
-    however long it is: where the terminal wraps it, it can be selected and pasted."""
-    glued = _COMMAND.sub(lambda match: match[0].replace(" ", "\0"), text)
-    lines = textwrap.fill(
-        glued, columns, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
-    )
-    return lines.replace("\0", " ")

@@ -121,7 +121,9 @@ def _title(view: View, columns: int, style: Style) -> list[str]:
 
 
 def _catch_up(look: Look, rates: Rates) -> str:
-    if not look.lag or look.lag < 0 or rates.produced is None or rates.consumed is None:
+    if not look.lag or rates.produced is None or rates.consumed is None:
+        return ""
+    if any(p.is_lag_unknown for p in look.partitions.values()):
         return ""
     gain = rates.consumed - rates.produced
     if gain <= 0:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from zkgroup.errors import NotFoundError, UsageError, VerificationError
+from zkgroup.errors import NotFoundError, UsageError, VerificationError, did_you_mean
 from zkgroup.words import listed
 
 from ._changing import CHANGE, ConfirmOption, DryRunOption, change_of
@@ -192,7 +192,7 @@ def _refuse_guess(group: str, ground: Ground, base: Choice, mixed: Collection[Ch
         )
 
 
-def _unread(group: str, changed: Iterable[str], existing: Container[str], read: Container[str]) -> list[str]:
+def _unread(group: str, changed: Iterable[str], existing: Collection[str], read: Container[str]) -> list[str]:
     """A warning for each topic whose partitions are changed and that nobody reads. Raises ``NotFoundError`` for one
     that does not even exist: it is misspelt."""
     problems = []
@@ -202,7 +202,7 @@ def _unread(group: str, changed: Iterable[str], existing: Container[str], read: 
         if topic not in existing:
             raise NotFoundError(
                 f"--partitions {topic}: there is no such topic, and no member of group {group} subscribes to it",
-                "check its name",
+                did_you_mean(topic, existing, "check its name"),
             )
         problems.append(f"no member of group {group} subscribes to {topic}: its partitions change nothing")
     return problems

@@ -46,6 +46,7 @@ from ._working import working
 
 if TYPE_CHECKING:
     from zkgroup.groups.judging.inspection import Inspection
+    from zkgroup.groups.judging.kinds import Finding
     from zkgroup.groups.model import Store
 
 Section: TypeAlias = Literal["members", "partitions", "findings"]
@@ -60,7 +61,7 @@ COLUMNS: Mapping[Section, Columns] = {
         *("topic", "partition", "owner", "member", "committed", time_column("committed_at")),
         *("log_start", "log_end", "lag", "leader"),
     ),
-    "findings": ("code", "severity", "subject", "message", "remedy"),
+    "findings": ("code", "severity", "subject", "message", "remedy", "commands"),
 }
 BOTH = ("committed_zookeeper", "committed_kafka")
 # JSON is read by names: more of them do no harm.
@@ -235,13 +236,10 @@ def _show(
     ctx: typer.Context, found: Sequence[Inspection], section: Section | None, output: Output, *, every: bool
 ) -> None:
     given = ctx.ensure_object(Given)
+    found = [replace(one, findings=tuple(_completed(f, given) for f in one.findings)) for one in found]
     if section is None and output == "table" and every:
-        print_summary(found, lambda remedy: completed(remedy, given))
+        print_summary(found)
         return
-    found = [
-        replace(one, findings=tuple(replace(f, remedy=completed(f.remedy, given)) for f in one.findings))
-        for one in found
-    ]
     if section is None and output == "table":
         print_overview(found[0])
         return
@@ -256,12 +254,23 @@ def _show(
     columns = COLUMNS[chosen] + (ONLY_JSON[chosen] if output == "json" else ())
     if chosen == "partitions" and any(one.store == "both" for one in found):
         columns += BOTH
+    if chosen == "findings" and output != "json":
+        columns = (*columns[:-1], Column("commands", ("\n" if output == "csv" else " && ").join))
     rows = [(one.snapshot.group, row) for one in found for row in one.rows(chosen)]
+    if chosen == "findings":
+        from zkgroup.groups.judging.kinds import SEVERITIES
+
+        rows.sort(key=lambda row: SEVERITIES.index(getattr(row[1], "severity")))  # noqa: B009  # rows are of three kinds
     if every:
         named = [{"group": name, **{key: getattr(row, key) for key in _names(columns)}} for name, row in rows]
         print_rows(named, ["group", *columns], output)
     else:
         print_rows([row for _, row in rows], columns, output)
+
+
+def _completed(finding: Finding, given: Given) -> Finding:
+    """With commands that can be pasted: they name the servers that this command line has named."""
+    return replace(finding, commands=tuple(completed(command, given) for command in finding.commands))
 
 
 def _names(columns: Columns) -> list[str]:
@@ -271,12 +280,17 @@ def _names(columns: Columns) -> list[str]:
 def _object(one: Inspection) -> dict[str, Any]:
     """A group as one JSON object."""
     both = BOTH if one.store == "both" else ()
+    row = one.summary
     return {
         "group": one.snapshot.group,
         "taken_at": iso_utc(one.snapshot.taken_at),
         "store": one.snapshot.store,
         "state": one.snapshot.state,
         "strategy": one.strategy,
+        "topics": row.topics,
+        "lag": row.lag,
+        "lag_at_least": row.lag_at_least,
+        "lag_unknown": row.lag_unknown,
         **{
             section: as_objects(
                 one.rows(section), columns + ONLY_JSON[section] + (both if section == "partitions" else ())

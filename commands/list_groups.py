@@ -33,10 +33,10 @@ def list_groups(
 
     store: where the group keeps itself: zookeeper, kafka, or both. state: active with members, inactive without, broken
     where a registration or another of its nodes cannot be read. topics and partitions: all that it subscribes to, owns,
-    or has an offset for. lag: the sum over its partitions, of which one with an offset beyond its log's end
-    counts as 0. Where it is not known of all, ≥ stands before the sum of the others; in JSON and CSV there is no lag
-    then, and in JSON lag_at_least is that sum, and lag_unknown says of how many partitions it is not known. Partitions
-    of its topics that hold messages and have no offset are such. Brokers before 0.10 do not tell which groups keep
+    or has an offset for. lag: the sum over its partitions. Where it is not known of all, ≥ stands before
+    the sum of the others; in JSON and CSV there is no lag then, and in JSON lag_at_least is that sum, and lag_unknown
+    says of how many partitions it is not known. Partitions of its topics that hold messages and have no offset are
+    such, and those with an offset beyond the log's end. Brokers before 0.10 do not tell which groups keep
     offsets in Kafka alone, which a warning says.
 
     \b

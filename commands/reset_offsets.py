@@ -42,8 +42,6 @@ COLUMNS = ("topic", "partition", "current", "target", "change", "note")
 BOTH_COLUMNS = ("topic", "partition", "store", "current", "target", "change", "note")
 TARGETS = "Where to (one of these)"
 FILES = "For --from-file"
-# More partitions are not named one by one in what is advised.
-_NAMED = 20
 
 
 def _target(*names: str, help: str, metavar: str | None = None) -> Any:
@@ -334,18 +332,12 @@ def _execute(change: Change, resetter: Resetter, plan: ResetPlan) -> None:
 
 def _tell_left(change: Change, plan: ResetPlan, left: str) -> None:
     """What an undo has not put back, in the end."""
-    from zkgroup.groups.shell import command_line, in_quotes, rid_in_kafka
+    from zkgroup.groups.shell import OFFSETS_IN_KAFKA, command_line, in_quotes
 
     if not change.execute:
         change.warn([f"this leaves something: {left}"])
         return
-    remedy = "members that keep offsets in Kafka start there"
-    keys = [row.key for row in plan.rows if row.left]
-    if len(keys) <= _NAMED:
-        topics: dict[str, list[int]] = {}
-        for topic, partition in keys:
-            topics.setdefault(topic, []).append(partition)
-        remedy += f"; {rid_in_kafka(plan.group, topics)}"
+    remedy = f"members that keep offsets in Kafka start there; they {OFFSETS_IN_KAFKA}"
     whole = in_quotes(command_line("delete-group", plan.group, "--store kafka"))
     remedy += f"; {whole} shows what deleting the group there would take"
     raise VerificationError(left, remedy)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
 
 from cli import run
 
 
-def type_in(remedy: str, connect: str, command: str = "[a-z-]+") -> None:
-    """Run the command in ``remedy`` that begins with ``command`` (a regular expression) and ends with ``--execute``, on
-    the servers at ``connect``; it must be there, and succeed."""
-    advised = re.search(rf"zkgroup ((?:{command}) .*?--execute)", remedy)
-    assert advised is not None, remedy
-    words = shlex.split(advised[1])
-    result = run(*words, "-z", connect)
-    assert result.returncode == 0, (words, result.stderr)
+def type_in(commands: Sequence[str], connect: str, command: str = "") -> None:
+    """Run each of ``commands``, or those that match ``command`` (a regular expression), as they stand, on the servers
+    at ``connect``; there must be one, and all must succeed."""
+    chosen = [one for one in commands if re.search(command, one)]
+    assert chosen, commands
+    for line in chosen:
+        program, *words = shlex.split(line)
+        result = run(*words, env={"ZKGROUP_ZOOKEEPER": connect})
+        assert (program, result.returncode) == ("zkgroup", 0), (line, result.stderr)

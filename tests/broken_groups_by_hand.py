@@ -61,6 +61,13 @@ ALONE = group([member("g_a", {"orders": 1})], [owned("orders", n) for n in range
 UNREAD = having(ALONE, 1, owner=None, member=None, stream=None, since=None, session_id=None)
 GONE = having(inactive(), 1, exists=False, log_start=None, log_end=None, leader=None)
 
+# g_c holds a share of another plan, so that g_b cannot have its own.
+MIXED = group(
+    [member(name, {"orders": 1}) for name in ("g_a", "g_b", "g_c")],
+    [owned("orders", n, owner, member=owner and owner[:3]) for n, owner in enumerate(
+        ["g_a-0", "g_a-0", "g_c-0", None, None, "g_c-0"])],
+)  # fmt: skip
+
 # g_b has not heard that somebody left in transaction 700; g_c has, and g_a cannot have its share.
 CLAIMED: dict[str, Any] = {"owner": "g_c-0", "member": "g_c", "stream": 0, "since": THEN, "claimed": 710}
 HUNG = replace(
@@ -156,6 +163,7 @@ CASES: list[tuple[str, Case]] = [
     ("owner-of-former-session", ("warning", "orders-1", "0x99", having(ALONE, 1, session_id=0x99))),
     ("unexplained-owners", ("warning", GROUP, "nearest is range", having(
         TWO, 1, owner="g_b-0", member="g_b"))),
+    ("unexplained-owners", ("critical", GROUP, "from this follows partition-without-owner of orders-3..4", MIXED)),
     ("contradicting-offsets", ("warning", "orders-1", "20 ahead", having(ALONE, 1, kafka=kafka(70)))),
     ("contradicting-offsets", ("info", "orders-1", "20 behind", having(
         ALONE, 1, kafka=kafka(30), stored=stored(50, JUST_NOW)))),

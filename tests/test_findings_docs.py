@@ -69,17 +69,13 @@ def advised_by_pages() -> Iterator[str]:
 def advised_by_remedies() -> Iterator[str]:
     """The command lines of every kind's remedy."""
     for finding in every_finding():
-        for line in re.findall(r"zkgroup [^;(,:]*(?::[\d,]+)?[^;(,:]*", finding.remedy):
-            words = shlex.split(line)
-            # A remedy goes on in words after the command: from its last option, or its group, on.
-            last = max((n for n, word in enumerate(words) if word.startswith("--")), default=2)
-            takes_value = last < len(words) - 1 and words[last] in ("--topic", "--store", "--strategy", "--to-offset")
-            yield shlex.join(words[: last + 1 + takes_value])
+        yield from finding.commands
 
 
 def check(line: str) -> None:
     """The command exists, and takes these words."""
-    _, name, *words = shlex.split(line)
+    program, name, *words = shlex.split(line)
+    assert program == "zkgroup"
     command: Any = typer.main.get_command(app).get_command(None, name)  # type: ignore[attr-defined,arg-type]
     assert command is not None, line
     numbers = ["7" if word == "N" else word for word in words]

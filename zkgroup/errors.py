@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
 
 
 def behind(error: BaseException) -> BaseException | None:
@@ -108,3 +111,44 @@ class FilterSyntaxError(UsageError):
 
 class FilterLimitError(UsageError):
     """Matching a topic filter's expression takes more work than is allowed."""
+
+
+#: Names of so many letters may be misspelt twice.
+LONG_NAME: Final = 6
+
+
+def near(name: str, known: Iterable[str], most: int = 3) -> list[str]:
+    """Which of ``known`` a misspelt ``name`` may stand for, the nearest first: those that it begins, and those one
+    letter away from it, or two of a longer name (left out, put in, exchanged, or two in each other's place)."""
+    limit = 2 if sum(map(str.isalnum, name)) >= LONG_NAME else 1
+    letters = Counter(name)
+    found: set[tuple[int, str]] = set()
+    for one in known:
+        if len(name) > 1 and one.startswith(name):
+            found.add((1, one))
+        # Among tens of thousands of names few have the letters.
+        elif abs(len(one) - len(name)) <= limit and (letters - Counter(one)).total() <= limit:
+            distance = _distance(name, one)
+            if distance <= limit:
+                found.add((distance, one))
+    return [one for _, one in sorted(found)[:most]]
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
+    """What an error of a misspelt ``name`` advises; ``otherwise`` where none of ``known`` is near."""
+    found = near(name, known)
+    return f"did you mean {' or '.join(found)}?" if found else otherwise
+
+
+def _distance(one: str, other: str) -> int:
+    """How many letters are to be changed."""
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for index, letter in enumerate(one, 1):
+        before, last, row = row, before, [index]
+        for place, against in enumerate(other, 1):
+            cost = min(before[place] + 1, row[-1] + 1, before[place - 1] + (letter != against))
+            if index > 1 < place and (letter, one[index - 2]) == (other[place - 2], against):
+                cost = min(cost, last[place - 2] + 1)
+            row.append(cost)
+    return row[-1]

@@ -338,4 +338,4 @@ def test_a_group_that_lives_in_kafka(
         result = run("assign", group, "-z", cluster.connect)
     assert (result.returncode, result.stdout) == (4, "")
     assert f"group {group} lives in Kafka, where its members share out the partitions themselves" in result.stderr
-    assert "meant?" not in result.stderr
+    assert "did you mean" not in result.stderr

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import pytest
-from broken_groups_by_hand import ALONE
+from broken_groups_by_hand import ALONE, MIXED
 from judged import having, inactive
 
 from zkgroup.commands._overview import print_overview, print_summary
@@ -27,24 +28,57 @@ def test_what_is_said_of_many_groups_is_said_once(capsys: pytest.CaptureFixture[
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) < 1020
     assert "1000 groups alike: g0000, g0001, g0002 and 997 more" in lines
-    assert [line for line in lines if "incomplete-look" in line] == ["warning   incomplete-look: GROUP"]
+    assert [line for line in lines if "incomplete-look" in line] == ["warning   incomplete-look: each group"]
     assert lines.count("alone") == 1
     assert any("zkgroup reset-offsets alone " in line for line in lines)
     assert lines[-1] == "zkgroup inspect-group --explain CODE tells more about a finding"
 
 
-def test_commands_for_many_groups_name_none_of_them(capsys: pytest.CaptureFixture[str]) -> None:
-    """A remedy is the same but for the group's name, quoted or not; a name that is part of another word stays."""
+def test_commands_for_many_groups_are_those_of_the_first(capsys: pytest.CaptureFixture[str]) -> None:
+    """A remedy is the same but for the group's name, quoted or not; what is printed can be pasted as it stands."""
     lost = having(ALONE, 1, log_start=60)
     print_summary(inspected([(name, lost) for name in ("a b", "orders", "g2", "g3")]))
     out = capsys.readouterr().out
     assert out.count("offset-before-start") == 1
-    assert "zkgroup reset-offsets GROUP --topic" in out
+    assert "GROUP" not in out
+    assert re.findall(r"^ +zkgroup reset-offsets (.+) --topic orders:1 --to-earliest --execute$", out, re.M) == [
+        "'a b'", "g2", "g3",
+    ]  # fmt: skip
     few = inspected([(name, lost) for name in ("g1", "g2", "g3")])
     print_summary(few)
     out = capsys.readouterr().out
     assert out.count("offset-before-start") == 3
     assert "alike" not in out
+
+
+def test_what_is_critical_in_any_group_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
+    """Findings are in the order of their severity across groups, and of the groups within it."""
+    lost = having(ALONE, 1, log_start=60)
+    both = replace(lost, warnings=("log offsets are not known: brokers gave no answer",))
+    warned = replace(inactive(), warnings=("log offsets are not known: brokers gave no answer",))
+    print_summary(inspected([("a", warned), ("b", both), ("c", lost)]))
+    lines = capsys.readouterr().out.splitlines()
+    told = [line for line in lines if line in ("a", "b", "c") or line.startswith(("critical ", "warning "))]
+    assert told == [
+        *("b", "critical  offset-before-start: orders-1", "c", "critical  offset-before-start: orders-1"),
+        *("b", "warning   incomplete-look: b", "a", "warning   incomplete-look: a"),
+    ]
+
+
+def test_a_mix_of_strategies_leads(capsys: pytest.CaptureFixture[str]) -> None:
+    """What follows from it is named by it, and advises nothing of its own."""
+    print_overview(inspected([("g", MIXED)])[0])
+    out = capsys.readouterr().out
+    findings = re.findall(r"^(\w+) +([a-z-]+): (.+)\n((?:  .+\n)+)", out, re.MULTILINE)
+    assert [found[:2] for found in findings] == [
+        ("critical", "unexplained-owners"),
+        ("critical", "partition-without-owner"),
+        ("critical", "member-without-partitions"),
+    ]
+    lead, *others = (found[3] for found in findings)
+    assert "from this follows partition-without-owner of orders-3..4, member-without-partitions of g_b" in lead
+    assert "\n            zkgroup assign g --strategy range\n" in lead
+    assert not any("→" in one or "zkgroup" in one for one in others)
 
 
 def test_a_lag_of_a_part_is_marked(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from writing import P
 
 from zkgroup.commands import COMMANDS
-from zkgroup.commands._pasting import folded, place_options, with_options
+from zkgroup.commands._pasting import place_options, with_options
 from zkgroup.groups.shell import command_line, in_quotes, quoted
 from zkgroup.protocol import znodes
 from zkgroup.protocol.ops import Ensure, Exists, SetData, Stat
@@ -89,28 +89,6 @@ def test_whatever_groups_and_clusters_are_called(group: str, cluster: str) -> No
     assert hint == before + in_quotes(completed) + after
 
 
-@pytest.mark.parametrize(
-    ("before", "command", "after"),
-    [
-        ("look; ", "zkgroup -c x reset-offsets long --topic t60:3,5 --to-earliest --execute", " (or not, if it is so)"),
-        ("→ ", "'zkgroup offsets a-group-with-a-name-that-is-long'", " shows more about what it is"),
-        ("→ ", "zkgroup owners 'a b; (c), d e f g h i j k l m n o'", ", then again as often as it takes"),
-        ("what it is about: ", "zkgroup export --group g --to '/a b' --status", ""),
-        (
-            "by themselves, or with ",
-            "'kafka-consumer-groups --bootstrap-server HOST:9092 --delete-offsets --group g --topic t'",
-            " on brokers",
-        ),
-    ],
-)
-def test_a_command_is_never_folded(before: str, command: str, after: str) -> None:
-    """It stands on one line, however narrow the terminal is; the words around it are folded as ever."""
-    lines = folded(before + command + after, 40, "  ", "    ").splitlines()
-    assert sum(command in line for line in lines) == 1
-    assert all(len(line) <= 40 for line in lines if command not in line)
-    assert " ".join(line.strip() for line in lines) == before + command + after
-
-
 def test_on_a_terminal_remedies_can_be_selected_and_pasted(
     cluster: Sandbox, registry: Registry, unique: Callable[[str], str]
 ) -> None:
@@ -134,7 +112,7 @@ def test_what_is_advised_is_for_the_cluster_that_was_asked(
         registry.write(SetData(path, b"5"))
     env = {"ZKGROUP_ZOOKEEPER": cluster.connect + twin}
     found = run("inspect-group", group, *args, "-z", cluster.connect, env=env).stdout
-    shown = json.loads(found)["findings"][0]["remedy"] if "json" in args else found
+    shown = json.loads(found)["findings"][0]["commands"][0] if "json" in args else found
     advised = re.search(rf"zkgroup (-z {cluster.connect} [a-z-]+ {group} --topic nope --execute)", shown)
     assert advised is not None, shown
     assert "zkgroup -z" not in run("inspect-group", group, *args, env=env).stdout
@@ -148,8 +126,8 @@ def test_what_is_advised_is_for_the_cluster_that_was_asked(
 def test_what_is_said_of_many_groups_names_the_cluster(
     cluster: Sandbox, registry: Registry, unique: Callable[[str], str]
 ) -> None:
-    """With ``--all`` a remedy is said once for groups that are alike, with GROUP for their names, and with the cluster
-    that was asked."""
+    """With ``--all`` a remedy is said once for groups that are alike, with the commands for the first of them, and with
+    the cluster that was asked."""
     chroot = f"/{unique('all')}"
     for number in range(5):
         path = chroot + znodes.offset(f"g{number}", P("nope", 0))
@@ -157,7 +135,10 @@ def test_what_is_said_of_many_groups_names_the_cluster(
         registry.write(SetData(path, b"5"))
     shown = run("inspect-group", "--all", "-z", cluster.connect + chroot).stdout
     assert "5 groups alike" in shown
-    assert re.search(rf"→ .*zkgroup -z {cluster.connect}{chroot} [a-z-]+ GROUP ", shown), shown
+    advised = re.findall(
+        rf"^ +zkgroup -z {cluster.connect}{chroot} unsubscribe (g\d) --topic nope --execute$", shown, re.M
+    )
+    assert advised == ["g0", "g1", "g2"], shown
 
 
 def test_refusals_and_warnings_name_the_cluster(

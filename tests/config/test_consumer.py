@@ -168,12 +168,12 @@ def test_no_layer_replaces_anothers_group(group: str | None) -> None:
     ("text", "warning"),
     [
         ("no.such.key=1", "c.properties, line 1: unknown key 'no.such.key' is ignored"),
-        ("auto.offset.rest=smallest", "unknown key 'auto.offset.rest' is ignored (is auto.offset.reset meant?)"),
+        ("auto.offset.rest=smallest", "unknown key 'auto.offset.rest' is ignored (did you mean auto.offset.reset?)"),
         (
             "enable.auto.commit=true",
             "unknown key 'enable.auto.commit' is ignored (the name here is auto.commit.enable)",
         ),
-        ("security.protocol=SSL", "'security.protocol' is ignored (is kafka.security.protocol meant?)"),
+        ("security.protocol=SSL", "'security.protocol' is ignored (did you mean kafka.security.protocol?)"),
         ("zk.connect=h", "(the name here is zookeeper.connect)"),
         ("num.consumer.fetchers=4", "num.consumer.fetchers has no effect: librdkafka keeps one connection"),
         ("dual.commit.enabled=true", "dual.commit.enabled has no effect: offsets.storage is zookeeper"),

@@ -48,8 +48,8 @@ def snapshot(*partitions: GroupPartition, members: tuple[GroupMember, ...] = (),
 
 
 def test_lag_is_summed_where_it_is_known() -> None:
-    """Negative lags hide no others. A part of the whole is not given as the whole: an end or an offset that is not
-    known, or messages with nothing committed, make it a lower bound; what is empty, or gone, does not."""
+    """A part of the whole is not given as the whole: an end or an offset that is not known, an offset beyond the end,
+    or messages with nothing committed, make it a lower bound; what is empty, or gone, does not."""
     partitions = [
         GroupPartition("t", 0, stored=stored(3), log_end=10),
         GroupPartition("t", 1, stored=stored(12), log_end=10),
@@ -58,16 +58,18 @@ def test_lag_is_summed_where_it_is_known() -> None:
         GroupPartition("u", 0, stored=stored(None, "bad"), log_end=10),
     ]
     row = group_row(snapshot(*partitions))
-    assert (row.topics, row.partitions, row.lag, row.lag_at_least, row.lag_unknown) == (2, 5, None, 7, 3)
+    assert (row.topics, row.partitions, row.lag, row.lag_at_least, row.lag_unknown) == (2, 5, None, 7, 4)
     whole = [
-        *partitions[:2],
+        partitions[0],
         GroupPartition("t", 2, log_start=10, log_end=10),
         GroupPartition("t", 9, stored=stored(3), exists=False),
     ]
     row = group_row(snapshot(*whole))
     assert (row.lag, row.lag_at_least, row.lag_unknown) == (7, 7, 0)
-    row = group_row(snapshot(*partitions[2:]))
-    assert (row.lag, row.lag_at_least, row.lag_unknown) == (None, None, 3)
+    row = group_row(snapshot(*partitions[1:]))
+    assert (row.lag, row.lag_at_least, row.lag_unknown) == (None, None, 4)
+    emptied = group_row(snapshot(GroupPartition("t", 0, stored=stored(500), log_start=0, log_end=0)))
+    assert (emptied.lag, emptied.lag_at_least, emptied.lag_unknown) == (None, None, 1)
     assert group_row(snapshot(GroupPartition("t", 0, stored=stored(10), log_end=10))).lag == 0
 
 

@@ -21,6 +21,18 @@ def looks(
     ]
 
 
+_RISING = [(100, 1000, 0), (200, 2000, 50), (300, 3000, 100), (400, 4000, 150), (500, 5000, 200)]
+_LAGGING = [(100, 1000, 50), (200, 2000, 100), (300, 3000, 150), (400, 4000, 200), (500, 5000, 250)]
+_STALLING = [(100, 1000, 100), (200, 1000, 150), (300, 1000, 200), (400, 1000, 250), (500, 1000, 300)]
+_BACK = [(100, 1000, 100), (200, 2000, 150), (300, 3000, 200), (400, 2000, 1250)]
+_WITH_HOLES = [
+    *((100, 1000, 0), (150, 1500, None), (200, 2000, 50), (250, 2500, None), (300, 3000, 100), (350, 3500, None)),
+    *((400, 4000, 150), (450, 4500, None), (500, 5000, 200), (550, 5500, None)),
+]
+_SECONDS = (18356, 19362, 20366, 21367, 22370, 23373, 24378, 25379, 26383, 27383, 28383, 29388, 30391, 31394, 32397)
+_EACH_SECOND = [(1512224600 + at / 1000, 792748079 + index, 0) for index, at in enumerate(_SECONDS)]
+
+
 @pytest.mark.parametrize(
     ("samples", "status"),
     [
@@ -50,6 +62,81 @@ def looks(
 def test_what_the_rules_say(samples: list[Sample], status: str) -> None:
     """As Burrow judges the same commits."""
     assert evaluate(samples) == status
+
+
+#: What Burrow's own tests say (linkedin/Burrow 1.9.5, core/internal/evaluator/caching_test.go, in its order): the
+#: commits as (second, offset, lag at that time), the log ends seen after them with the newest last, the lag now, the
+#: second it is now, the lag that is allowed, the verdict.
+BURROW: list[tuple[list[tuple[float, int, int | None]], list[int], int, float, int, str]] = [
+    (_RISING, [5200], 200, 600, 0, "OK"),
+    (_RISING, [5200], 200, 900, 0, "OK"),
+    (_RISING, [5200], 200, 1000, 0, "STOP"),
+    (_LAGGING, [5250], 250, 1000, 0, "STOP"),
+    (
+        [(100, 1000, 0), (200, 1000, 50), (300, 1000, 100), (400, 1000, 150), (500, 1000, 200)],
+        [1200],
+        200,
+        600,
+        0,
+        "OK",
+    ),
+    (_STALLING, [1300], 300, 600, 0, "STALL"),
+    ([(at, 1000, 100) for at in (100, 200, 300, 400, 500)], [1100], 100, 600, 0, "STALL"),
+    ([*_BACK, (500, 4000, 300)], [4300], 300, 600, 0, "OK"),
+    (_LAGGING, [5250], 0, 1000, 0, "OK"),
+    (_EACH_SECOND, [792748500, 792748600, 792748800, 792749000, 792749024], 931, 1512224650, 0, "STOP"),
+    (_EACH_SECOND, [792748093, 792748093, 792748093, 792748094], 1, 1512224650, 0, "OK"),
+    (_WITH_HOLES, [5700], 200, 600, 0, "OK"),
+    ([(100, 1000, 2), (200, 2000, 1), (300, 2000, 1)], [2001], 1, 550, 1, "OK"),
+    (_STALLING, [1300], 300, 600, 99, "STALL"),
+    ([*_BACK, (500, 4000, 300)], [4300], 300, 600, 99, "OK"),
+    ([*_BACK, (500, 2500, 300)], [4300], 300, 600, 0, "REWIND"),
+]
+
+
+@pytest.mark.parametrize(
+    ("commits", "ends", "lag", "now", "allowed", "status"), BURROW, ids=[str(number) for number in range(len(BURROW))]
+)
+def test_what_burrow_says(
+    commits: list[tuple[float, int, int | None]], ends: list[int], lag: int, now: float, allowed: int, status: str
+) -> None:
+    """A look at each commit, one for each log end seen after the last, of which the newest is now's. Where Burrow's
+    members commit once a second, times are stretched: those of ZooKeeper commit once a minute. A lag that is allowed
+    counts as none."""
+    first, last = commits[0][0], commits[-1][0]
+    slower = 60 if commits[1][0] - first < 2 else 1
+
+    def look(at: float, changed: float, offset: int, lag: int | None) -> Sample:
+        end = None if lag is None else offset + (lag if lag > allowed else 0)
+        taken_at, changed_at = ((round((time - first) * slower * 1000)) for time in (at, changed))
+        return Sample(taken_at, offset, end, changed_at)
+
+    offset = commits[-1][1]
+    samples = [look(at, at, offset, lag) for at, offset, lag in commits]
+    for index, end in enumerate(ends[:-1], 1):
+        samples.append(look(last + (now - last) * index / len(ends), last, offset, end - offset))
+    samples.append(look(now, last, offset, lag))
+    assert evaluate(samples) == status
+
+
+def test_a_member_that_dies_behind_is_told_of_when_it_was_silent_for_longer_than_it_was_seen_to_commit() -> None:
+    """However many looks there are: one that saw the log end below the last offset, before that was committed, does
+    not put it off."""
+    for window in (10, 60):
+        committed: list[int | None] = [1000 * look for look in range(1, window // 2 + 1)]
+        committed += [committed[-1]] * (window - len(committed))
+        ends: list[int | None] = [1000 * look + 50 * look for look in range(1, window // 2 + 1)]
+        ends += [ends[-1]] * (window - len(ends))
+        assert evaluate(looks(committed[: window - 1], ends[: window - 1])) != "STOP"
+        assert evaluate(looks(committed, ends)) == "STOP"
+
+
+def test_a_member_that_dies_at_the_end_is_told_of_when_messages_waited_for_two_commits() -> None:
+    """Whether looks that saw no lag are in the window still or not."""
+    for idle in (3, 50):
+        ends: list[int | None] = [9] * idle
+        assert evaluate(looks([9] * (idle + 3), [*ends, 10, 11, 12], [0] * (idle + 3))) == "OK"
+        assert evaluate(looks([9] * (idle + 4), [*ends, 10, 11, 12, 13], [0] * (idle + 4))) == "STOP"
 
 
 def test_a_log_that_ended_where_the_offset_stands_is_no_stop_yet() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -11,7 +10,7 @@ from typing import Final, Literal
 from zkgroup.config.checks import LATER_RESETS, check_fields, check_raw, complaint
 from zkgroup.config.keys import BY_NAME, LATER_NAMES, MEMBERSHIP, RESERVED, ZOOKEEPER_ONLY, Key, Status
 from zkgroup.config.properties import Property
-from zkgroup.errors import UsageError
+from zkgroup.errors import UsageError, did_you_mean
 
 KAFKA_PREFIX: Final = "kafka."
 
@@ -361,6 +360,6 @@ def _suggestion(name: str) -> str:
     if name in LATER_NAMES:
         return f" (the name here is {LATER_NAMES[name]})"
     if name.partition(".")[0] in _OF_BROKERS:
-        return f" (is {KAFKA_PREFIX}{name} meant?)"
-    near = difflib.get_close_matches(name, BY_NAME, n=1, cutoff=0.8)
-    return f" (is {near[0]} meant?)" if near else ""
+        return f" (did you mean {KAFKA_PREFIX}{name}?)"
+    remedy = did_you_mean(name[:80], BY_NAME, "")
+    return f" ({remedy})" if remedy else ""

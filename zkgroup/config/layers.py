@@ -5,7 +5,6 @@ A cluster that a flag names ranks as a flag: ``-c prod`` is not overruled by an 
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +30,7 @@ from zkgroup.config.securing import (
     zookeeper_user,
 )
 from zkgroup.config.security import LISTENER, PROTOCOL, PROTOCOLS, has_tls
-from zkgroup.errors import UsageError
+from zkgroup.errors import UsageError, did_you_mean
 
 ENV_ZOOKEEPER: Final = "ZKGROUP_ZOOKEEPER"
 ENV_AUTH_FILE: Final = "ZKGROUP_ZOOKEEPER_AUTH_FILE"
@@ -170,8 +169,7 @@ def _profile(cluster: str, environ: Mapping[str, str], find_sandbox: FindSandbox
     found = profiles.get(cluster)
     if found is None:
         known = sorted(profiles)
-        near = difflib.get_close_matches(cluster, known, n=1)
-        remedy = f"known: {', '.join([*known, SANDBOX])}" + (f" (is {near[0]} meant?)" if near else "")
+        remedy = did_you_mean(cluster, known, f"known: {', '.join([*known, SANDBOX])}")
         raise UsageError(f"no cluster profile {cluster!r} in {path}", remedy)
     return found
 

@@ -17,7 +17,6 @@ security-protocol = "SASL_SSL"               # and all others of zkgroup.config.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +25,7 @@ from typing import Any, Final
 from zkgroup.config.properties import Property
 from zkgroup.config.reading import read_settings
 from zkgroup.config.security import SETTINGS
-from zkgroup.errors import UsageError
+from zkgroup.errors import UsageError, did_you_mean
 
 ENV_CONFIG: Final = "ZKGROUP_CONFIG"
 _MOST_DOTS: Final = 1000
@@ -101,8 +100,7 @@ def _profile(table: Mapping[str, Any], name: str, path: Path) -> Profile:
     unknown = sorted(table.keys() - _FIELDS.keys())
     if unknown:
         # A misspelt `protected` must not pass in silence.
-        near = difflib.get_close_matches(unknown[0][:80], _FIELDS, n=1)
-        remedy = f"is {near[0]} meant?" if near else _known_keys()
+        remedy = did_you_mean(unknown[0][:80], _FIELDS, _known_keys())
         raise UsageError(f"{where}: unknown key {unknown[0][:80]!r}", remedy)
     values: dict[str, Any] = {}
     security: dict[str, str] = {}

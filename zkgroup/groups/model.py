@@ -43,6 +43,18 @@ def in_store(store: Store | None) -> str:
     return "" if store is None or store == "both" else f" in {STORE_NAMES[store]}"
 
 
+def lag_between(committed: int | None, log_end: int | None) -> int | None:
+    """The lag that counts; None where it is unknown, as of an offset beyond the log's end, which no message has."""
+    return None if committed is None or log_end is None or committed > log_end else log_end - committed
+
+
+def is_lag_unknown(committed: int | None, log_start: int | None, log_end: int | None) -> bool:
+    """Whether messages may wait that no number counts: none does in an empty log without an offset."""
+    if lag_between(committed, log_end) is not None:
+        return False
+    return committed is not None or log_start is None or log_end is None or log_end > log_start
+
+
 @dataclass(frozen=True, slots=True)
 class Cluster:
     """Which cluster it is. ``id`` is Kafka's own, None before 0.10.1. ``made`` identifies the registry by the creation
@@ -179,6 +191,14 @@ class GroupPartition:
         """High watermark less committed, negative kept; None without a commit or without a known end."""
         committed = self.committed(store)
         return None if committed is None or self.log_end is None else self.log_end - committed
+
+    def known_lag(self, store: Store) -> int | None:
+        """The lag that counts: None where it is unknown, as of an offset beyond the log's end."""
+        return lag_between(self.committed(store), self.log_end)
+
+    def is_lag_unknown(self, store: Store) -> bool:
+        """Whether messages may wait that no number counts. What does not exist, and what is empty, has none."""
+        return self.exists and is_lag_unknown(self.committed(store), self.log_start, self.log_end)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from zkgroup.errors import NotFoundError, UsageError
+from zkgroup.errors import NotFoundError, UsageError, did_you_mean
 from zkgroup.protocol import znodes
 from zkgroup.protocol.jsontext import INT32_MAX, excerpt
 from zkgroup.protocol.names import TopicPartition
@@ -49,7 +49,8 @@ class Scope:
 def check_topics(wanted: Iterable[str], existing: Mapping[str, Iterable[int]]) -> None:
     """Raise ``NotFoundError`` for topics that do not exist."""
     if missing := sorted(topic for topic in wanted if topic not in existing):
-        raise NotFoundError(f"there is no topic {listed(missing)}", "check the names")
+        remedy = did_you_mean(missing[0], existing, "check the names")
+        raise NotFoundError(f"there is no topic {listed(missing)}", remedy)
 
 
 def no_partition(partition: TopicPartition, existing: Iterable[int]) -> NotFoundError:

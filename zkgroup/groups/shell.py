@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from typing import Final
+
+#: How to be rid of offsets in Kafka: librdkafka can ask for it (2.16), confluent-kafka cannot.
+OFFSETS_IN_KAFKA: Final = (
+    "expire by themselves (offsets.retention.minutes), or are removed by --delete-offsets of Kafka's own"
+    " kafka-consumer-groups, with brokers of 2.4 or later"
+)
 
 
 def command_line(name: str, group: str, options: str = "") -> str:
@@ -15,17 +21,6 @@ def command_line(name: str, group: str, options: str = "") -> str:
 def in_quotes(command: str) -> str:
     """A command within a sentence: in quotes, but where it has some itself, which others around them would break."""
     return command if "'" in command else f"'{command}'"
-
-
-def rid_in_kafka(group: str, topics: Mapping[str, Sequence[int]]) -> str:
-    """How to be rid of offsets in Kafka: of these partitions of each topic, of all where none is named. librdkafka can
-    ask for it (2.16), confluent-kafka cannot."""
-    what = f"--group {quoted(group)}"
-    for topic, partitions in topics.items():
-        numbers = ",".join(map(str, partitions))
-        what += f" --topic {quoted(f'{topic}:{numbers}' if numbers else topic)}"
-    tool = in_quotes(f"kafka-consumer-groups --bootstrap-server HOST:9092 --delete-offsets {what}")
-    return f"they expire by themselves (offsets.retention.minutes), or with {tool} on brokers of 2.4 or later"
 
 
 def quoted(text: str) -> str:

@@ -8,7 +8,9 @@ import re
 import sqlite3
 import subprocess
 from collections.abc import Callable
+from math import isnan
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli import ZKGROUP, environment, run
@@ -109,9 +111,10 @@ def test_a_group_that_goes_back_or_falls_behind_is_told(
     code, state, said, data = check(group)
     assert (code, state, said) == (
         *(2, "CRITICAL"),
-        f"{group}: REWIND: {topic}-0: the offset went back, and has not come to where it was (and 1 more)",
+        f"{group}: REWIND: {topic}-0: the offset went back, and has not come to where it was (and 2 more)",
     )
-    assert check.details == [f"WARNING {group}: WARN: {topic}-1: it makes progress, and falls behind all the same"]
+    assert [line.split(f"{group}: ")[1].split(":")[0] for line in check.details] == ["unregistered-commits", "WARN"]
+    assert check.details[1] == f"WARNING {group}: WARN: {topic}-1: it makes progress, and falls behind all the same"
     assert data["not_ok"] == 2
     assert "catch_up" not in data, "its slowest partition never does"
 
@@ -124,7 +127,7 @@ def test_all_groups_are_judged_in_one_run(check: Check, groups: Groups, topic: s
     assert (code, state) == (2, "CRITICAL")
     assert re.match(r"[0-9]+ of [0-9]+ groups: ", said)
     assert data[f"{fine} lag"] == 0
-    assert data[f"{bad} lag".replace("=", "_").replace("|", "¦").replace("'", "''")] == 0
+    assert isnan(data[f"{bad} lag".replace("=", "_").replace("|", "¦").replace("'", "''")])
     assert any("offset-beyond-end" in line and line.startswith("CRITICAL ") for line in check.details)
 
 
@@ -208,7 +211,8 @@ def series(text: str) -> dict[tuple[str, ...], float]:
 def test_prometheus_reads_the_metrics(
     cluster: Sandbox, groups: Groups, unique: Callable[[str], str], topic: str, tmp_path: Path
 ) -> None:
-    """Names and labels as kafka_exporter has them; odd names survive; a partition without a commit has no series."""
+    """Names and labels as kafka_exporter has them; odd names survive; a partition without a commit has no series, nor
+    has a lag that is not known: how many of them there are is a series of its own."""
     group = groups.make(
         {"@_a": static({topic: 1})}, {}, {(topic, 0): 4, (topic, 2): 12}, name=f'od"d\\{unique("group")}'
     )
@@ -218,9 +222,10 @@ def test_prometheus_reads_the_metrics(
     found = series(path.read_text(encoding="utf-8"))
     # Labels in the order of their names: consumergroup, partition, topic.
     assert found["kafka_consumergroup_lag", group, "0", topic] == 6
-    assert found["kafka_consumergroup_lag", group, "2", topic] == -2
     assert ("kafka_consumergroup_lag", group, "1", topic) not in found
-    assert found["kafka_consumergroup_lag_sum", group, topic] == 4
+    assert ("kafka_consumergroup_lag", group, "2", topic) not in found
+    assert ("kafka_consumergroup_lag_sum", group, topic) not in found
+    assert found["zkgroup_consumergroup_lag_unknown_partitions", group, topic] == 2
     assert found["kafka_consumergroup_current_offset", group, "0", topic] == 4
     assert found["kafka_consumergroup_members", group] == 1
     assert found["kafka_topic_partition_current_offset", "1", topic] == 10
@@ -238,12 +243,54 @@ def test_metrics_of_one_group_to_stdout_and_with_a_verdict(
     result = run("offsets", group, "--metrics", "-", "-z", cluster.connect)
     assert (result.returncode, result.stderr) == (0, "")
     assert series(result.stdout)["kafka_consumergroup_lag_sum", group, topic] == 0
+    assert series(result.stdout)["zkgroup_consumergroup_lag_unknown_partitions", group, topic] == 0
     path = tmp_path / "m.prom"
     assert check(group, "--metrics", str(path))[0] == 0
     found = series(path.read_text())
     assert found["zkgroup_consumergroup_status", group] == 1
     assert found["zkgroup_consumergroup_partition_status", group, "0", topic] == 1
     assert run("offsets", group, "--metrics", str(tmp_path / "no" / "m"), "-z", cluster.connect).returncode == 1
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_lag_that_is_not_known_is_no_number_anywhere(
+    check: Check, cluster: Sandbox, groups: Groups, topic: str, *, known: bool
+) -> None:
+    """An offset beyond the log's end, one that cannot be read, messages and nothing committed, or all of the group's:
+    lists, overviews, JSON, checks, metrics and watches say the same."""
+    offsets: dict[tuple[str, int | str], int | bytes] = {(topic, 0): 99, (topic, 1): b"?", (topic, 2): 4}
+    if not known:
+        del offsets[topic, 2]
+    group = groups.make({}, {}, offsets)
+    part, unknown = (6, 2) if known else (None, 3)
+    shown = "≥6" if known else "-"
+
+    def json_of(*args: str) -> Any:
+        return json.loads(run(*args, "--output", "json", "-z", cluster.connect).stdout)
+
+    totals = {"topics": 1, "lag": None, "lag_at_least": part, "lag_unknown": unknown}
+    (row,) = [row for row in json_of("list-groups") if row["group"] == group]
+    assert {key: row[key] for key in totals} == totals
+    assert {key: value for key, value in json_of("inspect-group", group).items() if key in totals} == totals
+    for command in (["list-groups"], ["inspect-group", "--all"], ["inspect-group", group]):
+        lines = run(*command, "-z", cluster.connect).stdout.splitlines()
+        head = lines[0].split()
+        (line,) = [line.split() for line in lines if line.startswith(f"{group} ")]
+        assert line[head.index("lag")] == shown, lines
+    assert "lag=U;" in run("inspect-group", group, "--check", "-z", cluster.connect).stdout
+    assert f"'{group} lag'=U;" in run("inspect-group", "--all", "--check", "-z", cluster.connect).stdout
+    verdict = json_of("inspect-group", group, "--check", "--history", str(check.history))
+    assert (verdict["lag"], verdict["lag_at_least"], verdict["lag_unknown"]) == (None, part, unknown)
+    assert (verdict["max_lag"], verdict["status"], verdict["catch_up_seconds"]) == (None, None, None)
+    assert check(group, "--crit-lag", "6")[0] == 2
+    found = series(run("offsets", group, "--metrics", "-", "-z", cluster.connect).stdout)
+    assert found["zkgroup_consumergroup_lag_unknown_partitions", group, topic] == unknown
+    lags = {
+        tuple(labels): value for (name, *labels), value in found.items() if name.startswith("kafka_consumergroup_lag")
+    }
+    assert lags == ({(group, "2", topic): 6} if known else {})
+    rows = {row["partition"]: row["lag"] for row in json_of("offsets", group)}
+    assert (rows[0], rows[1]) == (-89, None), "of one partition the difference is told as it is"
 
 
 # --- checkpoints ----------------------------------------------------------------------------------------------------

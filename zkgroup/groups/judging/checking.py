@@ -17,7 +17,7 @@ from zkgroup.groups.judging.progress import (
     seconds_to_catch_up,
     status_of_group,
 )
-from zkgroup.groups.model import GroupPartition
+from zkgroup.groups.looking.listing import GroupRow
 from zkgroup.protocol.names import TopicPartition, spans
 from zkgroup.words import counted, listed
 
@@ -39,21 +39,18 @@ class Thresholds:
 
 @dataclass(frozen=True, slots=True)
 class GroupCheck:
-    """A group judged. ``lag`` and ``max_lag`` are those of the partitions whose lag is known, of which there are
-    ``known``; ``complete``: no partition's is missing that a broker should have told. ``unowned`` counts partitions of
-    subscribed topics. ``progress`` and ``statuses`` are by Burrow's rules over ``looks`` looks, this one included;
-    ``catch_up``: seconds until the lag is gone, infinity where it does not shrink, None where that is not known.
-    ``reasons``: why it is not OK, worst first."""
+    """A group judged. ``row``: its totals, the lag as far as it is known; ``max_lag``: the largest of one partition,
+    None where it is not known of all. ``unowned`` counts partitions of subscribed topics. ``progress`` and ``statuses``
+    are by Burrow's rules over ``looks`` looks, this one included; ``complete``: none is missing of a partition with an
+    offset. ``catch_up``: seconds until the lag is gone, infinity where it does not shrink, None where that is not
+    known. ``reasons``: why it is not OK, worst first."""
 
     group: str
     state: State
     reasons: tuple[tuple[State, str], ...]
-    lag: int
-    max_lag: int
-    known: int
-    partitions: int
+    row: GroupRow
+    max_lag: int | None
     unowned: int
-    members: int
     progress: GroupStatus
     statuses: Mapping[TopicPartition, Status]
     looks: int
@@ -66,15 +63,16 @@ def check_group(
 ) -> GroupCheck:
     """Judge a look. ``windows``: what looks before and this one saw of each partition, in the order of time."""
     snapshot = one.snapshot
-    lags = {p.key: lag for p in snapshot.partitions if (lag := p.lag(one.store)) is not None}
-    total = sum(max(0, lag) for lag in lags.values())
-    unread = [p for p in snapshot.partitions if lag_is_missing(p, one)]
+    lags = {p.key: lag for p in snapshot.partitions if (lag := p.known_lag(one.store)) is not None}
+    row = one.summary
     # Of what is not known now, Burrow's rules would say what was.
-    unknown = {p.key for p in unread}
+    unknown = {p.key for p in snapshot.partitions if p.is_lag_unknown(one.store)}
+    doubtful = [p for p in snapshot.partitions if p.key in unknown and p.committed(one.store) is not None]
+    unread = [p for p in doubtful if p.log_end is None]
     statuses = {p.key: evaluate(windows.get(p.key, ())) for p in snapshot.partitions if p.key not in unknown}
     reasons = [
         *_of_findings(one.findings),
-        *_of_lag(total, thresholds),
+        *_of_lag(row.lag_at_least or 0, thresholds),
         *_of_progress(statuses),
     ]
     if unread:
@@ -88,33 +86,24 @@ def check_group(
         paths = sorted(snapshot.hidden)
         reasons.append(("UNKNOWN", f"may not be read: {listed(paths, most=3)}"))
     reasons.sort(key=lambda reason: -_RANKS.index(reason[0]))
-    coordinator = snapshot.coordinator
     return GroupCheck(
         snapshot.group,
         worst_state(state for state, _ in reasons),
         tuple(reasons),
-        total,
-        max([0, *lags.values()]),
-        len(lags),
-        len(snapshot.partitions),
+        row,
+        None if row.lag_unknown else max([0, *lags.values()]),
         sum(p.topic in snapshot.subscribed and p.owner is None and not p.hidden for p in snapshot.partitions),
-        len(snapshot.members) + (len(coordinator.members) if coordinator is not None else 0),
         status_of_group(statuses.values()),
         statuses,
         max((len(window) for window in windows.values()), default=0),
-        None if unread else _catch_up([windows[key] for key in lags if key in windows]),
-        complete=not unread,
+        None if unknown else _catch_up([windows[key] for key in lags if key in windows]),
+        complete=not doubtful,
     )
 
 
 def worst_state(states: Iterable[State]) -> State:
     """The worst of them; OK without any."""
     return max(states, key=_RANKS.index, default="OK")
-
-
-def lag_is_missing(partition: GroupPartition, one: Inspection) -> bool:
-    """Whether there is an offset, and nobody could tell how far it is from the end."""
-    return partition.exists and partition.committed(one.store) is not None and partition.log_end is None
 
 
 def _of_findings(findings: Iterable[Finding]) -> list[tuple[State, str]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from zkgroup.groups.judging.hidden import judge_hidden
-from zkgroup.groups.judging.kinds import Finding
+from zkgroup.groups.judging.kinds import Finding, Remedy
 from zkgroup.groups.judging.scene import COMMITTED_BY_THEN, REST, Scene, ago, few, finding, per_topic, unsubscribe
 from zkgroup.groups.looking.listing import alike
 from zkgroup.groups.looking.ownership import failing_beside, read_twice
@@ -48,7 +48,7 @@ def judge_cluster(scene: Scene) -> Iterator[Finding]:
             "group-debris",
             snapshot.group,
             f"has no member, and was last changed {ago(scene.at_rest_for)} ago",
-            scene.command("delete-group", "--execute"),
+            Remedy("delete it", (scene.command("delete-group", "--execute"),)),
         )
 
 
@@ -138,8 +138,10 @@ def _deletions(scene: Scene) -> Iterator[Finding]:
                 "is marked for deletion"
                 + (", and members of the group read it" if read else "; the group's offsets of it will stay behind")
                 + ("" if topic.exists else "; its registration is gone already"),
-                f"if that is meant: {unsubscribe(scene, name)}; a mark"
-                " that stays is one that brokers cannot act on (delete.topic.enable=false, a replica's broker down)",
+                unsubscribe(scene, name).after(
+                    "a mark that stays is one that brokers cannot act on (delete.topic.enable=false, a replica's broker"
+                    " down); if it is meant, "
+                ),
                 "warning" if read else "info",
             )
 
@@ -155,7 +157,10 @@ def _split(scene: Scene) -> Iterator[Finding]:
         scene.snapshot.group,
         f"has {here} in ZooKeeper and {there} in Kafka, which know nothing of each other"
         + (f": {counted(len(twice), 'partition')} read twice ({spans(twice[:20])})" if twice else ""),
-        f"stop one side before the other starts; the offsets of both: {scene.command('offsets', '--store both')}",
+        Remedy(
+            "stop one side before the other starts; look at the offsets of both",
+            (scene.command("offsets", "--store both"),),
+        ),
         "critical" if twice else "warning",
     )
 

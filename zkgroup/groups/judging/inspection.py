@@ -40,7 +40,7 @@ class Inspection:
     @property
     def summary(self) -> GroupRow:
         """The group in one row."""
-        return group_row(self.snapshot)
+        return group_row(self.snapshot, self.store)
 
     def count(self, severity: str) -> int:
         """How many findings are so severe."""

@@ -3,14 +3,13 @@ installed as ``zkgroup/pages``."""
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from typing import Final, Literal, NamedTuple
 
-from zkgroup.errors import UsageError
+from zkgroup.errors import UsageError, did_you_mean
 
 Severity = Literal["critical", "warning", "info"]
 
@@ -27,14 +26,16 @@ class Finding:
     ``critical``: messages are not read, are lost, or will be as soon as a member starts; ``warning``: it may come to
     that, or could not be judged; ``info``: good to know. ``subject`` is what it is about: the group, a member, a topic,
     a node (its path), or partitions of one topic (``orders-3``, ``orders-0..2, orders-5``); ``message`` is said of it,
-    and does not name it again. ``remedy`` says what to do, with the command wherever there is one.
+    and does not name it again. ``remedy`` says what to do, in words, and ``commands`` are the command lines for it, as
+    a shell takes them; without either, it follows from another finding, which names it.
     """
 
     code: str
     severity: Severity
     subject: str
     message: str
-    remedy: str
+    remedy: str | None
+    commands: tuple[str, ...] = ()
 
     @property
     def page(self) -> str:
@@ -46,13 +47,26 @@ def page_text(code: str) -> str:
     """The page that explains a kind of finding; where it refers to another page it says how that is printed.
     ``UsageError`` for what is no kind."""
     if code not in KINDS:
-        near = difflib.get_close_matches(code, KINDS, n=3)
-        raise UsageError(
-            f"{code!r} is the code of no finding",
-            f"is {' or '.join(near)} meant?" if near else f"one of {', '.join(KINDS)}",
-        )
+        raise UsageError(f"{code!r} is the code of no finding", did_you_mean(code, KINDS, f"one of {', '.join(KINDS)}"))
     text = resources.files("zkgroup").joinpath("pages", f"{code}.md").read_text(encoding="utf-8")
     return _LINK.sub(r"\1 (--explain \2)", text)
+
+
+class Remedy(NamedTuple):
+    """What to do, in words and in command lines."""
+
+    text: str
+    commands: tuple[str, ...] = ()
+
+    def after(self, first: str) -> Remedy:
+        """The same, after something else was done."""
+        return Remedy(first + self.text, self.commands) if self.text else self
+
+    def then(self, other: Remedy, between: str = "; then ") -> Remedy:
+        """This, and the other after it; one alone where the other says nothing."""
+        if not self.text or not other.text:
+            return self if self.text else other
+        return Remedy(f"{self.text}{between}{other.text}", (*self.commands, *other.commands))
 
 
 class Kind(NamedTuple):
@@ -79,6 +93,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "unportable-registration": Kind(_CW, "a registration that stops members of some releases"),
     "split-group": Kind(_CW, "members in ZooKeeper and members in Kafka under one name"),
     "subscription-disagreement": Kind(_CW, "subscriptions differ, which roundrobin up to 0.10.1 refuses"),
+    "unexplained-owners": Kind(_CWI, "the owners are the plan of no strategy and no release"),
     "partition-without-leader": Kind(_CW, "a partition that no broker leads"),
     "persistent-member": Kind(_C, "a registration that will outlive its client"),
     "persistent-owner": Kind(_C, "an owner node that will outlive its client"),
@@ -94,7 +109,6 @@ KINDS: Final[Mapping[str, Kind]] = {
     "offset-before-start": Kind(_CWI, "an offset before the log's start: messages are lost already"),
     "offset-beyond-end": Kind(_CWI, "an offset beyond the log's end"),
     "owner-of-former-session": Kind(_W, "a partition owned by another session than its member's"),
-    "unexplained-owners": Kind(_WI, "the owners are the plan of no strategy and no release"),
     "unregistered-commits": Kind(_W, "offsets that are committed while no member is registered"),
     "growing-lag": Kind(_WI, "lag grows while nothing is committed"),
     "contradicting-offsets": Kind(_WI, "ZooKeeper and Kafka hold different offsets"),

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from zkgroup.errors import FilterSyntaxError, UsageError
-from zkgroup.groups.judging.kinds import Finding
+from zkgroup.groups.judging.kinds import Finding, Remedy
 from zkgroup.groups.judging.scene import Scene, few, finding
 from zkgroup.groups.looking.members import stops_everyone
 from zkgroup.groups.model import GroupMember
@@ -26,10 +26,10 @@ _TOLD_BY_ANOTHER: Final = "timestamp is a number"  # where it is a large one, wh
 _CHANGES_MEANING: Final = (znodes.SEVERAL_EXPRESSIONS, "a filter without an expression", "a control character")
 
 
-def _stop_client(scene: Scene, member: GroupMember) -> str:
+def _stop_client(scene: Scene, member: GroupMember) -> Remedy:
     """How to be rid of a registration: a node that is not ephemeral outlives its client."""
     if member.session_id:
-        return "stop the client that wrote it: its node goes with its session"
+        return Remedy("stop the client that wrote it: its node goes with its session")
     return _release(scene, member)
 
 
@@ -44,15 +44,16 @@ def judge_members(scene: Scene) -> Iterator[Finding]:
                 "persistent-member",
                 member.member,
                 "the registration is no ephemeral node: it stays when its client goes, and keeps its share from others",
-                f"make sure that its client is gone, then {_release(scene, member)}",
+                _release(scene, member).after("make sure that its client is gone, then "),
             )
     yield from _foreign(scene)
     yield from _disagreement(scene)
     yield from _surplus(scene)
 
 
-def _release(scene: Scene, member: GroupMember) -> str:
-    return scene.command("release-owners", f"--member {quoted(member.member)} --execute")
+def _release(scene: Scene, member: GroupMember) -> Remedy:
+    releasing = scene.command("release-owners", f"--member {quoted(member.member)} --execute")
+    return Remedy("remove the registration", (releasing,))
 
 
 def _readable(scene: Scene, member: GroupMember) -> Iterator[Finding]:
@@ -66,8 +67,13 @@ def _readable(scene: Scene, member: GroupMember) -> Iterator[Finding]:
             member.member,
             f"the registration {member.error}; every reference member gives its partitions up at its next rebalance"
             " and cannot finish it while this node is there",
-            f"{_stop_client(scene, member)}; when it goes the members rebalance by themselves, and"
-            f" {scene.command('owners', '--verify')} tells whether they have",
+            _stop_client(scene, member).then(
+                Remedy(
+                    "the members rebalance by themselves when it goes: verify that they have",
+                    (scene.command("owners", "--verify"),),
+                ),
+                "; ",
+            ),
         )
     else:
         yield finding(
@@ -94,7 +100,7 @@ def _unreadable_filter(scene: Scene, member: GroupMember, error: str) -> Finding
     except UsageError:
         why = None
     if why is not None:
-        remedy = f"correct the expression; {_stop_client(scene, member)}"
+        remedy = _stop_client(scene, member).after("correct the expression; ")
         return finding("unreadable-filter", member.member, f"{error}; {why}", remedy)
     return finding(
         "unreadable-filter",
@@ -118,7 +124,9 @@ def _defects(scene: Scene, member: GroupMember) -> Iterator[Finding]:
             "unportable-registration",
             member.member,
             f"{few(some, '; ')}" + (f"; {counted(len(scene.gaps), 'partition')} of the group unread" if stuck else ""),
-            f"{_stop_client(scene, member)}; let it write what the reference writes (the timestamp as a string)",
+            _stop_client(scene, member).then(
+                Remedy("let it write what the reference writes (the timestamp as a string)"), "; "
+            ),
             "critical" if stuck else "warning",
         )
     if doubled and member.error is None:
@@ -202,12 +210,14 @@ def _foreign(scene: Scene) -> Iterator[Finding]:
         said.append(f"{nodes} that no consumer makes, as Storm's spout does for its state: {paths}")
     if said:
         remedy = (
-            _LEAVE
+            Remedy(_LEAVE)
             if not (names or stopping)
-            else "start no member of the Scala consumer in this group"
+            else Remedy("start no member of the Scala consumer in this group")
             if stopping
-            else "do not mix them with members of the reference in one group unless they compute the same"
-            f" plan: {scene.command('assign')} compares"
+            else Remedy(
+                "do not mix them with members of the reference in one group unless they compute the same plan: compare",
+                (scene.command("assign"),),
+            )
         )
         yield finding("foreign-client", scene.snapshot.group, "; ".join(said), remedy)
 
@@ -231,8 +241,11 @@ def _disagreement(scene: Scene) -> Iterator[Finding]:
         "subscription-disagreement",
         scene.snapshot.group,
         f"{why}; {effect}",
-        "subscribe all members to the same topics, with one number of streams for each, or set"
-        f" partition.assignment.strategy=range for all; {scene.command('assign', '--strategy range')} shows that plan",
+        Remedy(
+            "subscribe all members to the same topics, with one number of streams for each, or set"
+            " partition.assignment.strategy=range for all; see that plan",
+            (scene.command("assign", "--strategy range"),),
+        ),
         "critical" if severity == "critical" else "warning",
     )
 

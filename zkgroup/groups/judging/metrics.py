@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from zkgroup.groups.judging.checking import GroupCheck, lag_is_missing
+from zkgroup.groups.judging.checking import GroupCheck
 from zkgroup.groups.judging.inspection import Inspection
 from zkgroup.groups.judging.kinds import SEVERITIES
 from zkgroup.groups.judging.progress import Status
@@ -20,6 +20,7 @@ _HELP: Final = {
     "kafka_consumergroup_current_offset_sum": "Current Offset of a ConsumerGroup at Topic for all partitions",
     "kafka_consumergroup_lag": "Current Approximate Lag of a ConsumerGroup at Topic/Partition",
     "kafka_consumergroup_lag_sum": "Current Approximate Lag of a ConsumerGroup at Topic for all partitions",
+    "zkgroup_consumergroup_lag_unknown_partitions": "Partitions of a topic whose lag is not known",
     "kafka_consumergroup_members": "Amount of members in a consumer group",
     "kafka_topic_partition_current_offset": "Current Offset of a Broker at Topic/Partition",
     "kafka_topic_partition_oldest_offset": "Oldest Offset of a Broker at Topic/Partition",
@@ -71,14 +72,16 @@ def _of_group(series: _Series, one: Inspection) -> None:
     series.set("zkgroup_look_timestamp_seconds", snapshot.taken_at / 1000, consumergroup=group)
     for severity in SEVERITIES:
         series.set("zkgroup_consumergroup_findings", one.count(severity), consumergroup=group, severity=severity)
-    partial = {p.topic for p in snapshot.partitions if lag_is_missing(p, one)}  # a part is not given as the whole
+    partial = {p.topic for p in snapshot.partitions if p.is_lag_unknown(one.store)}  # a part is not given as the whole
     for p in snapshot.partitions:
         of_group = {"consumergroup": group, "topic": p.topic}
         partition = str(p.partition)
-        committed, lag = p.committed(one.store), p.lag(one.store)
+        committed, lag = p.committed(one.store), p.known_lag(one.store)
         series.set("kafka_consumergroup_current_offset", committed, **of_group, partition=partition)
         series.add("kafka_consumergroup_current_offset_sum", committed, **of_group)
         series.set("kafka_consumergroup_lag", lag, **of_group, partition=partition)
+        unknown = int(p.is_lag_unknown(one.store))
+        series.add("zkgroup_consumergroup_lag_unknown_partitions", unknown, **of_group)
         if p.topic not in partial:
             series.add("kafka_consumergroup_lag_sum", lag, **of_group)
         series.set("kafka_topic_partition_current_offset", p.log_end, topic=p.topic, partition=partition)

@@ -11,10 +11,11 @@ from dataclasses import replace
 from typing import Final
 
 from zkgroup.groups.changing.unregistered import find_unregistered_commits
-from zkgroup.groups.judging.kinds import Finding, Severity
+from zkgroup.groups.judging.kinds import Finding, Remedy, Severity
 from zkgroup.groups.judging.remedies import (
     IN_KAFKA,
     IN_ZOOKEEPER,
+    TO_EARLIEST,
     is_gone,
     is_outside,
     is_stale,
@@ -103,15 +104,15 @@ def _unreadable(scene: Scene) -> Iterator[Finding]:
     fails = "every member that is given it fails"
     wrong = {key: {IN_ZOOKEEPER} for key, _ in (*said, *blanks)}
 
-    def anew(keys: Sequence[TopicPartition]) -> str:
-        return f"{fails}; {mend(scene, keys, wrong)}"
+    def anew(keys: Sequence[TopicPartition]) -> Remedy:
+        return mend(scene, keys, wrong).after(f"{fails}; ")
 
     yield from per_topic("unreadable-offset", said, anew)
 
-    def rewrite(keys: Sequence[TopicPartition]) -> str:
+    def rewrite(keys: Sequence[TopicPartition]) -> Remedy:
         numbers = {spoilt[key] for key in keys}
         target = f"--to-offset {numbers.pop()}" if len(numbers) == 1 else "--to-current"
-        return f"{fails}; to write the number alone: {reset(scene, keys, target, wrong)}"
+        return reset(scene, keys, "write the number alone", target, wrong).after(f"{fails}; ")
 
     yield from per_topic("unreadable-offset", blanks, rewrite)
 
@@ -137,15 +138,14 @@ def _out_of_range(scene: Scene) -> Iterator[Finding]:
     yield from per_topic(
         "offset-before-start",
         before,
-        lambda keys: (
-            f"a member starts here where auto.offset.reset says (largest, by default, skips all that is left);"
-            f" to read on: {reset(scene, keys, '--to-earliest', lost_in)}"
+        lambda keys: reset(scene, keys, "read on from the log's start", "--to-earliest", lost_in).after(
+            "a member starts here where auto.offset.reset says (largest, by default, skips all that is left); "
         ),
     )
     yield from per_topic(
         "offset-beyond-end",
         beyond,
-        lambda keys: f"was the topic made anew, or its log cut? {mend(scene, keys, over_in)}",
+        lambda keys: mend(scene, keys, over_in).after("was the topic made anew, or its log cut? "),
     )
 
 
@@ -165,7 +165,11 @@ def _recreated(scene: Scene) -> Iterator[Finding]:
             f"was made anew after offsets of {counted(len(keys), 'partition')} were written ({offsets}): they count"
             " messages of its predecessor",
             reset(
-                scene, keys, "--to-earliest", {p.key: {where for where, _ in offsets_of(p)} - {IN_KAFKA} for p in stale}
+                scene,
+                keys,
+                "begin at the start of the new one",
+                "--to-earliest",
+                {p.key: {where for where, _ in offsets_of(p)} - {IN_KAFKA} for p in stale},
             ),
         )
 
@@ -191,13 +195,13 @@ def _missing(scene: Scene) -> Iterator[Finding]:
             yield from per_topic("offset-of-missing-partition", said, lambda keys: _of_former_topic(scene, keys))
 
 
-def _of_former_topic(scene: Scene, gone: Sequence[TopicPartition]) -> str:
+def _of_former_topic(scene: Scene, gone: Sequence[TopicPartition]) -> Remedy:
     """The other offsets stay: those in ZooKeeper tell by themselves if they are of the former topic (``_recreated``),
     and nobody can tell it of Kafka's."""
     others = [p for p in scene.partitions if p.topic == gone[0].topic and not is_gone(scene, p)]
     doubt = any(p.kafka is not None and p.kafka.offset for p in others)
     undated = ", and its other offsets in Kafka may count messages of the former one" if doubt else ""
-    return f"was the topic made anew with fewer partitions{undated}? {stopped(scene.active)}{rid_of(scene, gone)}"
+    return rid_of(scene, gone).after(f"was the topic made anew with fewer partitions{undated}? {stopped(scene.active)}")
 
 
 def _without(scene: Scene) -> Iterator[Finding]:
@@ -224,11 +228,11 @@ def _without(scene: Scene) -> Iterator[Finding]:
         else:
             loud.append((p.key, f"has no committed offset, and {there}"))
 
-    def remedy(keys: Sequence[TopicPartition]) -> str:
-        return (
-            "a member starts here where auto.offset.reset says (largest, by default, skips what is there); to choose:"
-            f" {reset(scene, keys, '--to-earliest')} (or --to-latest)"
+    def remedy(keys: Sequence[TopicPartition]) -> Remedy:
+        why = (
+            "a member starts here where auto.offset.reset says (largest, by default, skips what is there); to choose, "
         )
+        return reset(scene, keys, TO_EARLIEST, "--to-earliest").after(why)
 
     yield from per_topic("partition-without-offset", loud, remedy, "warning")
     yield from per_topic("partition-without-offset", quiet, remedy, "info")
@@ -265,7 +269,7 @@ def _without_subscriber(scene: Scene) -> Iterator[Finding]:
             name,
             f"has offsets of {counted(number, 'partition')}, and no member subscribes to it any more: its lag only"
             " grows",
-            f"{unsubscribe(scene, name)}, where it is not to be read again",
+            unsubscribe(scene, name).after("where it is not to be read again, "),
         )
 
 
@@ -296,32 +300,32 @@ def _contradicting(scene: Scene) -> Iterator[Finding]:
         still = scene.now - stored.changed_at >= COMMITTED_BY_THEN
         certain = not scene.active or still or _one_moved(former.get(p.key), p)
         (loud if certain else quiet).append((p.key, text))
-    remedy = (
-        "members that keep offsets in both start at the larger one, all others at that of their own store;"
-        f" {scene.command('offsets', '--store both')} sets them side by side;"
+    remedy = Remedy(
+        "members that keep offsets in both start at the larger one, all others at that of their own store; look at them"
+        " side by side",
+        (scene.command("offsets", "--store both"),),
     )
     yield from per_topic(
         "contradicting-offsets",
         loud,
-        lambda keys: f"{remedy} {_unite(scene, keys)}",
+        lambda keys: remedy.then(_unite(scene, keys)),
         "warning",
     )
     yield from per_topic(
         "contradicting-offsets",
         quiet,
-        lambda keys: (
-            f"{remedy} one commit apart is normal while members are running: look again in {ago(COMMITTED_BY_THEN)}"
-        ),
+        remedy.after(f"one commit apart is normal while members are running: look again in {ago(COMMITTED_BY_THEN)}; "),
         "info",
     )
 
 
-def _unite(scene: Scene, keys: Sequence[TopicPartition]) -> str:
+def _unite(scene: Scene, keys: Sequence[TopicPartition]) -> Remedy:
     """How offsets in both stores become one; whose are right only the operator knows."""
     options = f"--take source {topic_option(keys)} --execute"
-    kafkas = scene.command("migrate-group", f"--to zookeeper {options}")
-    zookeepers = scene.command("migrate-group", f"--to kafka {options}")
-    return f"to make them one, {stopped(scene.active)}with Kafka's: {kafkas}; or with ZooKeeper's: {zookeepers}"
+    return Remedy(
+        f"{stopped(scene.active)}make them one, with Kafka's (--to zookeeper) or with ZooKeeper's (--to kafka)",
+        tuple(scene.command("migrate-group", f"--to {store} {options}") for store in ("zookeeper", "kafka")),
+    )
 
 
 def _one_moved(before: GroupPartition | None, now: GroupPartition) -> bool:
@@ -345,22 +349,22 @@ def _growing(scene: Scene) -> Iterator[Finding]:
         if p.kafka_unknown or then.kafka_unknown:
             continue  # it may have been committed there
         grown = p.log_end - then.log_end
-        if p.committed("both") == then.committed("both") and grown > 0 and (p.lag("both") or 0) > 0:
+        if p.committed("both") == then.committed("both") and grown > 0 and (p.known_lag("both") or 0) > 0:
             last = f" (last progress {ago(scene.now - p.stored.changed_at)} ago)" if p.stored is not None else ""
             said.append((p.key, f"lag grew from {then.lag('both')} to {p.lag('both')}, nothing was committed{last}"))
     if not said:
         return
     if not scene.active:
         what = f"in {ago(apart)}; the group has no members"
-        remedy = "start a member, if the group is still wanted"
+        remedy = Remedy("start a member, if the group is still wanted")
     elif apart < COMMITTED_BY_THEN:
         what = f"in {ago(apart)}"
-        remedy = f"look again in {ago(COMMITTED_BY_THEN)}: by default members commit once a minute"
+        remedy = Remedy(f"look again in {ago(COMMITTED_BY_THEN)}: by default members commit once a minute")
     else:
         what = f"in {ago(apart)}"
-        remedy = (
-            f"is the owner's process stuck, or failing over and over? {scene.command('owners')} names its host;"
-            " restart it"
+        remedy = Remedy(
+            "is the owner's process stuck, or failing over and over? find its host, and restart it",
+            (scene.command("owners"),),
         )
     severity: Severity = "warning" if scene.active and apart >= COMMITTED_BY_THEN else "info"
     yield from per_topic("growing-lag", [(key, f"{text}, {what}") for key, text in said], remedy, severity)

@@ -7,9 +7,10 @@ for some seconds, and a look takes several rounds.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from zkgroup.groups.judging.kinds import Finding
+from zkgroup.groups.judging.kinds import Finding, Remedy
 from zkgroup.groups.judging.scene import (
     REST,
     SECOND,
@@ -38,6 +39,10 @@ _FREE_FIRST: Final = (
 
 def judge_owners(scene: Scene) -> Iterator[Finding]:
     """All about owners."""
+    yield from _led_by_mix(scene, list(_judge(scene)))
+
+
+def _judge(scene: Scene) -> Iterator[Finding]:
     yield from _gaps(scene)
     yield from _nodes(scene)
     if scene.settling:
@@ -54,23 +59,25 @@ def _gaps(scene: Scene) -> Iterator[Finding]:
     if not scene.gaps:
         return
     if scene.obstacle is not None:
-        remedy = scene.obstacle
+        remedy = Remedy(scene.obstacle)
     elif scene.unresponsive:
-        remedy = _wake_first(scene)
+        remedy = Remedy(_wake_first(scene))
     elif scene.strangers:
-        remedy = f"{_FREE_FIRST}; then {scene.command('assign', '--execute')}"
+        remedy = Remedy(_FREE_FIRST)
     else:
-        remedy = (
-            f"{scene.command('assign', '--execute')} lets the members try again; where a gap remains, restart the"
-            " members that own nothing, and compare strategies and releases"
+        remedy = Remedy(
+            "let the members try again; where a gap remains, restart the members that own nothing, and compare"
+            " strategies and releases",
+            (scene.command("assign", "--execute"),),
         )
     again = " in two looks" if scene.persisted.issuperset(p.key for p in scene.gaps) else ""
     topics: dict[str, list[GroupPartition]] = {}
     for partition in scene.gaps:
         topics.setdefault(partition.topic, []).append(partition)
     for gaps in topics.values():
-        waiting = sum(max(p.lag("both") or 0, 0) for p in gaps)
-        more = f", {counted(waiting, 'message')} waiting" if waiting else ""
+        waiting = sum(p.known_lag("both") or 0 for p in gaps)
+        at_least = "at least " if any(p.is_lag_unknown("both") for p in gaps) else ""
+        more = f", {at_least}{counted(waiting, 'message')} waiting" if waiting else ""
         what = f"has no owner{again}: nobody reads it" if len(gaps) == 1 else f"have no owner{again}: nobody reads them"
         number = "" if len(gaps) == 1 else f"{len(gaps)} partitions "
         subject = subject_of([p.key for p in gaps])
@@ -127,7 +134,10 @@ def _awaited(scene: Scene) -> Iterator[Finding]:
             scene.snapshot.group,
             f"{few(waiting)} {has} yet to rebalance: {claims} older than the last coming or going of a member, of which"
             " ZooKeeper keeps no time; that was just now, or the process hangs",
-            f"look twice: {scene.command('inspect-group', f'--again-after {REST // SECOND}')} names who hangs",
+            Remedy(
+                "look twice, which names who hangs",
+                (scene.command("inspect-group", f"--again-after {REST // SECOND}"),),
+            ),
         )
 
 
@@ -137,7 +147,7 @@ def _nodes(scene: Scene) -> Iterator[Finding]:
     yield from per_topic(
         "unreadable-owner",
         [(p.key, f"cannot be told whose it is: {p.error}") for p in unreadable if p.session_id],
-        f"end the session that made the node (restart its client){scene.rebalance()}",
+        Remedy("end the session that made the node (restart its client)").then(scene.rebalance()),
     )
     yield from per_topic(
         "unreadable-owner",
@@ -156,9 +166,10 @@ def _nodes(scene: Scene) -> Iterator[Finding]:
     )
 
 
-def _release(scene: Scene, keys: Sequence[TopicPartition]) -> str:
+def _release(scene: Scene, keys: Sequence[TopicPartition]) -> Remedy:
     """What to do with nodes that belong to no session."""
-    return f"{scene.command('release-owners', f'{topic_option(keys)} --execute')}{scene.rebalance()}"
+    releasing = scene.command("release-owners", f"{topic_option(keys)} --execute")
+    return Remedy("release what no session holds", (releasing,)).then(scene.rebalance())
 
 
 def _in_progress(scene: Scene) -> Iterator[Finding]:
@@ -185,7 +196,10 @@ def _in_progress(scene: Scene) -> Iterator[Finding]:
         "rebalance-in-progress",
         scene.snapshot.group,
         f"members or owners changed within {REST // SECOND} s; {', '.join(parts)}",
-        f"look again in {REST // SECOND} s: a healthy group settles within 3; {scene.command('owners', '--verify')}",
+        Remedy(
+            f"look again in {REST // SECOND} s: a healthy group settles within 3",
+            (scene.command("owners", "--verify"),),
+        ),
     )
 
 
@@ -250,10 +264,10 @@ def _claims(scene: Scene) -> Iterator[Finding]:
             of_no_session = wrong[0] == "owner-without-registration" and not partition.session_id
             (stay if of_no_session else kinds.setdefault(wrong[0], [])).append((partition.key, wrong[1]))
     yield from per_topic("owner-without-registration", stay, lambda keys: _release(scene, keys))
-    again = scene.rebalance(after=" makes the group share out anew")
+    again = scene.rebalance()
     others = ", and the others take over" if scene.snapshot.members else ""
 
-    def restarting(keys: Sequence[TopicPartition]) -> str:
+    def restarting(keys: Sequence[TopicPartition]) -> Remedy:
         """Transactions tell whether it has registered since."""
         owned = [(scene.by_key[key], scene.members[scene.by_key[key].member or ""]) for key in keys]
         if all(0 < member.czxid < partition.claimed for partition, member in owned):
@@ -262,15 +276,18 @@ def _claims(scene: Scene) -> Iterator[Finding]:
             why = ", which has registered anew since it claimed"
         else:
             why = ""
-        return f"restart the member{why}{again}"
+        return Remedy(f"restart the member{why}").then(again)
 
-    remedies: dict[str, str | Callable[[Sequence[TopicPartition]], str]] = {
-        "owner-without-registration": "end the process that holds the session (its id node was deleted, or it hangs):"
-        f" its nodes go with it{others}{again}",
+    remedies: dict[str, Remedy | Callable[[Sequence[TopicPartition]], Remedy]] = {
+        "owner-without-registration": Remedy(
+            "end the process that holds the session (its id node was deleted, or it hangs): its nodes go with"
+            f" it{others}"
+        ).then(again),
         "owner-without-subscription": restarting,
         "owner-beyond-streams": restarting,
-        "owner-of-former-session": "nothing, if it goes within the session time-out; else two processes use one"
-        " consumer.id: end one of them",
+        "owner-of-former-session": Remedy(
+            "nothing, if it goes within the session time-out; else two processes use one consumer.id: end one of them"
+        ),
     }
     for code, said in kinds.items():
         yield from per_topic(code, said, remedies[code])
@@ -283,7 +300,9 @@ def _claims(scene: Scene) -> Iterator[Finding]:
     yield from per_topic(
         "owner-of-missing-partition",
         gone,
-        f"members do not notice that a topic is deleted, and release it at their next rebalance{scene.rebalance(': ')}",
+        Remedy("members do not notice that a topic is deleted, and release it at their next rebalance").then(
+            again, ": "
+        ),
     )
 
 
@@ -304,9 +323,9 @@ def _idle_members(scene: Scene) -> Iterator[Finding]:
             continue  # it may own what cannot be seen
         since = member.created_at or member.registered_at
         joined = f", registered for {ago(scene.now - since)}" if since is not None else ""
-        remedy = (
-            f"{scene.command('assign', '--execute')} lets it try again; where that fails, restart it, and set"
-            " partition.assignment.strategy alike for all"
+        remedy = Remedy(
+            "let it try again; where that fails, restart it, and set partition.assignment.strategy alike for all",
+            (scene.command("assign", "--execute"),),
         )
         if scene.stopping:
             why = "no rebalance can be finished beside a registration that cannot be read"
@@ -314,10 +333,10 @@ def _idle_members(scene: Scene) -> Iterator[Finding]:
             why = "nobody claims anything while no broker is registered"
         elif scene.unresponsive:
             why = f"{few(sorted(scene.unresponsive))} has not rebalanced, and may hold a part of its share"
-            remedy = _wake_first(scene)
+            remedy = Remedy(_wake_first(scene))
         elif any(key.topic in member.streams for key in scene.strangers):
             why = "somebody who is no member may hold a part of its share, so that it can claim none"
-            remedy = _FREE_FIRST
+            remedy = Remedy(_FREE_FIRST)
         elif member.member in blocked:
             why = "others hold a part of its share, so that it can claim none: strategies or releases differ"
         else:
@@ -355,10 +374,38 @@ def _unexplained(scene: Scene) -> Iterator[Finding]:
         scene.snapshot.group,
         f"the owners are no strategy's plan: {what}; nearest is {explanation.best.text}, but for"
         f" {counted(explanation.differences, 'partition')}{who}",
-        "give all members one partition.assignment.strategy, and for roundrobin releases that hash alike (up to 0.11,"
-        f" or from 1.0 on); {scene.command('assign', f'--strategy {explanation.best[0]}')} shows who would own what",
+        Remedy(
+            "give all members one partition.assignment.strategy, and for roundrobin releases that hash alike (up to"
+            " 0.11, or from 1.0 on); see who would own what",
+            (scene.command("assign", f"--strategy {explanation.best[0]}"),),
+        ),
         "info" if foreign else "warning",
     )
+
+
+#: What members of different strategies or releases come to: each claims a share by a plan of its own.
+_FOLLOWING: Final = ("partition-without-owner", "member-without-partitions")
+
+
+def _is_mix(scene: Scene) -> bool:
+    """Whether a member holds another share than the plan's, or cannot have its own: one that holds nothing although its
+    share is free may as well have given up."""
+    if scene.explanation is None or scene.foreign or scene.strangers:
+        return False
+    holders = {partition.member for partition in scene.partitions}
+    return bool(scene.explanation.blocked) or not holders.isdisjoint(scene.explanation.deviating)
+
+
+def _led_by_mix(scene: Scene, found: list[Finding]) -> list[Finding]:
+    """Where members disagree about the plan, what follows from that advises nothing of its own."""
+    mix = next((one for one in found if one.code == "unexplained-owners"), None)
+    follow = [one for one in found if one.code in _FOLLOWING]
+    if mix is None or not follow or not _is_mix(scene):
+        return found
+    names = few([f"{one.code} of {one.subject}" for one in follow])
+    lead = replace(mix, severity="critical", message=f"{mix.message}; from this follows {names}")
+    others = [one for one in found if one is not mix and one not in follow]
+    return [lead, *(replace(one, remedy=None, commands=()) for one in follow), *others]
 
 
 def _suspect(scene: Scene, explanation: Explanation, name: str) -> str:

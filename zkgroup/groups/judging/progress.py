@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, Literal, TypeAlias
 
+from zkgroup.groups.model import lag_between
+
 Status: TypeAlias = Literal["OK", "WARN", "STOP", "STALL", "REWIND"]
 GroupStatus: TypeAlias = Literal["OK", "WARN", "ERR"]
 
@@ -43,7 +45,7 @@ class Sample:
     @property
     def lag(self) -> int | None:
         """How far it is from the end."""
-        return None if self.committed is None or self.log_end is None else self.log_end - self.committed
+        return lag_between(self.committed, self.log_end)
 
 
 def evaluate(samples: Sequence[Sample]) -> Status:
@@ -54,7 +56,7 @@ def evaluate(samples: Sequence[Sample]) -> Status:
     if known[-1].taken_at - known[0].taken_at < SHORTEST:
         return "OK"
     commits = _commits(known)
-    if _stopped(known, commits) and not _caught_up_lately(known):
+    if _stopped(known, commits):
         return "STOP"
     if _rewound([offset for _, offset in commits]):
         return "REWIND"
@@ -107,17 +109,15 @@ def _commits(samples: Sequence[Sample]) -> list[tuple[int, int]]:
 
 
 def _stopped(samples: Sequence[Sample], commits: Sequence[tuple[int, int]]) -> bool:
-    """Whether it is longer ago that something was committed than commits are seen to reach back."""
-    silence = samples[-1].taken_at - commits[-1][0]
-    seen = commits[-1][0] - max(commits[0][0], samples[0].taken_at)
-    return silence > max(seen, SHORTEST)
-
-
-def _caught_up_lately(samples: Sequence[Sample]) -> bool:
-    """Whether the log ended within the window where the last commit stands."""
-    committed = samples[-1].committed
-    assert committed is not None
-    return any(sample.log_end is not None and sample.log_end <= committed for sample in samples)
+    """Whether it is longer ago that something was committed than commits are seen to reach back. Until the last look
+    since then that saw no lag there was nothing to commit: what counts is how long messages have been seen to wait."""
+    begun = commits[-1][0]
+    seen = begun - max(commits[0][0], samples[0].taken_at)
+    since = [sample for sample in samples if sample.taken_at > begun and sample.lag is not None]
+    for before, after in pairwise(since):
+        if before.lag is not None and before.lag <= 0:
+            begun = after.taken_at
+    return samples[-1].taken_at - begun > max(seen, SHORTEST)
 
 
 def _rewound(offsets: Sequence[int]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from zkgroup.groups.judging.kinds import Remedy
 from zkgroup.groups.judging.scene import Scene, stopped, topic_option
 from zkgroup.groups.model import GroupPartition, GroupTopic, StoredOffset, in_store
 from zkgroup.protocol.names import TopicPartition
@@ -15,35 +16,44 @@ IN_KAFKA: Final = in_store("kafka")
 
 
 def reset(
-    scene: Scene, keys: Sequence[TopicPartition], target: str, wrong: Mapping[TopicPartition, set[str]] | None = None
-) -> str:
-    """The command; ``wrong``: in which stores the offsets are, of which the other's is to stay as it is."""
+    scene: Scene,
+    keys: Sequence[TopicPartition],
+    what: str,
+    target: str,
+    wrong: Mapping[TopicPartition, set[str]] | None = None,
+) -> Remedy:
+    """``what`` the commands do, and these; ``wrong``: in which stores the offsets are, of which the other's is to stay
+    as it is."""
     parts: dict[str, list[TopicPartition]] = {}
     for key in keys:
         stores = wrong[key] if wrong is not None else set()
         parts.setdefault(_alone(scene.by_key[key], stores), []).append(key)
-    commands = [
+    commands = (
         scene.command("reset-offsets", f"{topic_option(part)} {target}{option} --execute")
         for option, part in parts.items()
-    ]
-    return stopped(scene.active) + " and ".join(commands)
+    )
+    return Remedy(f"{stopped(scene.active)}{what}", tuple(commands))
 
 
-def mend(scene: Scene, keys: Sequence[TopicPartition], wrong: Mapping[TopicPartition, set[str]]) -> str:
-    """The commands that set offsets which are ``wrong`` in these stores: from the other store, where that one's is
-    right, else to where the log starts."""
+#: What ``reset`` does with ``--to-earliest``.
+TO_EARLIEST: Final = "go to the log's start (or, with --to-latest, to its end)"
+
+
+def mend(scene: Scene, keys: Sequence[TopicPartition], wrong: Mapping[TopicPartition, set[str]]) -> Remedy:
+    """How to set offsets which are ``wrong`` in these stores: from the other store, where that one's is right, else to
+    where the log starts."""
     right: dict[str, list[TopicPartition]] = {}
     for key in keys:
         right.setdefault(_taken_over(scene, scene.by_key[key], wrong[key]), []).append(key)
     rest = right.pop("", [])
-    commands = [
-        scene.command("migrate-group", f"--to {to} --take source {topic_option(part)} --execute")
-        for to, part in right.items()
-    ]
-    said = [stopped(scene.active) + " and ".join(commands)] if commands else []
-    if rest:
-        said.append(f"{reset(scene, rest, '--to-earliest', wrong)} (or --to-latest)")
-    return " and ".join(said)
+    remedy = Remedy("")
+    if right:
+        commands = (
+            scene.command("migrate-group", f"--to {to} --take source {topic_option(part)} --execute")
+            for to, part in right.items()
+        )
+        remedy = Remedy(f"{stopped(scene.active)}take over the other store's offset", tuple(commands))
+    return remedy.then(reset(scene, rest, TO_EARLIEST, "--to-earliest", wrong), "; ") if rest else remedy
 
 
 def _taken_over(scene: Scene, p: GroupPartition, wrong: set[str]) -> str:

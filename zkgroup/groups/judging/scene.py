@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from zkgroup.groups.judging.kinds import KINDS, Finding, Severity
+from zkgroup.groups.judging.kinds import KINDS, Finding, Remedy, Severity
 from zkgroup.groups.looking.listing import kafka_members
 from zkgroup.groups.looking.ownership import foreign_members, stops_rebalances
 from zkgroup.groups.model import GroupMember, GroupPartition, GroupSnapshot
 from zkgroup.groups.scope import ranges, whole
-from zkgroup.groups.shell import command_line, quoted, rid_in_kafka
+from zkgroup.groups.shell import OFFSETS_IN_KAFKA, command_line, quoted
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, spans
 from zkgroup.words import listed, short
@@ -210,14 +210,14 @@ class Scene:
         """A command line about the group, as a shell takes it."""
         return command_line(name, self.snapshot.group, options)
 
-    def rebalance(self, before: str = "; then ", after: str = "") -> str:
+    def rebalance(self) -> Remedy:
         """How a remedy goes on that ends in a rebalance. Nothing where nobody is there to rebalance; where something
         stands against it, that."""
         if not self.snapshot.members:
-            return ""
+            return Remedy("")
         if self.obstacle is not None:
-            return f"{before}{self.obstacle}"
-        return f"{before}{self.command('assign', '--execute')}{after}"
+            return Remedy(self.obstacle)
+        return Remedy("make the group rebalance", (self.command("assign", "--execute"),))
 
     def concerns_readers(self, partition: GroupPartition) -> bool:
         """Whether a member reads the partition, or would on its own account, in ZooKeeper or in Kafka."""
@@ -251,15 +251,16 @@ def _claims(snapshot: GroupSnapshot) -> tuple[object, ...]:
 # --- wording --------------------------------------------------------------------------------------------------------
 
 
-def finding(code: str, subject: str, message: str, remedy: str, severity: Severity | None = None) -> Finding:
+def finding(code: str, subject: str, message: str, remedy: str | Remedy, severity: Severity | None = None) -> Finding:
     """A finding of a kind; its worst severity where none is given."""
-    return Finding(code, severity or KINDS[code].severities[0], subject, short(message, MESSAGE_LENGTH), remedy)
+    advice = Remedy(remedy) if isinstance(remedy, str) else remedy
+    return Finding(code, severity or KINDS[code].severities[0], subject, short(message, MESSAGE_LENGTH), *advice)
 
 
 def per_topic(
     code: str,
     found: Iterable[tuple[TopicPartition, str]],
-    remedy: str | Callable[[Sequence[TopicPartition]], str],
+    remedy: str | Remedy | Callable[[Sequence[TopicPartition]], Remedy],
     severity: Severity | None = None,
 ) -> list[Finding]:
     """One finding for each topic, out of partitions and what is said of each (a predicate: ``has no owner``).
@@ -279,7 +280,7 @@ def per_topic(
             message = f"{len(keys)} partitions, of which each {texts.pop()}"
         else:
             message = f"{len(keys)} partitions: " + few([f"{key.partition} {said[key]}" for key in keys], "; ")
-        advice = remedy if isinstance(remedy, str) else remedy(keys)
+        advice = remedy if isinstance(remedy, str | Remedy) else remedy(keys)
         findings.append(finding(code, subject_of(keys), message, advice, severity))
     return findings
 
@@ -319,28 +320,25 @@ def stopped(active: bool) -> str:
     return "stop the members, then " if active else ""
 
 
-def unsubscribe(scene: Scene, topic: str) -> str:
+def unsubscribe(scene: Scene, topic: str) -> Remedy:
     """How to be rid of a topic's offsets in either store: others of the group may be at work, but nobody on that
     topic."""
     read = topic in scene.snapshot.subscribed or any(p.owner is not None for p in scene.partitions if p.topic == topic)
-    first = "stop the members that read it, then " if read else ""
     those = [p for p in scene.partitions if p.topic == topic]
     removing = scene.command("unsubscribe", f"--topic {quoted(whole(topic))} --execute")
-    return first + _rid(those, removing, rid_in_kafka(scene.snapshot.group, {topic: ()}))
+    return _rid(those, removing).after("stop the members that read it, then " if read else "")
 
 
-def rid_of(scene: Scene, keys: Sequence[TopicPartition]) -> str:
+def rid_of(scene: Scene, keys: Sequence[TopicPartition]) -> Remedy:
     """How to be rid of the offsets of these partitions of one topic, and of no others."""
-    those = [scene.by_key[key] for key in keys]
     removing = scene.command("delete-group", f"{topic_option(keys)} --execute")
-    numbers = [key.partition for key in keys]
-    return _rid(those, removing, rid_in_kafka(scene.snapshot.group, {keys[0].topic: numbers}))
+    return _rid([scene.by_key[key] for key in keys], removing)
 
 
-def _rid(those: Iterable[GroupPartition], removing: str, in_there: str) -> str:
-    """``removing`` for offsets in ZooKeeper, and ``in_there`` for those in Kafka, as far as there are any."""
-    those = list(those)
+def _rid(those: Sequence[GroupPartition], removing: str) -> Remedy:
+    """``removing`` for offsets in ZooKeeper; those in Kafka nothing here removes."""
+    here = Remedy("remove its offsets", (removing,))
     if not any(p.kafka is not None and p.kafka.offset is not None for p in those):
-        return removing
-    in_there = f"those in Kafka: {in_there}"
-    return f"{removing}; {in_there}" if any(p.stored is not None for p in those) else in_there
+        return here
+    there = Remedy(f"those in Kafka {OFFSETS_IN_KAFKA}")
+    return here.then(there, "; ") if any(p.stored is not None for p in those) else there

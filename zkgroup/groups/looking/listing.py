@@ -24,10 +24,9 @@ NAMES_LENGTH: Final = 200
 class GroupRow:
     """A group at a glance.
 
-    ``lag``: the sum over all partitions, None where it is not known of each of them; an offset beyond its log's end
-    counts as nothing, so that it hides no messages that wait elsewhere. ``lag_at_least``: the sum over those where it
-    is known, None where it is for none; ``lag_unknown``: how many the others are, with an offset or a log's end that is
-    not known, or with messages and nothing committed.
+    ``lag``: the sum over all partitions, None where it is not known of each of them. ``lag_at_least``: the sum over
+    those where it is known, None where it is for none; ``lag_unknown``: how many the others are, with an offset or a
+    log's end that is not known, an offset beyond the log's end, or messages and nothing committed.
 
     ``partitions`` are all that concern the group: of topics that it is subscribed to or has offsets of, or owned.
     """
@@ -93,16 +92,16 @@ class OwnerRow:
     store: Store
 
 
-def group_row(snapshot: GroupSnapshot) -> GroupRow:
-    """A group in one row."""
-    store = snapshot.store
-    lags = [lag for partition in snapshot.partitions if (lag := partition.lag(store)) is not None]
-    known = sum(max(lag, 0) for lag in lags) if lags else None
-    unknown = sum(_is_lag_unknown(partition, store) for partition in snapshot.partitions)
+def group_row(snapshot: GroupSnapshot, store: Store | None = None) -> GroupRow:
+    """A group in one row. ``store``: whose offsets count, by default those of the group's own."""
+    store = store or snapshot.store
+    lags = [lag for partition in snapshot.partitions if (lag := partition.known_lag(store)) is not None]
+    known = sum(lags) if lags else None
+    unknown = sum(partition.is_lag_unknown(store) for partition in snapshot.partitions)
     in_kafka = snapshot.coordinator.members if snapshot.coordinator is not None else ()
     return GroupRow(
         snapshot.group,
-        store,
+        snapshot.store,
         snapshot.state,
         len(snapshot.members) + len(in_kafka),
         len({partition.topic for partition in snapshot.partitions} | snapshot.subscribed),
@@ -138,13 +137,6 @@ def shared_warnings(snapshots: Iterable[GroupSnapshot]) -> list[str]:
         whose = f"group {names[0]} in Kafka" if len(names) == 1 else f"{len(names)} groups in Kafka ({listed(names)})"
         lines[f"{what} of {whose} are not known: {why}"] = None
     return list(lines)
-
-
-def _is_lag_unknown(partition: GroupPartition, store: Store) -> bool:
-    """Whether messages may wait that no number counts. What does not exist, and what is empty, has none."""
-    if not partition.exists or partition.lag(store) is not None:
-        return False
-    return partition.log_end is None or partition.log_start is None or partition.log_end > partition.log_start
 
 
 def member_rows(snapshot: GroupSnapshot) -> list[MemberRow]:

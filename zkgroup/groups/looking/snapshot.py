@@ -8,7 +8,6 @@ in Kafka; what they do not answer is unknown, which is no failure: ZooKeeper's h
 
 from __future__ import annotations
 
-import difflib
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,7 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
-from zkgroup.errors import NotFoundError, UnreachableError, UsageError, ZkgroupError
+from zkgroup.errors import NotFoundError, UnreachableError, UsageError, ZkgroupError, did_you_mean
 from zkgroup.groups.looking import joining, reading
 from zkgroup.groups.looking.asking import Asker, Brokers
 from zkgroup.groups.looking.joining import Look
@@ -274,8 +273,7 @@ class _Look:
         elif self.asker is not None:
             where = f"in Kafka at {self.asker.settings().bootstrap}"
             remedy = "check its name; a group in ZooKeeper needs --zookeeper"
-        near = difflib.get_close_matches(group, dict.fromkeys(known), n=3)
-        return NotFoundError(f"no group {group!r} {where}", f"is {' or '.join(near)} meant?" if near else remedy)
+        return NotFoundError(f"no group {group!r} {where}", did_you_mean(group, known, remedy))
 
     def _ask_logs(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, joining.Log]:
         return self.asker.logs(partitions) if self.asker is not None and self.logs else {}

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from zkgroup.errors import NotFoundError, RefusedError
+from zkgroup.errors import NotFoundError, RefusedError, did_you_mean
 from zkgroup.groups.changing.permissions import needs_of_removal, refusal
 from zkgroup.groups.changing.tree import GroupTree, read_tree
 from zkgroup.groups.managing.manager import CREDENTIALS, Found
 from zkgroup.groups.scope import Scope
-from zkgroup.groups.shell import rid_in_kafka
+from zkgroup.groups.shell import OFFSETS_IN_KAFKA
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, spans
 from zkgroup.servers.registry import Registry
@@ -69,12 +69,12 @@ def check_has(whole: Found, scope: Scope, tree: GroupTree) -> None:
                 raise RefusedError(
                     f"group {whole.group} keeps its offsets of {spans(kept)} in Kafka, which deletes groups as a whole"
                     " only: nothing was removed",
-                    rid_in_kafka(whole.group, {topic: ()}),
+                    f"they {OFFSETS_IN_KAFKA}",
                 )
             known = sorted({key.topic for key in (*whole.stored, *whole.kept)})
             raise NotFoundError(
                 f"group {whole.group} has no offsets of {topic}{' in these partitions' if scope.topics[topic] else ''}",
-                f"its topics: {listed(known) or 'none'}",
+                did_you_mean(topic, known, f"its topics: {listed(known) or 'none'}"),
             )
 
 
@@ -83,10 +83,9 @@ def staying_in_kafka(whole: Found, scope: Scope) -> list[str]:
     kept = _kept(whole, scope)
     if not kept:
         return []
-    topic = kept[0].topic
     stay = "stays" if len(kept) == 1 else "stay"
     what = f"{counted(len(kept), 'offset')} of {spans(kept)} in Kafka {stay}, which deletes groups as a whole only"
-    return [f"{what}: {rid_in_kafka(whole.group, {topic: ()})}"]
+    return [f"{what}: they {OFFSETS_IN_KAFKA}"]
 
 
 def _kept(whole: Found, scope: Scope) -> list[TopicPartition]:

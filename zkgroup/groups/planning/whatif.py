@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from zkgroup.errors import AssignmentRefusedError, NotFoundError, UsageError
+from zkgroup.errors import AssignmentRefusedError, NotFoundError, UsageError, did_you_mean
 from zkgroup.groups.model import GroupSnapshot
 from zkgroup.groups.planning.explain import Variant, known_partitions
 from zkgroup.groups.planning.mixes import holder_sets
@@ -103,7 +103,8 @@ def find_member(name: str, group: str, members: Collection[str]) -> str:
         if known in members:
             return known
     listed = ", ".join(sorted(members)[:_LISTED]) + (" …" if len(members) > _LISTED else "")
-    raise NotFoundError(f"group {group} has no member {name!r}", f"its members: {listed or 'none'}")
+    remedy = did_you_mean(name, members, f"its members: {listed or 'none'}")
+    raise NotFoundError(f"group {group} has no member {name!r}", remedy)
 
 
 def check_size(scenario: Scenario, choices: Iterable[Choice]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 
-from zkgroup.groups.model import GroupSnapshot, Store
+from zkgroup.groups.model import GroupSnapshot, Store, is_lag_unknown, lag_between
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.words import short
 
@@ -71,8 +71,14 @@ class WatchedPartition(NamedTuple):
 
     @property
     def lag(self) -> int | None:
-        """High watermark less committed, negative kept; None without a commit or without a known end."""
-        return None if self.committed is None or self.log_end is None else self.log_end - self.committed
+        """High watermark less committed; None where it is unknown, as of an offset beyond the log's end."""
+        return lag_between(self.committed, self.log_end)
+
+    @property
+    def is_lag_unknown(self) -> bool:
+        """Whether messages may wait that no number counts. What nobody leads and nobody is to read does not exist."""
+        there = self.judged or self.leader is not None or self.log_end is not None
+        return there and is_lag_unknown(self.committed, self.log_start, self.log_end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +121,7 @@ def told_lag(partitions: Collection[WatchedPartition], unknown: str = "unknown")
     known = [lag for partition in partitions if (lag := partition.lag) is not None]
     if not known:
         return unknown
-    return f"{'≥' if len(known) < len(partitions) else ''}{sum(known)}"
+    return f"{'≥' if any(partition.is_lag_unknown for partition in partitions) else ''}{sum(known)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+from zkgroup.groups.model import lag_between
 from zkgroup.groups.watching.timeline import Look
 from zkgroup.protocol.names import TopicPartition
 
@@ -82,10 +83,7 @@ class Trends:
 
     def lags(self, key: TopicPartition) -> list[int | None]:
         """The course of a partition's lag, oldest first."""
-        return [
-            None if point.committed is None or point.log_end is None else point.log_end - point.committed
-            for point in self._points.get(key, ())
-        ]
+        return [lag_between(point.committed, point.log_end) for point in self._points.get(key, ())]
 
     def total_lags(self) -> list[int | None]:
         """The course of the lag of all partitions."""

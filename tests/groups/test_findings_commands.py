@@ -1,0 +1,54 @@
+"""What findings print, run as it stands."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from broken_groups import Maker, make_broken
+from cli import ZKGROUP, environment, run
+from support import wait_until
+
+from zkgroup.groups.judging.scene import REST
+from zkgroup.sandbox.sandbox import Sandbox
+
+#: How a command line of a finding is shown: alone.
+PRINTED = re.compile(r"^ {12}(zkgroup .+)$", re.MULTILINE)
+
+
+def test_what_is_printed_runs_as_it_stands(maker: Maker, cluster: Sandbox) -> None:
+    """A shell takes each line of each situation: it succeeds, or tells what is so: that members have to be stopped
+    first, as its finding says, or that what it verifies is not as it should be."""
+    groups = sorted({one.group for one in make_broken(maker)})
+    done = time.monotonic()
+    wait_until(lambda: time.monotonic() - done > REST / 1000 + 0.5, 30, "the groups are at rest")
+    lines: dict[str, str] = {}
+    for group in groups:
+        shown = run("inspect-group", group, "-z", cluster.connect).stdout
+        found = json.loads(run("inspect-group", group, "-z", cluster.connect, "--output", "json").stdout)["findings"]
+        assert PRINTED.findall(shown) == [line for one in found for line in one["commands"]]
+        assert not [one for one in found if "zkgroup" in (one["remedy"] or "")], "no command stands among words"
+        lines |= {line: one["remedy"] for one in found for line in one["commands"]}
+    assert len(lines) > 30
+    path = f"{Path(ZKGROUP).parent}:{os.environ['PATH']}"
+
+    def paste(line: str) -> tuple[str, int, str]:
+        env = environment({"PATH": path})
+        ended = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=300, check=False, env=env)
+        return line, ended.returncode, ended.stderr
+
+    with ThreadPoolExecutor(12) as pool:
+        results = list(pool.map(paste, lines))
+    for line, code, errors in results:
+        may_end = {0}
+        if "stop the members" in lines[line] or "make sure that its client is gone" in lines[line]:
+            may_end.add(5)
+        if "--verify" in line or " assign " in line:  # the members of these groups are nodes alone
+            may_end |= {5, 6}
+        assert code in may_end, (line, code, errors, lines[line])
+        assert "GROUP" not in line

@@ -1,0 +1,42 @@
+"""Words of messages."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from zkgroup.errors import did_you_mean, near
+
+KNOWN = ["payments", "orders", "order-items", "slow-reader", "list-groups", "--property", "--store", "a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("paymets", ["payments"]),
+        ("paymentss", ["payments"]),
+        ("pyaments", ["payments"]),
+        ("Payments", ["payments"]),
+        ("slo", ["slow-reader"]),
+        ("lis", ["list-groups"]),
+        ("ordes", ["orders"]),
+        ("order", ["order-items", "orders"]),
+        ("--sort", []),
+        ("refunds", []),
+        ("", ["a", "b"]),
+        ("c", ["a", "b"]),
+    ],
+)
+def test_what_is_meant(name: str, found: list[str]) -> None:
+    """What it begins, and what one letter, or two of a longer name, makes of it."""
+    assert near(name, KNOWN) == found
+    assert did_you_mean(name, KNOWN, "no") == (f"did you mean {' or '.join(found)}?" if found else "no")
+
+
+def test_tens_of_thousands_of_names_that_are_alike_are_no_wait() -> None:
+    """Names that a console consumer makes up are the most that there are."""
+    names = [f"console-consumer-{number:05}" for number in range(0, 100_000, 3)]
+    start = time.process_time()
+    assert near("consoel-consumer-00003", names)[0] == "console-consumer-00003"
+    assert time.process_time() - start < 10
