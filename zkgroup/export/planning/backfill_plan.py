@@ -40,9 +40,9 @@ def plan_backfill(
     if request.start.kind == "committed":
         raise UsageError("--backfill needs a place to begin", "--from earliest, @TIME, TOPIC:PARTITION=OFFSET or FILE")
     if all(fact.committed is None and fact.ended is None for fact in facts):
-        names = listed(sorted({fact.partition.topic for fact in facts}))
+        nowhere = listed(sorted({fact.partition.topic for fact in facts}))
         raise NotFoundError(
-            f"group {request.group} has no offset of {names}, and no exports",
+            f"group {request.group} has no offset of {nowhere}, and no exports",
             "check the group's name; a first export begins with --from, without --backfill",
         )
     expected = ExpectedFiles()
