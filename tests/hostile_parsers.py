@@ -51,7 +51,7 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Node, Stat
 from zkgroup.sandbox.state import read_state, write_state
 from zkgroup.servers import wire
-from zkgroup.shapes import require
+from shapes import require
 
 LONG = "x" * 5000
 STAT = Stat(0, 1, 1, 1, 1, 0, 0, 0)

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 #: What export and sandbox stand on alike.
 BELOW_EXPORT = {
-    *("shapes", "environment", "guard", "java"),
+    *("environment", "guard", "java"),
     *("connector", "groups", "servers", "protocol", "config", "errors"),
 }
 #: Layer → the layers it may import from, its own included.
@@ -24,7 +24,6 @@ ALLOWED = {
     "guard": {"guard", "environment"},
     "java": {"java", "environment", "errors"},
     "words": {"words"},
-    "shapes": {"shapes"},
     "protocol": {"protocol", "config", "errors"},
     "servers": {"servers", "protocol", "config", "errors"},
     "connector": {"connector", "servers", "protocol", "config", "errors"},

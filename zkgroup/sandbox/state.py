@@ -11,14 +11,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
-import orjson
+import msgspec
 
 from zkgroup.errors import ZkgroupError
 from zkgroup.sandbox.paths import STATE_VARIABLE, sandbox_folder, sandbox_names, state_dir
 from zkgroup.sandbox.processes import ProcessId
-from zkgroup.shapes import require
 
 STATE_FILE = "state.json"
 
@@ -103,23 +102,14 @@ def read_state(folder: Path) -> SandboxState | None:
     """The state written in ``folder``, None where there is none. Raises ``DamagedStateError``."""
     path = folder / STATE_FILE
     try:
-        return _decode(orjson.loads(path.read_bytes()))
+        return msgspec.json.decode(path.read_bytes(), type=SandboxState)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         why = f"cannot read {path}: {error.strerror}"
         raise ZkgroupError(why, f"set {STATE_VARIABLE} to another folder") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (msgspec.MsgspecError, ValueError) as error:
         raise DamagedStateError(path) from error
-
-
-def _decode(raw: dict[str, Any]) -> SandboxState:
-    servers = tuple(ServerState(**{**one, "process": ProcessId(**one["process"])}) for one in raw["servers"])
-    members = tuple(MemberState(**{**one, "process": ProcessId(**one["process"])}) for one in raw["members"])
-    owner = ProcessId(**raw["owner"]) if raw["owner"] else None
-    state = SandboxState(**{**raw, "servers": servers, "members": members, "owner": owner})
-    require(state, SandboxState)
-    return state
 
 
 def find(name: str = "default") -> SandboxState | None:

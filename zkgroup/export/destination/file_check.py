@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from zkgroup.export.destination.expected_files import ExpectedFile
-from zkgroup.export.destination.footer import Footer, UnopenedFileError, UnreadableFileError, count_rows, read_footer
+from zkgroup.export.destination.footer import Footer, UnreadableFileError, count_rows, read_footer
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.intervals import Interval
 from zkgroup.export.model.layout import Calendar, Layout
@@ -17,12 +17,10 @@ LOOKS: Final = 8
 
 
 class Look(NamedTuple):
-    """What a file shows: its footer, or why there is none; and what is wrong with its rows, if they were read.
-    ``unopened``: it could not be read, and may be whole."""
+    """What a file shows: its footer, or why there is none; and what is wrong with its rows, if they were read."""
 
     footer: Footer | None
     why: str | None
-    unopened: UnopenedFileError | None = None
 
 
 def look_at(destination: Destination, name: str) -> Look:
@@ -34,8 +32,7 @@ def look_at(destination: Destination, name: str) -> Look:
             partitioned = "/partition=" in name
             wrong = count_rows(destination.store, name, footer.slices, partitioned=partitioned)
     except UnreadableFileError as error:
-        unopened = error if isinstance(error, UnopenedFileError) else None
-        return Look(None, error.message.removeprefix(f"{destination}/{name} "), unopened)
+        return Look(None, error.message.removeprefix(f"{destination}/{name} "))
     return Look(footer, wrong)
 
 

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from zkgroup.errors import ZkgroupError
-from zkgroup.export.model.layout import read_name
 from zkgroup.export.model.plan_types import Slice
 from zkgroup.export.stores.store import Store
 
@@ -34,11 +33,6 @@ class Footer:
     slices: tuple[Slice, ...]
     metadata: Any
 
-    @property
-    def run(self) -> str:
-        """The run that wrote it, or nothing."""
-        return self.told.get("run", "").rpartition("@")[2]
-
 
 def read_footer(store: Store, name: str) -> Footer:
     """Read a file's footer. Raises ``UnreadableFileError``; where it is the store that fails, ``UnopenedFileError``."""
@@ -49,16 +43,13 @@ def read_footer(store: Store, name: str) -> Footer:
         for key, value in (metadata.metadata or {}).items()
         if key.startswith(b"zkgroup.")
     }
-    return Footer(told, _slices(name, told, metadata.num_rows), metadata)
+    return Footer(told, _slices(told), metadata)
 
 
-def _slices(name: str, told: Mapping[str, str], rows: int) -> tuple[Slice, ...]:
-    """Its ranges; of a file from before they were listed, the one of its name. None where they make no sense."""
-    if "ranges" not in told:
-        found = read_name(name)
-        return () if found is None or "run" not in told else (Slice(found.partition, found.start, found.end, rows),)
+def _slices(told: Mapping[str, str]) -> tuple[Slice, ...]:
+    """Its ranges; none where they make no sense."""
     try:
-        return tuple(Slice(*map(int, one)) for one in orjson.loads(told["ranges"]))
+        return tuple(Slice(*map(int, one)) for one in orjson.loads(told.get("ranges", "")))
     except (ValueError, TypeError):
         return ()
 

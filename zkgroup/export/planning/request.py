@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from zkgroup.export.model.address import Address
 from zkgroup.export.model.layout import LayoutWish
@@ -16,8 +16,6 @@ from zkgroup.protocol.filters import TopicFilter
 
 if TYPE_CHECKING:
     from zkgroup.config import ConsumerConfig
-
-DEFAULT_TARGET_BYTES: Final = TARGET_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +51,7 @@ class ExportRequest:
     log: Path | None = None
     compression: str = COMPRESSION
     layout: LayoutWish = field(default_factory=LayoutWish)
-    target_bytes: int = DEFAULT_TARGET_BYTES
+    target_bytes: int = TARGET_BYTES
     patience: float = 30.0
     range_messages: int = RANGE_MESSAGES
 

@@ -25,7 +25,7 @@ from zkgroup.export.planning.bounds import refuse_backwards
 from zkgroup.export.planning.group_state import GroupState, committed_of, offset_paths
 from zkgroup.export.planning.mismatch import NoOffsetError
 from zkgroup.export.planning.notices import part_notices, plan_notices, rewrite_notices
-from zkgroup.export.planning.request import DEFAULT_TARGET_BYTES, ExportRequest
+from zkgroup.export.planning.request import ExportRequest
 from zkgroup.export.run.claim import ExportClaim
 from zkgroup.export.run.export_run import DecidedRun, PlannedRun
 from zkgroup.export.run.leftover_runs import remove_leftovers
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from zkgroup.config import ConsumerConfig
     from zkgroup.export.spark.context import SparkJobs
 
-__all__ = ["DEFAULT_TARGET_BYTES", "ExportRequest", "PartitionSummary", "Progress", "run_export"]
+__all__ = ["ExportRequest", "PartitionSummary", "Progress", "run_export"]
 
 log = logging.getLogger(__name__)
 

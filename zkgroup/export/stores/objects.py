@@ -23,8 +23,7 @@ from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.export.model.address import AZURE, ObjectAddress, child
 from zkgroup.export.model.plan_types import StoredFile
 from zkgroup.export.stores.filesystems import FAILURES, check_credentials, is_denied, open_filesystem, told_failure
-from zkgroup.export.stores.name_conflicts import name_conflict
-from zkgroup.export.stores.store import CHANGED_WORK, TAIL, MissingWorkError
+from zkgroup.export.stores.store import CHANGED_WORK, TAIL, MissingWorkError, name_conflict
 
 # S3 copies no more than 5 GiB in one request; what is larger goes through this process.
 _COPY_BYTES: Final = 5 << 30

@@ -18,10 +18,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from zkgroup.errors import UsageError, ZkgroupError
+from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 from zkgroup.export.model.address import Address, parse_address
 from zkgroup.export.model.plan_types import StoredFile
-from zkgroup.export.stores.name_conflicts import name_conflict
 
 __all__ = ["FolderStore", "Store", "open_store", "parse_address"]
 
@@ -138,6 +137,12 @@ def remedy_of(error: OSError, what: str = "write", *, decided: bool = False) -> 
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return f"let this user {what} there, {other}"
     return f"mend the folder, {other}"
+
+
+def name_conflict(where: object) -> RefusedError:
+    """The error for a final name that another file has: no file is ever replaced."""
+    remedy = "move that file out of the destination, then run the same command again"
+    return RefusedError(f"{where} exists already, and is not this run's", remedy)
 
 
 def _may_write(folder: Path) -> bool:
