@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from shapes import require
 
 from zkgroup.config.connection import parse_bootstrap, parse_connect_string
 from zkgroup.config.consumer import load_consumer_config
@@ -51,7 +52,6 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.ops import Node, Stat
 from zkgroup.sandbox.state import read_state, write_state
 from zkgroup.servers import wire
-from shapes import require
 
 LONG = "x" * 5000
 STAT = Stat(0, 1, 1, 1, 1, 0, 0, 0)

@@ -83,6 +83,7 @@ def test_the_schema_is_the_documented_one(
     metadata = {key.decode(): value.decode() for key, value in file.metadata.metadata.items()}
     assert metadata.pop("zkgroup.run").startswith(f"{group}@")
     assert metadata.pop("zkgroup.version")
+    assert metadata.pop("zkgroup.file")
     assert metadata == {
         "zkgroup.group": group,
         "zkgroup.topic": topic,
