@@ -58,12 +58,11 @@ class _Findings:
 @dataclass(frozen=True, slots=True)
 class Planned:
     """``plan``, and, if there is anything to do, the ``run`` that does it; the files that records name, where these
-    were looked at; topics of another group that are to be taken over."""
+    were looked at."""
 
     plan: ExportPlan
     run: RunPlan | None = None
     known_files: frozenset[str] = frozenset()
-    to_take_over: Sequence[str] = ()
 
 
 class Planner:
@@ -148,7 +147,7 @@ class Planner:
             joined_before=newest is not None and newest.joined,
             newest=_newest_periods(found),
         )
-        return Planned(plan, run, known_files, found.to_take_over)
+        return Planned(plan, run, known_files)
 
     def _look(self, registry: Registry, member: ExportMember | None) -> _Findings:
         request, destination, kafka = self._request, self._destination, self._kafka()
