@@ -92,6 +92,18 @@ def test_a_damaged_record_is_named_and_left_alone(
     assert problems(destination) == []
 
 
+def test_a_missing_record_hides_nothing_of_a_run_that_was_left(
+    three: tuple[str, str], in_process: Export, registry: Registry, destination: Destination, tmp_path: Path
+) -> None:
+    """``--verify``, ``--status`` and ``--history`` say what they can."""
+    topic, group = three
+    kill_at(in_process, group, topic, "decided")
+    (tmp_path / "out/_zkgroup/log" / group / destination.entries(group)[0].name).unlink()
+    assert any("record of run 1" in why for _, _, why in problems(destination))
+    assert [row.step for row in status(registry, group, destination)] == ["decided"]
+    assert len(list(history(destination))) == 2
+
+
 def test_a_record_that_was_changed_before_it_is_in_the_log_is_not_carried_out(
     in_process: Export, forty: tuple[str, str], destination: Destination, tmp_path: Path
 ) -> None:

@@ -142,7 +142,7 @@ class Destination:
     def is_logged(self, group: str, run: str, data: bytes | None = None) -> bool:
         """Whether the log has this run; with ``data`` this record of it."""
         wanted = None if data is None else digest(data)[:_HASH]
-        return any(one.run == run and wanted in (None, one.hash) for one in self.entries(group))
+        return any(one.run == run and wanted in (None, one.hash) for one in self.entries(group, is_checked=False))
 
     def new_run(self, group: str) -> str:
         """A name for the group's next run."""
