@@ -180,7 +180,7 @@ CASES: list[tuple[str, Case]] = [
         ALONE, BrokerFault("has a listener", "of 0.9 to 0.10.1", rebalances=False)))),
     ("incompatible-broker", ("critical", "/brokers/ids/2", "members up to 0.11 fail their rebalances", beside_broker(
         UNREAD, BrokerFault("holds a number", "up to 0.11", rebalances=False)))),
-    ("unregistered-commits", ("warning", GROUP, "1 partition changed 1.0 s ago, about every 0.1 s", having(
+    ("unregistered-commits", ("info", GROUP, "1 partition changed 1.0 s ago, about every 0.1 s", having(
         inactive(), 1, stored=stored(50, NOW - 1000, version=9, mzxid=900, created_at=NOW - 1900)))),
     ("doubly-escaped-filter", ("warning", "g_b", "matches no topic", replace(
         ALONE, members=(*ALONE.members, filtering("g_b", r"\\w+", {}))))),

@@ -109,7 +109,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "offset-before-start": Kind(_CWI, "an offset before the log's start: messages are lost already"),
     "offset-beyond-end": Kind(_CWI, "an offset beyond the log's end"),
     "owner-of-former-session": Kind(_W, "a partition owned by another session than its member's"),
-    "unregistered-commits": Kind(_W, "offsets that are committed while no member is registered"),
+    "unregistered-commits": Kind(_I, "offsets that are committed while no member is registered"),
     "growing-lag": Kind(_WI, "lag grows while nothing is committed"),
     "contradicting-offsets": Kind(_WI, "ZooKeeper and Kafka hold different offsets"),
     "partition-without-offset": Kind(_WI, "a partition for which nothing is committed"),

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from zkgroup.errors import RefusedError
 from zkgroup.groups.changing.guard import GroupActiveError, read_guard, readable_acl, refuse_unfinished
 from zkgroup.groups.changing.removing import Guarding
+from zkgroup.groups.changing.tree import read_tree
 from zkgroup.groups.looking.members import TopicSelections, decode_member, read_foreign
 from zkgroup.groups.model import GroupMember
 from zkgroup.protocol import znodes
+from zkgroup.protocol.names import identify_owner
 from zkgroup.protocol.ops import Children, Code, Create, Delete, Exists, Failure, Get, GetAcl, Node, Stat, Sync
 from zkgroup.servers.registry import Registry
 from zkgroup.words import listed
@@ -49,7 +52,13 @@ def _members(registry: Registry, group: str) -> Sequence[GroupMember]:
             members.append(decode_member(group, path.rpartition("/")[2], path, node, selections))
         elif isinstance(node, Failure) and node.code is not Code.NO_NODE:
             raise RefusedError(f"member {path} cannot be read: {node.code.value}", _CREDENTIALS)
-    return read_foreign(group, members, selections)
+    read = read_foreign(group, members, selections)
+    silent = {member.member for member in read if member.foreign is not None and member.registration is None}
+    if silent:  # their topics are those that they own: of one that owns nothing they are not known
+        owners = read_tree(registry, group, [znodes.owners(group)]).nodes
+        found = [identify_owner(node.data.decode("utf-8", "backslashreplace"), silent) for node in owners if node.data]
+        silent -= {owner.consumer_id for owner in found if owner is not None}
+    return [replace(member, error=member.foreign) if member.member in silent else member for member in read]
 
 
 def _refuse_readers(registry: Registry, group: str, topics: Collection[str], members: Sequence[GroupMember]) -> None:
