@@ -319,7 +319,7 @@ def test_what_a_group_has_exported_no_other_group_fills(
     topic, gone, heir = make_topic(2), unique("gone"), unique("heir")
     fill(topic, 40, 2)
     in_process(gone, topic)
-    lost, _ = sorted(published_in(root_of(destination)))
+    lost, other = sorted(published_in(root_of(destination)))
     lose(destination, lost)
     with pytest.raises(RefusedError, match=f"belongs to group {gone} of cluster"):
         fill_in(heir, topic)
@@ -332,6 +332,10 @@ def test_what_a_group_has_exported_no_other_group_fills(
     commit(heir, {TopicPartition(topic, number): 20 for number in range(2)})
     fill(topic, 10, 2)
     in_process(heir, topic, take_over=gone)
+    assert problems(destination) == []
+    lose(destination, other)  # which the former owner has written, and may not write any more
+    (command,) = advised(cluster, destination)
+    assert paste(command) == [(1, 0, 20)]
     assert problems(destination) == []
 
 

@@ -240,7 +240,7 @@ def test_remedies_are_for_the_problems_that_there_are() -> None:
     lake = Path("/lake")
     damaged, gone = problem("t", "g", "person"), problem("t", "g", "backfill")
     moved = problem("u", "g", "mismatch")
-    assert remedy_for([damaged], lake).startswith("restore what was changed from a copy, and move files")
+    assert remedy_for([damaged], lake).startswith("restore what was changed from a copy, then move files")
     assert "zkgroup" not in remedy_for([damaged], lake)
     assert remedy_for([gone], lake) == (
         "'zkgroup export --group g --to /lake --backfill --from t:0=0 --until t:0=9 t' writes what is missing again"

@@ -11,7 +11,7 @@ from zkgroup.export.model.export_command import PARTITIONS, backfill_options, ex
 from zkgroup.export.model.intervals import Interval, union
 from zkgroup.protocol.names import TopicPartition
 
-_PERSON: Final = "restore what was changed from a copy, and move files that no record names out of the destination"
+_PERSON: Final = "restore what was changed from a copy, then move files that are in no record out of the destination"
 _COMMANDS: Final = 3
 
 

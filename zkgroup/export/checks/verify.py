@@ -6,15 +6,16 @@ and times of each row group. Of one with several also the offsets of its rows. V
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, NamedTuple
 
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.destination.expected_files import ExpectedFile, ExpectedFiles
 from zkgroup.export.destination.file_check import LOOKS, Look, check_file, check_times, look_at
 from zkgroup.export.destination.run_log import Destination
+from zkgroup.export.destination.topic_owners import Owner, read_owners
 from zkgroup.export.model.documents import DamagedDocumentError
 from zkgroup.export.model.intervals import Interval, holes, overlaps, subtract, union
 from zkgroup.export.model.layout import Calendar, Layout, is_read
@@ -103,12 +104,24 @@ def verify(
                 unfinished.add(run)
             else:
                 note(f"{destination.work(group, run)} is of a run that is under way, or was killed: --status tells")
-    rows += _check_files(destination, expected, layouts, unfinished, accounts, _newest_tags(newest.values()), note)
+    unnamed = "is in no record: move it out of the destination"
+    if any(row.group is not None for row in rows):
+        unnamed = "is in no record that can be read: restore the damaged one first"
+    tags = _newest_tags(newest.values())
+    rows += _check_files(destination, expected, layouts, unfinished, accounts, tags, unnamed, note)
     for group, offsets in (committed or {}).items():
         if group in newest:
             _compare_offsets(accounts, newest[group], offsets, note)
-    partitions = [row for log in sorted(accounts) for row in _rows_of(log, accounts[log])]
+    owners = read_owners(destination, sorted({log.topic for log in accounts}))
+    partitions = [_of_owner(row, owners) for log in sorted(accounts) for row in _rows_of(log, accounts[log])]
     return partitions + rows
+
+
+def _of_owner(row: VerifyRow, owners: Mapping[str, Sequence[Owner]]) -> VerifyRow:
+    """A row whose problem the group mends that owns the topic now: another one may not export it."""
+    if row.mend != "backfill":
+        return row
+    return replace(row, group=next((one.group for one in owners[str(row.topic)] if not one.is_former), row.group))
 
 
 def read_committed(
@@ -190,9 +203,10 @@ def _check_files(
     unfinished: Collection[str],
     accounts: dict[_Log, _Account],
     tags: Mapping[str, str | None],
+    unnamed: str,
     note: Callable[[str], None],
 ) -> list[VerifyRow]:
-    """Look at all files; what is wrong with those that no record names."""
+    """Look at all files; what is wrong with those that no record names (``unnamed``)."""
     strange: list[VerifyRow] = []
     there: set[str] = set()
     calendars: dict[Layout, Calendar] = {}
@@ -208,7 +222,7 @@ def _check_files(
             one = expected.files[file.name]
             _account_file(accounts, one, _problems_of(file.name, file.size, look, one, layouts[one.run], calendars))
     strange += [
-        VerifyRow(*NO_PLACE, problem=f"{file.name} is in no record: move it out of the destination", mend="person")
+        VerifyRow(*NO_PLACE, problem=f"{file.name} {unnamed}", mend="person")
         for file in files
         if file.name not in expected.files and is_read(file.name)
     ]

@@ -53,7 +53,7 @@ def part_notices(partitions: Iterable[PartitionPlan]) -> Iterator[str]:
                 what = "of its messages the log has none any more"
             yield f"{part.partition}: {lost.file} is missing: {what}"
         place = next((gap.start for gap in part.skipped), part.start)
-        if part.commits and part.committed not in (None, place):
+        if part.commits and part.committed not in (None, place, part.start):
             yield f"{part.partition}: the group is at {part.committed}; the export continues at {place}"
         for gap in part.skipped:
             if gap.end > gap.start:
