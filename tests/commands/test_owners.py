@@ -192,7 +192,7 @@ def test_an_unknown_group(cluster: Sandbox, build: Build) -> None:
     code, rows, stderr = owners(cluster, group + "x")
     assert (code, rows) == (4, [])
     assert stderr.startswith(f"zkgroup: no group '{group}x' in ZooKeeper at ")
-    assert f"is {group} " in stderr
+    assert f"did you mean {group}" in stderr
 
 
 def test_a_wrong_chroot_is_named(cluster: Sandbox, zookeeper: Sandbox) -> None:
