@@ -13,7 +13,7 @@ from zkgroup.config import ConnectionSettings
 from ._changing import Change
 from ._completing import complete_group, complete_partitions
 from ._looking import StoreChoice, brokers_of, open_stores
-from ._render import Output, print_rows, time_column
+from ._render import SPARE, Output, print_rows, time_column
 
 if TYPE_CHECKING:
     from zkgroup.groups.changing.permissions import Need
@@ -65,7 +65,7 @@ def show_copy(rows: Sequence[CopyRow], output: Output) -> None:
 
 def show_removal(rows: Sequence[DeleteRow], output: Output) -> None:
     """The offsets that are to go."""
-    print_rows(rows, DELETE_COLUMNS, output)
+    print_rows(rows, DELETE_COLUMNS, output, spare=SPARE)
 
 
 def check_at_rest(change: Change, manager: Manager, groups: Iterable[Found]) -> None:

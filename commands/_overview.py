@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from ._render import AtLeast, iso_utc, print_marked, print_rows
+from ._render import SPARE, AtLeast, print_marked, print_rows, time_column
 from ._text import escape, one_line, shortened, shown_name
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from zkgroup.groups.judging.kinds import Finding, Severity
     from zkgroup.groups.looking.listing import GroupRow
 
-HEAD = ("group", "store", "state", "strategy", "members", "topics", "partitions", "lag", "taken_at")
+HEAD = ("group", "store", "state", "strategy", "members", "topics", "partitions", "lag", time_column("taken_at"))
 MEMBERS = ("owned", "streams", "subscription", "host", "member")
 PARTITIONS = ("topic", "partition", "committed", "log_end", "lag", "leader", "owner")
 BOTH = ("topic", "partition", "committed_zookeeper", "committed_kafka", "log_end", "lag", "leader", "owner")
@@ -28,7 +28,6 @@ NAMED_GROUPS = 3
 STYLES: Mapping[Severity, str] = {"critical": "bold red", "warning": "bold yellow", "info": "bold blue"}
 SUMMARY = ("group", "store", "state", "members", "partitions", "lag", "critical", "warning", "info")
 #: What a narrow terminal goes without, the least first.
-HEAD_SPARE = ("taken_at", "topics")
 SUMMARY_SPARE = ("info", "partitions")
 
 
@@ -44,14 +43,14 @@ def shown_lag(row: GroupRow) -> int | None:
 
 def print_overview(one: Inspection) -> None:
     """One group: a line about it, its members, its partitions, what is wrong."""
-    row = {**table_row(one.summary), "strategy": one.strategy, "taken_at": iso_utc(one.snapshot.taken_at)}
-    print_rows([row], HEAD, "table", spare=HEAD_SPARE)
+    row = {**table_row(one.summary), "strategy": one.strategy, "taken_at": one.snapshot.taken_at}
+    print_rows([row], HEAD, "table", spare=SPARE)
     if members := one.rows("members"):
         _title("members")
-        print_rows(members, MEMBERS, "table")
+        print_rows(members, MEMBERS, "table", spare=SPARE)
     if partitions := one.rows("partitions"):
         _title("partitions")
-        print_rows(partitions, BOTH if one.store == "both" else PARTITIONS, "table")
+        print_rows(partitions, BOTH if one.store == "both" else PARTITIONS, "table", spare=(*SPARE, "owner"))
     _title("findings" if one.findings else "no findings")
     _print_findings(one.findings)
     if one.findings:

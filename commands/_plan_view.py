@@ -15,7 +15,7 @@ from zkgroup.words import counted, listed
 
 from ._context import warn
 from ._given import Given
-from ._render import Output, format_rows, print_object, print_rows
+from ._render import SPARE, Output, format_rows, print_object, print_rows
 from ._text import escape
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def show(ctx: typer.Context, view: View, output: Output, problems: Sequence[str]
     if output == "json":
         print_object(as_object(view))
     else:
-        print_rows(view.rows, COLUMNS, output)
+        print_rows(view.rows, COLUMNS, output, spare=("member", *SPARE))
         if output == "table" and not ctx.ensure_object(Given).quiet:
             sys.stdout.flush()
             sys.stderr.writelines(f"{line}\n" for line in summary(view))

@@ -13,6 +13,7 @@ import dataclasses
 import re
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO, TypeAlias
@@ -41,6 +42,22 @@ NARROWED = ("group", "topic")
 NARROWEST = 15
 # What is quoted in CSV, whatever separates the fields for who reads it, and with the ' of what would be a formula.
 _QUOTED = re.compile("[\",;\t\r\n]|\\A'")
+#: What a terminal goes without where a table is too wide for it, the least first, of the columns that it has.
+SPARE = (
+    *(
+        "taken_at",
+        "session_id",
+        "registered_at",
+        "log_start",
+        "leader",
+        "committed_at",
+        "since",
+        "pattern",
+        "registered",
+    ),
+    *("host", "topics", "partitions", "log_end"),
+)
+DAY = 86_400_000
 # Sentences: what comes after them does not stand below each other, or most of the table would be blanks.
 UNPADDED = frozenset({"message"})
 
@@ -71,6 +88,14 @@ def iso_utc(millis: int | None) -> str | None:
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{millis % 1000:03d}Z"
 
 
+def short_time(millis: int | None) -> str | None:
+    """The same for a terminal: the time of what is not a day away, else the day."""
+    text = iso_utc(millis)
+    if text is None or millis is None:
+        return None
+    return text[11:19] if abs(time.time() * 1000 - millis) < DAY else text[:10]
+
+
 def time_column(name: str) -> Column:
     """A column whose values are milliseconds since 1970."""
     return Column(name, iso_utc)
@@ -85,19 +110,18 @@ def print_rows(
     spare: Sequence[str] = (),
 ) -> None:
     """Show rows (dataclasses or mappings that have the columns) on stdout. ``spare``: columns that a terminal goes
-    without, one after the other, where the table would be wider than it."""
+    without, one after the other, where the table would be wider than it. Times are short there."""
     stream = sys.stdout if stream is None else stream
     terminal = stream.isatty()
     declared = [Column(column) if isinstance(column, str) else column for column in columns]
+    if output == "table" and terminal:
+        declared = [Column(c.name, short_time) if c.convert is iso_utc else c for c in declared]
     values = (_values(row, declared) for row in rows)
     names = [column.name for column in declared]
     if output == "table" and terminal:
         found, columns_there = list(values), shutil.get_terminal_size().columns
-        for name in spare:
-            if _table_width(found, names) > columns_there:
-                left_out = names.index(name)
-                found = [[*row[:left_out], *row[left_out + 1 :]] for row in found]
-                names.remove(name)
+        kept = _kept(found, names, spare, columns_there)
+        found, names = [[row[index] for index in kept] for row in found], [names[index] for index in kept]
         found = _narrowed(found, names, columns_there)
         _print_rich_table(found, names, stream)
         return
@@ -224,6 +248,29 @@ def _table_lines(rows: Sequence[Sequence[Any]], names: Sequence[str]) -> Iterato
 
 def _table_width(rows: Sequence[Sequence[Any]], names: Sequence[str]) -> int:
     return max(width(line.rstrip("\n")) for line in _table_lines(rows, names))
+
+
+def _kept(rows: Sequence[Sequence[Any]], names: Sequence[str], spare: Sequence[str], columns: int) -> list[int]:
+    """Which columns stay: what is spare goes, the least first, until the rest fits, and stays where it fits after all.
+    A long name that can be cut costs no column."""
+    rooms = [
+        max([width(name), *(min(width(_cell(row[index])), WIDEST) for row in rows)]) for index, name in enumerate(names)
+    ]
+    rooms = [min(room, WIDEST_NAME // 2) if name in NARROWED else room for name, room in zip(names, rooms, strict=True)]
+    kept = set(range(len(names)))
+
+    def fits(indexes: set[int]) -> bool:
+        return sum(rooms[index] for index in indexes) + len(GAP) * (len(indexes) - 1) <= columns
+
+    left_out: list[int] = []
+    for index in (names.index(name) for name in spare if name in names):
+        if not fits(kept):
+            kept.remove(index)
+            left_out.append(index)
+    for index in reversed(left_out):
+        if fits({*kept, index}):
+            kept.add(index)
+    return sorted(kept)
 
 
 def _narrowed(rows: list[list[Any]], names: Sequence[str], columns: int) -> list[list[Any]]:

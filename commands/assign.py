@@ -172,7 +172,10 @@ def assign(
     scenario = change_partitions(scenario, changes)
     problems += _unread(group, changes.partitions, existing, scenario.subscribed([base, *choices.values()]))
     gone = sorted(scenario.subscribed([base, *choices.values()]) - scenario.names)
-    problems += [f"topic {topic} does not exist: nothing of it is planned" for topic in gone]
+    if len(gone) == 1:
+        problems.append(f"topic {gone[0]} does not exist: nothing of it is planned")
+    elif gone:
+        problems.append(f"topics {listed(gone)} do not exist: nothing of them is planned")
     problems += _strange_ids(group, ground, changes.members)
     check_size(scenario, [choices.get(name, base) for name in scenario.registrations])
     plan = plan_all(scenario, base, choices, max_outcomes=outcomes)

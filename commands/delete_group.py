@@ -36,7 +36,7 @@ from ._managing import (
     show_removal,
 )
 from ._options import OutputOption
-from ._render import Output, print_rows, time_column
+from ._render import SPARE, Output, print_rows, time_column
 
 if TYPE_CHECKING:
     from zkgroup.groups.managing.manager import Found
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 DEBRIS_COLUMNS = (
     "group", "state", "members", "partitions", "znodes", time_column("last_change"), "action", "note",
 )  # fmt: skip
+DEBRIS_SPARE = ("znodes", *SPARE)
 SHOWN = 5
 DELETED = "deleted in ZooKeeper"
 
@@ -242,7 +243,7 @@ def _delete_debris(
             registry, patterns, now, age, brokers=brokers, timeout=change.settings.timeout, foreign=foreign
         )
         rows, expected = check_access(registry, rows, trees)
-        print_rows(rows, DEBRIS_COLUMNS, output)
+        print_rows(rows, DEBRIS_COLUMNS, output, spare=DEBRIS_SPARE)
         doomed = [trees[row.group] for row in rows if row.action == "delete"]
         left = {row.group: expected[row.group] for row in rows if row.barred}
         if expected and not change.execute:
@@ -277,7 +278,9 @@ def _undo(change: Change, group: str | None, path: Path, store: StoreChoice, out
         making = {row.group for row in rows if row.action == "make"}
         kafka = _InKafka(change, registry, saved.group, path) if in_kafka else None
         count = kafka.count if kafka is not None else 0
-        print_rows(beside(rows, saved.group, count) if in_kafka else rows, DEBRIS_COLUMNS, output)
+        print_rows(
+            beside(rows, saved.group, count) if in_kafka else rows, DEBRIS_COLUMNS, output, spare=("znodes", *SPARE)
+        )
         change.warn(left_out(saved))
         if kafka is not None:
             kafka.check()

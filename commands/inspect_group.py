@@ -31,7 +31,7 @@ from ._looking import StoreOption, check_topics, look_at, look_at_all
 from ._options import OutputOption, TopicsOption
 from ._overview import print_overview, print_summary
 from ._pasting import completed
-from ._render import Column, Output, as_objects, iso_utc, print_object, print_rows, time_column
+from ._render import SPARE, Column, Output, as_objects, iso_utc, print_object, print_rows, time_column
 from ._watch import (
     IntervalOption,
     PictureOption,
@@ -254,6 +254,7 @@ def _show(
     columns = COLUMNS[chosen] + (ONLY_JSON[chosen] if output == "json" else ())
     if chosen == "partitions" and any(one.store == "both" for one in found):
         columns += BOTH
+    spare = ("member", *SPARE, "owner") if chosen == "partitions" else SPARE
     if chosen == "findings" and output != "json":
         columns = (*columns[:-1], Column("commands", ("\n" if output == "csv" else " && ").join))
     rows = [(one.snapshot.group, row) for one in found for row in one.rows(chosen)]
@@ -263,9 +264,9 @@ def _show(
         rows.sort(key=lambda row: SEVERITIES.index(getattr(row[1], "severity")))  # noqa: B009  # rows are of three kinds
     if every:
         named = [{"group": name, **{key: getattr(row, key) for key in _names(columns)}} for name, row in rows]
-        print_rows(named, ["group", *columns], output)
+        print_rows(named, ["group", *columns], output, spare=spare)
     else:
-        print_rows([row for _, row in rows], columns, output)
+        print_rows([row for _, row in rows], columns, output, spare=spare)
 
 
 def _completed(finding: Finding, given: Given) -> Finding:

@@ -10,7 +10,7 @@ from ._context import warn
 from ._looking import look_at_all
 from ._options import OutputOption
 from ._overview import table_row
-from ._render import print_rows
+from ._render import SPARE, print_rows
 
 COLUMNS = ("group", "store", "state", "members", "topics", "partitions", "lag")
 # JSON is read by names: the sum over the partitions where the lag is known, and how many the others are.
@@ -55,7 +55,7 @@ def list_groups(
     kept = [row for row in rows if state in (None, row.state) and (store in (None, row.store) or row.store == "both")]
     warned += half_seen(snapshots)
     if output == "table":
-        print_rows([table_row(row) for row in kept], COLUMNS, output)
+        print_rows([table_row(row) for row in kept], COLUMNS, output, spare=SPARE)
     else:
         print_rows(kept, [*COLUMNS, *ONLY_JSON] if output == "json" else COLUMNS, output)
     warn(ctx, dict.fromkeys([*warned, *shared_warnings(snapshots)]))

@@ -22,7 +22,7 @@ from ._changing import (
 from ._context import open_registry
 from ._looking import brokers_of, keep_everything
 from ._options import GroupArgument, OutputOption
-from ._render import print_rows
+from ._render import SPARE, print_rows
 from .offsets import ScopeOption
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def migrate_group(
     with open_registry(settings) as registry:
         migrator = Migrator(registry, brokers_of(settings, registry), group, settings.timeout)
         plan = migrator.plan(to, scope, take or "source")
-        print_rows(plan.rows, COLUMNS, output)
+        print_rows(plan.rows, COLUMNS, output, spare=SPARE)
         change.warn(plan.warnings)
         if verify:
             _verify(plan)

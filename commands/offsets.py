@@ -13,7 +13,7 @@ from ._completing import complete_partitions
 from ._context import warn
 from ._looking import StoreOption, check_topics, look_at
 from ._options import GroupArgument, OutputOption
-from ._render import print_rows, time_column
+from ._render import SPARE, print_rows, time_column
 from ._saving import FileFormatOption, KeepOption, SaveOption, save
 
 if TYPE_CHECKING:
@@ -85,7 +85,10 @@ def offsets(
         warn(ctx, notes(snapshot, shown))
         return
     rows = _within(scope, snapshot, partition_rows(snapshot, shown))
-    print_rows(rows, [*COLUMNS, *BOTH] if shown == "both" else COLUMNS, output)
+    if shown == "both":
+        print_rows(rows, [*COLUMNS, *BOTH], output, spare=(*SPARE, "committed"))
+    else:
+        print_rows(rows, COLUMNS, output, spare=SPARE)
     warn(ctx, notes(snapshot, shown))
 
 

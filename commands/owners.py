@@ -13,7 +13,7 @@ from zkgroup.words import listed
 from ._context import connection, open_registry, warn
 from ._looking import StoreOption, brokers_of, check_topics, keep_everything
 from ._options import GroupArgument, OutputOption, TopicsOption
-from ._render import print_rows, time_column
+from ._render import SPARE, print_rows, time_column
 
 if TYPE_CHECKING:
     from zkgroup.groups.model import GroupSnapshot, Store
@@ -58,7 +58,7 @@ def owners(
     # Without --store the rows are those of one store, whoever else was asked: the one that has members.
     shown = "zookeeper" if store is None and snapshot.members else store
     rows = [row for row in owner_rows(snapshot) if shown in (None, "both", row.store)]
-    print_rows(rows, [*COLUMNS, "store"] if store == "both" else COLUMNS, output)
+    print_rows(rows, [*COLUMNS, "store"] if store == "both" else COLUMNS, output, spare=("member", *SPARE, "store"))
     defects = ownership_defects(snapshot)
     unknown = not_judged(snapshot) if verify else []
     if verify and defects:

@@ -13,7 +13,7 @@ from ._changing import BackupOption, ConfirmOption, DryRunOption, ExecuteOption,
 from ._completing import complete_member, complete_partitions
 from ._managing import open_manager
 from ._options import GroupArgument, OutputOption
-from ._render import print_rows, time_column
+from ._render import SPARE, print_rows, time_column
 
 COLUMNS = ("topic", "partition", "owner", "member", time_column("since"), "note")
 
@@ -74,7 +74,7 @@ def release_owners(
         assert manager.registry is not None, "ZooKeeper is meant"
         manager.find(group, "zookeeper")
         rows, tree, roots = read_permanent_nodes(manager.registry, group, scope, members)
-        print_rows(rows, COLUMNS, output)
+        print_rows(rows, COLUMNS, output, spare=("member", *SPARE))
         change.forewarn(manager.registry, group, needs_of_release(tree))
         if not change.is_wanted(len(rows)):
             return

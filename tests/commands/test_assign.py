@@ -16,7 +16,7 @@ from zkgroup.commands._whatif import parse_changes
 from zkgroup.errors import UsageError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Children, Ensure
+from zkgroup.protocol.ops import Children, Ensure, SetData
 from zkgroup.sandbox.sandbox import Sandbox
 from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry
@@ -221,6 +221,56 @@ def test_a_topic_that_does_not_exist(cluster: Sandbox, unique: Callable[[str], s
     command = ("assign", group, "--member", f"c1={topic}", "-z", cluster.connect)
     assert f"topic {topic} does not exist: nothing of it is planned" in run(*command).stderr
     assert len(assigned(cluster, group, "--member", f"c1={topic}", "--partitions", f"{topic}=3")["assignment"]) == 3
+
+
+def test_thousands_of_topics_that_do_not_exist_are_one_warning(cluster: Sandbox, build: Build) -> None:
+    """The first few are named."""
+    group = build({"G_a": {f"nothing-{number:05}": 1 for number in range(30_000)}}, {})
+    result = run("assign", group, "--strategy", "range", "-z", cluster.connect)
+    assert result.returncode == 0
+    assert [line for line in result.stderr.splitlines() if line.startswith("zkgroup: ")] == [
+        "zkgroup: warning: topics nothing-00000, nothing-00001, nothing-00002, nothing-00003, nothing-00004 and 29995"
+        " more do not exist: nothing of them is planned"
+    ]
+    assert len(result.stderr.splitlines()) < 20
+
+
+def test_a_misspelt_name_is_suggested(
+    cluster: Sandbox, registry: Registry, build: Build, make_topic: Callable[..., str]
+) -> None:
+    """Of groups and topics, by every command that is given one."""
+    topic = make_topic(1)
+    group = build({"G_a": {topic: 1}}, {TopicPartition(topic, 0): "G_a-0"})
+    registry.write(Ensure(znodes.offset(group, TopicPartition(topic, 0))))
+    registry.write(SetData(znodes.offset(group, TopicPartition(topic, 0)), b"0"))
+    wrong = f"{topic[:2]}x{topic[2:]}"
+    for command in (
+        ("offsets", group, "--topic", wrong),
+        ("owners", group, "--topic", wrong),
+        ("inspect-group", group, "--topic", wrong),
+        ("reset-offsets", group, "--topic", wrong, "--to-latest"),
+        ("assign", group, "--strategy", "range", "--partitions", f"{wrong}=3"),
+        ("unsubscribe", group, "--topic", wrong),
+        ("consume", wrong),
+    ):
+        result = run(*command, "-z", cluster.connect)
+        assert result.returncode == 4, (command, result.stderr)
+        assert topic in result.stderr.partition("did you mean ")[2].rstrip("?\n").split(" or "), (
+            command,
+            result.stderr,
+        )
+    mistyped = f"{group[:2]}x{group[2:]}"
+    for command in (
+        ("offsets", mistyped),
+        ("reset-offsets", mistyped, "--all-topics", "--to-latest"),
+        ("copy-group", mistyped, "new"),
+    ):
+        result = run(*command, "-z", cluster.connect)
+        assert result.returncode == 4
+        assert group in result.stderr.partition("did you mean ")[2].rstrip("?\n").split(" or "), (
+            command,
+            result.stderr,
+        )
 
 
 def test_a_mix(cluster: Sandbox, build: Build, make_topic: Callable[..., str]) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Callable
 
 import pytest
-from cli import run
+from cli import run, run_on_terminal
 from grouping import Groups, commit_in_kafka, static
 
 from zkgroup.protocol.names import TopicPartition
@@ -48,6 +49,34 @@ def test_the_rows_in_every_format(cluster: Sandbox, groups: Groups, topic: str) 
     assert listed[0] == COLUMNS
     assert listed[1] == [topic, "0", "4", times[0], "0", "10", "6"]
     assert listed[2] == [topic, "1", "", "", "0", "10", ""]
+
+
+def test_no_row_is_two_on_a_terminal_of_80_columns(
+    cluster: Sandbox, groups: Groups, kafka: KafkaSettings, topic: str
+) -> None:
+    """Of a group in both stores, whose members have ids of usual length: its tables, and those of plans."""
+    member = "@_web1-1415824923411-deadbeef"
+    owners = {(topic, partition): f"{member}-0" for partition in range(3)}
+    group = groups.make({member: static({topic: 1})}, owners, {(topic, 0): 4, (topic, 2): 7})
+    commit_in_kafka(kafka, group, {TopicPartition(topic, 0): 5})
+    for command in (
+        ("offsets", group),
+        ("owners", group),
+        ("owners", group, "--store", "both"),
+        ("list-groups",),
+        ("inspect-group", group, "--section", "partitions"),
+        ("reset-offsets", group, "--all-topics", "--to-latest"),
+        ("migrate-group", group, "--to", "kafka"),
+        ("delete-group", group),
+    ):
+        _, shown = run_on_terminal(*command, "-z", cluster.connect, env={"COLUMNS": "80"})
+        lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown).splitlines()
+        rows = [line for line in lines if line.split()[:1] in ([topic], [group], ["topic"], ["group"])]
+        assert len(rows) > 1, shown
+        assert max(map(len, rows)) <= 80, shown
+    _, shown = run_on_terminal("inspect-group", group, "-z", cluster.connect, env={"COLUMNS": "80"})
+    tables = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown).partition("findings")[0].splitlines()
+    assert max(map(len, tables)) <= 80, shown
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import io
 import json
 import re
 import sys
+import time
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,8 +19,9 @@ from cli import run_on_terminal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkgroup.commands._overview import SUMMARY, SUMMARY_SPARE
-from zkgroup.commands._render import Column, Output, iso_utc, print_object, print_rows, time_column
+from zkgroup.commands import offsets, owners
+from zkgroup.commands._overview import BOTH, HEAD, PARTITIONS, SUMMARY, SUMMARY_SPARE
+from zkgroup.commands._render import SPARE, Column, Output, iso_utc, print_object, print_rows, time_column
 from zkgroup.commands._text import escape, json_escape, one_line, shown_name, width
 from zkgroup.groups.files.files import parse_offsets
 from zkgroup.protocol.names import TopicPartition
@@ -237,7 +239,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def on_terminal(rows: Sequence[Any], columns: Sequence[str], spare: Sequence[str] = ()) -> list[str]:
+def on_terminal(rows: Sequence[Any], columns: Sequence[Column | str], spare: Sequence[str] = ()) -> list[str]:
     """The lines of a table on a terminal, without what makes them bold."""
     stream = Terminal()
     print_rows(rows, columns, "table", stream=stream, spare=spare)
@@ -283,6 +285,59 @@ def test_the_summary_of_all_groups_fits_80_columns(monkeypatch: pytest.MonkeyPat
     assert {"group", "lag", "critical", "warning"} <= set(lines[0].split())
     assert "orders-to-billing-2" in lines[1]
     assert max(map(len, lines)) <= 80
+
+
+MEMBER = "billing_web1.example.com-1415824923411-deadbeef"
+
+
+@pytest.mark.parametrize("topic", ["orders", "t" * 100])
+@pytest.mark.parametrize(
+    ("columns", "spare", "there"),
+    [
+        (owners.COLUMNS, ("member", *SPARE), {"topic", "partition", "owner"}),
+        (offsets.COLUMNS, SPARE, {"topic", "partition", "committed", "lag"}),
+        ((*offsets.COLUMNS, *offsets.BOTH), (*SPARE, "committed"), {"topic", *offsets.BOTH, "lag"}),
+        (PARTITIONS, (*SPARE, "owner"), {"topic", "partition", "committed", "log_end", "lag"}),
+        (BOTH, (*SPARE, "owner"), {"topic", "partition", *offsets.BOTH, "lag"}),
+        (HEAD, SPARE, {"group", "store", "state", "members", "lag"}),
+    ],
+)
+def test_every_table_fits_80_columns(
+    monkeypatch: pytest.MonkeyPatch, topic: str, columns: Sequence[Column | str], spare: Sequence[str], there: set[str]
+) -> None:
+    """No row becomes two: times are short, and what is spare is left out, in its order."""
+    monkeypatch.setenv("COLUMNS", "80")
+    texts = {"topic": topic, "group": topic, "owner": f"{MEMBER}-0", "member": MEMBER, "host": "web1.example.com"}
+    texts |= {"store": "zookeeper", "state": "inactive", "strategy": "roundrobin"}
+    names = [column if isinstance(column, str) else column.name for column in columns]
+    moment = round(time.time() * 1000)
+    times = dict.fromkeys(("since", "taken_at", "committed_at"), moment)
+    row = (
+        dict.fromkeys(names, 12_345_678)
+        | {"partition": 0, "registered": True, "leader": 1, "members": 1}
+        | texts
+        | times
+    )
+    lines = on_terminal([{name: row[name] for name in names}], columns, spare)
+    assert max(map(width, lines)) <= 80, lines
+    assert there <= set(lines[0].split())
+
+
+def test_times_are_short_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time of what is less than a day away, the day of what is further away; a pipe has all of it."""
+    monkeypatch.setenv("COLUMNS", "80")
+    lately = round(time.time() * 1000) - 60_000
+    rows = [{"at": lately}, {"at": 1_411_294_187_842}, {"at": None}, {"at": 2**62}]
+    whole = [str(iso_utc(lately)), "2014-09-21T10:09:47.842Z", "-", "-"]
+    assert on_terminal(rows, [time_column("at")])[1:] == [whole[0][11:19], "2014-09-21", "-", "-"]
+    assert shown(rows, [time_column("at")], "table").splitlines()[1:] == whole
+
+
+def test_what_fits_after_all_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of columns that were left out for a wide one that goes after them."""
+    monkeypatch.setenv("COLUMNS", "30")
+    (head, _) = on_terminal([{"a": 1, "b": 2, "c": "w" * 40}], ["a", "b", "c"], ("b", "c"))
+    assert head.split() == ["a", "b"]
 
 
 def test_ids_of_members_stay_whole(monkeypatch: pytest.MonkeyPatch) -> None:

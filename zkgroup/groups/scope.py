@@ -6,7 +6,7 @@ No topic of Kafka's has a colon in its name, but nodes that somebody made by han
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from zkgroup.errors import NotFoundError, UsageError, did_you_mean
@@ -46,10 +46,12 @@ class Scope:
         return found
 
 
-def check_topics(wanted: Iterable[str], existing: Mapping[str, Iterable[int]]) -> None:
-    """Raise ``NotFoundError`` for topics that do not exist."""
+def check_topics(
+    wanted: Iterable[str], existing: Collection[str], known: Callable[[], Iterable[str]] | None = None
+) -> None:
+    """Raise ``NotFoundError`` for topics that do not exist. ``known``: all that do, where ``existing`` are not all."""
     if missing := sorted(topic for topic in wanted if topic not in existing):
-        remedy = did_you_mean(missing[0], existing, "check the names")
+        remedy = did_you_mean(missing[0], existing if known is None else known(), "check the names")
         raise NotFoundError(f"there is no topic {listed(missing)}", remedy)
 
 

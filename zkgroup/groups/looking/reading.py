@@ -38,6 +38,12 @@ def paths_of(group: str) -> GroupPaths:
     return GroupPaths(znodes.group(group), znodes.ids(group), znodes.owners(group), znodes.offsets(group))
 
 
+def group_names(registry: Registry | None) -> tuple[str, ...]:
+    """The groups in ZooKeeper; none without a registry, or where their list cannot be read."""
+    (listed,) = registry.read([Children(znodes.consumers())]) if registry is not None else (None,)
+    return listed if isinstance(listed, tuple) else ()
+
+
 class Nodes:
     """What was read so far: children and nodes by path. A missing node is a ``Failure`` with ``NO_NODE``."""
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from zkgroup.errors import NotFoundError, RefusedError, UsageError, VerificationError, ZkgroupError
+from zkgroup.errors import NotFoundError, RefusedError, UsageError, VerificationError, ZkgroupError, did_you_mean
 from zkgroup.groups.changing import backup as backups
 from zkgroup.groups.changing.access import CopiedLists, copied_lists
 from zkgroup.groups.changing.backup import Backup, Cluster, OffsetStore, SavedNode, SavedOffset
@@ -23,6 +23,7 @@ from zkgroup.groups.changing.removing import acls_of, is_in_pieces, remove_tree
 from zkgroup.groups.changing.reports import after, all_in_zookeeper, check_told, unknown_in_kafka
 from zkgroup.groups.changing.tree import GroupTree, read_tree
 from zkgroup.groups.changing.writing import OffsetWrite, WriteReport, write_offsets
+from zkgroup.groups.looking.reading import group_names
 from zkgroup.groups.managing.manage import CopyRow, plan_copy
 from zkgroup.groups.model import STORE_NAMES, KafkaOffset, Store, StoredOffset, in_store
 from zkgroup.groups.scope import Scope
@@ -92,7 +93,8 @@ class Manager:
         in ZooKeeper will do (``partly``), ``ZkgroupError`` where Kafka does not tell what it has."""
         found = self.look(group, store, partly=partly)
         if not found.stores:
-            raise NotFoundError(f"there is no group {group}{in_store(store)}", "list-groups shows the groups there are")
+            remedy = did_you_mean(group, group_names(self.registry), "list-groups shows the groups there are")
+            raise NotFoundError(f"there is no group {group}{in_store(store)}", remedy)
         return found
 
     def look(self, group: str, store: Store | None, *, partly: bool = False) -> Found:

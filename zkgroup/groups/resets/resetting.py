@@ -128,7 +128,7 @@ class Resetter:
         surveyor = Surveyor(self._registry, self._brokers, self._group, self._timeout)
         standing = surveyor.look(selection, store, logs_needed=target.kind != "current")
         if target.kind == "shift" and not standing.exists:
-            raise no_group(self._group, making=False)
+            raise no_group(self._group, self._registry, making=False)
         times = None
         if target.kind == "time":
             logs = {

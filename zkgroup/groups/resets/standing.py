@@ -10,9 +10,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
-from zkgroup.errors import MalformedZnodeError, NotFoundError, RefusedError, UnreachableError, UsageError, ZkgroupError
+from zkgroup.errors import (
+    MalformedZnodeError,
+    NotFoundError,
+    RefusedError,
+    UnreachableError,
+    UsageError,
+    ZkgroupError,
+    did_you_mean,
+)
 from zkgroup.groups.changing.reports import check_told, unknown_in_kafka
-from zkgroup.groups.looking.reading import Nodes, below, foreign_children, topic_path
+from zkgroup.groups.looking.reading import Nodes, below, foreign_children, group_names, topic_path
 from zkgroup.groups.looking.stored import hidden_offset, stored_offset
 from zkgroup.groups.model import GroupPartition, KafkaOffset, Store, StoredOffset, in_store
 from zkgroup.groups.resets.reset import OneStore, home_of
@@ -95,7 +103,7 @@ class Surveyor:
         in_kafka = side is not None and (side.group is not None or bool(side.offsets))
         exists = in_zookeeper or in_kafka
         if not exists and selection.scope is None and selection.listed is None:
-            raise no_group(self._group, making=making, where=where)
+            raise no_group(self._group, self._registry, making=making, where=where)
         found = self._partitions(selection, store, side, where)
         unreadable: dict[TopicPartition, bytes] = {}
         stored: Mapping[TopicPartition, StoredOffset] = {}
@@ -225,6 +233,7 @@ class Surveyor:
         elif selection.scope is not None:
             self._topics = self._read_topics(selection.scope.topics)
             self._refuse_damaged()
+            check_topics(selection.scope.topics, self._topics, self._all_topics)
             keys = selection.scope.select(self._topics)
         else:
             keys = self._all(store, committed)
@@ -255,10 +264,17 @@ class Surveyor:
     def _check(self, keys: Iterable[TopicPartition]) -> None:
         """Raise ``NotFoundError`` for partitions that do not exist."""
         wanted = list(keys)
-        check_topics({key.topic for key in wanted}, self._topics)
+        check_topics({key.topic for key in wanted}, self._topics, self._all_topics)
         there = {topic: frozenset(numbers) for topic, numbers in self._topics.items()}
         if missing := min((key for key in wanted if key.partition not in there[key.topic]), default=None):
             raise no_partition(missing, self._topics[missing.topic])
+
+    def _all_topics(self) -> Iterable[str]:
+        """The names of all that exist; none where they may not be read."""
+        if self._registry is None:
+            return topics(self._brokers(), self._timeout)
+        self._nodes.ask(self._registry, lists=[znodes.topics()])
+        return self._nodes.names(znodes.topics())
 
     def _all(self, store: Store, committed: Iterable[TopicPartition]) -> list[TopicPartition]:
         """All partitions of all topics that the group has offsets of, and what else it has offsets of."""
@@ -340,10 +356,11 @@ class Surveyor:
         return beside.submit(read_logs, settings, existing, self._timeout)
 
 
-def no_group(group: str, *, making: bool, where: str = "") -> NotFoundError:
+def no_group(group: str, registry: Registry | None, *, making: bool, where: str = "") -> NotFoundError:
     """The error for a group that is nowhere, or not there."""
     new = "; for a new group name the topics with --topic" if making else ""
-    return NotFoundError(f"there is no group {group}{where}", f"check its name, list-groups shows which there are{new}")
+    remedy = f"check its name, list-groups shows which there are{new}"
+    return NotFoundError(f"there is no group {group}{where}", did_you_mean(group, group_names(registry), remedy))
 
 
 def _missing(key: TopicPartition, numbers: frozenset[int] | None) -> str | None:
