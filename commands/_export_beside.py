@@ -19,7 +19,6 @@ _OTHERWISE: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "status": ("shows runs as they are", _PLACE),
     "history": ("shows whole runs", _PLACE),
     "verify": ("checks all that the folder holds", _PLACE),
-    "abandon": ("ends a whole run", _PLACE),
 }
 
 #: A Spark property with a secret, by what its key says; as Spark's own ``spark.redaction.regex``.

@@ -26,7 +26,7 @@ from zkgroup.servers.kafka import KafkaSettings
 from zkgroup.servers.registry import Registry
 
 #: Ways to call it that are not an export, each with an option that it goes with.
-MODES = ("--status", "--history", "--verify", "--abandon")
+MODES = ("--status", "--history", "--verify")
 #: What they do not heed, and by which name it is refused.
 UNHEEDED = [
     ("no-such-topic", "topic no-such-topic says"),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from export_points import Export, at
+from export_points import Export, Paused, at
 from exports import commit_offsets, files_in, messages_in, problems, published_in
 
 from zkgroup.errors import RefusedError, UsageError
@@ -76,8 +76,9 @@ def test_a_damaged_record_is_named_and_left_alone(
     if number == 2 and harm == "removed":  # the log ends earlier: the group is ahead of it
         with pytest.raises(MismatchError, match="group 30, destination 20"):
             in_process(group, topic)
-        with pytest.raises(RefusedError, match=r"20-30.parquet is in the way: no record names it"):
-            in_process(group, topic, on_mismatch="lake")
+        for answer in ("lake", "group"):
+            with pytest.raises(RefusedError, match=r"20-30.parquet is in the way: no record names it"):
+                in_process(group, topic, on_mismatch=answer)
         assert any("20-30.parquet is in no record" in why for _, _, why in problems(destination))
     elif number == 2 or harm == "removed":
         with pytest.raises(DamagedDocumentError, match=f"{entry.run}|record of run {number + 1}"):
@@ -166,6 +167,79 @@ def _store(root: Path) -> object:
     return FolderStore(root)
 
 
+def test_another_destination_gives_nothing_up(in_process: Export, forty: tuple[str, str], tmp_path: Path) -> None:
+    """A mistyped ``--to`` beside ``--abandon``."""
+    topic, group = forty
+    kill_at(in_process, group, topic, "decided")
+    with pytest.raises(RefusedError, match=f"was exported to {tmp_path}/out, and is not in {tmp_path}/typo"):
+        in_process(group, root=tmp_path / "typo", abandon=True)
+    assert [row.rows for row in in_process(group, topic)] == [40]
+
+
+def test_a_run_in_the_log_that_lost_a_file_is_given_up_as_far_as_it_is_lost(
+    in_process: Export, forty: tuple[str, str], destination: Destination, tmp_path: Path
+) -> None:
+    """Its record stays: what is there is published, and the rest is a backfill's."""
+    topic, group = forty
+    kill_at(in_process, group, topic, "record in the log", range_messages=10, target_bytes=1)
+    lost, *_ = sorted((tmp_path / "out").rglob("*.tmp"))
+    lost.unlink()
+    with pytest.raises(RefusedError, match="1 file of it is gone or changed"):
+        in_process(group, topic)
+    told: list[str] = []
+    in_process(group, topic, abandon=True, warn=told.append)
+    assert "1 file of run" in told[-1]
+    assert "--backfill writes it again" in told[-1]
+    with pytest.raises(MismatchError):
+        in_process(group, topic)
+    in_process(group, topic, on_mismatch="lake")
+    assert len(messages_in(tmp_path / "out")) == 30
+    in_process(group, topic, backfill=True)
+    assert len(messages_in(tmp_path / "out")) == 40
+    assert problems(destination) == []
+
+
+def test_the_end_of_a_run_leaves_others_alone(
+    in_process: Export, forty: tuple[str, str], fill: Callable[..., object], destination: Destination, tmp_path: Path
+) -> None:
+    """Its commit has released the lock: another export writes already when it tidies up."""
+    topic, group = forty
+    with Paused(lambda passed: in_process(group, topic, passed=passed), "committed") as first:
+        fill(topic, 10)
+        with Paused(lambda passed: in_process(group, topic, passed=passed), "files written") as second:
+            first.finish()
+            second.finish()
+    assert len(messages_in(tmp_path / "out")) == 50
+    assert problems(destination) == []
+
+
+def test_a_run_whose_files_are_gone_is_not_decided(
+    in_process: Export, forty: tuple[str, str], destination: Destination, tmp_path: Path
+) -> None:
+    """Somebody has taken it for dead, and tidied up, while it stood still."""
+    topic, group = forty
+
+    def tidy_up() -> None:
+        shutil.rmtree(tmp_path / "out/_zkgroup/runs")
+
+    with pytest.raises(RefusedError, match="1 file that this run has written is gone"):
+        in_process(group, topic, passed=at("files written", tidy_up))
+    assert [row.rows for row in in_process(group, topic)] == [40]
+
+
+def test_a_log_that_is_missing_stops_exports(three: tuple[str, str], in_process: Export, tmp_path: Path) -> None:
+    """Alone, or with all of zkgroup's documents: nothing is begun anew beside files that nobody names."""
+    topic, group = three
+    kept, copy = tmp_path / "out/_zkgroup", tmp_path / "copy"
+    shutil.copytree(kept, copy)
+    for gone in (kept / "log", kept):
+        shutil.rmtree(gone)
+        with pytest.raises(DamagedDocumentError, match=f"the record of exports of topic {topic} in .* is missing"):
+            in_process(group, topic)
+    shutil.copytree(copy, kept)
+    assert [row.rows for row in in_process(group, topic)] == [10]
+
+
 def test_what_is_given_up_behind_the_groups_offset_is_named(
     in_process: Export, forty: tuple[str, str], registry: Registry, tmp_path: Path
 ) -> None:
@@ -206,6 +280,7 @@ def test_what_was_written_and_never_decided_is_kept_until_it_is_exported(
     in_process(group, topic, max_messages=10, warn=told.append)
     assert any("holds what a run has written and no later one has exported" in line for line in told)
     assert len(destination.left_runs(group)) == 1
+    in_process(group, topic)
     in_process(group, topic)
     assert destination.left_runs(group) == []
     assert len(messages_in(tmp_path / "out")) == 40
@@ -255,7 +330,7 @@ def test_a_layout_binds_from_the_first_decision_on(
 
 @pytest.mark.parametrize("document", ["layout/*", "topics/*/*"])
 def test_a_missing_layout_or_owner_stops_exports(
-    three: tuple[str, str], in_process: Export, tmp_path: Path, document: str
+    three: tuple[str, str], in_process: Export, destination: Destination, tmp_path: Path, document: str
 ) -> None:
     """Records are there, and the document that stands for all of them is gone: nothing is written in its place."""
     topic, group = three
@@ -265,6 +340,7 @@ def test_a_missing_layout_or_owner_stops_exports(
     with pytest.raises(DamagedDocumentError, match=r"is missing: restore|has no owner any more: restore"):
         in_process(group, topic)
     assert not path.exists()
+    assert any("is missing" in why or "has no owner" in why for _, _, why in problems(destination))
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(data)
     assert [row.rows for row in in_process(group, topic)] == [10]

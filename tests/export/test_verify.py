@@ -120,7 +120,11 @@ def test_every_file_that_a_reader_would_take_is_in_a_record(exported: tuple[Dest
         (root / name).parent.mkdir(exist_ok=True)
         shutil.copyfile(ten, root / name)
         assert [row for row in verify(destination) if row.problem is not None] == [
-            VerifyRow(*4 * [None], problem=f"{name} is in no record: move it out of the destination", mend="person")
+            VerifyRow(
+                *4 * [None],
+                problem=f"{name} is in no record: restore the record, or move it out of the destination",
+                mend="person",
+            )
         ]
         (root / name).unlink()
 
@@ -223,7 +227,7 @@ def test_what_is_advised_for_a_group_that_was_moved_mends_it(
     assert done.returncode == 6
     assert f"group {group} is at {offset}, and its exports end at 40" in done.stderr
     assert f"export --group {group} --to {destination} --on-mismatch lake'" in done.stderr
-    assert "(group: where the group is)" in done.stderr
+    assert "continues where the exports end" in done.stderr
     assert "move files" not in done.stderr
     assert "--backfill" not in done.stderr
     in_process(group, topic, on_mismatch=answer)

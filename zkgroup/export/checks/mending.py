@@ -29,7 +29,7 @@ def remedy_for(problems: Iterable[VerifyRow], address: Address) -> str:
             ranges.setdefault(TopicPartition(row.topic, row.partition), []).append((row.start, row.end))
         elif row.mend == "mismatch":
             command = export_command(address, "--on-mismatch lake", row.group)
-            told = f"{command} continues where the exports end (group: where the group is)"
+            told = f"{command} continues where the exports end"
             if told not in words:
                 words.append(told)
     commands = [

@@ -14,9 +14,9 @@ from typing import Final, Literal, NamedTuple
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.destination.expected_files import ExpectedFile, ExpectedFiles
 from zkgroup.export.destination.file_check import LOOKS, Look, check_file, check_times, look_at
-from zkgroup.export.destination.run_log import Destination
+from zkgroup.export.destination.run_log import LAYOUT, TOPICS, Destination
 from zkgroup.export.destination.topic_owners import Owner, read_owners
-from zkgroup.export.model.documents import DamagedDocumentError
+from zkgroup.export.model.documents import DamagedDocumentError, damaged
 from zkgroup.export.model.intervals import Interval, holes, overlaps, subtract, union
 from zkgroup.export.model.layout import Calendar, Layout, is_read
 from zkgroup.export.model.run_record import RunRecord, TopicIdentity
@@ -86,7 +86,8 @@ def verify(
     newest: dict[str, RunRecord] = {}
     layouts: dict[str, Layout] = {}
     try:
-        destination.layout()
+        if destination.layout() is None and destination.groups():
+            raise damaged(f"{destination}/{LAYOUT}", "is missing")
     except ZkgroupError as error:
         rows.append(VerifyRow(*NO_PLACE, problem=str(error), mend="person"))
     unfinished: set[str] = set()
@@ -104,7 +105,12 @@ def verify(
                 unfinished.add(run)
             else:
                 note(f"{destination.work(group, run)} is of a run that is under way, or was killed: --status tells")
-    unnamed = "is in no record: move it out of the destination"
+    owners = read_owners(destination, sorted({topic for record in newest.values() for topic in record.coverage}))
+    for topic, some in owners.items():
+        if all(owner.is_former for owner in some):
+            why = damaged(f"{destination}/{TOPICS}/{topic}", "has no owner any more")
+            rows.append(VerifyRow(*NO_PLACE, problem=str(why), mend="person"))
+    unnamed = "is in no record: restore the record, or move it out of the destination"
     if any(row.group is not None for row in rows):
         unnamed = "is in no record that can be read: restore the damaged one first"
     tags = _newest_tags(newest.values())
@@ -112,7 +118,6 @@ def verify(
     for group, offsets in (committed or {}).items():
         if group in newest:
             _compare_offsets(accounts, newest[group], offsets, note)
-    owners = read_owners(destination, sorted({log.topic for log in accounts}))
     partitions = [_of_owner(row, owners) for log in sorted(accounts) for row in _rows_of(log, accounts[log])]
     return partitions + rows
 

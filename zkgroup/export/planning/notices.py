@@ -52,9 +52,9 @@ def part_notices(partitions: Iterable[PartitionPlan]) -> Iterator[str]:
             if first >= lost.end:
                 what = "of its messages the log has none any more"
             yield f"{part.partition}: {lost.file} is missing: {what}"
-        place = next((gap.start for gap in part.skipped), part.start)
-        if part.commits and part.committed not in (None, place, part.start):
-            yield f"{part.partition}: the group is at {part.committed}; the export continues at {place}"
+        edges = {part.start, *(edge for gap in part.skipped for edge in gap[1:])}
+        if part.commits and part.committed is not None and part.committed not in edges:
+            yield f"{part.partition}: the group is at {part.committed}; the export continues at {min(edges)}"
         for gap in part.skipped:
             if gap.end > gap.start:
                 yield f"{part.partition}: offsets {gap.start} to {gap.end - 1} are not exported ({gap.kind})"

@@ -322,11 +322,11 @@ class ExportClaim:
 
         def step() -> list[tuple[RecordPart, int | None]]:
             found, version = self.pointer()
+            if found is None:
+                return []  # the last transaction was applied and its answer was lost, or another process has ended it
             moving = [part for part in parts if part.moves and part.partition not in leave]
             states = [(part, offset, _state(part, offset, version)) for part, (offset, version) in self.offsets(moving)]
             moved = [(part, offset) for part, offset, state in states if state == "moved"]
-            if found is None:
-                return moved  # the last transaction was applied, and its answer was lost
             if found != pointer:
                 raise self.taken_over(found)
             todo = [part for part, _, state in states if state == "planned"]

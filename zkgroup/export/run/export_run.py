@@ -13,7 +13,6 @@ from typing import Final
 
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.export.destination.coverage import extend_coverage
-from zkgroup.export.destination.parallel import ask_each
 from zkgroup.export.destination.run_log import RECORD, Destination
 from zkgroup.export.destination.strange_files import refuse_files_in_the_way
 from zkgroup.export.destination.topic_owners import claim_topics
@@ -25,8 +24,7 @@ from zkgroup.export.run.assembly import Written, gap_notices, refuse_unexplained
 from zkgroup.export.run.claim import ExportClaim
 from zkgroup.export.run.conflicts import NotHeld, Recreated, TakenOver
 from zkgroup.export.run.export_member import ExportMember
-from zkgroup.export.run.leftover_runs import remove_leftovers
-from zkgroup.export.run.publication import publish
+from zkgroup.export.run.publication import missing_files, publish
 from zkgroup.export.run.range_tasks import write_ranges
 from zkgroup.export.run.run_context import Progress, RunContext, warn_of
 from zkgroup.protocol.names import TopicPartition
@@ -201,6 +199,13 @@ class PlannedRun:
         )
         data = encode_record(record)
         work = self._destination.work(plan.group, plan.run)
+        if missing := missing_files(self._destination, record):
+            # Another process has taken this one for dead, and tidied up.
+            raise RefusedError(
+                f"{counted(len(missing), 'file')} that this run has written {are(len(missing))} gone from "
+                f"{self._destination}/{work}",
+                "nothing was exported: run it again",
+            )
         store.sync(f"{work}/{file.work}" for file in files)
         store.write(f"{work}/{RECORD}", data)
         self._context.passed("record written")
@@ -261,14 +266,12 @@ class DecidedRun:
         return f"run {self._record.run} of group {self._record.group}"
 
     def missing_files(self) -> list[str]:
-        """The files that are neither published nor in the run's folder, as they were written. Of a run whose record is
-        in the log and whose folder is gone all were published."""
+        """Files that can be published no more. Of a run whose record is in the log and whose folder is gone all
+        were."""
         record, store = self._record, self._destination.store
         if self._destination.is_logged(record.group, record.run, self._data) and not store.names(self._work):
             return []
-        pairs = [(name, file.bytes) for file in record.files for name in (file.name, f"{self._work}/{file.work}")]
-        there = list(ask_each(lambda pair: store.size(pair[0]) == pair[1], pairs))
-        return [file.name for number, file in enumerate(record.files) if not any(there[2 * number : 2 * number + 2])]
+        return missing_files(self._destination, record)
 
     def finish(self, *, is_found: bool = False) -> RunRecord:
         """Put the record into the log, publish the files, move the offsets. ``is_found``: another process decided it.
@@ -291,13 +294,13 @@ class DecidedRun:
         except BaseException as error:
             self._tell_of_end(error)
             raise
-        remove_leftovers(self._destination, record.group, context, finished=record.run)
+        self._destination.store.remove(self._work)
         context.passed("tidied up")
         if left:
             raise RefusedError(
                 f"{self} is exported, and somebody else has moved offsets meanwhile, which stay as they are "
                 f"({listed(left, '; ', most=3)})",
-                "find out who commits for the group; the next export asks with --on-mismatch how to continue",
+                "the next export asks with --on-mismatch how to continue",
             )
         return record
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from zkgroup.export.destination.run_log import LAYOUT, TOPICS, Destination, refuse_other_cluster
+from zkgroup.export.destination.run_log import LAYOUT, LOG, TOPICS, Destination, refuse_other_cluster
 from zkgroup.export.destination.strange_files import refuse_files_in_the_way
 from zkgroup.export.destination.topic_owners import Owner, known_coverage, read_owners, refuse_owned
 from zkgroup.export.model.documents import damaged
@@ -105,6 +105,8 @@ class Planner:
         plan = replace(plan, notes=tuple(self._notes(found, plan, registry.timeout)))
         tags = {topic: identity.tag for topic, identity in found.identities.items()}
         fresh = [OffsetRange(part.partition, part.start, part.end) for part in plan.partitions if not part.again]
+        if not request.backfill:  # nor is to be named as a gap what a file holds
+            fresh += [OffsetRange(part.partition, *gap[1:]) for part in plan.partitions for gap in part.skipped]
         refuse_files_in_the_way(destination, fresh, tags, known=known_files)
         known = destination.layout()
         if known is None and destination.groups():
@@ -171,6 +173,10 @@ class Planner:
             if all(owner.is_former for owner in owners[topic]):
                 raise damaged(f"{destination}/{TOPICS}/{topic}", "has no owner any more")
         coverage = known_coverage(destination, newest, owners, request.group, clusters)
+        for topic in topics:
+            foreign = any(owner.cluster not in clusters for owner in owners[topic])
+            if topic not in coverage and not foreign and any(destination.published(topic)):
+                raise damaged(f"the record of exports of topic {topic} in {destination}/{LOG}", "is missing")
         if request.backfill:
             kafka = as_exported(kafka, newest, self.warn_once)
         identities = {

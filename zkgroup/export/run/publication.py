@@ -2,11 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from zkgroup.errors import RefusedError
+from zkgroup.export.destination.parallel import ask_each
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.run_record import RunRecord
 from zkgroup.export.run.run_context import RunContext
 from zkgroup.export.stores.store import MissingWorkError
+from zkgroup.words import are, counted, listed
+
+
+def missing_files(destination: Destination, record: RunRecord) -> list[str]:
+    """The files of a run that are neither published nor in its folder, as they were written; by their final names."""
+    work, store = destination.work(record.group, record.run), destination.store
+    pairs = [(name, file.bytes) for file in record.files for name in (file.name, f"{work}/{file.work}")]
+    there = list(ask_each(lambda pair: store.size(pair[0]) == pair[1], pairs))
+    return [file.name for number, file in enumerate(record.files) if not any(there[2 * number : 2 * number + 2])]
+
+
+def publish_what_is_there(destination: Destination, record: RunRecord, context: RunContext) -> None:
+    """Publish a run in the log as far as its files are there; what is not is told, and is ``verify``'s and a
+    backfill's from then on."""
+    if missing := set(missing_files(destination, record)):
+        context.warn(
+            f"{counted(len(missing), 'file')} of run {record.run} of group {record.group} {are(len(missing))} lost "
+            f"({listed(sorted(missing), most=3)}): --verify names what is missing, --backfill writes it again"
+        )
+    publish(
+        destination, replace(record, files=tuple(file for file in record.files if file.name not in missing)), context
+    )
 
 
 def publish(destination: Destination, record: RunRecord, context: RunContext) -> None:

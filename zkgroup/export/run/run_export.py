@@ -20,7 +20,7 @@ from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.destination.topic_owners import read_owners, refuse_owned, replace_owner
 from zkgroup.export.model.documents import decode_pointer
 from zkgroup.export.model.layout import parse_compression
-from zkgroup.export.model.run_record import Pointer
+from zkgroup.export.model.run_record import Pointer, RunRecord
 from zkgroup.export.planning.bounds import refuse_backwards
 from zkgroup.export.planning.group_state import GroupState, committed_of, offset_paths
 from zkgroup.export.planning.mismatch import NoOffsetError
@@ -30,6 +30,7 @@ from zkgroup.export.run.claim import ExportClaim
 from zkgroup.export.run.export_run import DecidedRun, PlannedRun
 from zkgroup.export.run.leftover_runs import remove_leftovers
 from zkgroup.export.run.planner import Planner
+from zkgroup.export.run.publication import publish_what_is_there
 from zkgroup.export.run.run_context import Progress, RunContext, Runner
 from zkgroup.export.run.summary import PartitionSummary, summarize
 from zkgroup.export.spark.master import choose_master, refuse_if_silent, refuse_log_elsewhere
@@ -270,12 +271,21 @@ def abandon(claim: ExportClaim, destination: Destination, context: RunContext) -
     pointer, _ = claim.persist(claim.pointer)
     if pointer is None:
         raise NotFoundError(f"no export of group {claim.group} is unfinished", "there is nothing to abandon")
+    logged: RunRecord | None = None
     if pointer.state == "decided":
         try:
-            can_be_finished = not DecidedRun.find(claim, destination, pointer, context).missing_files()
+            run = DecidedRun.find(claim, destination, pointer, context)
+            can_be_finished = not run.missing_files()
+            logged = run.record if destination.is_logged(claim.group, pointer.run) else None
         except ZkgroupError as error:
             log.info("abandoning run %s: %s", pointer.run, error)
             can_be_finished = False
+            if pointer.output != destination.store.uri:
+                raise RefusedError(
+                    f"run {pointer.run} of group {claim.group} was exported to {pointer.output}, and is not in "
+                    f"{destination}",
+                    f"--to {pointer.output} --abandon gives it up, if that is lost",
+                ) from None
         if can_be_finished:
             raise RefusedError(
                 f"run {pointer.run} of group {claim.group} is whole in {destination}",
@@ -285,6 +295,10 @@ def abandon(claim: ExportClaim, destination: Destination, context: RunContext) -
         raise RefusedError(
             f"another process works on the export of group {claim.group}", "export --status tells what it does"
         )
+    if logged is not None:  # its record stays, and what it has published
+        publish_what_is_there(destination, logged, context)
+        destination.store.remove(destination.work(claim.group, pointer.run))
+        return
     what = f"run {pointer.run} of group {claim.group} to {pointer.output} is given up"
     passed_offsets = _passed_offsets(claim, pointer)
     if pointer.state == "decided" and pointer.offsets is None:
