@@ -10,26 +10,30 @@ from zkgroup.export.run.publication import publish
 from zkgroup.export.run.run_context import RunContext
 
 
-def remove_leftovers(destination: Destination, group: str, context: RunContext, *, finished: str | None = None) -> None:
+def remove_leftovers(
+    destination: Destination, group: str, context: RunContext, *, finished: str | None = None
+) -> list[str]:
     """Remove what a group's runs have left; ``finished``: one that has just been committed. Only under the group's
-    lock, while no run is decided.
+    lock, while no run is decided. What is to be said of those that are kept.
 
     A run in the log is published first: ZooKeeper's data may be of before its end. One that was written to the end and
     never decided, as far as ZooKeeper knows, is kept as long as later runs have not exported all of it: its decision
     may be what ZooKeeper has lost, and the log may not have the messages any more.
     """
+    kept: list[str] = []
     for run in destination.left_runs(group):
         if run != finished:
             entry = next((one for one in destination.entries(group) if one.run == run), None)
             if entry is not None:
                 publish(destination, destination.record(group, entry), context)
             elif not _is_needless(destination, group, run):
-                context.warn(
+                kept.append(
                     f"{destination}/{destination.work(group, run)} holds what a run has written and no later one has "
                     "exported, and ZooKeeper does not know it to be decided: remove it if nobody misses its messages"
                 )
                 continue
         destination.store.remove(destination.work(group, run))
+    return kept
 
 
 def _is_needless(destination: Destination, group: str, run: str) -> bool:

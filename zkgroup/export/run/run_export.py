@@ -149,12 +149,19 @@ class _Export:
             else:
                 if pointer is not None:  # whoever has planned it cannot decide from here on
                     claim.drop(pointer)
-                claim.persist(lambda: remove_leftovers(self._destination, request.group, context))
+                kept = claim.persist(lambda: remove_leftovers(self._destination, request.group, context))
                 if request.join is not None:
                     self._join(stack, claim.registry, request.join)
                 if request.take_over is not None:
                     self._take_over(claim, request.take_over)
-                rows = self._export(claim)
+                try:
+                    rows = self._export(claim)
+                except ZkgroupError:
+                    self._planner.warn_all(kept)
+                    raise
+                if kept:  # unless this run has exported the same
+                    kept = claim.persist(lambda: remove_leftovers(self._destination, request.group, context))
+                    self._planner.warn_all(kept)
         context.passed("unlocked")
         return rows
 
