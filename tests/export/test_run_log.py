@@ -286,6 +286,19 @@ def test_what_was_written_and_never_decided_is_kept_until_it_is_exported(
     assert len(messages_in(tmp_path / "out")) == 40
 
 
+def test_of_what_the_same_export_reads_again_nothing_is_said(
+    in_process: Export, forty: tuple[str, str], destination: Destination, tmp_path: Path
+) -> None:
+    """Killed between its record and its decision, a run is no news once the next one has its messages."""
+    topic, group = forty
+    kill_at(in_process, group, topic, "record written")
+    told: list[str] = []
+    in_process(group, topic, warn=told.append)
+    assert told == []
+    assert destination.left_runs(group) == []
+    assert len(messages_in(tmp_path / "out")) == 40
+
+
 def test_a_strange_file_is_in_the_way(
     three: tuple[str, str], in_process: Export, destination: Destination, tmp_path: Path
 ) -> None:

@@ -91,8 +91,8 @@ _WHY: Final = {
     "beyond": "the log does not reach so far: it lost messages",
 }
 _EFFECTS: Final = {
-    "lake": "continue where the exports end (recreated or shortened log: at its start); deleted messages become a gap",
-    "group": "continue where the group is (shortened log: at its start); what is passed over becomes a gap",
+    "lake": "continue where the exports end, or where the log now starts; messages that it has no more become a gap",
+    "group": "continue where the group is, or where the log now starts; what is passed over becomes a gap",
     "skip": "leave these partitions out",
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from zkgroup.export.destination.run_log import RECORD, Destination, number_of
 from zkgroup.export.model.documents import DamagedDocumentError, decode_record
 from zkgroup.export.model.intervals import subtract
@@ -10,24 +12,35 @@ from zkgroup.export.run.publication import publish_what_is_there
 from zkgroup.export.run.run_context import RunContext
 
 
-def remove_leftovers(destination: Destination, group: str, context: RunContext) -> None:
-    """Remove what a group's runs have left. Only under the group's lock, while no run is decided.
+def remove_leftovers(
+    destination: Destination, group: str, context: RunContext, runs: Sequence[str] | None = None
+) -> list[str]:
+    """Remove what a group's runs have left, or these ``runs``; those that are kept. Under the group's lock, while no
+    run is decided: others may be under way otherwise.
 
     A run in the log is published first: ZooKeeper's data may be of before its end. One that was written to the end and
     never decided, as far as ZooKeeper knows, is kept as long as later runs have not exported all of it: its decision
     may be what ZooKeeper has lost, and the log may not have the messages any more.
     """
-    for run in destination.left_runs(group):
+    kept: list[str] = []
+    for run in destination.left_runs(group) if runs is None else runs:
         entry = next((one for one in destination.entries(group) if one.run == run), None)
         if entry is not None:
             publish_what_is_there(destination, destination.record(group, entry), context)
         elif not _is_needless(destination, group, run):
-            context.warn(
-                f"{destination}/{destination.work(group, run)} holds what a run has written and no later one has "
-                "exported, and ZooKeeper does not know it to be decided: remove it if nobody misses its messages"
-            )
+            kept.append(run)
             continue
         destination.store.remove(destination.work(group, run))
+    return kept
+
+
+def leftover_notices(destination: Destination, group: str, runs: Sequence[str]) -> Iterator[str]:
+    """What is said of runs that are kept."""
+    for run in runs:
+        yield (
+            f"{destination}/{destination.work(group, run)} holds what a run has written and no later one has exported, "
+            "and ZooKeeper does not know it to be decided: remove it if nobody misses its messages"
+        )
 
 
 def _is_needless(destination: Destination, group: str, run: str) -> bool:

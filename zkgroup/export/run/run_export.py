@@ -28,7 +28,7 @@ from zkgroup.export.planning.notices import part_notices, plan_notices, rewrite_
 from zkgroup.export.planning.request import ExportRequest
 from zkgroup.export.run.claim import ExportClaim
 from zkgroup.export.run.export_run import DecidedRun, PlannedRun
-from zkgroup.export.run.leftover_runs import remove_leftovers
+from zkgroup.export.run.leftover_runs import leftover_notices, remove_leftovers
 from zkgroup.export.run.planner import Planner
 from zkgroup.export.run.publication import publish_what_is_there
 from zkgroup.export.run.run_context import Progress, RunContext, Runner
@@ -150,12 +150,16 @@ class _Export:
             else:
                 if pointer is not None:  # whoever has planned it cannot decide from here on
                     claim.drop(pointer)
-                claim.persist(lambda: remove_leftovers(self._destination, request.group, context))
+                kept = claim.persist(lambda: remove_leftovers(self._destination, request.group, context))
                 if request.join is not None:
                     self._join(stack, claim.registry, request.join)
                 if request.take_over is not None:
                     self._take_over(claim, request.take_over)
-                rows = self._export(claim)
+                try:
+                    rows = self._export(claim)
+                finally:  # some of them this run may have exported
+                    kept = remove_leftovers(self._destination, request.group, context, kept)
+                    self._planner.warn_all(leftover_notices(self._destination, request.group, kept))
         context.passed("unlocked")
         return rows
 
