@@ -14,7 +14,7 @@ from zkgroup.config.security import PROTOCOLS, SETTINGS, TlsSettings
 from zkgroup.errors import UsageError
 from zkgroup.export.tasks.taskdata import TaskSettings
 from zkgroup.protocol.acls import CREATOR_READ_WORLD, parse_acl
-from zkgroup.protocol.brokers import BrokerRegistration, Endpoint
+from zkgroup.protocol.brokers import BrokerRegistration, Endpoint, decode_broker
 from zkgroup.protocol.ops import OPEN, Acl
 from zkgroup.servers.kafka import KafkaSettings, settings_from_brokers
 from zkgroup.servers.listeners import choose
@@ -122,28 +122,49 @@ def test_tls_is_a_floor(tmp_path: Path, secret: str, layer: str, protocol: str, 
             if registered in ("SSL", "SASL_SSL"):
                 assert settings_from_brokers(order, kafka, listener).protocol == order[0].endpoints[0].protocol
             else:
-                with pytest.raises(UsageError, match=f"CLIENTS speaks {registered}, not {protocol}: .*--security-prot"):
+                why = f"CLIENTS speaks {registered}, not {protocol}: .*--security-protocol {registered} permits"
+                if registered not in PROTOCOLS:
+                    why = "what the listener CLIENTS speaks is not known: .* none of PLAINTEXT, .*another listener"
+                with pytest.raises(UsageError, match=why) as refused:
                     settings_from_brokers(order, kafka, listener)
+                assert ("permits" in str(refused.value)) == (registered in PROTOCOLS)
 
 
 def test_only_the_command_line_goes_below_the_floor(tmp_path: Path, secret: str) -> None:
-    """A protocol that stands on it permits just that one; without any, a listener may not ask for a password."""
+    """Its option permits just the protocol that it names, a property none; without any, a listener may not ask for a
+    password."""
     login = f"sasl-mechanism = 'PLAIN'\nsasl-user = 'ops'\nsasl-password-file = '{secret}'\nlistener = 'A'\n"
     profile = login + "security-protocol = 'SASL_SSL'"
     clear, plain = [broker(1, ("A", "SASL_PLAINTEXT"))], [broker(1, ("A", "PLAINTEXT"))]
-    for typed in (
-        {"security_protocol": ("sasl_plaintext",)},
-        {"property": ("kafka.security.protocol=SASL_PLAINTEXT",)},
-    ):
-        settings = resolve(tmp_path, profile, cluster=("c",), **typed)
-        assert settings_from_brokers(clear, settings.kafka, "A").properties["sasl.password"] == SECRET
-        with pytest.raises(UsageError, match="A speaks PLAINTEXT, not SASL_PLAINTEXT"):
-            settings_from_brokers(plain, settings.kafka, "A")
+    settings = resolve(tmp_path, profile, cluster=("c",), security_protocol=("sasl_plaintext",))
+    assert settings_from_brokers(clear, settings.kafka, "A").properties["sasl.password"] == SECRET
+    with pytest.raises(UsageError, match="A speaks PLAINTEXT, not SASL_PLAINTEXT"):
+        settings_from_brokers(plain, settings.kafka, "A")
     for unnamed in (login, login + "security-protocol = 'PLAINTEXT'"):
         settings = resolve(tmp_path, unnamed, cluster=("c",))
         assert "sasl.password" not in settings_from_brokers(plain, settings.kafka, "A").properties
         with pytest.raises(UsageError, match="A speaks SASL_PLAINTEXT, not PLAINTEXT"):
             settings_from_brokers(clear, settings.kafka, "A")
+
+
+@pytest.mark.parametrize("spelt", ["sasl_plaintext", "SASL_PLAINTEXT", "Plaintext"])
+def test_no_typed_property_goes_below_the_floor(tmp_path: Path, secret: str, spelt: str) -> None:
+    """Whatever asks for TLS: a profile, its file, the environment, or another property of the same command line."""
+    file = tmp_path / "consumer.properties"
+    file.write_text("kafka.security.protocol=SASL_SSL\n")
+    login = f"sasl-mechanism = 'PLAIN'\nsasl-user = 'ops'\nsasl-password-file = '{secret}'\n"
+    typed = f"kafka.security.protocol={spelt}"
+    layers: tuple[tuple[str, dict[str, str], tuple[str, ...]], ...] = (
+        ("security-protocol = 'SASL_SSL'", {}, ()),
+        ("kafka = {'security.protocol' = 'ssl'}", {}, ()),
+        (f"consumer-config = '{file}'", {}, ()),
+        ("", {"ZKGROUP_SECURITY_PROTOCOL": "SASL_SSL"}, ()),
+        ("", {}, ("kafka.security.protocol=SASL_SSL",)),
+    )
+    for profile, environ, more in layers:
+        with pytest.raises(UsageError, match=f"--property asks for {spelt}, and .*--security-protocol {spelt} permits"):
+            resolve(tmp_path, login + profile, environ, cluster=("c",), property=(*more, typed))
+    assert resolve(tmp_path, login, cluster=("c",), property=(typed,)).kafka["security.protocol"] == spelt
 
 
 @pytest.mark.parametrize("weaker", ["PLAINTEXT", "SASL_PLAINTEXT"])
@@ -328,6 +349,18 @@ def test_no_such_listener(protocol: str | None, listener: str | None, why: str) 
     """What there is instead is named."""
     with pytest.raises(UsageError, match=why):
         choose([broker(1, PLAIN, INSIDE)], protocol, listener)
+
+
+@pytest.mark.parametrize("protocol", [None, "SASL_SSL", "CLIENTS"])
+def test_a_listener_without_a_protocol(protocol: str | None) -> None:
+    """Its name is not taken for what it speaks, whether it is asked for or told of."""
+    data = b'{"version":4,"endpoints":["CLIENTS://h:9092"],"listener_security_protocol_map":{"X":"SSL"}}'
+    found = decode_broker("/brokers/ids/1", data)
+    with pytest.raises(UsageError, match="what the listener CLIENTS speaks is not known: .*another") as refused:
+        choose([found], protocol, "CLIENTS")
+    assert "--security-protocol" not in str(refused.value)
+    with pytest.raises(UsageError, match=r"has a SSL listener \(they offer CLIENTS: not known\)"):
+        choose([found], "SSL", None)
 
 
 _PAIRS = list(itertools.product(["A", "B", "SSL", "PLAINTEXT"], ["SSL", "PLAINTEXT", "SASL_SSL"]))

@@ -29,7 +29,7 @@ from zkgroup.config.securing import (
     zookeeper_tls,
     zookeeper_user,
 )
-from zkgroup.config.security import LISTENER, PROTOCOL, PROTOCOLS, has_tls
+from zkgroup.config.security import BY_NAME, LISTENER, PROTOCOL, PROTOCOLS, has_tls
 from zkgroup.errors import UsageError, did_you_mean
 
 ENV_ZOOKEEPER: Final = "ZKGROUP_ZOOKEEPER"
@@ -140,9 +140,9 @@ def resolve_connection(
 
 
 def _check_protocol(named: Sequence[Property]) -> None:
-    """Raise ``UsageError`` where a layer takes off the TLS that a weaker one asks for: only the command line may."""
+    """Raise ``UsageError`` where a layer takes off the TLS that a weaker one asks for: only its option may."""
     asking = next((prop for prop in named if has_tls(prop.value)), None)
-    if asking is None or has_tls(named[-1].value) or named[-1].origin.startswith("--"):
+    if asking is None or has_tls(named[-1].value) or named[-1].origin == BY_NAME["security-protocol"].option:
         return
     if named[-1].value.upper() in PROTOCOLS:  # what is none is not shown: it may be a secret. It is refused later
         raise UsageError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from zkgroup.config.security import has_tls
+from zkgroup.config.security import PROTOCOLS, has_tls
 from zkgroup.errors import UsageError
 from zkgroup.protocol.brokers import BrokerRegistration, Endpoint
 
@@ -32,6 +32,12 @@ def choose(brokers: Sequence[BrokerRegistration], protocol: str | None, listener
                 f"no registered broker has a listener {listener[:80]} ({_tell(offered)})", "name one of these"
             )
         for spoken in (endpoint.protocol for endpoint in named):
+            if spoken not in PROTOCOLS and not has_tls(spoken):
+                raise UsageError(
+                    f"what the listener {listener[:80]} speaks is not known: the registration of a broker names none "
+                    f"of {', '.join(PROTOCOLS)} for it",
+                    "name another listener",
+                )
             if not has_tls(spoken) and spoken != wanted:
                 raise UsageError(
                     f"the listener {listener[:80]} speaks {spoken[:80]}, not {wanted}",
@@ -50,6 +56,11 @@ def choose(brokers: Sequence[BrokerRegistration], protocol: str | None, listener
 
 def _tell(offered: Sequence[Endpoint]) -> str:
     kinds = dict.fromkeys(
-        one.protocol if one.listener == one.protocol else f"{one.listener}: {one.protocol}" for one in offered
+        f"{one.listener}: not known"
+        if one.protocol.upper() not in PROTOCOLS
+        else one.protocol
+        if one.listener == one.protocol
+        else f"{one.listener}: {one.protocol}"
+        for one in offered
     )
     return f"they offer {', '.join(kinds) or 'none'}"
