@@ -57,6 +57,10 @@ CLIENTS = {
         '{"version":1,"subscription":{"TOPIC":1},"pattern":"static","timestamp":1411294187842}',
     ),
     "nothing": Client(("@_a", "@_b"), ""),
+    "a word that is no topic": Client(("w-1", "w-2"), "no-such-topic"),
+    "null": Client(("w-1", "w-2"), "null"),
+    "a number": Client(("w-1", "w-2"), "4711"),
+    "numbers that are no streams": Client(("@_a", "@_b"), '{"no-such-topic": 4711}'),
 }
 
 

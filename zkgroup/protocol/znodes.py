@@ -8,7 +8,7 @@ and raises nothing but MalformedZnodeError.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -16,7 +16,7 @@ import orjson
 
 from zkgroup.errors import MalformedZnodeError, UsageError
 from zkgroup.protocol.jsontext import as_int, check_size, excerpt, excerpt_json, has_other_numbers, parse_object
-from zkgroup.protocol.names import TopicPartition, validate_topic
+from zkgroup.protocol.names import TopicPartition
 
 # --- paths ----------------------------------------------------------------------------------------------------------
 
@@ -213,9 +213,9 @@ def registration_defects(data: bytes | None) -> tuple[str, ...]:
 _OLD_FILTER: Final = re.compile(r"([*!])([1-9][0-9]{0,5})\1(.+)", re.DOTALL)
 
 
-def decode_foreign_registration(data: bytes) -> Registration | None:
+def decode_foreign_registration(data: bytes, existing: Collection[str]) -> Registration | None:
     """What another client means by an id node that the Scala consumer cannot read, or reads otherwise. None where the
-    node does not name the topics.
+    node does not name the topics: a bare name that no topic has may as well be the member's.
 
     Kafka 0.7 and Microsoft's C# client write ``{ "orders": 1 }``, for filters ``*1*EXPRESSION`` or ``!1!EXPRESSION``;
     pykafka writes the topic's bare name; kafka-node, kazoo-go and kafka-php write a white list of several topics;
@@ -229,12 +229,11 @@ def decode_foreign_registration(data: bytes) -> Registration | None:
     except UnicodeDecodeError:
         return None
     except MalformedZnodeError:
-        try:
-            return Registration("static", {validate_topic(text): 1}, version=None)
-        except UsageError:
-            return None
+        return Registration("static", {text: 1}, version=None) if text in existing else None
     topics = parsed.get("subscription", parsed)
     if not isinstance(topics, dict) or not topics or any(as_int(n, low=1) is None for n in topics.values()):
+        return None
+    if topics is parsed and not any(name in existing for name in topics):
         return None
     return Registration("static", topics, version=None)
 

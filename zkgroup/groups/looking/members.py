@@ -20,7 +20,7 @@ class TopicSelections:
     """What filters take of the topics that exist; a filter that many members share, in any group, is run once."""
 
     def __init__(self, topics: Iterable[str]) -> None:
-        self._topics = tuple(topics)
+        self.topics = tuple(topics)
         self._selected: dict[tuple[str, str], tuple[str, ...] | ZkgroupError] = {}
 
     def streams(self, registration: Registration) -> dict[str, int]:
@@ -33,7 +33,7 @@ class TopicSelections:
             from zkgroup.protocol.assignors import resolve  # Java's regular expressions take 20 ms to load
 
             try:
-                self._selected[key] = tuple(resolve(registration, self._topics))
+                self._selected[key] = tuple(resolve(registration, self.topics))
             except ZkgroupError as error:
                 self._selected[key] = error
         found = self._selected[key]
@@ -100,7 +100,7 @@ def _as_its_client_reads(member: GroupMember, selections: TopicSelections) -> Gr
             member = replace(member, defects=(), foreign=znodes.OTHER_NUMBERS)
         if znodes.SEVERAL_EXPRESSIONS not in member.defects:
             return member
-    registration = znodes.decode_foreign_registration(member.data)
+    registration = znodes.decode_foreign_registration(member.data, selections.topics)
     try:
         streams = {} if registration is None else selections.streams(registration)
     except ZkgroupError:  # the expression
