@@ -65,6 +65,7 @@ def release_owners(
     change = change_of(ctx, group, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup)
     from zkgroup.groups.changing.backup import RELEASE_OWNERS
     from zkgroup.groups.changing.removing import remove_tree
+    from zkgroup.groups.looking.listing import foreign_note
     from zkgroup.groups.managing.manager import Found
     from zkgroup.groups.managing.permanent_nodes import needs_of_release, read_permanent_nodes, release_guard
     from zkgroup.groups.scope import parse_scope
@@ -75,10 +76,11 @@ def release_owners(
         manager.find(group, "zookeeper")
         rows, tree, roots = read_permanent_nodes(manager.registry, group, scope, members)
         print_rows(rows, COLUMNS, output, spare=("member", *SPARE))
+        change.warn(foreign_note(tree.foreign, "deleted, too"))
         change.forewarn(manager.registry, group, needs_of_release(tree))
-        if not change.is_wanted(len(rows)):
+        if not change.is_wanted(len(tree.nodes)):
             return
         with change.backed_up(manager.backup_of_removal(RELEASE_OWNERS, group, [Found(group, tree)])):
             guard = release_guard(group, members)
             remove_tree(manager.registry, tree, roots=roots, guarding=guard, permanent=True)
-        change.done(f"{counted(len(rows), 'node')} of group {group} removed")
+        change.done(f"{counted(len(tree.nodes), 'node')} of group {group} removed")

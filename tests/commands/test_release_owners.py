@@ -96,6 +96,28 @@ def test_a_registration_that_no_session_holds_goes(
     assert (undone.returncode, there(registry, path)) == (0, [REGISTRATION]), undone.stderr
 
 
+@pytest.mark.parametrize("options", [("--topic", "t"), ("--topic", "t:0"), ("--member", "stale")])
+def test_what_another_client_keeps_below_them_is_named_counted_and_undone(
+    cluster: Sandbox, registry: Registry, make_group: Build, tmp_path: Path, options: tuple[str, str]
+) -> None:
+    group = make_group({P("t", 0): 5})
+    path = znodes.member_id(group, "stale") if "--member" in options else own(registry, group, 0, "old-0")
+    if "--member" in options:
+        registry.write(Create(path, REGISTRATION))
+    below = f"{path}/z"
+    registry.write(Create(below, b"z"))
+    backup = tmp_path / "backup.json"
+    args = ("release-owners", group, *options, "-z", cluster.connect)
+    named = f"1 node of another client is deleted, too: {below}\n"
+    assert named in run(*args).stderr
+    done = run(*args, "--execute", "--backup", str(backup))
+    assert (done.returncode, named in done.stderr) == (0, True), done.stderr
+    assert done.stderr.endswith(f"zkgroup: 2 nodes of group {group} removed\n")
+    assert there(registry, path, below) == [None, None]
+    undone = run("delete-group", group, "--undo", str(backup), "--execute", "-z", cluster.connect)
+    assert (undone.returncode, there(registry, below)) == (0, [b"z"]), undone.stderr
+
+
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [
