@@ -27,7 +27,7 @@ TESTS = (
     "tests/commands/test_consume_ends.py::test_who_owns_nothing_has_nothing_to_wait_for",
 )
 #: What these tests need of the development tools; others have them all.
-TOOLS = ("pytest", "pytest-timeout", "hypothesis")
+TOOLS = ("pytest", "pytest-timeout", "hypothesis", "pyte")
 #: What tests read that is no part of the package: pages, which are followed, and scripts that are compared.
 READ = ("docs", "completions", "scripts", "README.md", "CHANGELOG.md", "pyproject.toml")
 #: In the environment: the help of every command that has a man page, in one process, since each start takes its time.
