@@ -192,7 +192,7 @@ def _reasons(one: GroupCheck, reasons: Sequence[tuple[str, str]]) -> list[str]:
 def _data(one: GroupCheck, limits: str, *, every: bool) -> str:
     """Performance data; one of many groups gives its lag alone, under its name."""
     # U stands for what is not known, by the plugins' guidelines: a part would be taken for the whole.
-    lag = "U" if one.row.lag_unknown else one.row.lag or 0
+    lag = "U" if one.row.lag is None else one.row.lag
     max_lag = "U" if one.max_lag is None else one.max_lag
     if every:
         return f"{_label(f'{one.group} lag')}={lag};{limits}"

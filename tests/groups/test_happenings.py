@@ -188,3 +188,5 @@ def test_a_lag_that_is_not_known_of_all_is_told_as_a_part() -> None:
     assert told_lag([known, WatchedPartition(committed=500, log_start=0, log_end=0)]) == "≥5"
     assert told_lag([known, WatchedPartition(log_start=7, log_end=7)]) == "5", "nothing waits there"
     assert told_lag([known, WatchedPartition(judged=False, committed=10)]) == "5", "it does not exist"
+    assert told_lag([WatchedPartition(judged=False, committed=10)]) == "0", "as list-groups has it"
+    assert told_lag([]) == "unknown"

@@ -66,6 +66,11 @@ def test_lag_is_summed_where_it_is_known() -> None:
     ]
     row = group_row(snapshot(*whole))
     assert (row.lag, row.lag_at_least, row.lag_unknown) == (7, 7, 0)
+    gone = group_row(snapshot(whole[2]))
+    assert (gone.lag, gone.lag_at_least, gone.lag_unknown) == (0, 0, 0), "no message waits in what does not exist"
+    emptied = group_row(snapshot(whole[1]))
+    assert (emptied.lag, emptied.lag_at_least, emptied.lag_unknown) == (0, 0, 0)
+    assert group_row(snapshot()).lag is None, "there is nothing that could lag"
     row = group_row(snapshot(*partitions[1:]))
     assert (row.lag, row.lag_at_least, row.lag_unknown) == (None, None, 4)
     emptied = group_row(snapshot(GroupPartition("t", 0, stored=stored(500), log_start=0, log_end=0)))

@@ -307,3 +307,36 @@ def test_checkpoints_in_a_folder(cluster: Sandbox, groups: Groups, topic: str, t
     assert result.returncode == 0
     result = run("offsets", group, "--save", str(tmp_path / "file"), "--keep", "2", "-z", cluster.connect)
     assert (result.returncode, "about a folder" in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_what_no_message_waits_for_has_no_lag_anywhere(
+    check: Check, cluster: Sandbox, groups: Groups, unique: Callable[[str], str], *, gone: bool
+) -> None:
+    """A group whose only offset is of a topic that does not exist has a lag of 0; one without any partition has none:
+    lists, overviews, JSON, checks and metrics say the same."""
+    topic = unique("gone")
+    group = groups.make({}, {}, {(topic, 0): 4} if gone else {})
+    lag = 0 if gone else None
+    shown, figure = ("0", "0") if gone else ("-", "U")
+
+    def json_of(*args: str) -> Any:
+        return json.loads(run(*args, "--output", "json", "-z", cluster.connect).stdout)
+
+    totals = {"lag": lag, "lag_at_least": lag, "lag_unknown": 0}
+    (row,) = [row for row in json_of("list-groups") if row["group"] == group]
+    assert {key: row[key] for key in totals} == totals
+    assert {key: value for key, value in json_of("inspect-group", group).items() if key in totals} == totals
+    for command in (["list-groups"], ["inspect-group", "--all"], ["inspect-group", group]):
+        lines = run(*command, "-z", cluster.connect).stdout.splitlines()
+        head = lines[0].split()
+        (line,) = [line.split() for line in lines if line.startswith(f"{group} ")]
+        assert line[head.index("lag")] == shown, lines
+    assert f"lag={figure};;;0 max_lag={figure};" in run("inspect-group", group, "--check", "-z", cluster.connect).stdout
+    every = run("inspect-group", "--all", "--check", "-z", cluster.connect).stdout
+    assert (f"'{group} lag'={figure};" in every) == gone, "a group that has nothing is not judged among all"
+    verdict = json_of("inspect-group", group, "--check", "--history", str(check.history))
+    assert {key: verdict[key] for key in (*totals, "max_lag")} == {**totals, "max_lag": lag}
+    found = series(run("offsets", group, "--metrics", "-", "-z", cluster.connect).stdout)
+    assert found.get(("kafka_consumergroup_lag_sum", group, topic)) == lag
+    assert found.get(("zkgroup_consumergroup_lag_unknown_partitions", group, topic)) == lag

@@ -91,7 +91,7 @@ def check_group(
         worst_state(state for state, _ in reasons),
         tuple(reasons),
         row,
-        None if row.lag_unknown else max([0, *lags.values()]),
+        None if row.lag is None else max([0, *lags.values()]),
         sum(p.topic in snapshot.subscribed and p.owner is None and not p.hidden for p in snapshot.partitions),
         status_of_group(statuses.values()),
         statuses,

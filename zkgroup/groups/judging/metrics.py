@@ -83,7 +83,7 @@ def _of_group(series: _Series, one: Inspection) -> None:
         unknown = int(p.is_lag_unknown(one.store))
         series.add("zkgroup_consumergroup_lag_unknown_partitions", unknown, **of_group)
         if p.topic not in partial:
-            series.add("kafka_consumergroup_lag_sum", lag, **of_group)
+            series.add("kafka_consumergroup_lag_sum", lag or 0, **of_group)
         series.set("kafka_topic_partition_current_offset", p.log_end, topic=p.topic, partition=partition)
         series.set("kafka_topic_partition_oldest_offset", p.log_start, topic=p.topic, partition=partition)
         if p.stored is not None and p.stored.offset is not None:

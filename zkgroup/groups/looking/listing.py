@@ -96,8 +96,8 @@ def group_row(snapshot: GroupSnapshot, store: Store | None = None) -> GroupRow:
     """A group in one row. ``store``: whose offsets count, by default those of the group's own."""
     store = store or snapshot.store
     lags = [lag for partition in snapshot.partitions if (lag := partition.known_lag(store)) is not None]
-    known = sum(lags) if lags else None
     unknown = sum(partition.is_lag_unknown(store) for partition in snapshot.partitions)
+    known = sum(lags) if lags or unknown < len(snapshot.partitions) else None
     in_kafka = snapshot.coordinator.members if snapshot.coordinator is not None else ()
     return GroupRow(
         snapshot.group,

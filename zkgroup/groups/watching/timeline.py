@@ -119,9 +119,10 @@ class Look:
 def told_lag(partitions: Collection[WatchedPartition], unknown: str = "unknown") -> str:
     """The sum of their lags for people: with ``≥`` where it is not known of all, ``unknown`` where it is of none."""
     known = [lag for partition in partitions if (lag := partition.lag) is not None]
-    if not known:
+    without = sum(partition.is_lag_unknown for partition in partitions)
+    if without == len(partitions):
         return unknown
-    return f"{'≥' if any(partition.is_lag_unknown for partition in partitions) else ''}{sum(known)}"
+    return f"{'≥' if without else ''}{sum(known)}"
 
 
 @dataclass(frozen=True, slots=True)
