@@ -320,10 +320,13 @@ class ExportClaim:
         ZooKeeper cannot be asked what became of it.
         """
 
-        def step() -> list[tuple[RecordPart, int | None]]:
+        moved: list[tuple[RecordPart, int | None]] = []
+
+        def step() -> None:
+            nonlocal moved
             found, version = self.pointer()
             if found is None:
-                return []  # the last transaction was applied and its answer was lost, or another process has ended it
+                return  # the last transaction was applied and its answer was lost, or another process has ended it
             moving = [part for part in parts if part.moves and part.partition not in leave]
             states = [(part, offset, _state(part, offset, version)) for part, (offset, version) in self.offsets(moving)]
             moved = [(part, offset) for part, offset, state in states if state == "moved"]
@@ -340,9 +343,9 @@ class ExportClaim:
                     last += [Delete(self._above[1])] if others == (self._path.rpartition("/")[2],) else []
                 passed(f"transaction {number} of {len(pieces)}")
                 self._transact(piece, last)
-            return moved
 
-        return self.persist(step)
+        self.persist(step)
+        return moved
 
     def _ensure_topics(self, parts: Iterable[RecordPart]) -> None:
         """The nodes above those that are to be made."""
