@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,8 +22,9 @@ from zkgroup.export.checks.run_history import history
 from zkgroup.export.checks.run_status import status
 from zkgroup.export.checks.verify import Mend, VerifyRow, read_committed, verify
 from zkgroup.export.destination.run_log import Destination
+from zkgroup.export.model.documents import encode_pointer
 from zkgroup.export.model.plan_types import OnMismatch
-from zkgroup.export.model.run_record import Pointer, RunRecord
+from zkgroup.export.model.run_record import Pointer, RunRecord, State
 from zkgroup.export.run.claim import ExportClaim
 from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.protocol import znodes
@@ -315,6 +319,24 @@ def test_status_tells_what_runs_and_what_waits(registry: Registry, unique: Calla
     assert (row.state, row.step) == ("unfinished", "unreadable")
     registry.write(Ensure(znodes.export_state(unique("quiet"))))
     assert status(registry, unique("nobody")) == []
+
+
+@pytest.mark.parametrize("step", ["planning", "planned", "decided"])
+def test_status_tells_what_was_killed_here(registry: Registry, unique: Callable[[str], str], step: str) -> None:
+    """Its session has not ended yet, and its process on this host has: nobody is to wait for it."""
+    group = unique("group")
+    ended = subprocess.Popen(["true"])
+    ended.wait(30)
+    data = b"" if step == "planning" else encode_pointer(Pointer(cast("State", step), "00000001-aaaaaaaa", "/out"))
+    registry.write(Ensure(znodes.export_state(group)))
+    registry.write(SetData(znodes.export_state(group), data))
+    for host, pid, state in ((socket.gethostname(), ended.pid, "killed"), ("elsewhere", ended.pid, "running")):
+        holder = json.dumps({"host": host, "pid": pid, "run": "x", "since": 1}).encode()
+        assert registry.write(Create(znodes.export_lock(group), holder, ephemeral=True)) is None
+        (row,) = status(registry, group)
+        assert (row.state, row.step, row.pid) == (state, step, pid)
+        assert ("run the same command again" in row.advice) == (state == "killed")
+        assert registry.write(Delete(znodes.export_lock(group))) is None
 
 
 def test_what_is_unfinished_is_told_of(
