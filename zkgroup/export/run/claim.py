@@ -51,7 +51,7 @@ T = TypeVar("T")
 Part = TypeVar("Part", PartitionPlan, RecordPart)
 
 _POLL = 0.2
-#: Of an owner node that its owner has marked: see ``membership``.
+#: Of an owner node that its owner has marked: see ``export_member``.
 HELD_VERSION = 1
 
 
@@ -221,7 +221,7 @@ class ExportClaim:
 
     def decide_and_commit(self, before: Pointer, after: Pointer, parts: Sequence[RecordPart]) -> None:
         """Change the pointer from ``before`` to ``after`` and move the offsets of ``parts``, in one transaction, if
-        this member holds all of them (see ``membership``); may be repeated.
+        this member holds all of them (see ``export_member``); may be repeated.
 
         Raises ``NotHeld`` where it does not, or an offset node is not as planned, ``TakenOver`` as ``point`` does.
         """
